@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from context_compaction.activity.error_line import error_line
 from context_compaction.activity.file_changes import changes_of
+from context_compaction.activity.json_rows import are_records, lines, named, shown
 from context_compaction.activity.script_calls import made_call
-from context_compaction.activity.tool_kinds import ToolUse, classify, words_of
+from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering, words_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Document,
@@ -320,7 +321,7 @@ def _artifact_of(
 ) -> Artifact:
     given = next((told[key] for key in _SOURCE_KEYS if isinstance(told.get(key), list)), None)
     if given:
-        sources = tuple(_one_line(str(item)) for item in cast("list[Any]", given)[:_NAMES_FOUND])
+        sources = tuple(_one_line(shown(item)) for item in cast("list[Any]", given)[:_NAMES_FOUND])
     return Artifact(
         _one_line(path),
         _one_line(media_type),
@@ -392,7 +393,7 @@ def is_failed(result: ToolResult | None) -> bool | None:
 def _short(call: ToolCall, use: ToolUse) -> str:
     what = use.path or use.command
     if what is None:
-        what = ", ".join(f"{key}={value}" for key, value in named_arguments(call).items())
+        what = named(named_arguments(call))
     return _one_line(f"{call.name}({what or ''})")
 
 
@@ -419,10 +420,22 @@ def plan_of(call: ToolCall) -> tuple[str, ...]:
 
 def _plan_item(item: Any) -> str:
     if not isinstance(item, dict):
-        return _one_line(str(item))
+        return _one_line(shown(item))
     fields = cast("dict[str, Any]", item)
     text = next(
         (fields[k] for k in ("content", "step", "text", "title", "task") if k in fields), ""
     )
     state = fields.get("status") or fields.get("state")
-    return _one_line(f"[{state}] {text}" if state else str(text))
+    return _one_line(f"[{shown(state)}] {shown(text)}" if state else shown(text))
+
+
+def records_in(call: ToolCall, use: ToolUse) -> list[str]:
+    """The arguments of `call` as lines, where the agent put several records down in them.
+
+    Findings, notes, tickets: a tool that reads, searches, runs and edits nothing was given them,
+    and they stand nowhere else. Plans are `plan_of`, and questions are the user's to answer.
+    """
+    if use.kind != "other" or is_steering(call.name):
+        return []
+    given = {key: value for key, value in named_arguments(call).items() if value is not None}
+    return list(lines(given)) if any(map(are_records, given.values())) else []

@@ -4,17 +4,23 @@ Used where a large result is previewed, and where a summary contains a tool's an
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from context_compaction.messages.model import is_list, is_object
 
 _TOO_DEEP = "…"
 # What is nested deeper is left out.
-MOST_DEPTH = 8
+_MOST_DEPTH = 8
 # Fewer records than these are told with their keys.
 _TABLE_ROWS = 3
+# An identifier with figures in it, or a date.
+_CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
+# A value of one word, or a number that is no count; times and addresses are long and asked by none.
+_CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
 _JSON_CHARS = 100_000
+_MOST_SHORT = 60  # records that are made short
 # A longer member of a record is told by its own members.
 _MEMBER_CHARS = 160
 
@@ -32,7 +38,7 @@ def parsed_json(text: str, most_chars: int = _JSON_CHARS) -> Any:
 
 def shown(value: Any, depth: int = 0) -> str:
     """A JSON value on one line without the signs that its words do not need."""
-    if depth > MOST_DEPTH:
+    if depth > _MOST_DEPTH:
         return _TOO_DEEP
     if is_object(value):
         told = ((key, shown(item, depth + 1)) for key, item in value.items())
@@ -49,16 +55,66 @@ def shown(value: Any, depth: int = 0) -> str:
     return " ".join(text.split())
 
 
+def named(values: Mapping[str, Any]) -> str:
+    """Values by name on one line, as the arguments of a call are told; what is null is none."""
+    given = ((key, value) for key, value in values.items() if value is not None)
+    told = ((key, v if isinstance(v, str) else shown(v)) for key, v in given)
+    return ", ".join(f"{key}={text}" for key, text in told)
+
+
 def members(data: Any, depth: int = 0) -> Iterator[str]:
     """The members of a JSON value, one line each; those of a long one by its own members."""
     values = data if is_list(data) else []
     pairs = data.items() if is_object(data) else ((n, item) for n, item in enumerate(values, 1))
     for key, value in pairs:
         told = shown(value)
-        if len(told) > _MEMBER_CHARS and is_object(value) and depth < MOST_DEPTH:
+        if len(told) > _MEMBER_CHARS and is_object(value) and depth < _MOST_DEPTH:
             yield from (f"{key} {member}" for member in members(value, depth + 1))
         elif told:
             yield f"{key}: {told}"
+
+
+def short_records(value: Any, chars: int) -> list[Any] | None:
+    """Records with no text in them longer than `chars`; None for other values, and for many."""
+    if not are_records(value) or len(value) > _MOST_SHORT:
+        return None
+    return [
+        {key: item if len(told := shown(item)) <= chars else f"{told[:chars]}{_TOO_DEEP}"
+         for key, item in record.items()}
+        for record in value
+    ]  # fmt: skip
+
+
+def are_records(value: Any) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether a value is a list of several records."""
+    return is_list(value) and len(value) > 1 and all(map(is_object, value))
+
+
+def codes_in(data: Any) -> str:
+    """The codes in a JSON value, each once, under the key that it is the value of."""
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for key, value in _leaves(data):
+        if value not in seen and _CODE_VALUE.fullmatch(value):
+            seen.add(value)
+            found.setdefault(key, []).append(value)
+    return "; ".join(f"{key} {', '.join(values)}" for key, values in found.items())
+
+
+def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """The texts in a JSON value, each with the nearest key above it."""
+    if isinstance(data, str):
+        yield key, data
+    elif depth < _MOST_DEPTH and is_object(data):
+        for name, item in data.items():
+            # What is known by its own code is named after what holds it.
+            is_code = _CODE.fullmatch(name) is not None
+            if is_code:
+                yield key, name
+            yield from _leaves(item, key if is_code or name == "id" else name, depth + 1)
+    elif depth < _MOST_DEPTH and is_list(data):
+        for item in data:
+            yield from _leaves(item, key, depth + 1)
 
 
 def table_of(values: Sequence[Any]) -> tuple[str, list[str]] | None:
@@ -130,10 +186,10 @@ def lines(data: Any, depth: int = 0) -> Iterator[str]:
             yield from map(shown, data)
         return
     for key, value in data.items():
-        if is_list(value) and value and depth < MOST_DEPTH and is_object(value[0]):
+        if is_list(value) and value and depth < _MOST_DEPTH and is_object(value[0]):
             first, *rest = lines(value, depth + 1)
             yield from (f"{key}: {first}", *rest)
-        elif is_object(value) and depth < MOST_DEPTH and len(shown(value)) > _MEMBER_CHARS:
+        elif is_object(value) and depth < _MOST_DEPTH and len(shown(value)) > _MEMBER_CHARS:
             yield from (f"{key} {line}" for line in lines(value, depth + 1))
         else:
             yield f"{key}: {shown(value)}"

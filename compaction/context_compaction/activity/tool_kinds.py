@@ -195,8 +195,12 @@ def _command(given: Any, arguments: Mapping[str, Any]) -> str | None:
         if isinstance(value, str) and value:
             return value
         if isinstance(value, list):
-            return " ".join(str(item) for item in cast("list[object]", value))
+            return " ".join(map(_word, cast("list[object]", value)))
     return None
+
+
+def _word(item: object) -> str:
+    return item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
 
 
 def _patched_path(given: Any) -> str | None:

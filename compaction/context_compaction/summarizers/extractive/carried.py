@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from context_compaction.activity.commits import commit_lines
-from context_compaction.activity.digest import is_failed
+from context_compaction.activity.digest import is_failed, records_in
 from context_compaction.activity.error_line import error_line
+from context_compaction.activity.json_rows import short_records, shown
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import classify, is_steering
 from context_compaction.messages import placeholders
@@ -185,17 +186,21 @@ def _shorter(
 
 
 def _arguments(call: ToolCall, kinds: Mapping[str, str]) -> Any:
-    """The arguments of a call; of long ones commands are shortened, and the others None.
+    """The arguments of a call; of long ones commands and records are shortened, the others None.
 
     A part of a text would be taken for the whole.
     """
-    command = classify(call, kinds).command
+    use = classify(call, kinds)
+    command, has_records = use.command, records_in(call, use)
     most_chars = _RECORD_CHARS if is_steering(call.name) else _ARGUMENT_CHARS
 
     def short(value: Any, *, is_command: bool) -> Any:
         if len(compact_json(value)) <= most_chars:
             return value
-        return ends_of(without_heredocs(str(value)), _COMMAND_CHARS) if is_command else None
+        if not is_command:
+            return short_records(value, _ARGUMENT_CHARS) if has_records else None
+        text = value if isinstance(value, str) else shown(value)
+        return ends_of(without_heredocs(text), _COMMAND_CHARS)
 
     if not is_object(call.arguments):
         return short(call.arguments, is_command=True)

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from context_compaction.activity.error_line import outcome_line
-from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_json
+from context_compaction.activity.json_rows import codes_in, members, parsed_json
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
-from context_compaction.messages.model import is_list, is_object
 from context_compaction.summarizers.extractive.commands import is_nameless
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of
@@ -36,10 +35,6 @@ _NO_NEWS = re.compile(
 )
 # What files contain stands with them, and what was found in them is looked for anew.
 _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
-# An identifier with figures in it, or a date.
-_CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
-# A value of one word, or a number that is no count; times and addresses are long and asked by none.
-_CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
 _CODES_CHARS, _FIRST_CHARS = 400, 160
 # The first record of all, if its tool gave no other, says who it is about: its codes go before what
 # binds, the rest after.
@@ -112,7 +107,7 @@ def _record_lines(place: tuple[int, ...], action: Action, value: Any, age: float
     """The answer of a tool: what is asked for by its code, then the rest."""
     label = f"{action.label} [{action.number}]: "
     told = "; ".join(members(value)) or "nothing"
-    codes = head_of(_codes(value), _CODES_CHARS)
+    codes = head_of(codes_in(value), _CODES_CHARS)
     texts = [head_of(told, chars) for chars in _RECORD_CHARS]
     if codes:
         # What is told already stays.
@@ -122,33 +117,6 @@ def _record_lines(place: tuple[int, ...], action: Action, value: Any, age: float
     yield from versions(
         place, label, texts, _FIRST_WANTS if is_first else [age + want for want in _RECORD_WANTS]
     )
-
-
-def _codes(data: Any) -> str:
-    """The codes in a JSON value, each once, under the key that it is the value of."""
-    found: dict[str, list[str]] = {}
-    seen: set[str] = set()
-    for key, value in _leaves(data):
-        if value not in seen and _CODE_VALUE.fullmatch(value):
-            seen.add(value)
-            found.setdefault(key, []).append(value)
-    return "; ".join(f"{key} {', '.join(values)}" for key, values in found.items())
-
-
-def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """The texts in a JSON value, each with the nearest key above it."""
-    if isinstance(data, str):
-        yield key, data
-    elif depth < MOST_DEPTH and is_object(data):
-        for name, item in data.items():
-            # What is known by its own code is named after what holds it.
-            is_code = _CODE.fullmatch(name) is not None
-            if is_code:
-                yield key, name
-            yield from _leaves(item, key if is_code or name == "id" else name, depth + 1)
-    elif depth < MOST_DEPTH and is_list(data):
-        for item in data:
-            yield from _leaves(item, key, depth + 1)
 
 
 def _output_lines(action: Action, age: int) -> Iterator[Line]:

@@ -8,6 +8,7 @@ from context_compaction.activity.digest import has_effect, is_failed
 from context_compaction.activity.documents import PLAN
 from context_compaction.activity.error_line import error_line, reports_trouble
 from context_compaction.activity.file_changes import FileChange, changes_of
+from context_compaction.activity.json_rows import named, shown
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_head
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
@@ -272,7 +273,5 @@ def _action(
 def _call_label(call: ToolCall, use: ToolUse) -> str:
     if use.path:
         return f"{call.name}({use.path})"
-    arguments = named_arguments(call)
-    if not arguments:
-        return call.name if isinstance(call.arguments, dict) else f"{call.name}({call.arguments})"
-    return f"{call.name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
+    told = named(named_arguments(call)) or shown(call.arguments)
+    return f"{call.name}({told})" if told else call.name

@@ -10,9 +10,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from context_compaction.activity.digest import plan_of
+from context_compaction.activity.digest import plan_of, records_in
 from context_compaction.activity.error_line import error_lines
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.tool_kinds import is_question
+from context_compaction.activity.touched_names import touched_in
 from context_compaction.messages.model import Message, Text, compact_json
 from context_compaction.summarizers.extractive.deeds import (
     COMMIT,
@@ -37,6 +39,13 @@ from context_compaction.summarizers.instructions.find import SURE_RANK, find_ins
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)
 _SAID_CHARS = (120, 200, 400, 700, 1_100, 1_600, 2_400, 3_600, 6_000, 12_000)
+# How much of what was touched is told in the running turn and in the one before it. At the end of a
+# turn the agent itself says what it changed.
+_TOUCHED_CHARS = (320, 160)
+_TOUCHED_WANT, _TOUCHED_ENDED_WANT = 2.5, 6.0
+# So much of the records that the agent gave to a tool, and then of each of the newest.
+_RECORDS_CHARS, _RECORD_CHARS = 500, (110, 300, 1_200)
+_RECORD_WANTS = (0.0, 0.5, 1.0, 2.5)
 _EFFECT_CHARS = 480  # the agent may say in a request of its own what it changed
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _HEARD_CHARS = (240, 700)
@@ -60,13 +69,18 @@ _DEEDS, _ON_THE_WAY, _CLOSING = range(3)
 
 
 def log_lines(
-    turns: Sequence[Turn], names: Mapping[str, str], still_open: Collection[Failure], last_said: str
+    turns: Sequence[Turn],
+    names: Mapping[str, str],
+    files: Mapping[str, ReplayedFile],
+    still_open: Collection[Failure],
+    last_said: str,
 ) -> Iterator[Line]:
     """The lines of the log, newest turn first; a place is (turn, part, number of the message).
 
     Args:
         turns: The turns.
         names: For each path its short name; none for files that are not worth a word.
+        files: The files as the calls leave them.
         still_open: The failures that stand with the state.
         last_said: The agent's last words, which stand where the work stands.
     """
@@ -77,6 +91,12 @@ def log_lines(
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
         changed, aside = done_in(turn, names, told)
         yield from _deed_lines(turn, at, age, [*commits, *changed], aside)
+        made = [made for one in turn.actions if not one.failed for made in one.changes]
+        for chars in _TOUCHED_CHARS[age : age + 1]:
+            goes_on = bool(turn.steps and turn.steps[-1].actions)
+            want = age + (_TOUCHED_WANT if goes_on else _TOUCHED_ENDED_WANT)
+            text = head_of(touched_in(made, names, files), chars)
+            yield from versions((at, _DEEDS, 2), "touched: ", (text,), (want,))
         others = [effect for effect in effects if effect not in commits]
         full = [one for one in effects_of(turn, known, _EFFECT_CHARS) if one not in commits]
         wants = age * AGE_WANT / 2, 3.0 + age
@@ -260,3 +280,24 @@ def plan_lines(turns: Sequence[Turn], *, is_running: bool) -> Iterator[tuple[str
         whole = "; ".join(left)
         for line in versions((3,), f"{label}: ", (head_of(whole, _PLAN_CHARS), whole), (0.0, 1.0)):
             yield STATE, line
+
+
+def record_lines(turns: Sequence[Turn]) -> Iterator[tuple[str, Line]]:
+    """The records that the agent gave to tools of the work's own, as findings, by section.
+
+    The newest stand with the state while their turn is the newest; older ones in short in the log.
+    """
+    given = [
+        (at, action, rows)
+        for at, turn in enumerate(turns)
+        for action in turn.actions
+        if action.call and action.failed is False and (rows := records_in(action.call, action.use))
+    ]
+    for age, (at, action, rows) in enumerate(reversed(given)):
+        is_state = not age and at == len(turns) - 1
+        place = (5,) if is_state else (at, _ON_THE_WAY, action.number, -2)
+        whole = ["\n".join(head_of(row, chars) for row in rows) for chars in _RECORD_CHARS]
+        told = [head_of(whole[0], _RECORDS_CHARS), *whole][: 1 if age else None]
+        wants = [age + want for want in _RECORD_WANTS[: len(told)]]
+        for line in versions(place, f"{action.name} [{action.number}]: ", told, wants):
+            yield STATE if is_state else LOG, line

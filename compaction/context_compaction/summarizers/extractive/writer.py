@@ -45,6 +45,7 @@ from context_compaction.summarizers.extractive.work_log import (
     last_words,
     log_lines,
     plan_lines,
+    record_lines,
     rendered_log,
     state_lines,
 )
@@ -106,11 +107,12 @@ def _sections(
         # Where the agent goes on after a note of its host's alone, what it said before is past.
         is_past = not is_running and agent_goes_on(request.later)
         said = (-1, list[str]()) if is_past else last_words(turns)
-        log = log_lines(turns, short_names(turns), still_open, joined(said[1]))
+        log = log_lines(turns, short_names(turns), files, still_open, joined(said[1]))
         sections[LOG] = [*log, *effect_lines((-1,), (0.0,), (request.effects,))]
         sections[FACTS] = [*facts]
         sections[STATE] = [*state_lines(turns, said, still_open, is_running=is_running)]
-        for title, line in plan_lines(turns, is_running=is_running):
+        plan = plan_lines(turns, is_running=is_running)
+        for title, line in (*plan, *record_lines(turns)):
             sections[title].append(line)
     if not request.is_turn_prefix:
         messages = (*earlier.messages, *request.messages)

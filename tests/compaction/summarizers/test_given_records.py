@@ -1,0 +1,120 @@
+"""What the agent put down in the arguments of a call stays, and no value is told as Python does."""
+
+import re
+from typing import Any
+
+import pytest
+from context_compaction import CompactRequest, compact, formats
+from context_compaction.messages.model import text_of
+from context_compaction.summarizers import SummaryInput
+from context_compaction.summarizers.extractive import writer
+from context_compaction.tokens.counter import counter_for
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.small import read
+
+COUNT = counter_for("gpt-4o")
+FINDINGS = [
+    {"file": "src/writer.go", "line": 1057, "summary": "endOverride never resets isTransparent."},
+    {"file": "src/engine.go", "line": 387, "summary": "A palette reference bypasses the collapse."},
+    {
+        "file": "src/segment.go",
+        "line": 251,
+        "summary": "Render returns before the flags are reset.",
+    },
+]
+PYTHON = re.compile(r"\{'|\['|'\]|'\}|\b(?:None|True|False)\b")
+WORDS = st.text(st.sampled_from("abc xyz"), min_size=1, max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def called(call_id: str, name: str, given: Any, answer: str = "Done.") -> list[Json]:
+    call = {"type": "tool_use", "id": call_id, "name": name, "input": given}
+    result = {"type": "tool_result", "tool_use_id": call_id, "content": answer}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def asked(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+def written(messages: list[Json], max_tokens: int = 1_000, **wishes: Any) -> str:
+    parsed = formats.parse(messages, format="anthropic")
+    return writer.write(SummaryInput(parsed, max_tokens, **wishes), COUNT)
+
+
+@pytest.mark.parametrize("is_turn_prefix", [True, False])
+def test_records_given_to_a_tool_stand_with_the_state_as_header_and_rows(
+    is_turn_prefix: bool,
+) -> None:
+    talk = [asked("Fix what the review found."), *called("a", "ReportX", {"findings": FINDINGS})]
+    text = written([*talk, said("I begin with the writer.")], is_turn_prefix=is_turn_prefix)
+    assert "ReportX [1]: findings: 3 records: file | line | summary" in text
+    for found in FINDINGS:
+        assert f"{found['file']} | {found['line']} | {found['summary']}" in text
+    assert text.index("Where it stands") < text.index("ReportX [1]") if "## " in text else True
+
+
+def test_of_records_the_newest_are_told_whole_and_older_ones_in_short() -> None:
+    older = [{"id": n, "note": f"note {n} of the first survey " * 9} for n in range(12)]
+    talk = [asked("Survey it."), *called("a", "survey_note", {"notes": older}), said("Noted.")]
+    talk += [asked("Review it."), *called("b", "ReportX", {"findings": FINDINGS}), said("Found.")]
+    text = written(talk)
+    assert "survey_note [1]: notes: 12 records: id | note" in text
+    assert "11 | note 11" not in text
+    assert all(str(found["summary"]) in text for found in FINDINGS)
+
+
+def test_records_of_a_plan_a_question_a_refused_call_and_a_command_are_told_as_before() -> None:
+    todos = [{"content": "Read the engine.", "status": "pending"} for _ in range(3)]
+    talk = [asked("Go on."), *called("a", "TodoWrite", {"todos": todos})]
+    assert "TodoWrite [1]" not in written([*talk, said("Reading.")])
+    refused = called("b", "ReportX", {"findings": FINDINGS})
+    refused[1]["content"][0]["is_error"] = True
+    assert "3 records" not in written([asked("Go on."), *refused, said("Refused.")])
+    ran = called("c", "run_command", {"command": "ls", "env": FINDINGS})
+    assert "3 records" not in written([asked("Go on."), *ran, said("Listed.")])
+
+
+async def test_records_survive_the_second_compaction() -> None:
+    long = [{**found, "scenario": f"{found['summary']} " * 40} for found in FINDINGS]
+    talk = [asked("Fix what the review found."), *called("a", "ReportX", {"findings": long})]
+    talk += [said("I begin."), asked("Go on."), said("Yes.")]
+    request = CompactRequest(
+        context_window=200_000, mode="full", format="anthropic", session_id="s"
+    )
+    async with temporary_archive() as archive:
+        first = await compact(talk, request, archive=archive)
+        more = [asked("And the rest?"), said("It follows."), asked("Good."), said("So it is.")]
+        second = await compact([*first.messages, *more], request, archive=archive)
+    text = text_of(read(second.messages)[0].blocks)
+    assert all(str(found["summary"]) in text for found in FINDINGS)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["ReportX", "book_flight", "bash", "TodoWrite", "memory_add", "exec"]),
+    st.dictionaries(
+        st.sampled_from(["todos", "command", "input", "notes", "id"]), VALUES, max_size=4
+    ),
+    st.sampled_from(["Done.", "Error: no such thing", '{"id": "a1b2c3"}', ""]),
+    st.booleans(),
+)
+def test_no_value_is_told_as_python_writes_it(
+    name: str, given: dict[str, Any], answer: str, has_answer: bool
+) -> None:
+    call = called("a", name, given, answer)
+    talk = [asked("Do it."), *(call if has_answer else call[:1])]
+    assert not PYTHON.search(written(talk))
+    assert not PYTHON.search(written([*talk, said("It is."), asked("And on."), said("Yes.")]))
