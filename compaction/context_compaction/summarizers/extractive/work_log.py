@@ -59,10 +59,9 @@ _MOST_OPEN = 4
 _ERRORS_CHARS = (200, 700, 1_600)
 _PLAN_CHARS = 600
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
-# Where a host's text was broken at the margin: as in Markdown, the lines of a paragraph are one.
-_BROKEN = re.compile(
-    r"^([ \t]*(?![#|`~<>]).*\S)[ \t]*\n(?=[ \t]*(?![-*+] |\d{1,2}[.)] )[^\s#|`~<>])", re.M
-)
+# No line of a paragraph, and one that begins anew.
+_BLOCK = re.compile(r"\A[ \t]*(?:[#|`~<>]|\Z)")
+_ITEM = re.compile(r"\A[ \t]*(?:[-*+]|\d{1,2}[.)]) ")
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 # The parts of an entry, in order.
 _DEEDS, _ON_THE_WAY, _CLOSING = range(3)
@@ -145,6 +144,16 @@ def _deed_lines(
     yield from versions((at, _DEEDS, 0), "", texts, wants)
 
 
+def _unbroken(text: str) -> str:
+    """`text` without the breaks that a host made at its margin: a paragraph is one line."""
+    rows = [row.rstrip() for row in text.split("\n")]
+    pieces = rows[:1]
+    for before, row in pairwise(rows):
+        goes_on = not (_BLOCK.match(before) or _BLOCK.match(row) or _ITEM.match(row))
+        pieces += (" " if goes_on else "\n", row)
+    return "".join(pieces)
+
+
 def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
     """What others said in a turn: what binds of the text of a command or a skill, and answers.
 
@@ -152,7 +161,7 @@ def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
     """
     heard: list[tuple[Place, str, list[str]]] = []
     for number, text in turn.orders.items():
-        whole = Text(_BROKEN.sub(r"\1 ", text), author="user")
+        whole = Text(_unbroken(text), author="user")
         said = find_instructions((Message("user", (whole,)),)).standing
         binding = [f" {item.text}" for item in said if item.rank >= SURE_RANK]
         texts = [telling_of([s for s in binding if len(s) < n], n) for n in _HEARD_CHARS]
