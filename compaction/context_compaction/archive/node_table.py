@@ -171,7 +171,9 @@ class NodeTable:
 
     def at(self, row: int) -> MessageNode:
         """The message in a row."""
-        _, parent, content, seq, number, offset, length, seconds, *words = self._fields(row)
+        fields = self._fields(row)
+        _, parent, content, seq, number, offset, length, seconds = fields[:-3]
+        words: tuple[int, ...] = fields[-3:]
         segment, format, role = (self._words[word] for word in words)
         return MessageNode(
             seq,

@@ -228,7 +228,8 @@ def _said_want(chars: int, age: int) -> float:
 def last_words(turns: Sequence[Turn]) -> tuple[int, list[str]]:
     """The agent's last words in the newest turn, in pieces, with their message's number."""
     steps = (step for turn in turns[-1:] for step in reversed(turn.steps))
-    return next(((step.number, said) for step in steps if (said := step.telling)), (-1, []))
+    said = ((step.number, step.telling) for step in steps if step.telling)
+    return next(said, (-1, list[str]()))
 
 
 def state_lines(

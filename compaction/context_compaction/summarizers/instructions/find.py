@@ -149,7 +149,7 @@ def _by_words(text: str) -> tuple[float, bool]:
     """The rank of a sentence by its words alone, and whether it states a lasting rule."""
     said = _ASIDE.sub("", typed_text.without_list_mark(text))
     rules = len({match[0].lower() for match in sign("rule").finditer(said)})
-    found = {name for name in _WEIGHTS if sign(name).search(said)}
+    found: set[Sign] = {name for name in _WEIGHTS if sign(name).search(said)}
     is_question = text.endswith(_QUESTION_MARKS)
     rank = (
         _TYPED
