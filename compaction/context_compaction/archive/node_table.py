@@ -111,7 +111,7 @@ class NodeTable:
         self.messages: Mapping[int, MessageNode] = _Messages(self)
         self.newest: tuple[int, str] = (-1, "")
         self.by_seq: dict[int, MessageNode] = {}
-        self.row_of_seq = array("i")  # -1 for none
+        self.row_of_seq: array[int] = array("i")  # -1 for none
         self._newer: dict[str, MessageNode] = {}
         self._others: dict[str, Node] = {}  # what is never packed
         self._by_content: dict[str, str] = {}

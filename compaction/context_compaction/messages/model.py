@@ -254,7 +254,7 @@ def json_writer(*, ascii_only: bool, sort_keys: bool = False) -> Callable[[Any],
     return lambda value: "".join(write(value, 0))
 
 
-compact_json = json_writer(ascii_only=False)
+compact_json: Callable[[Any], str] = json_writer(ascii_only=False)
 
 
 def utf8_json(value: Any) -> bytes:
