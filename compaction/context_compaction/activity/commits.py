@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from context_compaction.activity.shell_words import QUOTED
+
 _MADE = re.compile(
     r"^\[([^\]\s]{1,80}(?: \([^)]{1,40}\))?) ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
 )
@@ -15,7 +17,6 @@ _SUBJECT = re.compile(
 # Where a log lists commits, each with its subject.
 _LISTED = re.compile(r"^\W{0,8}([0-9a-f]{7,40}) (?:\([^)\n]{1,80}\) )?(\S.{0,118})$", re.MULTILINE)
 # What takes the place of the newest commits; what is quoted is no command.
-_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*+\"")
 _REWRITES = re.compile(
     r"\bgit\b[^\n;&|]{0,80}? (?:(?P<rebase>rebase\b)|(?P<amend>commit\b[^\n;&|]{0,200} --amend\b)"
     r"|reset (?!--hard)[^\n;&|]{0,20}(?:HEAD|@)(?:~(?P<back>\d{0,2})|\^))[^\n;&|]{0,200}"
@@ -78,7 +79,7 @@ def _replaced(runs: Iterable[tuple[int, str, str]]) -> dict[str, int]:
     placed: dict[str, int] = {}
     undone = same = 0
     for number, command, answer in runs:
-        for found in _REWRITES.finditer(_QUOTED.sub("''", command)):
+        for found in _REWRITES.finditer(QUOTED.sub("''", command)):
             if found["rebase"]:
                 folded = [one for one in standing if one.subject.startswith(_FOLDED)]
                 place_of.update((one.name, one.name) for one in folded)

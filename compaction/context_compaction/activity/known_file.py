@@ -478,9 +478,7 @@ class KnownFile:
 
     def _touch_changed(self, first: int, old: Sequence[str], new: Sequence[str]) -> None:
         """Note that lines from `first` on were changed, but for those that are as they were."""
-        most = min(len(old), len(new))
-        above = next((n for n in range(most) if old[n] != new[n]), most)
-        below = next((n for n in range(most - above) if old[-1 - n] != new[-1 - n]), most - above)
+        above, below = same_ends(old, new)
         old, new = old[above : len(old) - below], new[above : len(new) - below]
         # From the last on: the lines above those have their numbers still.
         for start, stop, to_start, to_stop in reversed(list(_changes(old, new))):
@@ -495,6 +493,14 @@ class KnownFile:
             if not first <= start <= stop <= first + old_lines - 1
         ]
         self.touched = [(first, max(first, first + new_lines - 1)), *moved][:_TOUCHED_PARTS]
+
+
+def same_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines both begin with, and how many of the others both end with."""
+    most = min(len(old), len(new))
+    above = next((n for n in range(most) if old[n] != new[n]), most)
+    below = next((n for n in range(most - above) if old[-1 - n] != new[-1 - n]), most - above)
+    return above, below
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:

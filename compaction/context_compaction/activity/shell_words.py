@@ -4,6 +4,8 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+# A text between quotation marks in a command line.
+QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*+\"")
 _ENDS_LIST = (";", "&", ";;")
 _OPENS = frozenset({"if", "for", "while", "until", "case", "{", "(", "function", "select"})
 _CLOSES = frozenset({"fi", "done", "esac", "}", ")"})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from context_compaction.activity.file_changes import FileChange, Inserts, Patches, Replaces, Writes
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.known_file import ReplayedFile, same_ends
 from context_compaction.activity.outline import functions
 
 # Words that a definition without a name ends with.
@@ -68,8 +68,7 @@ def _around(known: _Outlined, old: str, new: str) -> list[str]:
     """The innermost functions that the lines of `new` which are not in `old` are in."""
     text, defined = known
     before, after = old.split("\n"), new.split("\n")
-    head = _same(before, after)
-    tail = _same(before[head:][::-1], after[head:][::-1])
+    head, tail = same_ends(before, after)
     start = text.count("\n", 0, text.index(new)) + 1
     first, last = start + head, start + len(after) - tail - 1
     # Where lines were only left out, those around the gap are of what they were left out of.
@@ -80,12 +79,6 @@ def _around(known: _Outlined, old: str, new: str) -> list[str]:
         for name, begin, end in hit
         if not any(begin <= b and e <= end and (b, e) != (begin, end) for _, b, e in hit)
     ]
-
-
-def _same(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines both begin with."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _defined(old: str, new: str, path: str) -> list[str]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from context_compaction.activity.digest import effects_in
+from context_compaction.activity.shell_words import QUOTED
 from context_compaction.summarizers.extractive.said import to_last_space
 
 _LABEL_CHARS = 120
@@ -17,7 +18,6 @@ _PARTS = re.compile(
 )
 # What precedes a pipe or a redirection, which count outside of quotes alone.
 _UNPIPED = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|(?!2?>|\|).)*+", re.DOTALL)
-_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*+\"")
 # Parts that tell nothing of what it is for, and the texts in it.
 _SCRIPT = re.compile(
     r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|\$[\w:]+ *=|set |(?:for|while|if) |foreach\b|[{}()]"
@@ -56,7 +56,7 @@ def lasting_parts(command: str) -> Iterator[str]:
     A look changes nothing; only what is behind its pipe may.
     """
     for part in map(str.strip, _PARTS.findall(without_heredocs(command))):
-        done = _QUOTED.sub("''", part).partition("|")[2].strip() if is_look(part) else part
+        done = QUOTED.sub("''", part).partition("|")[2].strip() if is_look(part) else part
         if effects_in(done):
             yield done
 
@@ -67,7 +67,7 @@ def bare_command(part: str, chars: int = _LABEL_CHARS) -> str:
     head = _UNPIPED.match(bare)
     bare = head[0].strip() if head else bare
     if len(bare) > chars:
-        bare = _QUOTED.sub(
+        bare = QUOTED.sub(
             lambda text: f"{one_line(text[0][:-1], chars * 2 // 3)}{text[0][-1]}", bare
         )
     return one_line(bare, chars)

@@ -214,8 +214,10 @@ def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]
 
 def _handed_in(action: Action) -> str:
     """What the agent says through a tool that only repeats it, as one does that ends its work."""
-    given = named_arguments(action.call).values() if action.call else ()
-    is_echo = len(action.text) > WHY_CHARS and action.text in (str(one).strip() for one in given)
+    if action.call is None or len(action.text) <= WHY_CHARS:
+        return ""
+    given = named_arguments(action.call).values()
+    is_echo = any(isinstance(one, str) and one.strip() == action.text for one in given)
     return action.text if is_echo else ""
 
 

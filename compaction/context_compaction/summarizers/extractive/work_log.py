@@ -90,12 +90,8 @@ def log_lines(
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
         changed, aside = done_in(turn, names, told)
         yield from _deed_lines(turn, at, age, [*commits, *changed], aside)
-        made = [made for one in turn.actions if not one.failed for made in one.changes]
-        for chars in _TOUCHED_CHARS[age : age + 1]:
-            goes_on = bool(turn.steps and turn.steps[-1].actions)
-            want = age + (_TOUCHED_WANT if goes_on else _TOUCHED_ENDED_WANT)
-            text = head_of(touched_in(made, names, files), chars)
-            yield from versions((at, _DEEDS, 2), "touched: ", (text,), (want,))
+        if age < len(_TOUCHED_CHARS):
+            yield from _touched_lines(turn, at, age, names, files)
         others = [effect for effect in effects if effect not in commits]
         full = [one for one in effects_of(turn, known, _EFFECT_CHARS) if one not in commits]
         wants = age * AGE_WANT / 2, 3.0 + age
@@ -142,6 +138,17 @@ def _deed_lines(
     first_chars = len(done[0]) + 2 if done and done[0].startswith(COMMIT) else 0
     texts = (head_of("; ".join(done), max(chars, first_chars)) for chars in _DID_CHARS)
     yield from versions((at, _DEEDS, 0), "", texts, wants)
+
+
+def _touched_lines(
+    turn: Turn, at: int, age: int, names: Mapping[str, str], files: Mapping[str, ReplayedFile]
+) -> Iterator[Line]:
+    """The functions that the edits of a turn touched."""
+    made = (made for one in turn.actions if not one.failed for made in one.changes)
+    text = head_of(touched_in(made, names, files), _TOUCHED_CHARS[age])
+    goes_on = bool(turn.steps and turn.steps[-1].actions)
+    want = age + (_TOUCHED_WANT if goes_on else _TOUCHED_ENDED_WANT)
+    yield from versions((at, _DEEDS, 2), "touched: ", (text,), (want,))
 
 
 def _unbroken(text: str) -> str:
