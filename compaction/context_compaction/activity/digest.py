@@ -58,7 +58,6 @@ _EFFECT_COMMAND = re.compile(
     r"|\bcurl\b[^|\n]*(-X\s*(POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
     r"|\b(DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
 )
-_PARTS = re.compile(r"&&|;|\n|\|\|")
 # Verbs in the names of tools that act outside the conversation.
 _EFFECT_WORDS = frozenset({
     "add", "approve", "assign", "book", "cancel", "change", "charge", "close", "comment",
@@ -249,16 +248,15 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
     )
 
 
-def effects_in(command: str) -> list[str]:
-    """The parts of a command line that change something outside the conversation."""
-    parts = (part.strip() for part in _PARTS.split(command))
-    return [part for part in parts if _EFFECT_COMMAND.search(part)]
+def acts_outside(command: str) -> bool:
+    """Whether a command line changes something outside the conversation and its files."""
+    return _EFFECT_COMMAND.search(command) is not None
 
 
 def has_effect(tool_name: str, use: ToolUse) -> bool:
     """Whether a call changes something outside the conversation and its files."""
     if use.command:
-        return _EFFECT_COMMAND.search(use.command) is not None
+        return acts_outside(use.command)
     return use.kind == "other" and bool(words_of(tool_name) & _EFFECT_WORDS)
 
 

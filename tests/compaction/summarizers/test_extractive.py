@@ -800,9 +800,10 @@ def test_a_layout_comes_with_the_answer_that_it_stands_in(block: str, later_turn
         ("curl -s -X POST https://a.example/x -d name=1 | head", True),
         ("docker run --rm alpine ldd /bin/sh", False),
         ("docker run -d --name db postgres", True),
+        ("git -C ../site push origin main", True),
     ],
 )
-def test_a_request_or_a_container_that_leaves_nothing_behind_may_be_repeated(
+def test_what_leaves_something_behind_must_not_be_repeated_and_all_else_may(
     command: str, is_effect: bool
 ) -> None:
     text = written([user("Try it."), *ran("a", command, "fine"), assistant("It went fine.")], 900)

@@ -1,9 +1,9 @@
 """Command lines in parts: what a line does, short, without the script around it."""
 
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 
-from context_compaction.activity.digest import effects_in
+from context_compaction.activity.digest import acts_outside
 from context_compaction.activity.shell_words import QUOTED
 from context_compaction.summarizers.extractive.said import to_last_space
 
@@ -38,27 +38,36 @@ _LOOK = re.compile(
 )
 
 
-def told_parts(command: str) -> tuple[list[str], bool]:
-    """The parts of a command line that are no script, no change of folder, no look.
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """What a command line does.
 
-    And whether it looks at something beside them.
+    Attributes:
+        told: Its parts that are no script, no change of folder, no look; the last where all are.
+        lasting: Those that change something outside the conversation.
+        has_look: Whether it looks at something beside `told`.
     """
-    parts = [part.strip() for part in _PARTS.findall(without_heredocs(command)) if part.strip()]
+
+    told: tuple[str, ...]
+    lasting: tuple[str, ...] = ()
+    has_look: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What it does, without pipes and redirections: the same for each run."""
+        return tuple(map(bare_command, self.told))
+
+
+def command_line(text: str) -> CommandLine:
+    """The parts of the command line `text`."""
+    parts = [part.strip() for part in _PARTS.findall(without_heredocs(text)) if part.strip()]
     parts = [_GIT_FOLDER.sub("git ", _GIVEN.sub("", part)) for part in parts]
-    parts = [part for part in parts if not _SCRIPT.match(part)] or parts
-    told = [flat(part) for part in parts if not is_look(part)]
-    return told or [flat(parts[-1]) if parts else ""], 0 < len(told) < len(parts)
-
-
-def lasting_parts(command: str) -> Iterator[str]:
-    """The parts of a command line that change something outside the conversation.
-
-    A look changes nothing; only what is behind its pipe may.
-    """
-    for part in map(str.strip, _PARTS.findall(without_heredocs(command))):
-        done = QUOTED.sub("''", part).partition("|")[2].strip() if is_look(part) else part
-        if effects_in(done):
-            yield done
+    # A look changes nothing; only what is behind its pipe may.
+    done = (QUOTED.sub("''", one).partition("|")[2] if is_look(one) else one for one in parts)
+    lasting = tuple(part.strip() for part in done if acts_outside(part))
+    parts = [part for part in parts if not _SCRIPT.match(part)] or parts or [""]
+    told = tuple(flat(part) for part in parts if not is_look(part))
+    return CommandLine(told or (flat(parts[-1]),), lasting, 0 < len(told) < len(parts))
 
 
 def bare_command(part: str, chars: int = _LABEL_CHARS) -> str:

@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile
 from operator import eq
+from typing import TypeAlias
 
 from context_compaction.activity.commits import KnownCommits, commits_in, known_commits, subjects_in
 from context_compaction.activity.error_line import error_lines, outcome_line
@@ -14,7 +15,6 @@ from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.commands import (
     bare_command,
     is_nameless,
-    lasting_parts,
     one_line,
 )
 from context_compaction.summarizers.extractive.turns import Action, Turn
@@ -31,6 +31,7 @@ _RUN_WORDS = 3
 _COUNTED_FAILURES = re.compile(r"\b[1-9]\d{0,6} (?:failed|failing|errors?)\b|\bfail\W{1,3}[1-9]")
 # Behind a pipe the exit status is hidden, and these show only a part of what was said.
 _FILTERED = re.compile(r"\|\s*(?:\w*grep|rg|wc|awk|sed|cut|jq|sort|uniq)\b")
+Run: TypeAlias = tuple[str, ...]  # the words by which it is known again
 
 
 def short_names(turns: Sequence[Turn]) -> dict[str, str]:
@@ -59,7 +60,7 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
     done: dict[str, dict[str, None]] = {"wrote": {}, "edited": {}, "ran": {}, "read": {}}
     for action in turn.actions:
         key, use = one_line(action.keys[-1], _KEY_CHARS), action.use
-        if action.effect or action.is_refused:
+        if action.lasting or action.is_refused:
             continue
         if action.changes and not action.failed:
             for made in action.changes:
@@ -81,30 +82,25 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
 
 def effects_of(turn: Turn, known: KnownCommits, chars: int = _EFFECT_CHARS) -> list[str]:
     """What a turn did that must not be repeated, each once; its commits as they are `known`."""
-    done = (action for action in turn.actions if action.effect and action.failed is False)
+    done = (action for action in turn.actions if action.lasting and action.failed is False)
     return list(dict.fromkeys(told for one in done for told in _effects_told(one, known, chars)))
 
 
 def _effects_told(action: Action, known: KnownCommits, chars: int) -> Iterator[str]:
     """The lasting effect of a call: of each commit its hash and subject, where they are known."""
-    if commits := commits_in(action.text):
-        for made in commits:
-            at = known.replaced.get(made.name)
-            yield (
-                f"{COMMIT}{made.name} {made.subject}"
-                if at is None
-                else f"{COMMIT}amended at [{at}]"
-            )
+    commits = commits_in(action.text)
+    for made in commits:
+        at = known.replaced.get(made.name)
+        told = f"{made.name} {made.subject}" if at is None else f"amended at [{at}]"
+        yield f"{COMMIT}{told}"
+    if commits:
         return
-    command = action.use.command or ""
-    subjects = iter(subjects_in(command))
-    told: list[str] = []
-    for part in (bare_command(one, chars) for one in lasting_parts(command)):
+    subjects = iter(subjects_in(action.use.command or ""))
+    parts = [bare_command(part, chars) for part in action.lasting if action.use.command]
+    for at, part in enumerate(parts):
         if part.startswith("git commit") and (subject := next(subjects, "")):
-            told.append(" ".join(f"{COMMIT}{known.hashes.get(subject, '')} {subject}".split()))
-        else:
-            told.append(part)
-    yield "; ".join(told) or action.label
+            parts[at] = " ".join(f"{COMMIT}{known.hashes.get(subject, '')} {subject}".split())
+    yield "; ".join(parts or action.lasting)
 
 
 def commits_of(turns: Sequence[Turn]) -> KnownCommits:
@@ -149,26 +145,25 @@ class Failure:
         if self.action.is_compound:
             return False  # which of its parts failed is not known
         if self.passed is None:
-            return self.action.effect or self.action.use.kind != "execute"
+            return bool(self.action.lasting) or self.action.use.kind != "execute"
         return bool(self.changed)
 
 
 def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
     """The failures of a turn, each command and tool with all its failures until it passed."""
     found: list[Failure] = []
-    # By what ends them, each with how many changes there were before it failed first.
-    failing: dict[str, tuple[int, Action]] = {}
+    # What ran, each with how many changes there were before it failed first.
+    failing: dict[Run, tuple[int, Action]] = {}
     changed: list[str] = []
     for action in turn.actions:
-        keys = _keys_of(action)
+        runs = _runs_of(action)
         if action.is_refused:
             found.append(Failure(action))
-        elif keys and action.failed and action.error:
-            failing[keys[-1]] = failing.get(keys[-1], (len(changed), action))[0], action
-        elif keys and action.failed is False:
-            ended = [key for key in keys if key in failing and _repeats(action, failing[key][1])]
-            for key in dict.fromkeys(ended):
-                start, failed = failing.pop(key)
+        elif runs and action.failed and action.error:
+            failing[runs[-1]] = failing.get(runs[-1], (len(changed), action))[0], action
+        elif action.failed is False and runs:
+            for run in [run for run in failing if _is_among(run, runs)]:
+                start, failed = failing.pop(run)
                 if _tells_success(action):
                     since = tuple(dict.fromkeys(changed[start:]))
                     found.append(Failure(failed, action.number, since))
@@ -184,8 +179,8 @@ def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[F
     """
     if keys_later is None:
         return []
-    tried = set(map(_program_of, keys_later))
-    done = (one.number for turn in newest for one in turn.actions if one.effect and one.text)
+    tried = [*map(_run_of, keys_later)]
+    done = (one.number for turn in newest for one in turn.actions if one.lasting and one.text)
     done_at = max(done, default=-1)
     return [
         failure
@@ -194,43 +189,32 @@ def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[F
         if failure.passed is None
         and not failure.action.is_refused
         and failure.action.number >= done_at
-        and tried.isdisjoint(map(_program_of, failure.action.keys))
+        and not any(_is_among(_run_of(key), tried) for key in failure.action.keys)
     ]
 
 
-def _keys_of(action: Action) -> list[str]:
-    """By what the failure of a call is ended: by a run of one of its programs, by the same tool.
+def _runs_of(action: Action) -> list[Run]:
+    """By what the failure of a call is ended: by a run of one of its commands, by the same tool.
 
     What a tool should have changed, another call of it does not.
     """
     if action.use.kind == "execute":
-        return [] if action.is_look else [*map(_program_of, action.keys)]
+        return [] if action.is_look else [*map(_run_of, action.keys)]
     if action.use.kind == "other":
-        return [action.label if action.effect else action.name]
+        return [(action.label if action.lasting else action.name,)]
     return []
 
 
-def _program_of(key: str) -> str:
-    """The program of a command."""
-    return " ".join(_words_of(key)[:_PROGRAM_WORDS])
-
-
-def _words_of(key: str) -> list[str]:
-    return [word for word in key.split() if not word.startswith("-")]
-
-
-def _repeats(action: Action, failed: Action) -> bool:
-    """Whether `action` runs what has `failed`, perhaps more of it or with other options."""
-    if action.use.kind != "execute":
-        return True
-    before = _names_of_run(failed.keys[-1])
-    return any(all(map(eq, before, _names_of_run(key))) for key in action.keys)
-
-
-def _names_of_run(key: str) -> list[str]:
+def _run_of(key: str) -> Run:
     """The first words of a command, as far as none is quoted: a message says nothing of it."""
-    words = _words_of(key)[:_RUN_WORDS]
-    return list(takewhile(lambda word: word[0] not in "'\"", words))
+    words = [word for word in key.split() if not word.startswith("-")][:_RUN_WORDS]
+    return tuple(takewhile(lambda word: word[0] not in "'\"", words))
+
+
+def _is_among(run: Run, others: Iterable[Run]) -> bool:
+    """Whether one of `others` is the same run, perhaps of more or of less."""
+    size = _PROGRAM_WORDS
+    return any(run[:size] == other[:size] and all(map(eq, run, other)) for other in others)
 
 
 def _tells_success(action: Action) -> bool:

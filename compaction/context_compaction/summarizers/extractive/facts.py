@@ -81,7 +81,7 @@ def _is_told_here(action: Action, *, is_running: bool) -> bool:
     """Whether the answer of a call is told with the facts, not with files, log or state."""
     if not action.text or action.use.kind in _TOLD_ELSEWHERE or is_bookkeeping(action.name):
         return False
-    if action.is_look or (action.effect and action.use.command):
+    if action.is_look or (action.lasting and action.use.command):
         return False
     return not action.failed or (action.is_compound and is_running)
 

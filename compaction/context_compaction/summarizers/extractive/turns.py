@@ -27,11 +27,11 @@ from context_compaction.messages.speakers import SKILL_HEAD, passages_of, user_t
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.commands import (
+    CommandLine,
     bare_command,
+    command_line,
     is_look,
-    lasting_parts,
     one_line,
-    told_parts,
 )
 from context_compaction.summarizers.extractive.said import is_telling, joined, pieces_of
 
@@ -75,7 +75,7 @@ class Action:
         text: The answer; "" where it is missing or was cleared.
         failed: Whether it failed; None where the answer is missing.
         error: The line that names the error; of a refused one what the host tells of that.
-        effect: Whether it changed something that must not be changed twice.
+        lasting: What it changes that must not be changed twice: parts of its command, or `label`.
         is_refused: Whether the user refused it.
     """
 
@@ -89,7 +89,7 @@ class Action:
     text: str = ""
     failed: bool | None = None
     error: str = ""
-    effect: bool = False
+    lasting: tuple[str, ...] = ()
     is_refused: bool = False
 
     @property
@@ -208,8 +208,7 @@ def _leave_newest(turns: Sequence[Turn], pattern: re.Pattern[str], name: str, ne
 def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]:
     """The keys of the commands that `messages` run."""
     uses = (classify(call, kinds) for message in messages for call in tool_calls(message))
-    parts = (part for use in uses if use.command for part in told_parts(use.command)[0])
-    return frozenset(map(bare_command, parts))
+    return frozenset(key for use in uses if use.command for key in command_line(use.command).keys)
 
 
 def _handed_in(action: Action) -> str:
@@ -250,9 +249,14 @@ def _action(
 ) -> Action:
     call = made_call(call)
     use = classify(call, kinds)
-    parts, has_look = told_parts(use.command) if use.command else ([_call_label(call, use)], False)
-    label, keys = one_line("; ".join(parts)), tuple(map(bare_command, parts))
-    action = Action(number, call.name, use, label, keys, call, tuple(changes_of(call, use)))
+    if use.command:
+        line = command_line(use.command)
+    else:
+        told = (one_line(_call_label(call, use)),)
+        is_lasting = has_effect(call.name, use) and not is_bookkeeping(call.name)
+        line = CommandLine(told, told if is_lasting else ())
+    label, changes = one_line("; ".join(line.told)), tuple(changes_of(call, use))
+    action = Action(number, call.name, use, label, line.keys, call, changes, lasting=line.lasting)
     if result is None or is_stand_in(result):
         return action
     text = "" if placeholders.is_placeholder(result) else without_head(result_text(result))[0]
@@ -262,14 +266,9 @@ def _action(
         said = " ".join(text.partition(_SAID_WITH_IT)[2].split())
         return replace(action, text=text, failed=True, error=said, is_refused=True)
     # What a look prints beside it may speak of errors too.
-    is_told = use.kind == "execute" and not has_look
+    is_told = use.kind == "execute" and not line.has_look
     failed = failed or (is_told and is_trouble(label, text))
-    if use.command:
-        effect = any(lasting_parts(use.command))
-    else:
-        effect = has_effect(call.name, use) and not is_bookkeeping(call.name)
-    error = error_line(text) if failed else ""
-    return replace(action, text=text, failed=failed, error=error, effect=effect)
+    return replace(action, text=text, failed=failed, error=error_line(text) if failed else "")
 
 
 def _call_label(call: ToolCall, use: ToolUse) -> str:
