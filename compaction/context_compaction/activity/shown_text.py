@@ -22,10 +22,10 @@ _NUMBERED = re.compile(r"\A[ \t]*(\d{1,7})(\t|→|[ \t]*\||:)(.*)\Z", re.DOTALL)
 # Numbers that only a tool writes: in a column of their own.
 _LAID_OUT = re.compile(r"^(?:[ \t]+\d+(?:\t|→|[ \t]*\|)|\d+(?:→|\|)|0\d+\|)", re.MULTILINE)
 _SHELL_HEAD = re.compile(
-    r"\A(?:Script .*\nWall time .*\nOutput:\n\n|"
+    r"\A(?:Script .*\nWall time .*\nOutput:\n\n?|"
     r"(?:Chunk ID: .*\n)?(?:(?:Exit code|Process exited with code):? ?(-?\d+)\n)?"
-    r"(?:Wall time: .*\n)?(?:Process exited with code (-?\d+)\n)?"
-    r"(?:(?:Total output lines|Original token count): .*\n)*Output:\n)"
+    r"(?:Wall time: .*\n)?(?:Process exited with code (-?\d+)\n|Process running with .*\n)?"
+    r"(?:(?:Total output lines|Original token count): .*\n)*Output:(?:\n|\Z))"
 )
 _SHOWING = re.compile(r"[Ss]howing lines (\d{1,9})\s?(?:-|to)\s?(\d{1,9})(?: of (\d{1,9}))?")
 _MORE = re.compile(r"\b(\d{1,9}) more lines?\b.{0,200}?[Uu]se offset=(\d{1,9})")
@@ -96,11 +96,15 @@ def shell_text(text: str) -> tuple[str, bool]:
 
 
 def without_head(text: str) -> tuple[str, bool]:
-    """`text` without the lines that a host puts above an output, and whether they tell success."""
+    """`text` without the lines that a host puts above an output, and whether they tell success.
+
+    Of a command that still runs nobody knows.
+    """
     head = _SHELL_HEAD.match(text)
     if head is None:
         return text, True
-    return text[head.end() :], (head[1] or head[2] or "0") == "0"
+    is_over = " running with " not in head[0]
+    return text[head.end() :], is_over and (head[1] or head[2] or "0") == "0"
 
 
 def is_laid_out(text: str) -> bool:

@@ -63,8 +63,8 @@ _PLACEHOLDER_CHARS = 400_000
 # Before a sentence of the user's that says otherwise than the system prompt, which is sent all the
 # same.
 DIFFERS = "(differs from the system prompt) "
-# That, and what stands before a sentence that a later one has taken the place of.
-_MARK = re.compile(rf"\(replaced(?:: \[\d{{1,9}}\]| later)\) |{re.escape(DIFFERS)}")
+# That, and what stands before a sentence that a later one has changed, or a document replaced.
+_MARK = re.compile(rf"\((?:changed|replaced)(?:: \[\d{{1,9}}\]| later)\) |{re.escape(DIFFERS)}")
 _MARK_CHARS = 40
 
 # A placeholder as a whole: ours, a policy's own words, and the marker with a preview. The first
@@ -351,9 +351,9 @@ def body_of(message: Message) -> str | None:
     return body[note.end() :] if note else body
 
 
-def replaced_by(number: int | None) -> str:
-    """What precedes a sentence of the user's that the message `number` replaced."""
-    return "(replaced later) " if number is None else f"(replaced: [{number}]) "
+def overtaken_by(number: int | None, how: str) -> str:
+    """What precedes words of the user's that the message `number` has "changed" or "replaced"."""
+    return f"({how} later) " if number is None else f"({how}: [{number}]) "
 
 
 def cuts_mark(text: str, at: int) -> bool:

@@ -85,7 +85,7 @@ async def test_a_rule_whose_value_is_said_anew_is_marked_with_the_message_that_d
     older = "The nightly backup of the orders database must always start at 02:00."
     newer = "The nightly backup of the orders database starts at 04:30 from now on."
     text = await after_both(older, newer, keeps_originals=True)
-    number = re.search(r"\(replaced: \[(\d+)\]\) " + re.escape(older), text)
+    number = re.search(r"\(changed: \[(\d+)\]\) " + re.escape(older), text)
     assert number, text
     assert not is_marked_replaced(newer, text)
 
@@ -106,7 +106,7 @@ async def test_two_rules_of_one_turn_are_both_meant() -> None:
     rules = "Always log in UTC. The log must never hold a password."
     text = await after_rounds(["Fix the build.", rules, "Go on.", "And the last part."])
     assert rules.split(". ")[0] in text
-    assert "(replaced" not in text
+    assert "(changed" not in text
 
 
 async def test_a_rule_that_is_repeated_holds_again() -> None:

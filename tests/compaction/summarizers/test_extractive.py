@@ -73,7 +73,7 @@ def test_a_corrected_rule_is_marked_and_the_newer_one_stays() -> None:
         assistant("Understood."),
     ])  # fmt: skip
     assert "9191" in text
-    assert f"(replaced: [2]) {older}" in text
+    assert f"(changed: [2]) {older}" in text
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_rule_that_a_kept_request_corrects_is_marked() -> None:
     older = "Always store the uploads in the bucket acme-raw."
     newer = "From now on store the uploads in the bucket acme-clean."
     text = written([user(older), assistant("Understood.")], later=[user(newer)])
-    assert f"(replaced later) {older}" in text
+    assert f"(changed later) {older}" in text
 
 
 def test_a_summary_whose_originals_are_lost_is_brought_up_to_date_alone() -> None:
@@ -906,6 +906,41 @@ def test_a_rule_of_two_words_is_kept_where_small_talk_is_not() -> None:
     text = written(talk, 500)
     assert "No dairy." in text
     assert "Thanks!" not in text
+
+
+LONG_QUESTION = f"{'The box serves an old build. ' * 40}How should it get the new one?"
+TOLD_BY_CLAUDE = (
+    f'The user answered: "{LONG_QUESTION}"="check the justfile.", "Publish now?"="Dry run only". '
+    "Read the answers carefully."
+)
+TOLD_BY_CODEX = (
+    '{"answers":{"box":{"answers":["check the justfile"]},"out":{"answers":["Dry run"]}}}'
+)
+
+
+@pytest.mark.parametrize("told", [TOLD_BY_CLAUDE, TOLD_BY_CODEX])
+def test_every_answer_of_the_user_is_told_without_what_the_host_says_around_it(told: str) -> None:
+    talk = [
+        user("Ship it."),
+        *answered("a", "AskUserQuestion", told, questions=[]),
+        assistant("Shipped."),
+    ]
+    text = written(talk, 400)
+    assert "= check the justfile" in text.replace('"', "")
+    assert "Dry run" in text
+    assert "answers" not in text
+
+
+def test_what_a_host_says_of_a_command_that_still_runs_is_no_answer_of_it() -> None:
+    running = "Chunk ID: 4f1\nWall time: 1.0 seconds\nProcess running with session ID 8\n"
+    outputs = [
+        f"{running}Output:\n",
+        "Script running with cell ID 3\nWall time 1.0 seconds\nOutput:\n",
+    ]
+    outputs += ["<shellId: 7 completed with exit code 0>"]
+    calls = [one for n, out in enumerate(outputs) for one in ran(str(n), f"build part{n}", out)]
+    text = written([user("Build all parts."), *calls])
+    assert not any(said in text for said in ("running with", "Chunk ID", "shellId"))
 
 
 @pytest.mark.parametrize("tool", ["AskUserQuestion", "request_user_input", "ask_followup_question"])

@@ -121,3 +121,10 @@ def test_what_binds_of_a_skill_is_told_in_whole_sentences_though_its_lines_are_b
     told = next(line for line in text.splitlines() if "host's text" in line)
     assert "of it: **Read the file when you enter the phase** — not before, and never skip" in told
     assert "Never push to main unless the owner has said so." in told
+
+
+def test_of_a_rule_whose_value_changes_the_rest_is_not_told_as_replaced() -> None:
+    older = 'Always one commit per item, with the prefix "night: ".'
+    newer = 'Commit prefix is "sched: " instead of "night: " from now on.'
+    text = written([user(older), assistant("Understood."), user(newer), *TALK_OF_IT], 900)
+    assert f"(changed: [2]) {older}" in text

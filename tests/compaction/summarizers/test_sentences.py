@@ -28,7 +28,7 @@ from tests.support.small import (
 )
 
 EXAMPLES = settings(max_examples=25)
-MARK = re.compile(rf"\(replaced[^)]{{0,20}}\) |{re.escape(placeholders.DIFFERS)}")
+MARK = re.compile(rf"\(changed[^)]{{0,20}}\) |{re.escape(placeholders.DIFFERS)}")
 GAP = "[…]"
 AGENT = re.compile(r"^(?:  |\[\d+\] )?agent(?:, last)?(?: \[\d+\])?: (.*)", re.MULTILINE)
 
@@ -209,7 +209,7 @@ async def test_a_request_is_not_replaced_by_the_next_of_its_form(form: str) -> N
     said = [form.format(n) for n in range(1, 11)]
     context = await context_after(*said)
     assert [text for text in said if text not in context] == []
-    assert "(replaced" not in context
+    assert "(changed" not in context
 
 
 PROHIBITIONS = st.sampled_from([

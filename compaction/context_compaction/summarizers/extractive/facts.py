@@ -30,7 +30,7 @@ _FIGURE = re.compile(r"\d")
 # A row that says only how long it took, that it is over, or how to go on with a sub-agent.
 _NO_NEWS = re.compile(
     r"Wall time:? [\d.]+ s\w*|(?:real|user|sys)\s+[\dhm.]+s|exit(?: ?code)?: ?0|Output:"
-    r"|\(?no output\)?\.?|agentId: .*|<usage>.*|\w+: \d+|.*</usage>",
+    r"|\(?no output\)?\.?|<shellId: .*>|agentId: .*|<usage>.*|\w+: \d+|.*</usage>",
     re.IGNORECASE,
 )
 # What files contain stands with them, and what was found in them is looked for anew.

@@ -121,7 +121,8 @@ def user_lines(
     for age, (at, parts) in enumerate(told.items()):
         if at in newer:
             number = numbers[newer[at]] if newer[at] < len(messages) else None
-            text = placeholders.replaced_by(number) + " ".join(user_text(messages[at]).split())
+            whole = " ".join(user_text(messages[at]).split())
+            text = placeholders.overtaken_by(number, "replaced") + whole
             texts = (head_of(text, chars) for chars in _PASTED_CHARS)
             yield from versions((at, 0), "", texts, (_request_want(age), BASE_WANT + 4 + age))
             continue

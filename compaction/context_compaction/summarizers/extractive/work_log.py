@@ -50,6 +50,9 @@ _EFFECT_CHARS = 480  # the agent may say in a request of its own what it changed
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _HEARD_CHARS = (240, 700)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
+# An answer of the user's by the question's name, as Codex tells it.
+_CHOSEN = re.compile(r'"(\w{1,80})":\{"answers":\[([^\]]{0,2000})\]')
+_QUESTION_CHARS = 160
 # How much less what is one turn older is wanted, and its shortest line.
 AGE_WANT = 0.2
 _SHORT_AGE_WANT = 0.02
@@ -175,7 +178,7 @@ def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
         heard.append(((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts))
     for action in turn.actions:
         if action.call and not action.failed and is_question(action.name):
-            answer = " ".join(action.text.split())
+            answer = _answers_in(" ".join(action.text.split()))
             if options := _OPTION.findall(compact_json(action.call.arguments)):
                 answer += f" (offered: {'; '.join(options)})"
             label = f"{action.name} [{action.number}] -> "
@@ -183,6 +186,19 @@ def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
             heard.append(((at, _ON_THE_WAY, action.number, -1), label, texts))
     for place, label, texts in heard:
         yield from versions(place, label, texts, (min(1.0, age * AGE_WANT), 1.0 + age))
+
+
+def _answers_in(text: str) -> str:
+    """The user's answers, each behind its question, without what the host says around them."""
+    told = [f"{name} = {chosen}" for name, chosen in _CHOSEN.findall(text)]
+    before, *parts = text.split('"="')
+    question = before.partition('"')[2]
+    for part in parts:
+        answer, _, following = part.partition('", "')
+        said = answer.partition('". ')[0].rstrip('".')
+        told.append(f"{ends_of(question, _QUESTION_CHARS)} = {said}")
+        question = following
+    return "; ".join(told) or text
 
 
 def _word_lines(

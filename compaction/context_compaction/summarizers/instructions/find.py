@@ -72,7 +72,8 @@ class UserInstructions:
         """
         if text in self.replaced:
             at = self.replaced[text]
-            return placeholders.replaced_by(None if at is None else numbers[at])
+            # Much of what stands beside a new value mostly holds: "one commit per item, prefix x".
+            return placeholders.overtaken_by(None if at is None else numbers[at], "changed")
         return self.marks.get(text, "")
 
 
