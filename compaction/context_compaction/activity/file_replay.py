@@ -238,7 +238,7 @@ class _Replay:
         """Compare what the tool shows of a change with the replayed text."""
         found = numbered_text(text)
         start = found.start_line if found else None
-        if found is None or start is None or not file.segments or file.seen_at == at:
+        if found is None or start is None or not file.parts or file.seen_at == at:
             return
         rows = found.rows
         if not file.agrees(start, rows, ends=False):
@@ -399,7 +399,7 @@ class _Replay:
             file.doubt = None
         moved.used_at = moved.changed_at = at
         moved.writes = writes
-        if not moved.segments and not moved.is_deleted:
+        if not moved.parts and not moved.is_deleted:
             moved.lost, moved.lost_at = "another file was moved here", at
 
     def _seen(self, path: str) -> str:

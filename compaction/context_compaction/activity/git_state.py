@@ -33,7 +33,7 @@ class GitState:
 
     def found(self, file: KnownFile) -> None:
         """Record the state of `file` before its first change as the one committed."""
-        if not file.writes and file.segments and file.path not in self.head:
+        if not file.writes and file.parts and file.path not in self.head:
             doubt = file.doubt or Doubt(_FIRST, file.seen_at)
             state = replace(file.state, doubt=doubt)
             self.head[file.path] = self.index[file.path] = state
@@ -103,7 +103,7 @@ class GitState:
 
     def _add(self, files: list[KnownFile]) -> None:
         for file in files:
-            if file.is_deleted or file.segments:
+            if file.is_deleted or file.parts:
                 self.index[file.path] = file.state
             else:
                 self.index.pop(file.path, None)

@@ -6,12 +6,24 @@ from difflib import SequenceMatcher
 from functools import partial
 
 from context_compaction.activity import file_changes as change
+from context_compaction.activity.file_parts import (
+    Exchange,
+    KnownLines,
+    agree_with,
+    joined,
+    moved,
+    moved_unseen,
+    same_ends,
+    without_changed,
+)
 from context_compaction.activity.script_edits import LineEdit, edited_rows
 from context_compaction.activity.shown_text import ShownText
 
 _TOUCHED_PARTS = 8
 # To compare lines takes the product of their numbers at worst.
 _COMPARED_LINES = 1_000
+_PLACED = "a patch was placed where its old lines are known, and others may be like them"
+_ELSEWHERE = "a change lay in lines that are not known here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +46,14 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Lines of a file whose other lines are not known: `text` begins with line `start_line`."""
+    """Lines of a file whose other lines are not known: `text` begins with line `start_line`.
+
+    With `is_moved` it may be another line: something was changed where the text is not known.
+    """
 
     start_line: int
     text: str
+    is_moved: bool = False
 
     @property
     def stop_line(self) -> int:
@@ -109,7 +125,7 @@ class ReplayedFile:
 class FileState:
     """The state of a file at one time, to be restored later; without lines where it is absent."""
 
-    segments: tuple[tuple[int, tuple[str, ...]], ...]
+    parts: tuple[KnownLines, ...]
     end: int | None
     seen_at: int
     edits: int
@@ -124,9 +140,9 @@ class FileState:
         """Whether both are known to be the same, as far as they are known."""
         if self.is_deleted or other.is_deleted:
             return self.is_deleted and other.is_deleted
-        same = (self.segments, self.end) == (other.segments, other.end)
+        same = (self.parts, self.end) == (other.parts, other.end)
         is_known = not self.doubt or (other.doubt is not None and self.doubt.at == other.doubt.at)
-        return same and bool(self.segments) and is_known
+        return same and bool(self.parts) and is_known
 
 
 ABSENT = FileState((), None, -1, 0, -1, 0, None, (), True, True)
@@ -137,7 +153,7 @@ class KnownFile:
     """One file while the messages are walked through: what is known of its lines by now."""
 
     path: str
-    segments: list[tuple[int, list[str]]] = field(default_factory=list[tuple[int, list[str]]])
+    parts: list[KnownLines] = field(default_factory=list[KnownLines])
     end: int | None = None  # the number of its last line
     seen_at: int = -1
     edits: int = 0
@@ -153,24 +169,24 @@ class KnownFile:
     is_deleted: bool = False
     is_exact: bool = True  # whether its end is known to the last newline
     # The text that was known as a whole last, and the changes since that are not in it.
-    stale: list[str] | None = None
+    stale: Sequence[str] | None = None
     missed: list[int] = field(default_factory=list[int])
     agreed_at: int = -1  # the last message that found it as it is known
     settled_at: int = -1  # the message that says for certain what it is since
 
     @property
-    def rows(self) -> list[str] | None:
+    def rows(self) -> tuple[str, ...] | None:
         """All lines; None where some are not known."""
-        if len(self.segments) != 1 or self.end is None:
+        if len(self.parts) != 1 or self.end is None or not self.parts[0].is_placed:
             return None
-        start, rows = self.segments[0]
-        return rows if start == 1 and len(rows) == self.end else None
+        [part] = self.parts
+        return part.rows if part.start == 1 and len(part.rows) == self.end else None
 
     def replayed(self) -> ReplayedFile:
         """What is known of it, as a `ReplayedFile`."""
         rows = self.rows
         parts = () if rows is not None else tuple(
-            FilePart(start, "\n".join(held)) for start, held in self.segments
+            FilePart(part.start, "\n".join(part.rows), not part.is_placed) for part in self.parts
         )  # fmt: skip
         return ReplayedFile(
             self.path,
@@ -184,7 +200,7 @@ class KnownFile:
             self.reads,
             self.writes,
             self.doubt if self.doubt and not self.doubt.is_settled else None,
-            self.doubt is None and (bool(self.segments) or self.is_deleted),
+            self.doubt is None and (bool(self.parts) or self.is_deleted),
             "" if rows is not None else self.lost,
             -1 if rows is not None else self.lost_at,
             tuple(self.touched),
@@ -197,7 +213,7 @@ class KnownFile:
     def state(self) -> FileState:
         """Its present state."""
         return FileState(
-            tuple((start, tuple(rows)) for start, rows in self.segments),
+            tuple(self.parts),
             self.end,
             self.seen_at,
             self.edits,
@@ -211,7 +227,7 @@ class KnownFile:
 
     def put_back(self, at: int, state: FileState) -> None:
         """Restore `state`."""
-        self.segments = [(start, list(rows)) for start, rows in state.segments]
+        self.parts = list(state.parts)
         self.stale, self.missed = None, []
         self.end, self.seen_at, self.edits = state.end, state.seen_at, state.edits
         self.changed_at, self.writes = state.changed_at, state.writes
@@ -223,7 +239,7 @@ class KnownFile:
 
     def see(self, at: int, rows: Sequence[str], *, is_exact: bool) -> None:
         """Replace what is known by all its lines."""
-        self.segments, self.end = [(1, list(rows))], len(rows)
+        self.parts, self.end = [KnownLines(1, tuple(rows))], len(rows)
         self.stale, self.missed = None, []
         self.seen_at, self.edits, self.is_exact, self.agreed_at = at, 0, is_exact, -1
         self.doubt, self.lost, self.lost_at = None, "", -1
@@ -237,15 +253,15 @@ class KnownFile:
         if self.is_deleted or not self.agrees(start, rows, ends=shown.is_to_end):
             self.lose(at, "a read shows another text than it had before")
             self.is_deleted = False
-        elif self.segments:
+        elif self.parts:
             self.agree(at)
         if self.rows is not None:
             return
-        if not self.segments:
+        if not self.parts:
             self.seen_at, self.edits, self.doubt = at, 0, None
         if shown.is_to_end:
             self.end = start + len(rows) - 1
-        self._join(start, rows)
+        self.parts = joined(self.parts, start, rows, self.end)
         if self.rows is not None:
             self.lost, self.lost_at, self.is_exact = "", -1, False
             self.stale, self.missed = None, []
@@ -257,27 +273,7 @@ class KnownFile:
             return False
         if self.end is not None and ends and abs(stop - 1 - self.end) > 1:
             return False
-        for at, held in self.segments:
-            first, last = max(start, at), min(stop, at + len(held))
-            for line in range(first, last):
-                if held[line - at].rstrip() != rows[line - start].rstrip():
-                    return False
-        return True
-
-    def _join(self, start: int, rows: list[str]) -> None:
-        """Put lines among those that are known, with which they agree."""
-        lines = {start + n: row for n, row in enumerate(rows)}
-        for at, held in self.segments:
-            lines.update({at + n: row for n, row in enumerate(held)})
-        joined: list[tuple[int, list[str]]] = []
-        for number in sorted(lines):
-            if self.end is not None and number > self.end:
-                break
-            if joined and joined[-1][0] + len(joined[-1][1]) == number:
-                joined[-1][1].append(lines[number])
-            else:
-                joined.append((number, [lines[number]]))
-        self.segments = joined
+        return all(agree_with(part, start, rows) for part in self.parts)
 
     def lose(self, at: int, reason: str, *, is_gone: bool = False) -> None:
         """Drop its text, which is not certain any more; `is_gone`: the file has another one."""
@@ -285,9 +281,9 @@ class KnownFile:
             self.stale, self.missed = None, []
         elif self.rows is not None:
             self.stale, self.missed = self.rows, [at]
-        if self.segments:
+        if self.parts:
             self.lost, self.lost_at = reason, at
-        self.segments, self.end, self.touched = [], None, []
+        self.parts, self.end, self.touched = [], None, []
         self.doubt, self.agreed_at = None, -1
 
     def doubted(self, at: int, reason: str, *, is_slight: bool = False) -> None:
@@ -310,7 +306,7 @@ class KnownFile:
         if stale is not None and self.stale is stale:
             self._apply_to_stale(at, stale, made)
 
-    def _apply_to_stale(self, at: int, stale: list[str], made: change.FileChange) -> None:
+    def _apply_to_stale(self, at: int, stale: Sequence[str], made: change.FileChange) -> None:
         """Apply to the last known text what was done to the unknown one."""
         copy = KnownFile(self.path)
         copy.see(at, stale, is_exact=self.is_exact)
@@ -327,7 +323,7 @@ class KnownFile:
             case change.Writes(_, text):
                 self.see(at, text.split("\n"), is_exact=True)
                 self.touched = []
-            case change.Replaces(_, "", new) if self.rows in (None, [""], []):
+            case change.Replaces(_, "", new) if self.rows in (None, ("",), ()):
                 self.see(at, new.split("\n"), is_exact=True)
             case change.Replaces():
                 self._replace(at, made)
@@ -356,19 +352,16 @@ class KnownFile:
                 self.rewrite(at, [*changed, ""] if ended else changed)
             self.settled_at = at
             return True
-        done = [(start, edit(held)[0]) for start, held in self.segments]
-        if any(
-            len(new) != len(held) for (_, new), (_, held) in zip(done, self.segments, strict=True)
-        ):
+        done = [replace(part, rows=tuple(edit(part.rows)[0])) for part in self.parts]
+        is_as_long = [len(part.rows) for part in done] == [len(part.rows) for part in self.parts]
+        if not done or not is_as_long:
             return False
-        if not self.segments:
-            return False
-        self.segments = done
+        self.parts = done
         self.writes += 1
         self.changed_at = self.used_at = self.settled_at = at
         return True
 
-    def rewrite(self, at: int, rows: list[str]) -> None:
+    def rewrite(self, at: int, rows: Sequence[str]) -> None:
         """Replace its lines by `rows`, the result of a change of the known ones."""
         before = self.rows
         self.writes += 1
@@ -377,43 +370,68 @@ class KnownFile:
             self.see(at, rows, is_exact=True)
             return
         self.agree(at)
-        self.segments, self.end = [(1, rows)], len(rows)
+        self.parts, self.end = [KnownLines(1, tuple(rows))], len(rows)
         self.edits += 1
         self._touch_changed(1, before, rows)
 
     def _append(self, at: int, text: str) -> None:
         rows = self.rows
         if rows is None:
-            self.lose(at, "text was added at its end, which is not known")
+            self._grow_at_end(at)
             return
         if not self.is_exact:
             # Texts end with a newline, but for a few, and most tools do not show it.
-            rows = [*rows, ""] if rows[-1] else rows
+            rows = (*rows, "") if rows[-1] else rows
             self.doubted(at, "whether its last line was ended before text was added")
         self._set_text(len(rows), "\n".join(rows) + text, text.count("\n") + 1)
 
+    def _grow_at_end(self, at: int) -> None:
+        """Something was added at the end of what is known in parts; it may go on the last line."""
+        self.parts = [
+            replace(part, rows=part.rows[:-1]) if part.stop - 1 == self.end else part
+            for part in self.parts
+        ]
+        self.parts = [part for part in self.parts if part.rows]
+        self._changed_elsewhere(at)
+        self.end = None
+
+    def _changed_elsewhere(self, at: int) -> None:
+        """Note a change of lines that are not known."""
+        self.edits += bool(self.parts)
+        self.lost, self.lost_at = _ELSEWHERE, at
+
+    def _change_unseen(self, at: int, made: Exchange) -> None:
+        """Keep the lines that `made`, which is not among those that are known, did not change."""
+        kept = without_changed(self.parts, made)
+        self.parts = moved_unseen(kept, made, self.end)
+        self.end = None if self.end is None else self.end + made.grown
+        self._changed_elsewhere(at)
+
     def _replace(self, at: int, made: change.Replaces) -> None:
         times = made.times
-        counts = ["\n".join(rows).count(made.old) for _, rows in self.segments]
-        found, whole = sum(counts), self.rows is not None
-        if not found and whole and not self.is_exact and self.segments[0][1][-1]:
-            self.segments[0][1].append("")  # an end of the last line that was not shown
-            self.end = len(self.segments[0][1])
+        counts = ["\n".join(part.rows).count(made.old) for part in self.parts]
+        found, rows = sum(counts), self.rows
+        if not found and rows is not None and not self.is_exact and rows[-1]:
+            # An end of the last line that was not shown.
+            self.parts, self.end = [KnownLines(1, (*rows, ""))], len(rows) + 1
             self._replace(at, made)
             return
-        within_lines = "\n" not in made.old and "\n" not in made.new
-        if not self.segments:
+        if not self.parts:
             return
-        if whole:
+        within_lines = "\n" not in made.old and "\n" not in made.new
+        if rows is not None:
             fits = found >= 1 if times == change.ALL else found == times
         elif times == 1:
             # The tool has found it once: if not here, then among what is not known.
-            fits = found == 1 or (not found and within_lines)
+            fits = found <= 1
         else:
             fits = within_lines
         if not fits:
             what = "is not there" if not found else f"is there {found} times"
             self.lose(at, f"the old text of an edit {what}")
+            return
+        if not found and times == 1:
+            self._change_unseen(at, Exchange(made.old.split("\n"), made.new.split("\n")))
             return
         self.edits += 1
         if found:
@@ -422,17 +440,24 @@ class KnownFile:
             self._replace_in(n, made.old, made.new)
 
     def _replace_in(self, n: int, old: str, new: str) -> None:
-        start, rows = self.segments[n]
-        text = "\n".join(rows)
-        grown = new.count("\n") - old.count("\n")
+        before = self.parts[n]
+        text = "\n".join(before.rows)
         position = text.find(old)
         while position >= 0:
-            first = start + text.count("\n", 0, position)
+            line = text.count("\n", 0, position)
             text = f"{text[:position]}{new}{text[position + len(old) :]}"
-            self._touch_changed(first, old.split("\n"), new.split("\n"))
-            self._shift(n, grown)
+            self._exchange(n, line, text.split("\n"), Exchange(old.split("\n"), new.split("\n")))
             position = text.find(old, position + len(new))
-        self.segments[n] = (start, text.split("\n"))
+
+    def _exchange(self, n: int, line: int, rows: Sequence[str], made: Exchange) -> None:
+        """Give part `n` other `rows`; from the one with index `line` on `made` was done."""
+        part, parts = self.parts[n], self.parts
+        self._touch_changed(part.start + line, made.old, made.new)
+        places = [start + line for start in part.starts]
+        below = moved(parts[n + 1 :], places, made.grown)
+        above = moved(parts[:n], places, made.grown)
+        self.parts = [*above, replace(part, rows=tuple(rows)), *below]
+        self.end = None if self.end is None else self.end + made.grown
 
     def _insert(self, at: int, made: change.Inserts) -> None:
         rows = self.rows
@@ -447,7 +472,8 @@ class KnownFile:
     def _patch(self, at: int, made: change.Patches) -> None:
         rows = self.rows
         if rows is None:
-            self.lose(at, "a patch was applied to what is not known as a whole")
+            for hunk in made.hunks:
+                self._patch_part(at, hunk)
             return
         lines = list(rows[:-1]) if rows and not rows[-1] else list(rows)
         position = 0
@@ -461,18 +487,34 @@ class KnownFile:
             position = found + len(hunk.new)
             self.edits += 1
             self.agree(at)
-        self.segments, self.end = [(1, [*lines, ""])], len(lines) + 1
+        self.parts, self.end = [KnownLines(1, (*lines, ""))], len(lines) + 1
 
-    def _shift(self, n: int, grown: int) -> None:
-        """Move what is known after part `n` down by `grown` lines."""
-        for later in range(n + 1, len(self.segments)):
-            at, held = self.segments[later]
-            self.segments[later] = (at + grown, held)
-        self.end = None if self.end is None else self.end + grown
+    def _patch_part(self, at: int, hunk: change.Hunk) -> None:
+        """Apply a hunk to what is known in parts: in the one place that has its old lines."""
+        if not hunk.old:
+            self._grow_at_end(at)
+            return
+        size = len(hunk.old)
+        made = Exchange(hunk.old, hunk.new, is_of_lines=True)
+        places = [
+            (n, line)
+            for n, part in enumerate(self.parts)
+            for line in range(len(part.rows) - size + 1)
+            if part.rows[line : line + size] == hunk.old
+        ]
+        if len(places) != 1:
+            self._change_unseen(at, made)
+            return
+        [(n, line)] = places
+        rows = self.parts[n].rows
+        self.agree(at)
+        self.doubted(at, _PLACED, is_slight=True)
+        self.edits += 1
+        self._exchange(n, line, (*rows[:line], *hunk.new, *rows[line + size :]), made)
 
     def _set_text(self, first: int, text: str, new_lines: int, old_lines: int = 1) -> None:
         rows = text.split("\n")
-        self.segments, self.end = [(1, rows)], len(rows)
+        self.parts, self.end = [KnownLines(1, tuple(rows))], len(rows)
         self.edits += 1
         self._touch(first, old_lines, new_lines)
 
@@ -493,14 +535,6 @@ class KnownFile:
             if not first <= start <= stop <= first + old_lines - 1
         ]
         self.touched = [(first, max(first, first + new_lines - 1)), *moved][:_TOUCHED_PARTS]
-
-
-def same_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How many lines both begin with, and how many of the others both end with."""
-    most = min(len(old), len(new))
-    above = next((n for n in range(most) if old[n] != new[n]), most)
-    below = next((n for n in range(most - above) if old[-1 - n] != new[-1 - n]), most - above)
-    return above, below
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:

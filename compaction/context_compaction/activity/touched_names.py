@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from context_compaction.activity.file_changes import FileChange, Inserts, Patches, Replaces, Writes
-from context_compaction.activity.known_file import ReplayedFile, same_ends
+from context_compaction.activity.file_parts import same_ends
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import functions
 
 # Words that a definition without a name ends with.

@@ -150,7 +150,11 @@ def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileAtMe
             f"The text of {file.path} is not known{why or ': it was never shown'}. Its last use is "
             f"transcript://{session_id}/messages/{seqs[file.used_at]}."
         )
-    shown = [f"Lines {part.start_line}-{part.stop_line}:\n{part.text}\n" for part in file.parts]
+    shown = [
+        f"{'About lines' if part.is_moved else 'Lines'} {part.start_line}-{part.stop_line}:\n"
+        f"{part.text}\n"
+        for part in file.parts
+    ]
     note = f" Only these lines of {file.path} are known{why}.{_doubt(file, seqs)}"
     return FileAtMessage("".join(shown), note)
 

@@ -1,0 +1,231 @@
+"""Lines of a file that is known in parts, and what a change does to them where it is not seen.
+
+A tool that has found an old text once, and not in what is known, has changed lines that nobody has
+seen, or such as stand only in part among the known ones. Those go. All others stand as they were;
+which numbers they have since is known only where it does not matter in which gap the change lay.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+# Of a part that may stand in more places than these nothing is gained by counting them.
+_MOST_PLACES = 32
+# Some tools find what differs in these, and all around a line.
+_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLines:
+    """Lines that follow each other in a file.
+
+    Attributes:
+        start: The number of the first, as far as it is known.
+        rows: The lines without their ends.
+        moves: By how much it may be another number; not at all where that is certain.
+    """
+
+    start: int
+    rows: tuple[str, ...]
+    moves: frozenset[int] = frozenset({0})
+
+    @property
+    def stop(self) -> int:
+        """The number after that of the last."""
+        return self.start + len(self.rows)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the numbers are certain."""
+        return len(self.moves) == 1
+
+    @property
+    def starts(self) -> list[int]:
+        """The numbers that the first may have."""
+        return [self.start + by for by in self.moves]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Old lines and those that replace them.
+
+    Attributes:
+        old: The old lines; those outermost may be parts of lines.
+        new: The new ones.
+        is_of_lines: Whether the outermost are whole lines, too.
+    """
+
+    old: Sequence[str]
+    new: Sequence[str]
+    is_of_lines: bool = False
+
+    @property
+    def grown(self) -> int:
+        """How many lines more there are after it."""
+        return len(self.new) - len(self.old)
+
+    @property
+    def changed(self) -> tuple[int, int]:
+        """Index of the first of the old lines that may be another one since, and after the last."""
+        inner = 0 if self.is_of_lines else 1
+        above, below = same_ends(self.old, self.new)
+        most = min(len(self.old), len(self.new)) - inner
+        above, below = min(above, max(most, 0)), min(below, max(most, 0))
+        return above, max(above, len(self.old) - below)
+
+
+def same_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines both begin with, and how many of the others both end with."""
+    most = min(len(old), len(new))
+    above = next((n for n in range(most) if old[n] != new[n]), most)
+    below = next((n for n in range(most - above) if old[-1 - n] != new[-1 - n]), most - above)
+    return above, below
+
+
+def joined(
+    parts: Sequence[KnownLines], start: int, rows: Sequence[str], end: int | None
+) -> list[KnownLines]:
+    """`parts` and lines from `start` on that agree with them; none after `end`.
+
+    Where parts without certain numbers may stand is settled by these lines, as far as that goes.
+    """
+    parts = [_settled(part, start, rows) for part in parts]
+    lines = {start + n: row for n, row in enumerate(rows)}
+    for part in parts:
+        if part.is_placed:
+            lines.update({part.start + n: row for n, row in enumerate(part.rows)})
+    numbers = [number for number in sorted(lines) if end is None or number <= end]
+    firsts = [number for number in numbers if number - 1 not in lines]
+    stops = [number + 1 for number in numbers if number + 1 not in lines or number == end]
+    found = [
+        KnownLines(first, tuple(lines[number] for number in range(first, stop)))
+        for first, stop in zip(firsts, stops, strict=True)
+    ]
+    # What may be lines that are known now is not kept beside them.
+    apart = [part for part in parts if not part.is_placed and not _may_overlap(part, found)]
+    return sorted([*found, *apart], key=lambda part: part.start)
+
+
+def _may_overlap(part: KnownLines, others: Sequence[KnownLines]) -> bool:
+    return any(
+        start < other.stop and other.start < start + len(part.rows)
+        for start, other in product(part.starts, others)
+    )
+
+
+def agree_with(part: KnownLines, start: int, rows: Sequence[str]) -> bool:
+    """Whether `part` may stand where it agrees with lines from `start` on."""
+    return bool(_agreeing(part, start, rows))
+
+
+def _settled(part: KnownLines, start: int, rows: Sequence[str]) -> KnownLines:
+    """`part` in the places that agree with lines from `start` on."""
+    moves = _agreeing(part, start, rows)
+    if len(moves) == 1:
+        return KnownLines(part.start + moves[0], part.rows)
+    return replace(part, moves=frozenset(moves))
+
+
+def _agreeing(part: KnownLines, start: int, rows: Sequence[str]) -> list[int]:
+    return [by for by in part.moves if _agrees(part.start + by, part.rows, start, rows)]
+
+
+def _agrees(start: int, rows: Sequence[str], other: int, others: Sequence[str]) -> bool:
+    first, last = max(start, other), min(start + len(rows), other + len(others))
+    return all(rows[n - start].rstrip() == others[n - other].rstrip() for n in range(first, last))
+
+
+def moved(parts: Sequence[KnownLines], at: Sequence[int], grown: int) -> list[KnownLines]:
+    """`parts` after one of the lines `at` has become so many lines more."""
+    return _standing(
+        (part, {one + grown * (one > line) for one, line in product(part.starts, at)})
+        for part in parts
+    )
+
+
+def moved_unseen(
+    parts: Sequence[KnownLines], made: Exchange, end: int | None
+) -> list[KnownLines]:  # fmt: skip
+    """`parts` after `made`, which changed none of their lines; the file ended with line `end`."""
+    first, stop = made.changed
+    return _standing(
+        (part, set(_starts_since(part, made.grown, end, (stop > 0, first < len(made.old)))))
+        for part in parts
+    )
+
+
+def _starts_since(
+    part: KnownLines, grown: int, end: int | None, needs: tuple[bool, bool]
+) -> Iterator[int]:
+    """The numbers that its first line may have after a change elsewhere.
+
+    Above the first line of a file and below the last there is none to change; `needs` is whether
+    there must be one for a change above and below a part, which only puts lines in otherwise.
+    """
+    above, below = needs
+    if not (part.is_placed and end is not None and part.stop > end and below):
+        yield from part.starts
+    if not (part.is_placed and part.start == 1 and above):
+        yield from (start + grown for start in part.starts)
+
+
+def _standing(found: Iterable[tuple[KnownLines, set[int]]]) -> list[KnownLines]:
+    """Each part with the numbers that its first line may have, where these are not too many."""
+    kept: list[KnownLines] = []
+    for part, starts in found:
+        starts = {start for start in starts if start > 0}
+        if 0 < len(starts) <= _MOST_PLACES:
+            base = part.start if part.start in starts else min(starts)
+            kept.append(replace(part, start=base, moves=frozenset(one - base for one in starts)))
+    return kept
+
+
+def without_changed(parts: Sequence[KnownLines], made: Exchange) -> list[KnownLines]:
+    """`parts` without the lines that `made`, which is nowhere among them as a whole, may change."""
+    first, stop = made.changed
+    kept: list[KnownLines] = []
+    for part in parts:
+        gone: set[int] = set()
+        cuts: set[int] = set()  # lines may have come before these
+        for offset in _places(part.rows, made):
+            gone.update(range(max(0, offset + first), min(len(part.rows), offset + stop)))
+            if 0 < offset + stop < len(part.rows):
+                cuts.add(offset + stop)
+        kept += _cut(part, gone, cuts)
+    return kept
+
+
+def _cut(part: KnownLines, gone: set[int], cuts: set[int]) -> Iterator[KnownLines]:
+    """`part` without the lines with the indexes `gone`, in two before each of `cuts`."""
+    start: int | None = None
+    for n in range(len(part.rows) + 1):
+        is_end = n == len(part.rows) or n in gone
+        if start is not None and (is_end or n in cuts):
+            yield KnownLines(part.start + start, part.rows[start:n], part.moves)
+            start = None
+        if start is None and not is_end:
+            start = n
+
+
+def _places(rows: Sequence[str], made: Exchange) -> Iterator[int]:
+    """The indexes in `rows`, which may lie outside, at which the first old line may stand."""
+    shown = [_plain(row) for row in rows]
+    old = [_plain(row) for row in made.old]
+    for offset in range(1 - len(old), len(shown)):
+        inside = range(max(0, -offset), min(len(old), len(shown) - offset))
+        if all(_matches(made, old, n, shown[n + offset]) for n in inside):
+            yield offset
+
+
+def _matches(made: Exchange, old: Sequence[str], n: int, row: str) -> bool:
+    """Whether `row` may be the line that the old one with index `n` is, or is a part of."""
+    begins, ends = n > 0 or made.is_of_lines, n < len(old) - 1 or made.is_of_lines
+    if begins and ends:
+        return old[n] == row
+    if begins:
+        return row.startswith(old[n])
+    return row.endswith(old[n]) if ends else old[n] in row
+
+
+def _plain(row: str) -> str:
+    return row.translate(_QUOTES).strip()

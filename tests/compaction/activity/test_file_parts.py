@@ -1,0 +1,137 @@
+"""Files known in parts: what a change elsewhere leaves, and what it may have changed."""
+
+from context_compaction.activity.file_replay import replay_files
+from context_compaction.activity.known_file import ReplayedFile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.small import answered, read, user
+
+# Some alike, some that an edit may find once.
+LINES = st.sampled_from(("", "}", "x = 1", "def f():", "def g():", "  x = 1", "y", "end", "it’s"))
+ROWS = st.lists(LINES, min_size=1, max_size=14)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("read"), st.integers(1, 12), st.integers(1, 7), st.just(())),
+        st.tuples(st.just("edit"), st.integers(0, 60), st.integers(1, 30), ROWS.map(tuple)),
+        st.tuples(st.just("lines"), st.integers(0, 12), st.integers(1, 5), ROWS.map(tuple)),
+        st.tuples(st.just("patch"), st.integers(0, 12), st.integers(1, 4), ROWS.map(tuple)),
+    ),
+    min_size=2,
+    max_size=12,
+)
+
+
+def parts_of(file: ReplayedFile) -> list[tuple[int, str]]:
+    return [(part.start_line, part.text) for part in file.parts]
+
+
+def replayed(*parts: list[Json]) -> ReplayedFile:
+    return replay_files(read([user("Go."), *(row for part in parts for row in part)]))["a.py"]
+
+
+def shown(rows: list[str], first: int, count: int, number: str = "r") -> list[Json]:
+    """A read of so many lines, numbered as hosts do."""
+    stop = min(first + count, len(rows) + 1)
+    text = "\n".join(f"{n:6}\t{rows[n - 1]}" for n in range(first, stop))
+    return answered(number, "Read", text, file_path="a.py", offset=first, limit=count)
+
+
+def edited(old: str, new: str, number: str = "e") -> list[Json]:
+    return answered(number, "Edit", "ok", file_path="a.py", old_string=old, new_string=new)
+
+
+def patched(old: list[str], new: list[str], number: str) -> list[Json]:
+    body = "\n".join([*(f"-{row}" for row in old), *(f"+{row}" for row in new)])
+    patch = f"*** Begin Patch\n*** Update File: a.py\n@@\n{body}\n*** End Patch"
+    return answered(number, "apply_patch", "Success.", input=patch)
+
+
+def check(file: ReplayedFile, rows: list[str]) -> None:
+    """All that is told of the file stands in its `rows`, and where it is told to."""
+    assert file.text is None or file.text.rstrip("\n") == "\n".join(rows).rstrip("\n")
+    for part in file.parts:
+        text = part.text.rstrip("\n")
+        if part.is_moved:
+            assert f"\n{text}" in "\n" + "\n".join(rows)
+        else:
+            assert "\n".join(rows[part.start_line - 1 :]).startswith(text)
+
+
+@settings(max_examples=300)
+@given(rows=st.lists(LINES, min_size=4, max_size=14), steps=STEPS)
+def test_what_is_told_of_a_file_known_in_parts_stands_in_it(
+    rows: list[str], steps: list[tuple[str, int, int, tuple[str, ...]]]
+) -> None:
+    messages: list[Json] = [user("Go.")]
+    for n, (what, at, size, new) in enumerate(steps):
+        text = "\n".join(rows)
+        if what == "read":
+            if at <= len(rows):
+                messages += shown(rows, at, size, str(n))
+        elif what == "patch":
+            old = rows[at : at + size]
+            if old:
+                at = next(i for i in range(len(rows)) if rows[i : i + len(old)] == old)
+                rows = [*rows[:at], *new, *rows[at + len(old) :]]
+                messages += patched(old, list(new), str(n))
+        else:
+            old_text = text[at : at + size] if what == "edit" else "\n".join(rows[at : at + size])
+            if text.count(old_text) == 1 and old_text:
+                rows = text.replace(old_text, "\n".join(new)).split("\n")
+                messages += edited(old_text, "\n".join(new), str(n))
+    for file in replay_files(read(messages)).values():
+        if file.is_sure:
+            check(file, rows)
+
+
+def test_an_edit_elsewhere_leaves_the_parts_that_it_cannot_have_changed() -> None:
+    rows = [f"line {n}" for n in range(1, 31)]
+    file = replayed(
+        shown(rows, 1, 5, "1"), shown(rows, 20, 5, "2"), edited("a\nb", "a\nnew\nb", "3")
+    )
+    assert parts_of(file) == [(1, "\n".join(rows[:5])), (20, "\n".join(rows[19:24]))]
+    assert [part.is_moved for part in file.parts] == [False, True]
+    assert (file.is_sure, file.lost_at) == (True, 6)
+    assert "not known here" in file.lost
+
+
+def test_of_a_part_that_an_edit_may_have_reached_those_lines_go() -> None:
+    rows = [f"line {n}" for n in range(1, 31)]
+    file = replayed(shown(rows, 10, 5), edited("line 14\nline 15\nline 16", "line 14\nsixteen"))
+    # What was the first of the old lines stands still.
+    assert parts_of(file) == [(10, "\n".join(rows[9:14]))]
+    file = replayed(shown(rows, 10, 5), edited("line 14\nline 15", "fourteen\nfifteen"))
+    assert parts_of(file) == [(10, "\n".join(rows[9:13]))]
+
+
+def test_a_later_read_says_where_a_part_stands() -> None:
+    rows = [f"line {n}" for n in range(1, 31)]
+    before = shown(rows, 10, 5, "1")
+    rows[2:4] = ["three", "and more", "four"]
+    edit = edited("line 3\nline 4", "three\nand more\nfour", "2")
+    file = replayed(before, edit, shown(rows, 14, 5, "3"))
+    assert parts_of(file) == [(11, "\n".join(rows[10:18]))]
+    assert not file.parts[0].is_moved
+
+
+def test_a_patch_of_a_file_known_in_parts_is_made_where_its_old_lines_are() -> None:
+    rows = [f"line {n}" for n in range(1, 31)]
+    file = replayed(
+        shown(rows, 1, 5, "1"),
+        shown(rows, 20, 5, "2"),
+        patched(["line 21", "line 22"], ["line 21", "more", "line 22"], "3"),
+        patched(["line 12"], ["twelve"], "4"),
+    )
+    changed = ["line 20", "line 21", "more", "line 22", "line 23", "line 24"]
+    assert parts_of(file) == [(1, "\n".join(rows[:5])), (20, "\n".join(changed))]
+    assert (file.edits, file.touched) == (2, ((22, 22),))
+    assert file.doubt is not None
+    assert file.doubt.is_slight
+
+
+def test_an_old_text_with_other_quotes_is_taken_for_the_one_that_is_known() -> None:
+    rows = ["one", "it’s", "two", "three"]
+    file = replayed(shown(rows, 1, 3), edited("it's\ntwo", "it is\n2"))
+    assert parts_of(file) == [(1, "one")]
