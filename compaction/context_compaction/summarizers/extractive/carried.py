@@ -88,13 +88,13 @@ def carried_of(
     """`messages` made short; the oldest may be carried ones already, with these `effects`."""
     calls = index_calls(messages).calls
     kept: list[tuple[int, Message]] = []
-    size_chars, first = 0, len(messages)
-    while first and size_chars < _WORK_CHARS:
+    left_chars, first = _WORK_CHARS, len(messages)
+    while first and left_chars > 0:
         first -= 1
         blocks = tuple(_shorter(messages[first], calls, kinds))
         if blocks and not placeholders.is_synthetic(messages[first]):
             kept.append((first, Message(messages[first].role, blocks)))
-            size_chars += len(compact_json([*map(_row, blocks)]))
+            left_chars -= len(compact_json([*map(_row, blocks)]))
     kept += _older_words(messages[:first])
     kept.reverse()
     turns = turns_of(messages[:first], numbers[:first], kinds)
@@ -234,22 +234,16 @@ def _older_words(messages: Messages) -> Iterator[tuple[int, Message]]:
 
     And the beginning of the first of all.
     """
-    places = reversed(range(len(messages)))
-    texts = {at: text for at in places if (text := user_text(messages[at]))}
+    said = [(at, text) for at, one in enumerate(messages) if (text := user_text(one))]
     words_chars, binding_chars = _WORDS_CHARS, _BINDING_CHARS
-    oldest = dict(texts)
-    for at, text in texts.items():
-        told = ends_of(text, _WORD_CHARS)
-        words_chars -= len(told)
-        if words_chars < 0:
-            break
-        del oldest[at]
-        yield at, Message("user", (Text(told),))
-    found = find_instructions(tuple(messages[at] for at in reversed(oldest)))
+    while said and (words_chars := words_chars - len(ends_of(said[-1][1], _WORD_CHARS))) >= 0:
+        at, text = said.pop()
+        yield at, Message("user", (Text(ends_of(text, _WORD_CHARS)),))
+    found = find_instructions(tuple(messages[at] for at, _ in said))
     sure = {item.text for item in found.standing if item.rank >= SURE_RANK}
-    for left, (at, text) in zip(reversed(range(len(oldest))), oldest.items(), strict=True):
-        told = " ".join(said.text for said in sentences_of(text) if said.text in sure)
-        if not left:
+    for at, text in reversed(said):
+        told = " ".join(one.text for one in sentences_of(text) if one.text in sure)
+        if at == said[0][0]:
             told = told or ends_of(text, _FIRST_CHARS)
         binding_chars -= len(told)
         if told and binding_chars >= 0:

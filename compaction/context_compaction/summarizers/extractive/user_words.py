@@ -13,12 +13,7 @@ from context_compaction.activity.documents import newer_documents
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
-from context_compaction.summarizers.extractive.fit import (
-    BASE_WANT,
-    Line,
-    Place,
-    versions,
-)
+from context_compaction.summarizers.extractive.fit import BASE_WANT, Line, Place, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
 from context_compaction.summarizers.instructions.signs import sign
@@ -133,19 +128,15 @@ def user_lines(
 
 def rendered(chosen: Mapping[Place, str], labels: Mapping[int, str]) -> list[str]:
     """The chosen parts as one line a message, behind the label of its position."""
-    lines: list[str] = []
+    lines: dict[int, str] = {}
     before: Place = (-1, -1)
     for place in sorted(chosen):
         at, number = place
-        if at == before[0]:
-            gap = " " if number == before[1] + 1 else f" {LEFT_OUT} "
-            joined = f"{lines[-1]}{gap}{chosen[place]}"
-            lines[-1] = joined.replace(f"{LEFT_OUT} {LEFT_OUT}", LEFT_OUT)
-        else:
-            gap = f"{LEFT_OUT} " if number and not chosen[place].startswith(LEFT_OUT) else ""
-            lines.append(f"{labels[at]}{gap}{chosen[place]}")
+        is_next = number == (before[1] + 1 if at == before[0] else 0)
+        told = f"{lines.get(at, '')}{' ' if is_next else f' {LEFT_OUT} '}{chosen[place]}"
+        lines[at] = told.replace(f"{LEFT_OUT} {LEFT_OUT}", LEFT_OUT)
         before = place
-    return lines
+    return [f"{labels[at]}{line.strip()}" for at, line in lines.items()]
 
 
 def _lines_of(place: Place, part: _Part, age: float, floor: float) -> Iterator[Line]:
@@ -230,7 +221,7 @@ def _flat(parts: Sequence[tuple[int, _Part]]) -> str:
 def _is_small_talk(parts: Sequence[tuple[int, _Part]]) -> bool:
     text = _flat(parts)
     is_short = len(text) <= _SHORT_CHARS and not _FIGURE.search(text)
-    return is_short and sign("agreement").search(text) is not None
+    return is_short and bool(sign("agreement").search(text))
 
 
 def _is_empty(parts: Sequence[tuple[int, _Part]]) -> bool:

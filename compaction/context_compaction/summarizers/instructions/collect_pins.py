@@ -6,7 +6,7 @@ a tool returns must not make itself unforgettable. Pure.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -34,7 +34,7 @@ _MARKED = re.compile(f"{PIN_MARK}(.*?){_MARK_END}", re.DOTALL)
 _MOST_MARKS = 200
 _BLOB_NAME = "pinned"
 _SHOWN_CHARS = 200
-_WEIGHT: Mapping[Origin, int] = {"manual": 2, "marker": 1, "automatic": 0}
+_ORIGINS: tuple[Origin, ...] = ("automatic", "marker", "manual")  # the surer the later
 
 
 def check_pins(request: CompactRequest, messages: Messages) -> None:
@@ -86,9 +86,7 @@ def gather_pins(
     carried, unpinned = _carried(messages)
     given = [Pin(text.strip(), "manual") for text in request.pinned]
     again = {pin.pin_id for pin in given}  # who pins it once more wants it back
-    gone = dict.fromkeys(
-        pin_id for pin_id in (*unpinned, *_ids(request.unpin)) if pin_id not in again
-    )
+    gone = dict.fromkeys(one for one in (*unpinned, *_ids(request.unpin)) if one not in again)
     found = [*carried, *_marked(request, messages, places), *given]
     if finds_rules:
         # In one message: which of them came in one turn is not known any more, what is marked is.
@@ -112,8 +110,8 @@ def gather_pins(
     for pin in found:
         if pin.text and (pin_id := pin.pin_id) not in gone:
             merged[pin_id] = _merged(merged[pin_id], pin) if pin_id in merged else pin
-    marked = frozenset(request.pinned_messages)
-    return Pins(tuple(_counted(pin, count) for pin in merged.values()), tuple(gone), marked)
+    counted = tuple(_counted(pin, count) for pin in merged.values())
+    return Pins(counted, tuple(gone), frozenset(request.pinned_messages))
 
 
 def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:
@@ -125,11 +123,7 @@ def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:
 
 def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:
     """The receipt's pins: carried by `messages`, left out, unpinned; None where there are none."""
-    if not (pins.candidates or pins.unpinned):
-        return None
-    standing = _standing_in(messages)
-    carried = [pin for pin in pins.candidates if pin.pin_id in standing]
-    left_out = _left_out(pins, messages)
+    carried, left_out = _carried_and_left_out(pins, messages)
     if not (carried or left_out or pins.unpinned):
         return None
     return {
@@ -153,7 +147,7 @@ def pin_warnings(
             )
         elif pin_id not in known:
             yield f"unpin names {text[:80]!r}, which is not pinned in this list."
-    for pin in _left_out(pins, after):
+    for pin in _carried_and_left_out(pins, after)[1]:
         # What the caller gave is not in the list before the first summary that carries it.
         if not pin.is_automatic and (was_cut or pin.index is not None):
             why = "there is no room for it within pinned_tokens" if was_cut else "no summary stands"
@@ -165,12 +159,10 @@ def pin_warnings(
 
 def _merged(one: Pin, other: Pin) -> Pin:
     """Two findings of one text: the surer origin, and no message where either has none."""
-    surer = max((one, other), key=lambda pin: _WEIGHT[pin.origin])
-    carries = one.index is None or other.index is None
-    index = None if carries else max(one.index or 0, other.index or 0)
+    origin = max(one.origin, other.origin, key=_ORIGINS.index)
+    index = None if one.index is None else other.index
     # The message itself is a better place to read than a summary's whole range.
-    pointer = other.pointer if other.index is not None else one.pointer or other.pointer
-    return replace(other, origin=surer.origin, index=index, pointer=pointer)
+    return replace(other, origin=origin, index=index, pointer=other.pointer or one.pointer)
 
 
 def _counted(pin: Pin, count: MessageCounter) -> Pin:
@@ -183,13 +175,11 @@ def _counted(pin: Pin, count: MessageCounter) -> Pin:
 def _carried(messages: Messages) -> tuple[list[Pin], list[str]]:
     pins: list[Pin] = []
     unpinned: list[str] = []
-    for block in (block for message in messages for block in message.blocks):
-        if not isinstance(block, Text) or block.author != "compaction":
-            continue
-        # Alone: a host may have joined a summary and the next request to one message.
-        summary = Message("user", (block,))
-        found = carried_by(summary)
-        span = placeholders.span_replaced_by(summary)
+    blocks = (block for message in messages for block in message.blocks)
+    ours = (one for one in blocks if isinstance(one, Text) and one.author == "compaction")
+    # Each alone: a host may have joined a summary and the next request to one message.
+    for summary in (Message("user", (block,)) for block in ours):
+        found, span = carried_by(summary), placeholders.span_replaced_by(summary)
         if found is not None and span is not None:
             pins += [replace(pin, pointer=span.pointer) for pin in found.pins]
             unpinned += found.unpinned
@@ -222,17 +212,15 @@ def _standing_in(messages: Messages) -> frozenset[str]:
     return frozenset(pin.pin_id for pin in _carried(messages)[0])
 
 
-def _left_out(pins: Pins, messages: Messages) -> list[Pin]:
-    """The pins that neither a summary nor their own message carries."""
+def _carried_and_left_out(pins: Pins, messages: Messages) -> tuple[list[Pin], list[Pin]]:
+    """The pins that a summary carries, and those that neither it nor their own message does."""
     if not pins.candidates:
-        return []
+        return [], []
     standing = _standing_in(messages)
     present = {message.index for message in messages if message.index is not None}
-    return [
-        pin
-        for pin in pins.candidates
-        if pin.pin_id not in standing and (pin.index is None or pin.index not in present)
-    ]
+    carried = [pin for pin in pins.candidates if pin.pin_id in standing]
+    others = [pin for pin in pins.candidates if pin.pin_id not in standing]
+    return carried, [pin for pin in others if pin.index not in present]
 
 
 def _json(pin: Pin) -> JsonObject:

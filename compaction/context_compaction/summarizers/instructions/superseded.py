@@ -24,8 +24,6 @@ from context_compaction.summarizers.instructions.typed_text import without_list_
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
 # it. So much together is one subject.
 _SAME_SUBJECT_WEIGHT = 1.0
-# A rule that is said anew shares so much of the longer sentence.
-_ALIKE_SHARE = 0.5
 # A sentence is compared with the newest of those that have one of its rarest terms: so many of each
 # of so many terms, so that the cost stays linear.
 _NEAREST = 20
@@ -70,13 +68,10 @@ def changes(
             (term for term in newer.terms if times[term] > 1), key=lambda term: (times[term], term)
         )
         near = {other for term in shared[:_RAREST] for other in by_term.get(term, ())[-_NEAREST:]}
-        binds = new.is_lasting or any(newer.denied) or newer.corrects
         for old, older in ((said[other], known[other]) for other in sorted(near)):
-            # What is said in one breath is all meant, and talk changes a rule at most.
-            if old.turn == new.turn or not (binds or old.is_lasting):
-                continue
             is_sure = _change(newer, older, times, new, old)
-            if is_sure is not None:
+            # What is said in one breath is all meant.
+            if is_sure is not None and old.turn != new.turn:
                 yield old, new, is_sure
         for term in shared:
             by_term.setdefault(term, []).append(at)
@@ -135,11 +130,8 @@ def _change(
     both_forbid = newer.denied and older.denied and not (newer.corrects and has_other)
     if len(common) < 2 or weight < _SAME_SUBJECT_WEIGHT or both_forbid:
         return None
-    if newer.corrects or new.is_lasting:
-        return newer.corrects and new.is_lasting and old.is_lasting
-    longer = max(len(newer.words), len(older.words))
-    is_said_anew = old.is_lasting and has_other and len(common) >= longer * _ALIKE_SHARE
-    return False if is_said_anew else None
+    is_sure = newer.corrects and new.is_lasting and old.is_lasting
+    return is_sure if newer.corrects or new.is_lasting else None
 
 
 def _takes_back(newer: _Reading, older: _Reading) -> bool:
@@ -148,9 +140,7 @@ def _takes_back(newer: _Reading, older: _Reading) -> bool:
     denied = [part for part in newer.denied if part and part <= older.terms]
     if other and newer.words & older.words and any(part & older.values for part in denied):
         return True  # "The default is 8, not 5."
-    # A bare verb may have another object: "the tests, do not edit them".
-    plain = (part for part in denied if newer.corrects or len(part) > 1 or part == older.terms)
-    gone = [] if older.denied else list(plain)
+    gone = [] if older.denied else denied
     lost = older.values - newer.values
     rest = older.words - words_of(" ".join(lost))
     if newer.corrects and other and len(lost) == 1 and len(newer.words) <= 3 * len(rest):

@@ -184,29 +184,23 @@ def _checked(text: str, source: GroundingSource) -> CheckedDraft:
         if _HEADING.match(line):
             is_first_hand = bool(_FIRST_HAND.match(line))
         shown = _shown(line, source, is_first_hand=is_first_hand)
-        if shown is None:
-            removed.append(line.strip())
-            continue
         if shown != line:
-            mended.append(line.strip())
-        kept.append(shown)
+            (removed if shown is None else mended).append(line.strip())
+        kept += [] if shown is None else [shown]
     return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(mended))
 
 
 def _shown(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | None:
     """`line` without what was not said and without false numbers; None where it goes as a whole."""
-    found = list(_QUOTATION.finditer(line))
-    starts = (0, *(one.end() for one in found))
-    quotations = [
-        _as_told(one, line[start : one.start()], source, is_first_hand=is_first_hand)
-        for one, start in zip(found, starts, strict=False)
-    ]
-    if None in quotations:
-        return None
-    told = iter(filter(None, quotations))
-    line = _QUOTATION.sub(lambda _: next(told), line)
-    known = source.numbers
-    return _REFERENCE.sub(lambda found: _with_known(found, known), line) if known else line
+    told, start = "", 0
+    for found in _QUOTATION.finditer(line):
+        lead = line[start : found.start()]
+        quotation = _as_told(found, lead, source, is_first_hand=is_first_hand)
+        if quotation is None:
+            return None
+        told, start = f"{told}{lead}{quotation}", found.end()
+    told, known = f"{told}{line[start:]}", source.numbers
+    return _REFERENCE.sub(lambda found: _with_known(found, known), told) if known else told
 
 
 def _as_told(
@@ -248,15 +242,11 @@ def _folded(text: str) -> str:
     return _NOT_SPOKEN.sub(" ", html.unescape(text).casefold()).strip()
 
 
-def _with_known(found: re.Match[str], known: Collection[int]) -> str:
+def _with_known(found: re.Match[str], known: frozenset[int]) -> str:
     """A reference without the messages that are not `known`, and ranges that lead nowhere."""
-    ranges = list(_RANGE.finditer(found[1] or ""))
-    true = [
-        part[0]
-        for part in ranges
-        if int(part[1]) in known
-        and (part[2] is None or (int(part[2]) in known and int(part[1]) <= int(part[2])))
-    ]
+    ranges = [(int(start), int(stop or start)) for start, stop in _RANGE.findall(found[1] or "")]
+    true = [one for one in ranges if one[0] <= one[1] and known.issuperset(one)]
     if len(true) == len(ranges):
         return found[0]
-    return f" [{', '.join(true)}]" if true else ""
+    told = ", ".join(f"{start}-{stop}" if start < stop else f"{start}" for start, stop in true)
+    return f" [{told}]" if told else ""

@@ -65,20 +65,19 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
     parts: list[PromptPart] = []
     for number, message in zip(numbers or range(len(messages)), messages, strict=True):
         for block in message.blocks:
-            if isinstance(block, Text):
-                found = passages_of(message, block)
-                parts += [
-                    PromptPart(number, _SPEAKERS.get(author, author), text)
-                    for author, text in found
-                ]
-                continue
-            if isinstance(block, ToolResult):
-                asked = calls.get(block.call_id)
-                if asked and classify(asked).kind in _TOLD_BY_CALL and not is_failed(block):
-                    continue
-            speaker = "tool" if isinstance(block, ToolResult) else message.role
-            call = block if isinstance(block, ToolCall) else None
-            parts.append(PromptPart(number, speaker, _block_text(block), call))
+            told = _block_text(block)
+            match block:
+                case Text():
+                    said = passages_of(message, block)
+                    parts += [PromptPart(number, _SPEAKERS.get(by, by), text) for by, text in said]
+                case ToolResult():
+                    call = calls.get(block.call_id)
+                    if not call or classify(call).kind not in _TOLD_BY_CALL or is_failed(block):
+                        parts.append(PromptPart(number, "tool", told))
+                case ToolCall():
+                    parts.append(PromptPart(number, message.role, told, block))
+                case _:
+                    parts.append(PromptPart(number, message.role, told))
     return [part for part in parts if part.text]
 
 
@@ -111,15 +110,13 @@ def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> lis
 
 def each_result_once(parts: Sequence[PromptPart]) -> list[PromptPart]:
     """The parts; a long result that repeats one is replaced by the number of the first."""
-    first: dict[str, int | None] = {}
+    first: dict[str, PromptPart] = {}
     shown: list[PromptPart] = []
     for part in parts:
-        if part.speaker == "tool" and len(part.text) >= _SAME_CHARS:
-            if part.text in first:
-                shown.append(replace(part, text=f"[the same as in message {first[part.text]}]"))
-                continue
-            first[part.text] = part.number
-        shown.append(part)
+        is_long = part.speaker == "tool" and len(part.text) >= _SAME_CHARS
+        same = first.setdefault(part.text, part) if is_long else part
+        told = f"[the same as in message {same.number}]"
+        shown.append(part if same is part else replace(part, text=told))
     return shown
 
 
