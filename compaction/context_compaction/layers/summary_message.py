@@ -4,6 +4,8 @@ The text is returned by a writer. What the machine knows for certain is added he
 writer: pinned text verbatim, and for prose of a model the ledger of files and commands.
 """
 
+from collections.abc import Sequence
+
 from context_compaction.layers.cut_point import (
     CutPoint,
     history_of,
@@ -13,7 +15,13 @@ from context_compaction.layers.cut_point import (
 )
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Message, Messages, make_message, starts_turn
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    make_message,
+    starts_turn,
+    text_of,
+)
 from context_compaction.messages.pins import with_block
 from context_compaction.messages.placeholders import Span
 from context_compaction.tokens.counter import MessageCounter
@@ -69,17 +77,19 @@ def summarize(
     """Replace history by `summary` and the turn's beginning by `checkpoint`.
 
     What stays, in order: preserved messages, the summary, the running turn's request where the cut
-    falls inside it, the checkpoint, and everything from the cut on.
+    falls inside it, the checkpoint, and everything from the cut on. Of a system message that the
+    host sent again and again, word for word, the last alone stays: the others are in the history.
     """
     stop = cut.first_kept if cut.request_at is None else cut.request_at
-    out, edits = _kept(messages[:stop], count)
+    repeated = _repeated(messages) if summary is not None else []
+    out, edits = _kept(messages[:stop], repeated, count)
     if summary is not None:
         out.append(summary)
         folded = turn_prefix_of(messages, cut) if cut.folds_request else ()
         edits.append(_edit((*history_of(messages, cut), *folded), summary, count))
     if cut.request_at is not None:
         whole, request = messages[cut.request_at], request_of(messages, cut.request_at)
-        inside, more = _kept(messages[cut.request_at + 1 : cut.first_kept], count)
+        inside, more = _kept(messages[cut.request_at + 1 : cut.first_kept], repeated, count)
         stays = [] if cut.folds_request else [request]
         out += [*stays, *inside]
         edits += [*(_shortened(whole, request, count) if stays else ()), *more]
@@ -102,13 +112,27 @@ def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
     )
 
 
-def _kept(messages: Messages, count: MessageCounter) -> tuple[list[Message], list[Edit]]:
-    """What of `messages` stays verbatim at any cut, and an edit for each that stays in part."""
+def _repeated(messages: Messages) -> list[Message]:
+    """The system messages behind others that stand again, word for word, further down."""
+    start = next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
+    sent = [(text_of(one.blocks), one) for one in messages[start:] if one.role == "system"]
+    last = dict(sent)
+    return [one for text, one in sent if one is not last[text]]
+
+
+def _kept(
+    messages: Messages, repeated: Sequence[Message], count: MessageCounter
+) -> tuple[list[Message], list[Edit]]:
+    """What of `messages` stays verbatim at any cut, and an edit for each that is not whole."""
     out: list[Message] = []
     edits: list[Edit] = []
     for message in messages:
         part = kept_part(message)
-        if part is not None:
+        if any(message is one for one in repeated):
+            size_tokens = count.message(message)
+            note = "sent again later"
+            edits.append(Edit("summarize", "summarized", message.index, size_tokens, 0, note=note))
+        elif part is not None:
             out.append(part)
             edits += _shortened(message, part, count)
     return out, edits

@@ -44,8 +44,8 @@ _HOST_HEADS = (
     SKILL_HEAD,
     "[Media left out: ",
 )
-# What Claude Code puts around what the user typed behind a command.
-_TYPED_TAG = re.compile(r"</?command-args>")
+# What Claude Code puts around what the user typed behind a command, or in its place.
+_TYPED_TAG = re.compile(r"</?command-args>|\[Request interrupted by user(?: for tool use)?\]")
 _TAG = re.compile(rf"<(/?)({'|'.join(_FRAMES)})(?=[\s/>])", re.IGNORECASE)
 # What stands before a line in a summary.
 LABELS: Mapping[Author, str] = {
@@ -120,7 +120,7 @@ def _apart(text: str) -> Iterator[tuple[Author, str]]:
 
 
 def _typed(text: str) -> str:
-    """`text` without the host's tags around it; empty where nothing is left."""
+    """`text` without the host's tags and notes; empty where nothing is left."""
     bare = _TYPED_TAG.sub("", text)
     return bare if bare.strip() else ""
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_fresh_results import output
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
+from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
 from tests.support.rendering import render
 from tests.support.script import Call, Part, Step, Turn
@@ -144,6 +145,29 @@ async def test_beside_a_long_system_message_a_target_has_as_much_of_the_rest(
             rest.append(result.tokens.after - more_tokens)
     # But for a result that just finds place in one of them.
     assert abs(rest[1] - rest[0]) < 0.05 * target_tokens
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+async def test_of_a_system_message_sent_again_and_again_the_last_stays(rounds: int) -> None:
+    modes = [output(400).text for _ in range(2)]
+    held: list[Json] = [{"role": "system", "content": "You are an engineer."}]
+    async with temporary_archive() as archive:
+        for n in range(rounds * 8):
+            mode = {"role": "system", "content": f"Mode {n % 2}: {modes[n % 2]}"}
+            held += [mode, *render([turn(n, 60, 3, 300)], "openai-chat")]
+            if n % 8 < 7:
+                continue
+            wishes = CompactRequest(format="openai-chat", session_id="s", target_tokens=5_000)
+            before = [said for said in held if said["role"] == "system"]
+            result = await compact(held, wishes, archive=archive)
+            assert result.fits
+            held = [*result.messages]
+            after = [said for said in held if said["role"] == "system"]
+            gone = sum(edit.note == "sent again later" for edit in result.edits)
+            assert len(after) == len(before) - gone
+            assert gone >= 4
+            assert after[0] == before[0]
+            assert after[-2:] == before[-2:]
 
 
 @pytest.mark.parametrize("target_tokens", [6_000, 8_000, 10_000])

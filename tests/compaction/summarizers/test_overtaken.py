@@ -128,3 +128,14 @@ def test_of_a_rule_whose_value_changes_the_rest_is_not_told_as_replaced() -> Non
     newer = 'Commit prefix is "sched: " instead of "night: " from now on.'
     text = written([user(older), assistant("Understood."), user(newer), *TALK_OF_IT], 900)
     assert f"(changed: [2]) {older}" in text
+
+
+def test_what_the_host_and_the_agent_add_for_the_hosts_sake_is_nobodys_word() -> None:
+    cited = "<oai-mem-citation>\n<rollout_ids>\n0199-aa\n</rollout_ids>\n</oai-mem-citation>"
+    talk = [user("Do it."), assistant(f"It is port 8093 now.\n{cited}")]
+    talk += [user("[Request interrupted by user]"), user("No, leave the port.")]
+    text = written([*talk, *TALK_OF_IT], 900)
+    assert "It is port 8093 now." in text
+    assert "No, leave the port." in text
+    assert "rollout" not in text
+    assert "interrupted" not in text

@@ -45,6 +45,8 @@ WHY_CHARS = 120
 _DRAWING = re.compile(
     r"(?:^[ \t]*[│┌└├║╔╚╠┃┏┗╭╰][^\n]*[│┐┘┤║╗╝╣┃┓┛╮╯][ \t]*(?:\n|\Z))+", re.MULTILINE
 )
+# What Codex has the agent put behind its words for its memory's sake.
+_CITATION = re.compile(r"<oai-mem-citation>.*?(?:</oai-mem-citation>|\Z)", re.DOTALL)
 # How the text begins that a host sends for a skill; that of a command stands behind its name.
 _SKILL = (SKILL_HEAD, "<skill>")
 _COMMAND_NAME = "<command-name>"
@@ -176,7 +178,7 @@ def turns_of(
             for text in (text for author, text in said if author == "tool" and text.strip()):
                 _observe(turns[-1], number, text)
             continue
-        step = Step(number, "\n".join(block.text for block in texts))
+        step = Step(number, _CITATION.sub("", "\n".join(block.text for block in texts)))
         step.actions += [
             worked_out(block, _action, number, results.get(block.call_id), kinds)
             for block in message.blocks
