@@ -9,6 +9,7 @@ from context_compaction.activity.documents import PLAN
 from context_compaction.activity.error_line import error_line, reports_trouble
 from context_compaction.activity.file_changes import FileChange, changes_of
 from context_compaction.activity.json_rows import named, shown
+from context_compaction.activity.late_answers import answers_of
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_head
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
@@ -157,8 +158,7 @@ def turns_of(
 ) -> list[Turn]:
     """The turns of `messages`, oldest first; messages that a compaction wrote are left out."""
     index = index_calls(messages)
-    blocks = (block for message in messages for block in message.blocks)
-    results = {block.call_id: block for block in blocks if isinstance(block, ToolResult)}
+    results = answers_of(messages)
     turns: list[Turn] = []
     for at, (message, given) in enumerate(zip(messages, numbers, strict=True)):
         if placeholders.is_synthetic(message):
