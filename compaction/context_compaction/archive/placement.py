@@ -1,15 +1,17 @@
 """Where a list of messages belongs in its session's transcript, and the answer that says so."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from math import isfinite
+from operator import itemgetter
 from typing import Any
 
 from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, StandingContext
 from context_compaction.archive.documents import role_of, tools_of
 from context_compaction.archive.history_tree import Placed
-from context_compaction.archive.records import Record
+from context_compaction.archive.records import Record, externalise
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import (
     ArchiveDamagedError,
@@ -22,6 +24,36 @@ from context_compaction.messages.history_hash import ROOT, content_hash
 from context_compaction.messages.model import JsonObject, Message
 
 _DAY_SECONDS = 86_400.0  # clocks may differ by as much
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedList:
+    """Where a list belongs in a session, before anything of it is written.
+
+    Attributes:
+        next_number: Number of the session's next record then.
+        sources: What is kept of each message ...
+        keys: ... its fingerprint, where that is all of it ...
+        contents: ... and its content hash.
+        chain: The chain hashes.
+        placed: The numbers.
+        result: The answer to a call that writes what is new ...
+        standing: ... and what a compaction left of the beginning of the list.
+    """
+
+    next_number: int
+    sources: Sequence[Any]
+    keys: Sequence[bytes]
+    contents: Sequence[str]
+    chain: Sequence[str]
+    placed: Placed
+    result: AppendResult
+    standing: StandingContext | None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is nothing to write."""
+        return None not in self.placed.seqs and not self.placed.repeats
 
 
 def placed_in(
@@ -117,22 +149,16 @@ def hash_source(
 
 
 def new_records(
-    placed: Placed,
-    seqs: Sequence[int],
+    found: PlacedList,
     messages: Sequence[Message],
-    bodies: Mapping[int, Callable[[], str]],
-    contents: Sequence[str],
-    chain: Sequence[str],
     after: str,
-    *,
     format: str,
     now_seconds: float,
-) -> dict[int, Record]:
-    """The records of what is new of a list placed as in `placed`, by the position of each.
-
-    `bodies` make those of the new messages, by position too.
-    """
-    first = min(bodies, default=len(messages))
+    put: Callable[[bytes], str],
+) -> list[Record]:
+    """The records of what is new of a list, in their order; `put` keeps their long strings."""
+    new = [at for at, seq in enumerate(found.placed.seqs) if seq is None]
+    first = min(new, default=len(messages))
     tools = tools_of(messages, first)
     written = {
         at: Record(
@@ -140,28 +166,29 @@ def new_records(
                 "kind": "message",
                 "ts": _timestamp(messages[at], now_seconds),
                 "at": now_seconds,
-                "seq": seqs[at],
-                "hash": contents[at],
-                "parent": chain[at - 1] if at else after,
+                "seq": found.result.seqs[at],
+                "hash": found.contents[at],
+                "parent": found.chain[at - 1] if at else after,
                 "format": format,
                 "role": role_of(messages[at]),
                 "tools": tools[at - first],
             },
-            body,
+            partial(externalise, found.sources[at], put),
         )
-        for at, body in bodies.items()
+        for at in new
     }
-    return written | {
+    repeated = {
         repeat.start: Record({
             "kind": "run",
             "ts": now_seconds,
-            "head": chain[repeat.stop - 1],
-            "parent": chain[repeat.start - 1] if repeat.start else after,
+            "head": found.chain[repeat.stop - 1],
+            "parent": found.chain[repeat.start - 1] if repeat.start else after,
             "source": repeat.source,
             "count": repeat.stop - repeat.start,
         })
-        for repeat in placed.repeats
+        for repeat in found.placed.repeats
     }
+    return [record for _, record in sorted((written | repeated).items(), key=itemgetter(0))]
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:

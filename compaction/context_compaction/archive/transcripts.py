@@ -41,6 +41,7 @@ from context_compaction.archive.outputs import (
     info_of,
 )
 from context_compaction.archive.placement import (
+    PlacedList,
     answer_of,
     entry_of,
     hash_source,
@@ -149,8 +150,52 @@ class TranscriptStore(Generic[S]):
         if format not in FORMATS:
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
         counted_by = counter_name(counted_by, redacts=self._redacts)
-        state = self._sessions.state(session_id)
-        counted = self._counts(state, counted_by, format)
+        place = partial(self._placed, messages=messages, after=after, format=format, by=counted_by)
+        looked_at: S | None = None
+        found: PlacedList | None = None
+        # What goes on from a known list is nearly always new: it is looked up once, under the lock.
+        if after == ROOT or not messages or dry_run or least_shared:
+            looked_at = state = self._sessions.state(session_id)
+            found = place(state)
+            if dry_run or shares_too_little(found.result, least_shared):
+                return answer_of(state, found.result, found.standing)
+            names = found.standing.fingerprints if found.standing else ()
+            state.keep_fingerprints((*found.keys, *names), after)
+            if found.is_known:
+                self._sessions.secure(state, found.result.head)
+                return answer_of(state, found.result, found.standing)
+        with self._sessions.writing(session_id) as state:
+            if found is None or state is not looked_at or state.next_number != found.next_number:
+                found = place(state)  # others wrote, or nothing was looked up
+                if shares_too_little(found.result, least_shared):
+                    return answer_of(state, found.result, found.standing)
+            self._sync_before(state, found.placed, found.chain, after)
+            records = new_records(found, messages, after, format, now_seconds, self.blobs.put)
+            if records:
+                counted_now = zip(found.keys, counts, strict=False)  # it may have none
+                made = {key: count for key, count in counted_now if count is not None and key}
+                seconds = records[-1].head["ts"]
+                record = counts_record(state, counted_by, format, made, seconds)
+                records += [] if record is None else [record]
+                self._sessions.write(state, session_id, parent_session_id, records)
+                if record is not None:
+                    counts_written(state, counted_by, format, made)
+        self._sessions.secure(state, found.result.head)
+        return answer_of(state, found.result, found.standing)
+
+    def _placed(
+        self, state: S, *, messages: Sequence[Message], after: str, format: str, by: str
+    ) -> PlacedList:
+        """Where a list belongs in a session as it is now; `by` whom its messages were counted.
+
+        Raises:
+            NotFoundError: The session does not hold the history `after`.
+        """
+        if not state.tree.holds(after):
+            raise NotFoundError(
+                f"The session holds no history {after!r}. Hand over the whole message list."
+            )
+        counted = self._counts(state, by, format)
         # What is recognised is what is kept: a list read back and handed in again is the same one.
         kept = [
             self._hashed(at, message.source, state.contents, counted)
@@ -159,59 +204,13 @@ class TranscriptStore(Generic[S]):
         sources, keys = [source for source, _, _ in kept], [key for _, _, key in kept]
         hashes = [hashed for _, hashed, _ in kept]
         contents = [content for _, content in hashes]
-        state.contents.update(hashes if counted_by else ())
+        state.contents.update(hashes if by else ())
         chain = chain_hashes(contents, after)
-        if not state.tree.holds(after):
-            raise NotFoundError(
-                f"Session {session_id!r} does not hold the history {after!r}. Hand over the whole "
-                "message list."
-            )
         placed = placed_in(state, messages, contents, chain, after)
-        result = result_of(state, placed, chain, after, counted, keys if counted_by else ())
-        standing = self._standing(state, messages, keys, contents, result, counted_by, counted)
-        if dry_run or shares_too_little(result, least_shared):
-            return answer_of(state, result, standing)
-        state.keep_fingerprints((*keys, *(standing.fingerprints if standing else ())), after)
-        if None not in placed.seqs and not placed.repeats:
-            self._sessions.secure(state, result.head)
-            return answer_of(state, result, standing)
-        looked_at, records_seen = state, state.next_number
-        with self._sessions.writing(session_id) as state:
-            if state is not looked_at or state.next_number != records_seen:  # others wrote
-                state.contents.update(hashes if counted_by else ())
-                placed = placed_in(state, messages, contents, chain, after)
-                result = result_of(state, placed, chain, after, counted, keys if counted_by else ())
-                if shares_too_little(result, least_shared):
-                    return answer_of(state, result, standing)
-            self._sync_before(state, placed, chain, after)
-            bodies = {
-                at: partial(externalise, sources[at], self.blobs.put)
-                for at, seq in enumerate(placed.seqs)
-                if seq is None
-            }
-            new = new_records(
-                placed,
-                result.seqs,
-                messages,
-                bodies,
-                contents,
-                chain,
-                after,
-                format=format,
-                now_seconds=now_seconds,
-            )
-            if new:
-                records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
-                counted_now = zip(keys, counts, strict=False)  # it may have none
-                made = {key: count for key, count in counted_now if count is not None and key}
-                seconds = records[-1].head["ts"]
-                record = counts_record(state, counted_by, format, made, seconds)
-                records += [] if record is None else [record]
-                self._sessions.write(state, session_id, parent_session_id, records)
-                if record is not None:
-                    counts_written(state, counted_by, format, made)
-        self._sessions.secure(state, result.head)
-        return answer_of(state, result, standing)
+        result = result_of(state, placed, chain, after, counted, keys if by else ())
+        standing = self._standing(state, messages, keys, contents, result, by, counted)
+        number = state.next_number
+        return PlacedList(number, sources, keys, contents, chain, placed, result, standing)
 
     def _counts(self, state: S, counted_by: str, format: str) -> CountOf:
         if not counted_by:
