@@ -5,9 +5,15 @@ import gc
 import ipaddress
 import os
 import resource
+import select
+import signal
 import socket
 import sys
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +47,8 @@ COMPUTE_THREADS = 3
 SWITCH_SECONDS = 0.0005
 # Collecting garbage among all that huge lists leave takes 0.3 seconds, in which nobody is answered.
 GARBAGE_THRESHOLDS = (50_000, 20, 10)
+# How long a connection that no process can take now waits until they are asked again.
+DEALT_AGAIN_SECONDS = 0.1
 
 
 def serve(app: Callable[[], ASGIApp], listener: socket.socket, told: str, workers: int = 1) -> None:
@@ -59,8 +67,7 @@ def serve(app: Callable[[], ASGIApp], listener: socket.socket, told: str, worker
         timeout_worker_healthcheck=HEALTHCHECK_SECONDS,
     )
     if workers > 1:
-        is_path = listener.family == socket.AF_UNIX
-        _Workers(service, listener if is_path else _ListenerEach(listener), told).run()
+        _Workers(service, listener, told).run()
         return
     listener.listen()
     _announce(told)
@@ -81,10 +88,16 @@ def _announce(told: str) -> None:
 
 
 class _Workers(Multiprocess):
-    """Several processes, announced when all of them listen."""
+    """Several processes, announced when all of them are ready; each gets every nth connection.
+
+    The kernel parts connections by chance: of 64, one of two processes gets 36 and is busy when the
+    other has nothing left. Of one listener for all, whoever is idle for a moment takes every
+    connection that waits, and serves them alone for as long as they last.
+    """
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, told: str) -> None:
-        super().__init__(config, [listener])
+        self._dealer = Dealer(listener)
+        super().__init__(config, [self._dealer])
         self._told = told
 
     def init_processes(self) -> None:
@@ -92,7 +105,97 @@ class _Workers(Multiprocess):
         super().init_processes()
         for process in self.processes:
             process.wait_until_ready(HEALTHCHECK_SECONDS, self.should_exit)
+        threading.Thread(target=self._dealer.deal, daemon=True).start()
         _announce(self._told)
+
+    def terminate_all(self) -> None:
+        """Let nobody in any more, then end them."""
+        self._dealer.stop()
+        super().terminate_all()
+
+
+class Dealer(socket.socket):
+    """Listens for all processes, and becomes in each that it is handed to a listener of its own."""
+
+    def __init__(self, bound: socket.socket) -> None:
+        """`bound` has an address."""
+        super().__init__(fileno=bound.detach())
+        self.listen()
+        # By our end theirs, which must be open here until the process has it.
+        self._starting: dict[socket.socket, socket.socket] = {}
+        self._ready: deque[socket.socket] = deque()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What the other process calls, with what."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)  # nobody waits for a process that takes none
+        self._starting[ours] = theirs
+        return Dealt, (theirs,)
+
+    def deal(self) -> None:
+        """Hand out connections, to each process in turn, until `stop`."""
+        while self.fileno() >= 0:
+            try:
+                connection, _ = self.accept()
+            except OSError:
+                time.sleep(DEALT_AGAIN_SECONDS)  # none can be opened now, or this is the end
+                continue
+            with connection:
+                while self.fileno() >= 0 and not self._is_dealt(connection):
+                    select.select(self._starting, [], [], DEALT_AGAIN_SECONDS)
+
+    def stop(self) -> None:
+        """Take no more connections."""
+        with suppress(OSError):
+            self.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for one
+        self.close()
+
+    def _is_dealt(self, connection: socket.socket) -> bool:
+        """Whether a process took a connection."""
+        for player in [*self._starting]:
+            with suppress(BlockingIOError):
+                player.recv(1)  # it is ready
+                self._starting.pop(player).close()
+                self._ready.append(player)
+        for _ in range(len(self._ready)):
+            player = self._ready.popleft()
+            try:
+                socket.send_fds(player, [b"c"], [connection.fileno()])
+            except BlockingIOError:
+                self._ready.append(player)  # it has many that it has not looked at yet
+            except OSError:
+                player.close()  # its process has ended
+            else:
+                self._ready.append(player)
+                return True
+        return False
+
+
+class Dealt(socket.socket):
+    """The listener of one process: what it accepts are connections that the dealer handed to it."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        """`channel` brings them."""
+        super().__init__(fileno=channel.detach())
+
+    def listen(self, _backlog: int = 0) -> None:
+        """Say that this process is ready."""
+        self.send(b"r")
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection."""
+        data, handles, _, _ = socket.recv_fds(self, 1, 1)
+        if not data:  # the dealer is gone, and with it whoever starts and ends processes
+            signal.raise_signal(signal.SIGTERM)
+        if not handles:  # or this process may open no more files
+            raise BlockingIOError
+        connection = socket.socket(fileno=handles[0])
+        connection.set_inheritable(False)
+        try:
+            return connection, connection.getpeername()
+        except OSError as error:
+            connection.close()
+            raise ConnectionAbortedError from error
 
 
 class BoundedProtocol(H11Protocol):
@@ -185,8 +288,8 @@ def _max_connections() -> int:
     return min(MAX_CONNECTIONS, max(8, soft // 4))
 
 
-def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """A socket on an address; `is_shared` with others of this user that say so too.
+def bind(host: str, port: int) -> socket.socket:
+    """A socket on an address.
 
     Raises:
         SettingsError: The port is taken, or there is no such address.
@@ -196,8 +299,7 @@ def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     # for the client's delayed acknowledgement: 40 ms a call.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        option = socket.SO_REUSEPORT if is_shared else socket.SO_REUSEADDR
-        bound.setsockopt(socket.SOL_SOCKET, option, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except OSError as error:
         bound.close()
@@ -205,29 +307,6 @@ def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
             f"Port {port} on {host} cannot be used: {error.strerror}. Choose another with --port."
         ) from error
     return bound
-
-
-class _ListenerEach(socket.socket):
-    """Becomes, in each process that it is handed to, a listener of that process's own.
-
-    The kernel parts the connections among them. Of one listener for all, whoever is idle for a
-    moment takes every connection that waits, and serves them alone for as long as they last.
-    """
-
-    def __init__(self, bound: socket.socket) -> None:
-        """`bound` keeps the port; nobody listens on it."""
-        super().__init__(fileno=bound.detach())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """What the other process calls, with what."""
-        host, port, *_ = self.getsockname()
-        return _own_listener, (host, port)
-
-
-def _own_listener(host: str, port: int) -> socket.socket:
-    listener = bind(host, port, is_shared=True)
-    listener.listen()
-    return listener
 
 
 def listen_on(path: Path) -> socket.socket:

@@ -107,12 +107,12 @@ def serve_http(config: Config, service: Service) -> None:
         told = f"{service.unix_socket} (a Unix socket; the path is {MCP_PATH})"
         names = Names(None)
     elif public is not None:
-        listener = bind(service.host, service.port, is_shared=service.workers > 1)
+        listener = bind(service.host, service.port)
         told = f"{_address_of(listener, service.host)} as {public}{MCP_PATH}"
         names = _public_names(public, service.oauth)
     else:
         _check_loopback(service.host)
-        listener = bind(service.host, service.port, is_shared=service.workers > 1)
+        listener = bind(service.host, service.port)
         token = ensure_token(config.archive_folder)
         names = _local_names(listener, service.host)
         told = f"{_address_of(listener, service.host)}{MCP_PATH}\n{_where_it_is(config, token)}"

@@ -283,8 +283,7 @@ async def test_http_takes_bodies_above_the_default_limit_and_reads_no_files(
     assert "none" in text_of(refused)
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
-async def test_answers_are_sent_at_once(is_shared: bool) -> None:
+async def test_answers_are_sent_at_once() -> None:
     """Else each waits for the client's delayed acknowledgement, 40 ms and more."""
     found: list[int] = []
 
@@ -293,7 +292,7 @@ async def test_answers_are_sent_at_once(is_shared: bool) -> None:
         found.append(served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         writer.close()
 
-    listener = bind("127.0.0.1", 0, is_shared=is_shared)
+    listener = bind("127.0.0.1", 0)
     async with await asyncio.start_server(answer, sock=listener):
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         assert await reader.read() == b""

@@ -3,9 +3,12 @@
 import os
 import signal
 import subprocess
+from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
+import anyio.lowlevel
 import pytest
 from context_compaction.archive.local.archive import open_archive
 
@@ -73,3 +76,33 @@ async def test_any_worker_answers_any_call_and_a_killed_one_is_replaced(
         after = await anyio.to_thread.run_sync(_workers, service)
         assert len(after) == 2
         assert before[0] not in after
+
+
+async def test_each_worker_has_as_many_connections_and_one_that_replaces_another_gets_some(
+    tmp_path: Path,
+) -> None:
+    def held() -> list[int]:
+        """How many sockets each worker has open."""
+        handles = [[*Path(f"/proc/{pid}/fd").iterdir()] for pid in _workers(service)]
+        return [sum(one.is_socket() for one in those) for those in handles]
+
+    with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(120):
+        address = urlsplit(service.url)
+        async with AsyncExitStack() as connections:
+
+            async def connect(count: int) -> list[int]:
+                """Open so many connections; how many more sockets each worker has then."""
+                before = held()
+                for _ in range(count):
+                    opening = anyio.connect_tcp(address.hostname or "", address.port or 0)
+                    await connections.enter_async_context(await opening)
+                while sum(now := held()) < sum(before) + count:
+                    await anyio.lowlevel.checkpoint()
+                return [after - one for one, after in zip(before, now, strict=True)]
+
+            assert await connect(8) == [4, 4]
+            first = _workers(service)[0]
+            os.kill(first, signal.SIGKILL)
+            while first in _workers(service) or len(_workers(service)) < 2:
+                await anyio.lowlevel.checkpoint()
+            await _say(service, "modern", "agent", "to whoever is there")
