@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from context_compaction.activity.error_line import error_line
 from context_compaction.activity.file_changes import changes_of
+from context_compaction.activity.file_paths import Drives
 from context_compaction.activity.json_rows import are_records, lines, named, shown
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering, words_of
@@ -227,10 +228,11 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
             memory.append(_memory_read(_short(call, use), result))
         else:
             others[call.name] = others.get(call.name, 0) + 1
+    plain = Drives.named_in(path for paths in files.values() for path in paths).plain
     return Digest(
-        tuple(files["read"]),
-        tuple(files["write"]),
-        tuple(files["edit"]),
+        tuple(dict.fromkeys(map(plain, files["read"]))),
+        tuple(dict.fromkeys(map(plain, files["write"]))),
+        tuple(dict.fromkeys(map(plain, files["edit"]))),
         tuple(deleted),
         _with_resolved(runs),
         tuple(effects),

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from context_compaction.activity.file_paths import plain_path
 from context_compaction.activity.script_calls import made_call
-from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, plain_path, words_of
+from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, words_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import ToolCall, worked_out
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from context_compaction.activity.file_changes import Deletes, Writes
+from context_compaction.activity.file_paths import below_drive, plain_path
 from context_compaction.activity.formatters import formatted_endings
 from context_compaction.activity.git_commands import Git, git_effects
 from context_compaction.activity.outline import is_test
@@ -587,5 +588,5 @@ def _may_name(word: str, path: str) -> bool:
         return True
     if fnmatch(posixpath.basename(path), name):
         return True
-    folder = posixpath.normpath(word).lstrip("./")
+    folder = below_drive(plain_path(word)).lstrip("./")
     return bool(folder) and f"/{folder}/" in f"/{path}"

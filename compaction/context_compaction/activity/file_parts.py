@@ -106,6 +106,14 @@ def joined(
     return sorted([*found, *apart], key=lambda part: part.start)
 
 
+def with_unplaced(parts: Sequence[KnownLines], part: KnownLines) -> list[KnownLines]:
+    """`parts` and one whose numbers are not certain, unless it may be lines that are known."""
+    loose = any(not known.is_placed for known in parts)
+    if loose or _may_overlap(part, parts):
+        return list(parts)
+    return sorted([*parts, part], key=lambda part: part.start)
+
+
 def _may_overlap(part: KnownLines, others: Sequence[KnownLines]) -> bool:
     return any(
         start < other.stop and other.start < start + len(part.rows)

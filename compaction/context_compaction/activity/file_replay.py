@@ -8,26 +8,23 @@ have changed stays with a doubt. Pure; it reads nothing from disk.
 
 import posixpath
 import re
-import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 from context_compaction.activity import file_changes as change
 from context_compaction.activity import file_commands as shell
+from context_compaction.activity.answered_calls import command_line, paired, tools_that_number
+from context_compaction.activity.file_paths import has_drive, is_absolute, joined_path
 from context_compaction.activity.formatters import rewrote_files
 from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import KnownFile, ReplayedFile
 from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
-from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shell_folder import is_scratch, shell_folder, work_folder
 from context_compaction.activity.shown_text import (
     ShownText,
     is_cut,
-    is_laid_out,
     lines_asked,
     numbered_text,
     shell_text,
@@ -35,9 +32,7 @@ from context_compaction.activity.shown_text import (
 )
 from context_compaction.activity.tool_kinds import (
     ToolUse,
-    arguments_by_name,
     classify,
-    plain_path,
     words_of,
 )
 from context_compaction.messages import placeholders
@@ -75,10 +70,8 @@ _NOTE = re.compile(rf"\b({UNSURE}|{NEARLY_SURE})(?: since \[\d{{1,9}}\])?: (.*)\
 _REFORMATTED = "perhaps reformatted"
 _COMMAND_CHARS = 60
 _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
-# So many lines that begin with numbers in order are numbered by the tool ...
-_TELLING_LINES = 3
-# ... as so many of its first answers tell.
-_TELLING_ANSWERS = 24
+# So many empty lines formatters leave in a row.
+_MOST_EMPTY = 2
 _ENDING = re.compile(r"\.[A-Za-z]\w*\Z")
 
 
@@ -112,15 +105,18 @@ class _Replay:
     ) -> None:
         self._messages = messages
         self._kinds = extra_kinds
-        self._call_of, self._unanswered_calls = _paired(messages)
+        self._call_of, self._unanswered_calls = paired(messages)
         self._files: dict[str, KnownFile] = {}
         self._by_name: dict[str, list[KnownFile]] = {}
-        self._numbered = self._tools_that_number()
+        self._numbered = tools_that_number(messages, self._call_of, extra_kinds)
         self._git = GitState()
-        commands, paths = self._commands()
-        older = list(paths)[: max(0, len(paths) - newest)] if newest is not None else ()
+        self._cased: dict[str, str] = {}
+        commands, used = self._commands()
+        self._shell = shell_folder(commands, frozenset(used))
+        last = {self._spelled(path): n for n, path in enumerate(used)}
+        paths = sorted(last, key=last.__getitem__)
+        older = paths[: max(0, len(paths) - newest)] if newest is not None else ()
         self._older = frozenset(path for path in older if not is_prose(path))
-        self._shell = shell_folder(commands, paths.keys())
         self._folder = work_folder(sorted(paths))
 
     def run(self) -> dict[str, KnownFile]:
@@ -134,6 +130,11 @@ class _Replay:
                 elif isinstance(block, Text) and message.role != "assistant":
                     self._told(at, block.text)
         return self._files
+
+    def _spelled(self, path: str) -> str:
+        """The one name of the file at `path`: on drives letters are alike in both cases."""
+        path = self._shell.drives.plain(path)
+        return self._cased.setdefault(path.casefold(), path) if has_drive(path) else path
 
     def _file(self, path: str) -> KnownFile:
         file = self._files.get(path)
@@ -150,7 +151,7 @@ class _Replay:
         for head, text, path in _COPY.findall(block.text if isinstance(block, Text) else ""):
             if head != path and not head.startswith(f"{path} ("):
                 continue
-            file = self._file(path)
+            file = self._file(self._spelled(path))
             file.used_at = at
             file.see(at, text.split("\n"), is_exact=True)
             if note := _NOTE.search(head.removeprefix(path)):
@@ -158,11 +159,11 @@ class _Replay:
 
     def _told(self, at: int, text: str) -> None:
         for path in _OUTSIDE.findall(text) if "was modified" in text else ():
-            self._doubt([plain_path(path)], at, "it was changed outside of the conversation")
+            self._doubt([self._spelled(path)], at, "it was changed outside of the conversation")
 
     def _unanswered(self, at: int, call: ToolCall) -> None:
         use = classify(call, self._kinds)
-        paths = [made.path for made in change.changes_of(call, use)]
+        paths = [self._spelled(made.path) for made in change.changes_of(call, use)]
         self._doubt(paths, at, "a change has no answer")
 
     def _doubt(self, paths: Sequence[str], at: int, reason: str) -> None:
@@ -183,7 +184,7 @@ class _Replay:
         made = change.changes_of(call, use)
         if made:
             self._changed(at, use, made, result, text)
-        elif use.kind == "execute" and (command := _command_line(call, use)):
+        elif use.kind == "execute" and (command := command_line(call, use)):
             self._ran(at, call, command, result, text)
         elif use.kind == "read" and use.path:
             self._read(at, call, use, result, text)
@@ -199,7 +200,7 @@ class _Replay:
         result: ToolResult,
         text: str,
     ) -> None:
-        paths = [made.path for made in changes]
+        paths = [made.path and self._spelled(made.path) for made in changes]
         text, ended_well = shell_text(text)
         if result.is_error or not ended_well or change.tells_failure(text):
             # A patch of several files may have changed some of them, if it was begun at all.
@@ -208,8 +209,9 @@ class _Replay:
                 self._doubt(paths, at, "a patch has failed on the way")
             return
         window = shown_text(text, start=None, limit=None) if "[File: " in text else None
-        for made in changes:
-            path = made.path or (plain_path(window.path) if window else "")
+        shown_path = self._spelled(window.path) if window else ""
+        for made, named in zip(changes, paths, strict=True):
+            path = named or shown_path
             if not path:
                 for file in self._files.values():
                     file.doubted(at, "a change does not tell its file")
@@ -220,7 +222,7 @@ class _Replay:
         elif len(set(paths)) == 1 and paths[0]:
             self._check_snippet(at, self._file(paths[0]), text)
         if window is not None:
-            self._file(plain_path(window.path)).see_part(at, window)
+            self._file(shown_path).see_part(at, window)
 
     def _change(self, at: int, path: str, made: change.FileChange) -> None:
         file = self._file(path)
@@ -232,7 +234,7 @@ class _Replay:
             if other is not file:
                 other.doubted(at, f"{path} was changed, which may be the same file")
         if isinstance(made, change.Patches) and made.moved_to:
-            self._rename(at, file, made.moved_to)
+            self._rename(at, file, self._spelled(made.moved_to))
 
     def _check_snippet(self, at: int, file: KnownFile, text: str) -> None:
         """Compare what the tool shows of a change with the replayed text."""
@@ -247,10 +249,10 @@ class _Replay:
     def _read(self, at: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str) -> None:
         if result.is_error or is_stand_in(result) or use.path is None:
             return
-        file = self._file(use.path)
+        file = self._file(self._spelled(use.path))
         file.used_at = file.read_at = at
         file.reads += 1
-        if use.path in self._older or use.path.endswith(".ipynb"):
+        if file.path in self._older or file.path.endswith(".ipynb"):
             return
         if placeholders.seems_placeholder(result):
             return
@@ -361,7 +363,7 @@ class _Replay:
         """Whether the file may lie in the repository."""
         if is_scratch(path, self._folder) or path.startswith("../"):
             return False
-        return not path.startswith("/") or all(known.startswith("/") for known in self._files)
+        return not is_absolute(path) or all(map(is_absolute, self._files))
 
     def _moved(self, at: int, made: shell.Moves, reason: str, *, succeeded: bool) -> None:
         """Rename, copy or move a file or folder, also into a known folder."""
@@ -404,7 +406,7 @@ class _Replay:
 
     def _seen(self, path: str) -> str:
         """`path`, which a command names, as the other calls name it."""
-        seen = self._shell.seen(path)
+        seen = self._spelled(self._shell.seen(path))
         file = None if seen in self._files else self._named(seen)
         return file.path if file else seen
 
@@ -422,12 +424,12 @@ class _Replay:
         if "*" not in path:
             return self._under(path)
         form = re.compile("[^/]*".join(map(re.escape, self._shell.seen(path).split("*"))) + r"\Z")
-        absolute = not path.startswith("/")
+        is_part = not is_absolute(path)
         return [
             file
             for known, file in self._files.items()
             if not file.is_deleted
-            and (form.match(known) or (absolute and known[:1] == "/" and self._ends(form, known)))
+            and (form.match(known) or (is_part and is_absolute(known) and self._ends(form, known)))
         ]
 
     def _ends(self, form: re.Pattern[str], known: str) -> bool:
@@ -438,7 +440,7 @@ class _Replay:
         """A script was run; what it writes is followed, or doubted."""
 
         def text_of(path: str) -> str | None:
-            file = self._named(posixpath.join(folder, path))
+            file = self._named(joined_path(folder, path))
             rows = file.rows if file else None
             is_known = file is not None and rows is not None and (file.is_exact or not rows[-1])
             return "\n".join(rows) if rows is not None and is_known else None
@@ -449,7 +451,7 @@ class _Replay:
                 self._may_change(at, effect, reason)
             return
         for path, text in written.texts.items():
-            file = self._file(self._seen(posixpath.normpath(posixpath.join(folder, path))))
+            file = self._file(self._seen(joined_path(folder, path)))
             self._git.found(file)
             file.rewrite(at, text.split("\n"))
         if unclear := written.unclear | written.may_write:
@@ -467,17 +469,17 @@ class _Replay:
 
     def _named(self, path: str) -> KnownFile | None:
         """The file that a command names as `path`: under this name, or from the work's folder."""
-        path = posixpath.normpath(path)
-        if path in self._files or path.startswith("/"):
+        path = self._spelled(path)
+        if path in self._files or is_absolute(path):
             return self._files.get(path)
         found = [file for known, file in self._files.items() if known.endswith(f"/{path}")]
-        folders = {file.path.removesuffix(path) for file in found if file.path.startswith("/")}
+        folders = {file.path.removesuffix(path) for file in found if is_absolute(file.path)}
         if len(found) != 1 or len(folders) != 1:
             return None
         # Another folder may have a file of that name: most of the others must lie in this one.
         [folder] = folders
         inside = [known for known in self._files if known.startswith(folder)]
-        absolute = [known for known in self._files if known.startswith("/")]
+        absolute = [known for known in self._files if is_absolute(known)]
         return found[0] if len(inside) > 1 and 2 * len(inside) > len(absolute) else None
 
     def _may_change(self, at: int, effect: shell.MayChange, reason: str) -> None:
@@ -511,8 +513,12 @@ class _Replay:
         rows = shown.rows
         if not shown.is_numbered and ends and rows[-1]:
             rows = (*rows, "")
+        missing = (count or 0) - len(rows)
         if shown.start_line == 1 and ends:
             file.see(at, rows, is_exact=False)
+        elif missing > 0 and not (shown.is_numbered or start in (None, 1) or text[-1:] == "\n"):
+            # They cut them off the beginning, too.
+            file.see_about(at, shown, min(missing, _MOST_EMPTY))
         else:
             file.see_part(at, ShownText(rows, shown.start_line, ends))
 
@@ -523,69 +529,21 @@ class _Replay:
         may_number = None if not votes else votes > 0
         return shown_text(text, start=start, limit=limit, may_number=may_number)
 
-    def _commands(self) -> tuple[list[tuple[ToolCall, str]], dict[str, None]]:
+    def _commands(self) -> tuple[list[tuple[ToolCall, str]], list[str]]:
         """The calls that run commands, with these, and the files that others use, newest last."""
         commands: list[tuple[ToolCall, str]] = []
         paths: dict[str, None] = {}
-        for call in self._call_of.values():
+        for (at, n), call in self._call_of.items():
             use = classify(call, self._kinds)
-            if use.kind == "execute" and (command := _command_line(call, use)):
-                commands.append((call, command))
+            if use.kind == "execute" and (command := command_line(call, use)):
+                # One that has failed may have begun in another folder than it says.
+                result = self._messages[at].blocks[n]
+                if isinstance(result, ToolResult) and not result.is_error:
+                    commands.append((call, command))
             elif use.kind in ("read", "write", "edit") and use.path:
                 paths.pop(use.path, None)
                 paths[use.path] = None
-        return commands, paths
-
-    def _tools_that_number(self) -> Counter[str]:
-        """By tool how many more of its answers number their lines than do not."""
-        votes: Counter[str] = Counter()
-        asked: Counter[str] = Counter()
-        for (at, n), call in self._call_of.items():
-            result = self._messages[at].blocks[n]
-            if not isinstance(result, ToolResult) or asked[call.name] >= _TELLING_ANSWERS:
-                continue
-            if classify(call, self._kinds).kind != "read":
-                continue
-            asked[call.name] += 1
-            text = result_text(result)
-            found = numbered_text(text)
-            if found is None:
-                votes[call.name] -= text.count("\n") > 1
-            elif len(found.rows) >= _TELLING_LINES or is_laid_out(text):
-                votes[call.name] += 1
-        return votes
-
-
-def _paired(
-    messages: Messages,
-) -> tuple[dict[tuple[int, int], ToolCall], set[tuple[int, int]]]:
-    """By the place of a result its call, and the places of calls without one.
-
-    Ids that a host uses again belong to the last call before the result.
-    """
-    waiting: dict[str, tuple[tuple[int, int], ToolCall]] = {}
-    call_of: dict[tuple[int, int], ToolCall] = {}
-    unanswered: set[tuple[int, int]] = set()
-    for at, message in enumerate(messages):
-        for n, block in enumerate(message.blocks):
-            if isinstance(block, ToolCall):
-                unanswered.add((at, n))
-                waiting[block.call_id] = (at, n), block
-            elif isinstance(block, ToolResult) and block.call_id in waiting:
-                place, call_of[at, n] = waiting.pop(block.call_id)
-                unanswered.discard(place)
-    return call_of, unanswered
-
-
-def _command_line(call: ToolCall, use: ToolUse) -> str | None:
-    """The command that a call runs, as a shell takes it."""
-    given = arguments_by_name(made_call(call).arguments)
-    for key in ("command", "cmd"):
-        words = given.get(key)
-        if isinstance(words, list):
-            line = [str(word) for word in cast("list[object]", words)]
-            return line[2] if len(line) == 3 and line[1] in ("-lc", "-c") else shlex.join(line)
-    return use.command
+        return commands, list(paths)
 
 
 def _reason(command: str, what: str = "perhaps changed") -> str:

@@ -1,11 +1,12 @@
 """What a git command does to files, to the index and to the last commit."""
 
-import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
+
+from context_compaction.activity.file_paths import is_absolute, joined_path
 
 GitVerb: TypeAlias = Literal[
     "add", "commit", "from index", "from head", "from elsewhere", "stash", "pop",
@@ -56,7 +57,7 @@ def git_effects(arguments: Sequence[str], folder: str | None) -> list[Git] | Non
     words = list(arguments)
     while len(words) > 1 and words[0] in ("-C", "-c"):
         if words[0] == "-C":
-            folder = None if folder is None else posixpath.join(folder, words[1])
+            folder = None if folder is None else joined_path(folder, words[1])
         words = words[2:]
     while words and words[0].startswith("--"):
         words = words[1:]
@@ -211,7 +212,7 @@ def _parted(given: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
 def _placed(path: str, folder: str | None) -> str | None:
     if re.search(r"[*?\[{$`]", path) and not path.startswith("stash@"):
         return None
-    if path.startswith("/"):
-        return posixpath.normpath(path)
-    placed = None if folder is None else posixpath.normpath(posixpath.join(folder, path))
+    if folder is None and not is_absolute(path):
+        return None
+    placed = joined_path(folder or "", path)
     return "" if placed == "." else placed

@@ -14,6 +14,7 @@ from context_compaction.activity.file_parts import (
     moved,
     moved_unseen,
     same_ends,
+    with_unplaced,
     without_changed,
 )
 from context_compaction.activity.script_edits import LineEdit, edited_rows
@@ -266,6 +267,20 @@ class KnownFile:
             self.lost, self.lost_at, self.is_exact = "", -1, False
             self.stale, self.missed = None, []
 
+    def see_about(self, at: int, shown: ShownText, most: int) -> None:
+        """Add some of its lines, before which so many empty ones may have been cut off."""
+        start, rows = shown.start_line or 1, shown.rows
+        places = [n for n in range(most + 1) if self.agrees(start + n, rows, ends=False)]
+        if len(places) == 1:
+            self.see_part(at, ShownText(rows, start + places[0], is_to_end=False))
+            return
+        if not places:
+            self.lose(at, "a read shows another text than it had before")
+        if not self.parts:
+            self.seen_at, self.edits, self.doubt, self.is_deleted = at, 0, None, False
+        moves = frozenset(places or range(most + 1))
+        self.parts = with_unplaced(self.parts, KnownLines(start, tuple(rows), moves))
+
     def agrees(self, start: int, rows: Sequence[str], *, ends: bool) -> bool:
         """Whether lines from `start` on are those that are known."""
         stop = start + len(rows)
@@ -352,6 +367,9 @@ class KnownFile:
                 self.rewrite(at, [*changed, ""] if ended else changed)
             self.settled_at = at
             return True
+        # Lines that are counted from the end, or from a line that may be elsewhere, are not known.
+        if any(edit.until is not None or isinstance(edit.where, int | str) for edit in edits):
+            return False
         done = [replace(part, rows=tuple(edit(part.rows)[0])) for part in self.parts]
         is_as_long = [len(part.rows) for part in done] == [len(part.rows) for part in self.parts]
         if not done or not is_as_long:

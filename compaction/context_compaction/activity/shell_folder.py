@@ -15,6 +15,7 @@ from context_compaction.activity.file_commands import (
     command_effects,
     may_change_folder,
 )
+from context_compaction.activity.file_paths import Drives, has_drive, is_absolute
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import arguments_by_name
 from context_compaction.messages.model import ToolCall
@@ -24,28 +25,27 @@ _ANEW = frozenset({"run_shell_command", "exec_command", "shell", "local_shell", 
 _GOES_ON = frozenset({"Bash", "execute_bash", "run_in_terminal"})
 _NAMED = re.compile(r"(?<![\w./~$-])[\w][\w./-]*\w")
 _FIRST_CD = re.compile(r"\A\s*cd\s+([\w][\w./-]*)\s*(?:&&|;|\n)")
-_TEMPORARY = re.compile(r"(?:^|/)(?:\.?te?mp|scratch(?:pad)?|\.cache|var/folders)/")
-_DRIVE = re.compile(r"[A-Za-z]:\\")
+_TEMPORARY = re.compile(r"(?:^|/)(?:\.?[Tt]e?mp|scratch(?:pad)?|\.cache|var/folders)/")
 _MOST_OF_ALL = 0.8
 
 
 def work_folder(paths: Sequence[str]) -> str:
     """The folder of the work: the one with most files; "" where paths are relative to it."""
     paths = [path for path in paths if not _TEMPORARY.search(path)] or paths
-    on_drives = [path for path in paths if _DRIVE.match(path)]
+    on_drives = [path for path in paths if has_drive(path)]
     absolute = [path for path in paths if path.startswith("/")]
-    separator, folder = "/", "/"
+    folder = "/"
     if len(on_drives) > len(absolute):
-        absolute, separator, folder = on_drives, "\\", ""
+        absolute, folder = on_drives, ""
     if 2 * len(absolute) < len(paths):
         return ""
     while True:
         inside = [path[len(folder) :] for path in absolute if path.startswith(folder)]
-        below = Counter(path.partition(separator)[0] for path in inside if separator in path)
+        below = Counter(path.partition("/")[0] for path in inside if "/" in path)
         name, files = below.most_common(1)[0] if below else ("", 0)
         if not files or files < _MOST_OF_ALL * len(absolute):
             return folder
-        folder += f"{name}{separator}"
+        folder += f"{name}/"
 
 
 def is_scratch(path: str, folder: str) -> bool:
@@ -60,12 +60,14 @@ class ShellFolder:
 
     Attributes:
         top: The absolute folder that relative paths of other calls start from; "" if not known.
+        drives: The drives that the conversation names.
         anew: Whether each command starts in it, by name of the tool; None where that is not known.
         known: The files that other calls name, as seen from there.
         now: The folder of the shell, as seen from there; None where that is not known.
     """
 
     top: str
+    drives: Drives
     anew: Mapping[str, bool | None]
     known: Set[str] = frozenset()
     now: str | None = ""
@@ -83,7 +85,7 @@ class ShellFolder:
 
     def seen(self, folder: str) -> str:
         """`folder` as other calls would name it: "" for where their paths start."""
-        folder = posixpath.normpath(folder)
+        folder = self.drives.plain(folder)
         if self.top and f"{folder}/".startswith(f"{self.top}/"):
             return folder[len(self.top) + 1 :]
         return "" if folder == "." else folder
@@ -105,38 +107,42 @@ def shell_folder(commands: Sequence[tuple[ToolCall, str]], paths: Set[str]) -> S
         commands: The calls that run commands, in order, and their command lines.
         paths: The files that other calls name.
     """
-    relative = {path for path in paths if not path.startswith(("/", "~"))}
-    given = Counter(name for call, _ in commands if (name := _given_folder(call)))
+    relative = {path for path in paths if not is_absolute(path) and path[:1] != "~"}
+    folders = [_given_folder(call) for call, _ in commands]
+    drives = Drives.named_in([*paths, *filter(None, folders), *(line for _, line in commands)])
+    given = Counter(drives.plain(name) for name in folders if name)
     entered: Counter[str] = Counter()
     votes: Counter[str] = Counter()
     folder: str | None = ""
-    known = relative or _below(paths)
+    # Where paths are absolute nobody knows from how far up commands name them.
+    named = relative or {path[at + 1 :] for path in paths for at, c in enumerate(path) if c == "/"}
     for call, command in commands:
         if _given_folder(call) is None:
-            votes[call.name] += _vote(command, folder, known)
+            votes[call.name] += _vote(command, folder, named)
         if not may_change_folder(command):
             continue
         effects = command_effects(command, folder=folder or "")
         gone = [effect.folder for effect in effects if isinstance(effect, GoesTo)]
-        if gone and gone[-1] and gone[-1].startswith("/") and relative & _names(command):
-            entered[gone[-1]] += 1
+        if gone and gone[-1] and is_absolute(gone[-1]) and relative & _names(command):
+            entered[drives.plain(gone[-1])] += 1
         if gone:
             folder = gone[-1]
-    tops = [name for name, _ in (given + entered).most_common(1) if name.startswith("/")]
-    top = posixpath.normpath(tops[0]) if tops and len(relative) >= len(paths - relative) else ""
+    tops = [name for name, _ in (given + entered).most_common(1) if is_absolute(name)]
+    top = tops[0] if tops and len(relative) >= len(paths - relative) else ""
     anew = {call.name: _starts_anew(call.name, votes) for call, _ in commands}
-    return ShellFolder(top, anew, frozenset(known))
+    return ShellFolder(top, drives, anew, frozenset(relative or _below(paths)))
 
 
 def _starts_anew(name: str, votes: Counter[str]) -> bool | None:
-    if votes[name]:
+    # One command alone may have met a shell that its host had begun anew.
+    if abs(votes[name]) > (name in _ANEW or name in _GOES_ON):
         return votes[name] > 0
     return True if name in _ANEW else False if name in _GOES_ON else None
 
 
 def _vote(command: str, folder: str | None, known: Set[str]) -> int:
     """More than 0 where `command` starts from the top, less where from `folder`."""
-    if not folder or folder.startswith("/"):
+    if not folder or is_absolute(folder):
         return 0
     first = _FIRST_CD.match(command)
     names = {f"{posixpath.normpath(first[1])}/"} if first else _names(command)

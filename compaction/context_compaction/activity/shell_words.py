@@ -4,6 +4,8 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+from context_compaction.activity.file_paths import is_absolute, joined_path, plain_path
+
 # A text between quotation marks in a command line.
 QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*+\"")
 _ENDS_LIST = (";", "&", ";;")
@@ -69,9 +71,9 @@ def placed(path: str, folder: str | None, *, may_match: bool = False) -> str | N
     found = _GLOB.search(path.replace("*", "") if may_match else path)
     if found or path in ("-", "") or "**" in path:
         return None
-    if path.startswith(("/", "~/")):
-        return posixpath.normpath(path)
-    return None if folder is None else posixpath.normpath(posixpath.join(folder, path))
+    if is_absolute(path) or path.startswith("~/"):
+        return plain_path(path)
+    return None if folder is None else joined_path(folder, path)
 
 
 def redirections(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:

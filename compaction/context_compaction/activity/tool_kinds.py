@@ -5,13 +5,13 @@ is cut to its last segment and into words; verbs decide, and arguments settle wh
 """
 
 import json
-import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast, get_args
 
+from context_compaction.activity.file_paths import plain_path
 from context_compaction.activity.script_calls import made_call
 from context_compaction.messages.model import ToolCall
 from context_compaction.messages.names import pieces_of
@@ -64,7 +64,7 @@ class ToolUse:
 
     Attributes:
         kind: The kind of tool.
-        path: The file it concerns, as the call names it but for "./" and the like, or None.
+        path: The file it concerns, as the call names it but for its form, or None.
         command: The command line or code it runs, or None.
         range: The part that a read asks for, as its arguments name it; "" for the whole file.
     """
@@ -135,12 +135,6 @@ def is_question(name: str) -> bool:
 def is_recalling(name: str) -> bool:
     """Whether the tool is ours and returns what left the context, whatever the host's prefix."""
     return name.lower().endswith(_RECALLING_TOOLS)
-
-
-@lru_cache(maxsize=4_096)
-def plain_path(path: str) -> str:
-    """`path` without "./" and doubled slashes: two spellings of a file are one file."""
-    return path if "://" in path else posixpath.normpath(path)
 
 
 def _kind(

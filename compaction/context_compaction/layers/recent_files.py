@@ -12,6 +12,7 @@ from itertools import chain
 from typing import cast
 
 from context_compaction.activity.error_line import error_lines
+from context_compaction.activity.file_paths import is_absolute
 from context_compaction.activity.file_replay import NEARLY_SURE, UNSURE
 from context_compaction.activity.known_file import FilePart, ReplayedFile
 from context_compaction.activity.outline import (
@@ -313,7 +314,7 @@ def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    is_relative = not path.startswith(("/", "~", "../"))
+    is_relative = not is_absolute(path) and not path.startswith(("~", "../"))
     return path.startswith(folder) if folder else is_relative
 
 

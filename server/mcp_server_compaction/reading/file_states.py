@@ -1,12 +1,12 @@
 """The text of a file at the end of a session, or as of one of its messages, by its calls."""
 
-import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from anyio import to_thread
 from context_compaction import formats
+from context_compaction.activity.file_paths import plain_path
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.archive import Archive, ArchivedMessage
@@ -109,13 +109,13 @@ def _named(
     That is the one which the calls name so; else, of those whose path ends so or is the end of
     `path`, one that still stands, the one used last.
     """
-    asked = posixpath.normpath(path)
+    asked = plain_path(path)
     ending = [
         file
         for name, file in files.items()
-        if posixpath.normpath(name) == asked
+        if plain_path(name) == asked
         or name.endswith(f"/{asked.lstrip('/')}")
-        or asked.endswith(f"/{posixpath.normpath(name)}")
+        or asked.endswith(f"/{plain_path(name)}")
     ]
     if not ending:
         shown = ", ".join(list(reversed(files))[:_NAMED_PATHS]) or "none"
@@ -125,7 +125,7 @@ def _named(
             f"{f' and {left} more' if left > 0 else ''}. "
             f"transcript://{session_id}/files lists them."
         )
-    best = files.get(path) or max(ending, key=lambda file: (not file.is_deleted, file.used_at))
+    best = files.get(asked) or max(ending, key=lambda file: (not file.is_deleted, file.used_at))
     return best, [file for file in ending if file is not best and not file.is_deleted]
 
 

@@ -135,3 +135,21 @@ def test_an_old_text_with_other_quotes_is_taken_for_the_one_that_is_known() -> N
     rows = ["one", "it’s", "two", "three"]
     file = replayed(shown(rows, 1, 3), edited("it's\ntwo", "it is\n2"))
     assert parts_of(file) == [(1, "one")]
+
+
+def test_lines_before_which_a_host_may_have_cut_empty_ones_have_no_certain_number() -> None:
+    def printed(first: int, last: int, text: str) -> list[Json]:
+        return answered(str(first), "Bash", text, command=f"sed -n '{first},{last}p' a.py")
+
+    file = replayed(printed(5, 8, "six\nseven\neight"))
+    assert parts_of(file) == [(5, "six\nseven\neight")]
+    assert file.parts[0].is_moved
+    file = replayed(printed(4, 6, "four\n\nsix"), printed(5, 8, "six\nseven\neight"))
+    assert parts_of(file) == [(4, "four\n\nsix\nseven\neight")]
+
+
+def test_a_line_that_an_editor_counts_is_not_looked_for_in_parts() -> None:
+    rows = [f"line {n}" for n in range(1, 31)]
+    command = answered("2", "Bash", "", command="sed -i '12s/line/row/' a.py")
+    file = replayed(shown(rows, 10, 5), command)
+    assert (parts_of(file), file.is_sure) == ([(10, "\n".join(rows[9:14]))], False)

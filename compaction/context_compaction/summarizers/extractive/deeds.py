@@ -44,7 +44,7 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
     paths.update(made.path for action in actions for made in action.changes if made.path)
     folder = work_folder(sorted(paths))
     paths = {path for path in paths if not is_scratch(path, folder)} or paths
-    parts = {path: path.replace("\\", "/").split("/") for path in sorted(paths)}
+    parts = {path: path.split("/") for path in sorted(paths)}
     last = Counter(names[-1] for names in parts.values())
     return {
         path: "/".join(names[-1 if last[names[-1]] == 1 else -2 :]) for path, names in parts.items()
