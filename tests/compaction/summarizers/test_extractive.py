@@ -502,6 +502,27 @@ def test_a_plan_that_another_request_has_overtaken_says_when_it_was_written() ->
     assert "plan as of" not in text
 
 
+def test_of_a_plan_in_prose_nothing_is_told_as_open() -> None:
+    plan = "# Ship it\n\nThe first part is done.\nThen publish the package."
+    talk = [user("Plan it."), *answered("t", "ExitPlanMode", "ok", plan=plan), assistant("So.")]
+    text = written([*talk, user("Run it."), *ran("a", "make", "made\n")], 500)
+    assert "not brought up to date since: # Ship it; The first part is done." in text
+    assert "open then" not in text
+
+
+def test_of_what_is_said_after_a_failure_the_announcement_behind_it_is_left_out() -> None:
+    failed = ran("a", "make test", "FAILED tests/test_a.py::test_b - KeyError: 'fold'")
+    why = "`fromtimestamp()` alone sets `fold`, and both clocks lost it."
+    again = {"type": "tool_use", "id": "b", "name": "bash", "input": {"command": "cat clock.py"}}
+    said = [{"type": "text", "text": f"{why} Let me look at the other one:"}, again]
+    shown = {"type": "tool_result", "tool_use_id": "b", "content": "code"}
+    talk: list[Json] = [user("Mend it."), *failed, {"role": "assistant", "content": said}]
+    talk += [{"role": "user", "content": [shown]}, assistant("Both are mended."), user("Go on.")]
+    text = written([*talk, assistant("I go on.")], 900)
+    assert why in text
+    assert "Let me look" not in text
+
+
 def test_finished_items_of_a_plan_are_not_told_as_open() -> None:
     todos = [
         {"content": "Write the lexer", "status": "completed"},
@@ -927,7 +948,7 @@ def test_every_answer_of_the_user_is_told_without_what_the_host_says_around_it(t
     ]
     text = written(talk, 400)
     assert "= check the justfile" in text.replace('"', "")
-    assert "Dry run" in text
+    assert "= Dry run" in text.replace('"', "")
     assert "answers" not in text
 
 

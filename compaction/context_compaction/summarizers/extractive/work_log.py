@@ -52,7 +52,6 @@ _HEARD_CHARS = (240, 700)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
 # An answer of the user's by the question's name, as Codex tells it.
 _CHOSEN = re.compile(r'"(\w{1,80})":\{"answers":\[([^\]]{0,2000})\]')
-_QUESTION_CHARS = 160
 # How much less what is one turn older is wanted, and its shortest line.
 AGE_WANT = 0.2
 _SHORT_AGE_WANT = 0.02
@@ -178,25 +177,28 @@ def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
         heard.append(((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts))
     for action in turn.actions:
         if action.call and not action.failed and is_question(action.name):
-            answer = _answers_in(" ".join(action.text.split()))
-            if options := _OPTION.findall(compact_json(action.call.arguments)):
-                answer += f" (offered: {'; '.join(options)})"
+            flat = " ".join(action.text.split())
+            options = _OPTION.findall(compact_json(action.call.arguments))
+            offered = f" (offered: {'; '.join(options)})" if options else ""
             label = f"{action.name} [{action.number}] -> "
-            texts = [head_of(answer, chars) for chars in _HEARD_CHARS]
+            texts = [head_of(_answers_in(flat, n) + offered, n) for n in _HEARD_CHARS]
             heard.append(((at, _ON_THE_WAY, action.number, -1), label, texts))
     for place, label, texts in heard:
         yield from versions(place, label, texts, (min(1.0, age * AGE_WANT), 1.0 + age))
 
 
-def _answers_in(text: str) -> str:
-    """The user's answers, each behind its question, without what the host says around them."""
+def _answers_in(text: str, chars: int) -> str:
+    """The user's answers, each behind its question, without what the host says around them.
+
+    Of so many characters the questions have half.
+    """
     told = [f"{name} = {chosen}" for name, chosen in _CHOSEN.findall(text)]
     before, *parts = text.split('"="')
     question = before.partition('"')[2]
     for part in parts:
         answer, _, following = part.partition('", "')
         said = answer.partition('". ')[0].rstrip('".')
-        told.append(f"{ends_of(question, _QUESTION_CHARS)} = {said}")
+        told.append(f"{ends_of(question, chars // (2 * len(parts)))} = {said}")
         question = following
     return "; ".join(told) or text
 
@@ -207,7 +209,10 @@ def _word_lines(
     """What the agent said in a turn: its closing words, and before them what gives reasons."""
     after_failure = _after_failures(turn)
     told_of = ((step, step.number in after_failure) for step in turn.steps)
-    pairs = ((step.number, step.pieces if is_cause else step.telling) for step, is_cause in told_of)
+    pairs = (
+        (step.number, step.telling or (step.pieces if is_cause else []))
+        for step, is_cause in told_of
+    )
     said = [(number, pieces) for number, pieces in pairs if pieces]
     closing = said.pop()[1] if said else []
     text = joined(closing)
@@ -305,7 +310,9 @@ def plan_lines(turns: Sequence[Turn], *, is_running: bool) -> Iterator[tuple[str
         yield STATE, Line((4,), 2.0, f"{PLAN} of [{number}], finished: {told}")
     if left and (not is_running or at < len(turns) - 1):  # it may be overtaken
         told = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
-        label = f"{PLAN} as written at [{number}], not brought up to date since; open then"
+        # A plan in prose does not say what of it is open.
+        then = "; open then" if any(map(_STATUS.match, plan)) else ""
+        label = f"{PLAN} as written at [{number}], not brought up to date since{then}"
         yield LOG, Line((at, 1, number), 2.0, f"{label}: {told}")
     elif left:
         is_older = any(made.changes and made.number > number for made in turns[at].actions)
