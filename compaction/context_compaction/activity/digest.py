@@ -46,16 +46,19 @@ _TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,8
 _PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
 _TYPE_KEYS = ("mime", "mime_type", "media_type", "mimeType")
 _SOURCE_KEYS = ("sources_used", "sources")
-# Commands that change something which no undo of a file brings back.
+# Commands that change something which no undo of a file brings back; not what only asks for a
+# program, or lists what is installed.
 _EFFECT_COMMAND = re.compile(
-    r"\bgit\s+(commit|push|merge|rebase|reset|tag|revert|cherry-pick|checkout\s+-b|branch\s+-[dD])\b"
+    r"\bgit\s+(commit|push|merge|rebase|reset|tag|revert|cherry-pick|checkout\s+-b|"
+    r"branch\s+-[dD])\b(?!-)"
     r"|\b(npm|pnpm|yarn|pip3?|uv|cargo|gem|go|apt(-get)?|brew|conda|poetry)\s+(\w+\s+)?"
-    r"(install|add|remove|uninstall|publish|upgrade|update)\b"
+    r"(install|add|remove|uninstall|publish|upgrade|update)\b(?! --(?:list|help|dry-run))"
     r"|\b(migrate|alembic|flyway|terraform\s+(apply|destroy)|kubectl\s+(apply|delete|scale)|"
     r"helm\s+(install|upgrade)|twine\s+upload|"
     r"docker\s+(push|run(?![^|\n]*\s--rm\s)|rm|compose\s+(up|down))|"
-    r"gh\s+(pr|issue|release)\s+(create|merge|close|comment)|systemctl|createdb|dropdb|psql\s|"
-    r"mail|sendmail|scp|rsync)\b"
+    r"gh\s+(pr|issue|release)\s+(create|merge|close|comment)|createdb|dropdb|psql\s|"
+    r"systemctl\s+(--\S+\s+)*(?!status|show|cat|is-|list-)|"
+    r"(?<!command -v )(?<!which )(mail|sendmail|scp|rsync))\b"
     r"|\bcurl\b[^|\n]*(-X\s*(POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
     r"|\b(DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
 )

@@ -188,6 +188,26 @@ def test_plans_and_drawings_without_an_end_cost_time_that_grows_with_the_text(un
     assert longer < 8 * shorter + 0.05
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        "cargo install --list",
+        "command -v rsync || true",
+        "ssh box 'systemctl status web; systemctl --no-pager cat web'",
+        "git merge-base HEAD main",
+        "npm install --dry-run",
+    ],
+)
+def test_what_only_asks_is_not_told_as_done_and_not_to_be_repeated(look: str) -> None:
+    talk = [
+        user("Look."),
+        *ran("a", look, "here"),
+        *ran("b", "ssh box 'systemctl restart web'", ""),
+    ]
+    text = written([*talk, user("Go on."), assistant("I go on.")], 900)
+    assert "do not repeat: ssh box 'systemctl restart web'" in text
+
+
 def test_side_effects_are_named_as_done_or_failed() -> None:
     talk = [
         user("Release it."),
