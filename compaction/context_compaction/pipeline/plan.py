@@ -24,7 +24,9 @@ from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.recent_files import RecentFile, not_shown, with_text
 from context_compaction.layers.restore_files import largest_tokens, shown_file
 from context_compaction.messages import placeholders
+from context_compaction.messages.model import tool_calls
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
+from context_compaction.messages.speakers import user_text
 from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.assemble import assemble, fits
 from context_compaction.pipeline.effort import (
@@ -62,6 +64,9 @@ _WORDS_SHARE = 0.65
 _STEERING_SHARE = 0.3
 _LEAST_STEERING_TOKENS = 1_000
 _SMALL_FILE_CHARS = 800
+# So much of a target may a request be that no user typed, once the agent acts on it; readers' own
+# contexts were alike from a sixteenth to a quarter.
+_NOTICE_SHARE = 1 / 8
 # Words may come to this part of what they stand for: a list that was to be made smaller must come
 # out smaller, however short it was; more where the caller says what it is to come to.
 _SUMMARY_SHARE = 0.2
@@ -179,10 +184,7 @@ def plan_by_clearing(
         edited = cleared(replace(layer_context, limit_tokens=limit_tokens))
     if level.request_fraction:
         edited = _with_short_rules(context, edited, level)
-        most_tokens = int(context.share_tokens * level.request_fraction)
-        step = shorten_request(edited.messages, count=context.count, max_tokens=most_tokens)
-        step = restore_pinned(edited.messages, step, context.pins.marked)
-        edited = edited.then(REQUEST_LAYER, step, context.count)
+        edited = _with_short_request(context, edited, level.request_fraction)
     return Plan(edited, level, begun=begun)
 
 
@@ -268,6 +270,8 @@ def _most_words(context: CompactionContext, level: EffortLevel) -> int:
 def cut_at(context: CompactionContext, cleared: Plan, where: CutPoint) -> Plan:
     """`cleared` with all that its cut at `where` decides but the length of what is written."""
     edited = _with_short_rules(context, cleared.edited, cleared.level)
+    if where.request_at is not None:
+        edited = _with_short_notice(context, edited, where.request_at)
     source = edited.messages
     history, prefix = history_of(source, where), turn_prefix_of(source, where)
     plan = Plan(edited, cleared.level, where, history, prefix, begun=cleared.begun)
@@ -288,6 +292,31 @@ def _with_short_rules(
         lets_go=not level.keeps_rules,
     )
     return edited.then(RULES_LAYER, step, context.count)
+
+
+def _with_short_notice(
+    context: CompactionContext, edited: EditedMessages, request_at: int
+) -> EditedMessages:
+    """`edited` with a newest request that no user typed within a small share of the limit.
+
+    A sub-agent's report or a host's note is one more result: once the agent acts on it, what it
+    does and says tells what came of it.
+    """
+    request, *since = edited.messages[request_at:]
+    is_read = any(map(tool_calls, since)) and not user_text(request).strip()
+    if not (is_read and scales(context, "preview_chars")):
+        return edited
+    return _with_short_request(context, edited, _NOTICE_SHARE)
+
+
+def _with_short_request(
+    context: CompactionContext, edited: EditedMessages, share: float
+) -> EditedMessages:
+    """`edited` with a newest request of more than `share` of the limit as an extract."""
+    most_tokens = int(context.share_tokens * share)
+    step = shorten_request(edited.messages, count=context.count, max_tokens=most_tokens)
+    step = restore_pinned(edited.messages, step, context.pins.marked)
+    return edited.then(REQUEST_LAYER, step, context.count)
 
 
 def with_room(context: CompactionContext, plan: Plan, tokens: int) -> Plan:

@@ -404,7 +404,7 @@ def _repair_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
 
 def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
     return tuple(
-        f"The newest message of the user ({edit.tokens_before} tokens) leaves no room in full: an "
+        f"The newest request ({edit.tokens_before} tokens) leaves too little room in full: an "
         f"extract of {edit.tokens_after} tokens stands in its place. read_persisted_output has "
         f"the whole at {edit.pointers[0]}."
         for edit in edits

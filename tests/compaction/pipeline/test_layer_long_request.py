@@ -1,5 +1,6 @@
 """A request too long for the target gives way to an extract, and reads back whole."""
 
+import pytest
 from context_compaction.messages.model import text_of
 from context_compaction.messages.speakers import user_texts
 from context_compaction.pipeline.compact import compact
@@ -50,7 +51,7 @@ async def compacted_to(payload: list[Json], target_tokens: int) -> tuple[str, st
 async def test_a_request_larger_than_the_target_becomes_an_extract_with_a_pointer() -> None:
     newest, _, warnings = await compacted_to([*history(), user(PASTED)], 1_200)
     assert newest.startswith("<persisted-output ")
-    assert any("leaves no room in full" in warning for warning in warnings)
+    assert any("leaves too little room in full" in warning for warning in warnings)
 
 
 async def test_what_the_user_asked_for_and_laid_down_in_it_stays_word_for_word() -> None:
@@ -79,6 +80,28 @@ async def test_a_message_that_is_pinned_as_a_whole_is_not_shortened() -> None:
     answer = await compacted(payload, target_tokens=1_200, pinned_messages=marked)
     assert answer.messages[-1] is payload[-1]
     assert not answer.fits
+
+
+NOTICE = f"<task-notification>\n<result>\n{lines('shard', 40)}\n</result>\n</task-notification>"
+
+
+@pytest.mark.parametrize(
+    ("asked", "acts", "is_extract"),
+    [(NOTICE, True, True), (NOTICE, False, False), (f"Sort:\n{lines('shard', 40)}", True, False)],
+)
+async def test_a_notice_of_the_host_gives_way_once_the_agent_acts_on_it(
+    asked: str, acts: bool, is_extract: bool
+) -> None:
+    work: list[Json] = []
+    for step in range(8):
+        work += [assistant(lines(f"thought {step}", 60)), *answered(f"c{step}", "Bash", "moved")]
+    news = [user(asked), assistant("All shards are there.")]
+    payload = [*history(), *news, *work] if acts else [*history(), *work, *news]
+    async with temporary_archive() as archive:
+        request = CompactRequest(format="anthropic", target_tokens=4_000, session_id="s")
+        answer = await check_promises(payload, request, archive)
+    assert [edit.layer for edit in answer.edits].count("request") == is_extract
+    assert any(message is news[0] for message in answer.messages) != is_extract
 
 
 def test_an_extract_is_not_made_of_an_extract() -> None:
