@@ -215,13 +215,11 @@ def _result(result: ToolResult, call: ToolCall | None, kinds: Mapping[str, str])
     failed = bool(is_failed(result))
     is_record = text.lstrip()[:1] in ("{", "[")
     if len(text) > (_RECORD_CHARS if is_record else _OUTPUT_CHARS):
-        # What a file says of errors and commits is none of the work's.
         use = classify(call, kinds) if call else None
-        lines, has_trouble = list[str](), failed
-        if use is not None and use.kind == "execute":
-            lines += commit_lines(text)
-            has_trouble = failed or is_trouble(use.command or "", text)
-        if has_trouble:
+        # What a file says of errors and commits is none of the work's.
+        ran = (use.command or "") if use and use.kind == "execute" else None
+        lines = [] if ran is None else [*commit_lines(text)]
+        if failed or (ran is not None and is_trouble(ran, text)):
             lines.append(error_line(text))
         half = _OUTPUT_CHARS // 2
         middle = "\n".join(line for line in lines if line and line not in text[:half])

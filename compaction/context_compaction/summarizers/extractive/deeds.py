@@ -12,11 +12,7 @@ from context_compaction.activity.commits import KnownCommits, commits_in, known_
 from context_compaction.activity.error_line import error_lines, outcome_line
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
-from context_compaction.summarizers.extractive.commands import (
-    bare_command,
-    is_nameless,
-    one_line,
-)
+from context_compaction.summarizers.extractive.commands import bare_command, is_nameless, one_line
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
 COMMIT = "commit "  # how the effect of one begins

@@ -11,8 +11,7 @@ from typing import TypeAlias
 
 from context_compaction.messages import placeholders
 from context_compaction.summarizers.extractive.said import to_last_space
-from context_compaction.summarizers.instructions.topics import words_of
-from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
+from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, words_of
 from context_compaction.tokens.counter import MessageCounter
 
 _MIN_TOKENS = 12

@@ -25,8 +25,7 @@ from context_compaction.summarizers.instructions.superseded import (
     UserInstruction,
     changes,
 )
-from context_compaction.summarizers.instructions.topics import words_of
-from context_compaction.summarizers.instructions.typed_text import Sentence
+from context_compaction.summarizers.instructions.typed_text import Sentence, words_of
 
 # A sentence with at least this rank is a rule by its words, wherever it stands.
 SURE_RANK = 2.0

@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from context_compaction.summarizers.instructions.signs import sign
-from context_compaction.summarizers.instructions.topics import values_of, words_of
-from context_compaction.summarizers.instructions.typed_text import without_list_mark
+from context_compaction.summarizers.instructions.typed_text import (
+    values_of,
+    without_list_mark,
+    words_of,
+)
 
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
 # it. So much together is one subject.
