@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from context_compaction.activity.commits import commit_lines
-from context_compaction.activity.digest import is_failed, records_in
-from context_compaction.activity.error_line import error_line
+from context_compaction.activity.digest import records_in
 from context_compaction.activity.json_rows import short_records, shown
-from context_compaction.activity.script_calls import made_call
-from context_compaction.activity.tool_kinds import classify, is_steering
+from context_compaction.activity.tool_kinds import ToolUse, is_steering
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, output_id_of
 from context_compaction.messages.model import (
@@ -34,12 +32,11 @@ from context_compaction.messages.model import (
     is_stand_in,
 )
 from context_compaction.messages.speakers import passages_of, user_text
-from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.commands import without_heredocs
 from context_compaction.summarizers.extractive.deeds import commits_of, effects_of
 from context_compaction.summarizers.extractive.said import ends_of
-from context_compaction.summarizers.extractive.turns import is_trouble, turns_of
+from context_compaction.summarizers.extractive.turns import Action, turns_of
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
 
@@ -86,12 +83,13 @@ def carried_of(
     kinds: Mapping[str, str],
 ) -> Carried:
     """`messages` made short; the oldest may be carried ones already, with these `effects`."""
-    calls = index_calls(messages).calls
+    turns = turns_of(messages, numbers, kinds)
+    actions = {one.call.call_id: one for turn in turns for one in turn.actions if one.call}
     kept: list[tuple[int, Message]] = []
     left_chars, first = _WORK_CHARS, len(messages)
     while first and left_chars > 0:
         first -= 1
-        blocks = tuple(_shorter(messages[first], calls, kinds))
+        blocks = tuple(_shorter(messages[first], actions))
         if blocks and not placeholders.is_synthetic(messages[first]):
             kept.append((first, Message(messages[first].role, blocks)))
             left_chars -= len(compact_json([*map(_row, blocks)]))
@@ -161,10 +159,8 @@ def _block(row: Sequence[Any]) -> Block:
     return ToolResult(call_id, (Text(text, author="compaction" if hidden else None),), is_error)
 
 
-def _shorter(
-    message: Message, calls: Mapping[str, ToolCall], kinds: Mapping[str, str]
-) -> Iterator[Block]:
-    """The blocks of `message`, shortened."""
+def _shorter(message: Message, actions: Mapping[str, Action]) -> Iterator[Block]:
+    """The blocks of `message`, shortened; `actions` by the ids of their calls."""
     for block in message.blocks:
         match block:
             case Text() if message.role == "user":
@@ -176,21 +172,19 @@ def _shorter(
                         yield Text(ends_of(text, _OTHER_CHARS), author=author)
             case Text() if block.text.strip():
                 yield replace(block, text=ends_of(block.text, _SAID_CHARS), source=None)
-            case ToolCall():
-                made = made_call(block)
-                yield ToolCall(block.call_id, made.name, _arguments(made, kinds))
+            case ToolCall() if (made := actions.get(block.call_id)) and made.call:
+                yield ToolCall(block.call_id, made.name, _arguments(made.call, made.use))
             case ToolResult():
-                yield _result(block, calls.get(block.call_id), kinds)
+                yield _result(block, actions.get(block.call_id))
             case _:  # nothing else is carried
                 pass
 
 
-def _arguments(call: ToolCall, kinds: Mapping[str, str]) -> Any:
+def _arguments(call: ToolCall, use: ToolUse) -> Any:
     """The arguments of a call; of long ones commands and records are shortened, the others None.
 
     A part of a text would be taken for the whole.
     """
-    use = classify(call, kinds)
     command, has_records = use.command, records_in(call, use)
     most_chars = _RECORD_CHARS if is_steering(call.name) else _ARGUMENT_CHARS
 
@@ -207,24 +201,21 @@ def _arguments(call: ToolCall, kinds: Mapping[str, str]) -> Any:
     return {key: short(value, is_command=value == command) for key, value in call.arguments.items()}
 
 
-def _result(result: ToolResult, call: ToolCall | None, kinds: Mapping[str, str]) -> ToolResult:
+def _result(result: ToolResult, action: Action | None) -> ToolResult:
     """An answer: whole where it is short or a record, else its two ends and what stood between."""
     if is_stand_in(result) or placeholders.is_placeholder(result):
         return ToolResult(result.call_id, result.content, result.is_error)
-    text = result_text(result)
-    failed = bool(is_failed(result))
+    text = action.text if action else result_text(result)
     is_record = text.lstrip()[:1] in ("{", "[")
     if len(text) > (_RECORD_CHARS if is_record else _OUTPUT_CHARS):
-        use = classify(call, kinds) if call else None
-        # What a file says of errors and commits is none of the work's.
-        ran = (use.command or "") if use and use.kind == "execute" else None
-        lines = [] if ran is None else [*commit_lines(text)]
-        if failed or (ran is not None and is_trouble(ran, text)):
-            lines.append(error_line(text))
+        # What a file says of commits is none of the work's.
+        lines = [*commit_lines(text)] if action and action.use.kind == "execute" else []
+        lines += [action.error] if action else []
         half = _OUTPUT_CHARS // 2
         middle = "\n".join(line for line in lines if line and line not in text[:half])
         text = f"{text[:half]}\n{LEFT_OUT}\n{middle}\n{text[len(text) - half :]}"
-    return ToolResult(result.call_id, (Text(text),), failed)
+    failed = action.failed if action else result.is_error
+    return ToolResult(result.call_id, (Text(text),), bool(failed))
 
 
 def _older_words(messages: Messages) -> Iterator[tuple[int, Message]]:
