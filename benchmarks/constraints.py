@@ -90,7 +90,7 @@ SETS: dict[str, tuple[Sequence[str], Sequence[Pair], Sequence[Pair]]] = {
     "reworded": ((*BUILDING, *SECOND), REWORDED, COMPANIONS),
 }
 OURS = "ours"
-_MARK_END = re.compile(r"\(replaced(?:: \[\d+\]| later)\) \Z")
+_MARK_END = re.compile(r"\((?:changed|replaced)(?:: \[\d+\]| later)\) \Z")
 _MARK_CHARS = 40
 STANDING = "older standing"
 # What a share near 0 is wanted of; of everything else, one near 1.

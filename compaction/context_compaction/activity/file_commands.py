@@ -22,12 +22,14 @@ from context_compaction.activity.git_commands import Git, git_effects
 from context_compaction.activity.outline import is_test
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.script_edits import LineEdit, sed_edits
-from context_compaction.activity.shell_words import pipelines, placed, program_of, redirections
-
-_HEREDOC = re.compile(
-    r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?)(?:\n|\A|(?<=\n))[ \t]*\2[ \t]*(?=\n|\Z|\)|;|&)",
-    re.DOTALL,
+from context_compaction.activity.shell_words import (
+    HEREDOC,
+    pipelines,
+    placed,
+    program_of,
+    redirections,
 )
+
 _DOCUMENT = "HEREDOC"
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 # They change no file that they are given.
@@ -207,7 +209,7 @@ def _effects_of(command: str, folder: str | None) -> Sequence[CommandEffect]:
         documents.append(body if is_plain else "\0" + body)
         return f"<< {_DOCUMENT}{len(documents) - 1} {found[3]}"
 
-    bare = _HEREDOC.sub(kept, command)
+    bare = HEREDOC.sub(kept, command)
     if len(bare) > MAX_COMMAND_CHARS:
         return _unread(command)
     try:

@@ -8,6 +8,11 @@ from context_compaction.activity.file_paths import is_absolute, joined_path, pla
 
 # A text between quotation marks in a command line.
 QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*+\"")
+# A document in a command line: the quote and the word of its mark, what follows that, its text.
+HEREDOC = re.compile(
+    r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?)(?:\n|\A|(?<=\n))[ \t]*\2[ \t]*(?=\n|\Z|\)|;|&)",
+    re.DOTALL,
+)
 _ENDS_LIST = (";", "&", ";;")
 _OPENS = frozenset({"if", "for", "while", "until", "case", "{", "(", "function", "select"})
 _CLOSES = frozenset({"fi", "done", "esac", "}", ")"})

@@ -4,13 +4,12 @@ import re
 from dataclasses import dataclass
 
 from context_compaction.activity.digest import acts_outside
-from context_compaction.activity.shell_words import QUOTED
+from context_compaction.activity.shell_words import HEREDOC, QUOTED
 from context_compaction.summarizers.extractive.said import to_last_space
 
 _LABEL_CHARS = 120
 _COMMAND_CHARS = 8_000
-_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
-_HEREDOC_TEXT = re.compile(r'"\$\(cat ' + _HEREDOC.pattern + r'\s*\)"', re.DOTALL)
+_HEREDOC_TEXT = re.compile(r'"\$\(cat ' + HEREDOC.pattern + r'\s*\)"', re.DOTALL)
 # The parts of a command line; what stands in quotes is never parted.
 _PARTS = re.compile(
     r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^'\"\\;&|\n]|(?<!&)&(?!&)|(?<!\|)\|(?!\|)|['\"\\])++",
@@ -84,7 +83,7 @@ def bare_command(part: str, chars: int = _LABEL_CHARS) -> str:
 
 def without_heredocs(command: str) -> str:
     """The first 8,000 characters of a command line, without its heredocs."""
-    return _HEREDOC.sub("", _HEREDOC_TEXT.sub("…", command[:_COMMAND_CHARS]))
+    return HEREDOC.sub("", _HEREDOC_TEXT.sub("…", command[:_COMMAND_CHARS]))
 
 
 def is_look(part: str) -> bool:
