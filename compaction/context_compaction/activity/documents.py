@@ -1,7 +1,9 @@
-"""Plans that the agent proposes, and documents that are handed over in the user's name."""
+"""Plans that the agent proposes, what is handed over in the user's name, texts that it files."""
 
 import re
+from collections.abc import Iterator
 
+from context_compaction.activity.shell_words import QUOTED
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.messages.speakers import user_text
 
@@ -9,6 +11,46 @@ from context_compaction.messages.speakers import user_text
 PLAN = re.compile(r"^<(\w{0,40}plan)>\n((?:(?!</?\w{0,40}plan>).*\n)*+)</\1>[ \t]*$", re.MULTILINE)
 # A document that a line hands over: "Please implement this plan:\n# Fix the login".
 _HANDED_OVER = re.compile(r"\s*(\S[^\n]{0,80}:)\s*\n\s*(# .+)", re.DOTALL)
+
+# How commands are given the text of a commit, an issue, a pull request, a comment: quoted, as a
+# document in the command line, or by the name of a file.
+_FILED = re.compile(
+    r"(?:\s-\w?m|\s-b|\s-[fF] body|--(?:body|message|notes|comment|description))[ =]"
+    rf"(?P<quoted>(?!\"\$\()(?:{QUOTED.pattern}))"
+    r"|(?:\$\(cat |[ -](?:F|file)[ =]-[ ]?|\bcat > ?(?P<to>[^\s'\"]{1,200}) )"
+    r"<<-?[ \t]*(?P<quote>['\"]?)(?P<mark>\w{1,40})(?P=quote)[^\n]*\n"
+    r"(?P<document>.*?)\n[ \t]*(?P=mark)\b"
+    r"|(?:\s-F|-file)[ =](?:body=@)?['\"]?(?P<path>(?<=['\"])[^'\"\n]{2,}|[^\s'\";|&]{2,})",
+    re.DOTALL,
+)
+_MOST_CHARS = 12_000
+# Who wrote it, and with what.
+_TRAILERS = re.compile(r"\n(?:[A-Z][\w-]{1,40}-[Bb]y: [^\n]{1,120}|\W{0,3}🤖[^\n]*)(?=\n|\Z)")
+_GIT = re.compile(r"\bgit [^\n;&|'\"]{0,200}\"?\Z")
+_ESCAPED = re.compile(r"\\([\"`$\\])")
+
+
+def filed_in(command: str, written: dict[str, str]) -> Iterator[str]:
+    """The texts that a command line files: those of issues, pull requests, comments, commits.
+
+    A commit's is told without its subject.
+
+    Args:
+        command: The command line.
+        written: The texts of the files that were written before, by path; those that the command
+            writes are added.
+    """
+    for found in _FILED.finditer(command[:_MOST_CHARS]):
+        if quoted := found["quoted"]:
+            text = _ESCAPED.sub(r"\1", quoted[1:-1]) if quoted[0] == '"' else quoted[1:-1]
+        elif to := found["to"]:
+            written[to] = found["document"]
+            continue
+        else:
+            text = found["document"] or written.get(found["path"] or "", "")
+        text = _TRAILERS.sub("", text)
+        body = text.partition("\n\n")[2] if _GIT.search(command, 0, found.start()) else ""
+        yield body or text
 
 
 def newer_documents(messages: Messages) -> dict[int, int]:

@@ -482,16 +482,6 @@ def test_what_a_look_prints_is_no_failure_of_the_command_beside_it() -> None:
     assert "failed: " not in written(talk, 1_000)
 
 
-def test_what_a_change_request_says_of_itself_is_told_where_there_is_room() -> None:
-    body = (
-        "An empty prompt made it fail.\n\n- `prompt: inputs.prompt || event` on comments, as before"
-    )
-    create = f"gh pr create --draft --title 'ci: mend the prompt for comments' --body '{body}'"
-    talk = [user("Mend it."), *ran("a", f"{create} 2>&1 | tail", "pull/180"), user("Go on.")]
-    line = f"do not repeat: {' '.join(create.split())}"
-    assert line in written([*talk, assistant("I go on.")], 900)
-
-
 def test_a_command_is_parted_outside_of_its_quotes_alone() -> None:
     command = "cd x && python tool.py --say 'one; two && three' | tail -3"
     text = written([user("Run it."), *ran("a", command, "it says 3")], 700)

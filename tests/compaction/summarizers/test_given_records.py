@@ -1,6 +1,7 @@
-"""What the agent put down in the arguments of a call stays, and no value is told as Python does."""
+"""What the agent put down in a call or filed by it stays; no value is told as Python does."""
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -118,3 +119,43 @@ def test_no_value_is_told_as_python_writes_it(
     talk = [asked("Do it."), *(call if has_answer else call[:1])]
     assert not PYTHON.search(written(talk))
     assert not PYTHON.search(written([*talk, said("It is."), asked("And on."), said("Yes.")]))
+
+
+BODY = (
+    "An empty prompt made it fail, and `PROMPT` hid that.\n\n- `prompt: inputs.prompt || event` on "
+    "comments, as before\n- open: the job for forks still runs `v1`"
+)
+ROWS = ("`PROMPT` hid that.", "open: the job for forks still runs `v1`")
+WAYS_TO_FILE = {
+    "quoted": 'gh issue create --title Prompts --body "' + BODY.replace("`", r"\`") + '"',
+    "document": f"gh pr create --title Mend --body \"$(cat <<'EOF'\n{BODY}\nEOF\n)\" 2>&1 | tail",
+    "standard input": f"gh pr create --title Mend --body-file - <<'EOF'\n{BODY}\nEOF",
+    "file": f"cat > /tmp/body.md <<'EOF'\n{BODY}\nEOF\ngh pr edit 8 --body-file /tmp/body.md",
+    "field": f"gh api repos/a/b/issues/1/comments -f body='{BODY}'",
+    "commit": f"git commit -F - <<'EOF'\nci: mend it\n\n{BODY}\n\nSigned-off-by: A <a@b>\nEOF",
+    "second message": f"git commit -m 'ci: mend the prompt' -m '{BODY}'",
+}
+
+
+@pytest.mark.parametrize("command", WAYS_TO_FILE.values(), ids=WAYS_TO_FILE)
+def test_what_the_agent_files_is_told_as_its_words_once(command: str) -> None:
+    talk = [asked("Mend it."), *called("a", "bash", {"command": command}), asked("Go on.")]
+    text = written([*talk, said("I go on.")], 900)
+    for row in ROWS:
+        assert text.count(row) == 1
+    assert "agent filed [1]: " in text
+    assert "Signed-off-by" not in text
+
+
+def test_what_was_not_filed_is_not_told_as_filed() -> None:
+    failed = called("a", "bash", {"command": WAYS_TO_FILE["quoted"]}, "Exit code 1\nno network")
+    talk = [asked("Mend it."), *failed, asked("Go on."), said("I go on.")]
+    assert "filed" not in written(talk, 900)
+
+
+@pytest.mark.parametrize("unit", ['"$(cat <<A\n', " -m 'a", " -F - <<A\n", "git "])
+def test_texts_to_file_without_an_end_cost_little_time(unit: str) -> None:
+    command = unit * (12_000 // len(unit))
+    start = time.process_time()
+    written([asked("Mend it."), *called("a", "bash", {"command": command}), asked("Go on.")])
+    assert time.process_time() - start < 2

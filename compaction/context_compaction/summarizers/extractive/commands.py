@@ -69,16 +69,15 @@ def command_line(text: str) -> CommandLine:
     return CommandLine(told or (flat(parts[-1]),), lasting, 0 < len(told) < len(parts))
 
 
-def bare_command(part: str, chars: int = _LABEL_CHARS) -> str:
+def bare_command(part: str) -> str:
     """A part of a command line on one line, without pipes and redirections; long texts are cut."""
     bare = _GIVEN.sub("", part)
     head = _UNPIPED.match(bare)
     bare = head[0].strip() if head else bare
-    if len(bare) > chars:
-        bare = QUOTED.sub(
-            lambda text: f"{one_line(text[0][:-1], chars * 2 // 3)}{text[0][-1]}", bare
-        )
-    return one_line(bare, chars)
+    if len(bare) > _LABEL_CHARS:
+        chars = _LABEL_CHARS * 2 // 3
+        bare = QUOTED.sub(lambda text: f"{one_line(text[0][:-1], chars)}{text[0][-1]}", bare)
+    return one_line(bare)
 
 
 def without_heredocs(command: str) -> str:

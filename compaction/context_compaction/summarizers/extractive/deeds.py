@@ -17,7 +17,6 @@ from context_compaction.summarizers.extractive.turns import Action, Turn
 
 COMMIT = "commit "  # how the effect of one begins
 _KEY_CHARS = 60
-_EFFECT_CHARS = 120
 _ERROR_CHARS = 200
 _REFUSAL_CHARS = 600
 _MOST_CHANGED = 4
@@ -76,13 +75,13 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
     return [*wrote, *edited], [*ran, *read]
 
 
-def effects_of(turn: Turn, known: KnownCommits, chars: int = _EFFECT_CHARS) -> list[str]:
+def effects_of(turn: Turn, known: KnownCommits) -> list[str]:
     """What a turn did that must not be repeated, each once; its commits as they are `known`."""
     done = (action for action in turn.actions if action.lasting and action.failed is False)
-    return list(dict.fromkeys(told for one in done for told in _effects_told(one, known, chars)))
+    return list(dict.fromkeys(told for one in done for told in _effects_told(one, known)))
 
 
-def _effects_told(action: Action, known: KnownCommits, chars: int) -> Iterator[str]:
+def _effects_told(action: Action, known: KnownCommits) -> Iterator[str]:
     """The lasting effect of a call: of each commit its hash and subject, where they are known."""
     commits = commits_in(action.text)
     for made in commits:
@@ -92,7 +91,7 @@ def _effects_told(action: Action, known: KnownCommits, chars: int) -> Iterator[s
     if commits:
         return
     subjects = iter(subjects_in(action.use.command or ""))
-    parts = [bare_command(part, chars) for part in action.lasting if action.use.command]
+    parts = [bare_command(part) for part in action.lasting if action.use.command]
     for at, part in enumerate(parts):
         if part.startswith("git commit") and (subject := next(subjects, "")):
             parts[at] = " ".join(f"{COMMIT}{known.hashes.get(subject, '')} {subject}".split())

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.digest import has_effect, is_failed
-from context_compaction.activity.documents import PLAN
+from context_compaction.activity.documents import PLAN, filed_in
 from context_compaction.activity.error_line import error_line, reports_trouble
-from context_compaction.activity.file_changes import FileChange, changes_of
+from context_compaction.activity.file_changes import FileChange, Writes, changes_of
 from context_compaction.activity.json_rows import named, shown
 from context_compaction.activity.late_answers import answers_of
 from context_compaction.activity.script_calls import made_call
@@ -41,6 +41,8 @@ _FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)
 _ANNOUNCED_CHARS = 90
 # What names nothing and is shorter says nothing of why.
 WHY_CHARS = 120
+# A text that a command files and that is shorter stands whole where the command is told.
+_FILED_CHARS = 80
 # Lines between borders of box characters, as sketches of a screen and diagrams have them; a tree of
 # folders has none at its right.
 _DRAWING = re.compile(
@@ -108,11 +110,12 @@ class Action:
 
 @dataclass(slots=True)
 class Step:
-    """The texts and the calls of one message of the agent."""
+    """The texts and the calls of one message of the agent, and what these file."""
 
     number: int
     said: str
     actions: list[Action] = field(default_factory=list[Action])
+    filed: list[str] = field(default_factory=list[str])
 
     @property
     def pieces(self) -> list[str]:
@@ -160,6 +163,7 @@ def turns_of(
     index = index_calls(messages)
     results = answers_of(messages)
     turns: list[Turn] = []
+    written: dict[str, str] = {}
     for at, (message, given) in enumerate(zip(messages, numbers, strict=True)):
         if placeholders.is_synthetic(message):
             continue
@@ -185,9 +189,11 @@ def turns_of(
             if isinstance(block, ToolCall) and index.calls[block.call_id] is block
         ]
         step.said = "\n".join((step.said, *map(_handed_in, step.actions))).strip("\n")
+        step.filed = _filed(step, written)
         before = turns[-1].steps[-1:]
         if before and not (step.said.strip() or before[0].actions):
             before[0].actions += step.actions  # what it announced
+            before[0].filed += step.filed
         elif step.said.strip() or step.actions:
             turns[-1].steps.append(step)
     _leave_newest(turns, _DRAWING, "drawing", r"\g<0>")
@@ -211,6 +217,17 @@ def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]
     """The keys of the commands that `messages` run."""
     uses = (classify(call, kinds) for message in messages for call in tool_calls(message))
     return frozenset(key for use in uses if use.command for key in command_line(use.command).keys)
+
+
+def _filed(step: Step, written: dict[str, str]) -> list[str]:
+    """The longer texts that a step files; what it writes into files is added to `written`."""
+    filed: list[str] = []
+    for action in step.actions:
+        if action.failed is False:
+            made = (one for one in action.changes if isinstance(one, Writes))
+            written.update((one.path, one.text) for one in made)
+            filed += filed_in(action.use.command or "", written)
+    return [text for text in filed if len(text) > _FILED_CHARS]
 
 
 def _handed_in(action: Action) -> str:

@@ -31,6 +31,7 @@ from context_compaction.summarizers.extractive.said import (
     head_of,
     is_telling,
     joined,
+    pieces_of,
     telling_of,
 )
 from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
@@ -46,7 +47,6 @@ _TOUCHED_WANT, _TOUCHED_ENDED_WANT = 2.5, 6.0
 # So much of the records that the agent gave to a tool, and then of each of the newest.
 _RECORDS_CHARS, _RECORD_CHARS = 500, (110, 300, 1_200)
 _RECORD_WANTS = (0.0, 0.5, 1.0, 2.5)
-_EFFECT_CHARS = 480  # the agent may say in a request of its own what it changed
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _HEARD_CHARS = (240, 700)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
@@ -95,9 +95,7 @@ def log_lines(
         if age < len(_TOUCHED_CHARS):
             yield from _touched_lines(turn, at, age, names, files)
         others = [effect for effect in effects if effect not in commits]
-        full = [one for one in effects_of(turn, known, _EFFECT_CHARS) if one not in commits]
-        wants = age * AGE_WANT / 2, 3.0 + age
-        yield from effect_lines((at, _DEEDS, 1), wants, (others, full))
+        yield from effect_lines((at, _DEEDS, 1), age * AGE_WANT / 2, others)
         failures = (one for one in failures_in(turn, names) if one not in still_open)
         mine = {one.told: one.action.number for one in failures if one.is_telling}
         for rank, (line, number) in enumerate(mine.items()):
@@ -120,11 +118,10 @@ def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]
     return rows
 
 
-def effect_lines(
-    place: Place, wants: Sequence[float], effects: Sequence[Sequence[str]]
-) -> Iterator[Line]:
-    """The line of what must not be repeated, if there is any, from short to full."""
-    yield from versions(place, "done, do not repeat: ", map("; ".join, effects), wants)
+def effect_lines(place: Place, want: float, effects: Sequence[str]) -> Iterator[Line]:
+    """The line of what must not be repeated, if there is any."""
+    if effects:
+        yield Line(place, want, f"done, do not repeat: {'; '.join(effects)}")
 
 
 def _deed_lines(
@@ -222,20 +219,40 @@ def _word_lines(
         texts = (telling_of(closing, chars) for chars in _SAID_CHARS)
         yield from versions((at, _CLOSING, 0), "agent: ", texts, wants)
     told.add(text)
+    filed = [
+        (step.number, pieces_of(_unbroken(text))) for step in turn.steps for text in step.filed
+    ]
+    yield from _remark_lines(turn, at, age, told, said)
+    yield from _remark_lines(turn, at, age, told, filed, is_filed=True)
+
+
+def _remark_lines(
+    turn: Turn,
+    at: int,
+    age: int,
+    told: set[str],
+    said: Sequence[tuple[int, Sequence[str]]],
+    *,
+    is_filed: bool = False,
+) -> Iterator[Line]:
+    """What the agent said on the way, or filed: the longest text gives reasons, then the newest."""
+    after_failure = _after_failures(turn)
     longest = max((len(joined(pieces)) for _, pieces in said), default=0)
-    for back, (number, pieces) in enumerate(reversed(said)):
+    for rank, (number, pieces) in enumerate(reversed(said)):
         text = joined(pieces)
         is_why = len(text) == longest > WHY_CHARS
         is_cause = number in after_failure
         if text in told or not (is_why or is_cause or is_telling(text)):
             continue
         told.add(text)
-        want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
+        want = age * AGE_WANT + 0.3 if is_why else 3 + age + rank * 0.5
         if is_cause:
-            want = min(want, 1.5 + age * 0.3 + back * 0.2)
+            want = min(want, 1.5 + age * 0.3 + rank * 0.2)
         wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
         texts = (telling_of(pieces, chars) for chars in _STEP_CHARS)
-        yield from versions((at, _ON_THE_WAY, number), f"agent [{number}]: ", texts, wants)
+        place = (at, _ON_THE_WAY, number, *([0, rank] if is_filed else []))
+        label = f"agent{' filed' if is_filed else ''} [{number}]: "
+        yield from versions(place, label, texts, wants)
 
 
 def _after_failures(turn: Turn) -> set[int]:

@@ -108,7 +108,7 @@ def _sections(
         is_past = not is_running and agent_goes_on(request.later)
         said = (-1, list[str]()) if is_past else last_words(turns)
         log = log_lines(turns, short_names(turns), files, still_open, joined(said[1]))
-        sections[LOG] = [*log, *effect_lines((-1,), (0.0,), (request.effects,))]
+        sections[LOG] = [*log, *effect_lines((-1,), 0.0, request.effects)]
         sections[FACTS] = [*facts]
         sections[STATE] = [*state_lines(turns, said, still_open, is_running=is_running)]
         plan = plan_lines(turns, is_running=is_running)
