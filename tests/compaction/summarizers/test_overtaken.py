@@ -1,5 +1,6 @@
 """What a later message has overtaken is not told as if it stood."""
 
+import pytest
 from context_compaction.activity.commits import known_commits
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +85,16 @@ def test_a_plan_that_was_handed_over_says_that_a_newer_one_follows_and_is_told_i
     assert "[2] user: (replaced: [4]) PLEASE IMPLEMENT THIS PLAN: # Keep the audience" in text
     assert text.count("Keep the audience as it is") < 12
     assert "I would name the app by its slug." in text
+
+
+@pytest.mark.parametrize("handed", [True, False])
+def test_a_plan_is_told_once_where_the_newest_request_hands_it_over(handed: bool) -> None:
+    plan = "# Keep the audience\n\n- Keep `aud` as it is.\n"
+    talk = [user("Plan it."), assistant(f"<proposed_plan>\n{plan}</proposed_plan>\n")]
+    request = f"PLEASE IMPLEMENT THIS PLAN:\n{plan}" if handed else "Implement it."
+    text = written(talk, 600, later=[user(request), assistant("I do.")])
+    assert ("Keep `aud` as it is." in text) == (not handed)
+    assert ("[a plan, which a later request hands over]" in text) == handed
 
 
 def test_of_documents_below_the_same_line_the_newest_stands_whole() -> None:

@@ -53,6 +53,7 @@ _CITATION = re.compile(r"<oai-mem-citation>.*?(?:</oai-mem-citation>|\Z)", re.DO
 # How the text begins that a host sends for a skill; that of a command stands behind its name.
 _SKILL = (SKILL_HEAD, "<skill>")
 _COMMAND_NAME = "<command-name>"
+_NEWEST_PLAN = "Plan as of [{}]; later requests go before it:\n\\2"
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 # What hosts answer in place of a call that the user refused, and what the user said with it.
@@ -157,9 +158,15 @@ class Turn:
 
 
 def turns_of(
-    messages: Messages, numbers: Sequence[int | None], kinds: Mapping[str, str]
+    messages: Messages,
+    numbers: Sequence[int | None],
+    kinds: Mapping[str, str],
+    later: Messages = (),
 ) -> list[Turn]:
-    """The turns of `messages`, oldest first; messages that a compaction wrote are left out."""
+    """The turns of `messages`, oldest first; messages that a compaction wrote are left out.
+
+    A plan that the user hands over in `later` is told there alone.
+    """
     index = index_calls(messages)
     results = answers_of(messages)
     turns: list[Turn] = []
@@ -197,19 +204,26 @@ def turns_of(
         elif step.said.strip() or step.actions:
             turns[-1].steps.append(step)
     _leave_newest(turns, _DRAWING, "drawing", r"\g<0>")
-    _leave_newest(turns, PLAN, "plan", "Plan as of [{}]; later requests go before it:\n\\2")
+    handed_over = "".join(word for message in later for word in user_text(message).split())
+    _leave_newest(turns, PLAN, "plan", _NEWEST_PLAN, handed_over)
     return turns
 
 
-def _leave_newest(turns: Sequence[Turn], pattern: re.Pattern[str], name: str, newest: str) -> None:
+def _leave_newest(
+    turns: Sequence[Turn], pattern: re.Pattern[str], name: str, newest: str, handed_over: str = ""
+) -> None:
     """Leave of the agent's drawings or plans the last alone, which takes the place of the others.
 
-    `newest` replaces it, as a template of `pattern` behind the number of its turn.
+    `newest` replaces it, as a template of `pattern` behind the number of its turn; not where it is
+    in `handed_over`, which has no spaces.
     """
-    said = [(turn, step) for turn in turns for step in turn.steps if pattern.search(step.said)]
-    for nth, (_, step) in enumerate(reversed(said)):
-        at = said[-1][0].number
+    steps = ((turn, step, pattern.search(step.said)) for turn in turns for step in turn.steps)
+    said = [(turn.number, step, found) for turn, step, found in steps if found]
+    for nth, (_, step, found) in enumerate(reversed(said)):
+        at = said[-1][0]
         text = f"[a {name}, replaced by [{at}]]\n" if nth else newest.format(at)
+        if not nth and handed_over and "".join(found[2].split()) in handed_over:
+            text = f"[a {name}, which a later request hands over]\n"
         step.said = pattern.sub(text, step.said)
 
 

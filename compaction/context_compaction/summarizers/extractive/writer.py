@@ -65,7 +65,7 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     """The text of a summary, at most `request.max_tokens` by `count`; may be empty."""
     earlier = read_previous(request.previous)
     numbers = request.numbers or tuple(range(len(request.messages)))
-    turns = turns_of(request.messages, numbers, request.tool_kinds)
+    turns = turns_of(request.messages, numbers, request.tool_kinds, request.later)
     numbers = (*earlier.numbers, *numbers)
     sections = focused(_sections(request, earlier, turns, numbers), request.instructions)
     room_tokens = request.max_tokens
