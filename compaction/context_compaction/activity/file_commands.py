@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from typing import TypeAlias
 
+from context_compaction.activity import powershell
 from context_compaction.activity.file_changes import Deletes, Writes
 from context_compaction.activity.file_paths import below_drive, plain_path
 from context_compaction.activity.formatters import formatted_endings
@@ -41,13 +42,8 @@ _READERS = frozenset({
     "shasum", "shellcheck", "sleep", "sort", "source", "ssh", "stat", "strings", "tac", "tail",
     "test", "tr", "tree", "true", "type", "uniq", "wait", "wc", "which", "xxd", "yq", "zcat", "[",
     "[[", "fi", "done", "esac", "}", ")", "for", "if", "while", "perl", "code", "chmod", "bat",
-    "ag",
+    "ag", "gh",
 })  # fmt: skip
-# By PowerShell's approved verbs the name of a cmdlet says that it changes nothing.
-_READING_CMDLET = re.compile(
-    r"(?:Compare|Find|Get|Group|Join|Measure|Read|Resolve|Select|Show|Sort|Split|Test|Where)"
-    r"-[A-Z]\w*|ConvertFrom-\w+|Format-(?:List|Table)|Write-(?:Error|Host|Output)"
-)
 _INTERPRETERS = frozenset({
     "python", "python3", "node", "ruby", "deno", "php", "perl", "tsx", "ts-node", "Rscript",
     "pytest", "bash", "sh", "zsh", "uv", "poetry", "npx", "bunx", "pnpx", "npm", "pnpm", "yarn",
@@ -92,6 +88,7 @@ _QUOTE = "\ue000"
 _MOVES_OTHERWISE = re.compile(r"-\w*[tnuiTSb]|--\w")
 _GLOB = re.compile(r"[*?\[{$`]")
 _EXPANDS = re.compile(r"\$[\w{(*@#?!-]|[`!]")
+_NOWHERE = ("/dev/", "$null")
 _VISITS = re.compile(r"git (?:checkout|switch)\b")
 
 
@@ -337,12 +334,13 @@ def _of_command(
 ) -> Iterator[CommandEffect]:
     """What one simple command changes."""
     kept, redirects = redirections(words)
+    kept = powershell.command_in(kept)
     program, arguments = program_of(kept)
     bodies = (_document(to, documents) for op, to in redirects if op == "<<")
     body = next((text for text in bodies if text is not None), None)
     for operator, target in redirects:
         copies_stream = "&" in operator and (target.isdigit() or target == "-")
-        if ">" not in operator or copies_stream or target.startswith("/dev/"):
+        if ">" not in operator or copies_stream or target.startswith(_NOWHERE):
             continue
         path = placed(target, folder)
         is_copied = program == "cat" and not arguments and body is not None
@@ -387,7 +385,7 @@ def _changed(
         # All else are addresses, headers and forms of output.
         yield from _fetched(arguments)
     else:
-        yield from _changed_by_name(program, names)
+        yield from _changed_by_name(program, names, line)
 
 
 def _fetched(arguments: Sequence[str]) -> Iterator[CommandEffect]:
@@ -402,9 +400,14 @@ def _fetched(arguments: Sequence[str]) -> Iterator[CommandEffect]:
         yield MayChange(tuple(files))
 
 
-def _changed_by_name(program: str, names: Sequence[str]) -> Iterator[CommandEffect]:
+def _changed_by_name(program: str, names: Sequence[str], line: str) -> Iterator[CommandEffect]:
     """What a program that is no editor changes of its arguments."""
-    if program in _WRITERS and names:
+    if (told := powershell.changed_files(program, line.split(), names)) is not None:
+        yield from [MayChange(tuple(told))] if told else []
+    elif program == "gh":
+        # What else it is given it reads.
+        yield from [MayChange()] if names[:2] in (["pr", "checkout"], ["repo", "sync"]) else []
+    elif program in _WRITERS and names:
         yield MayChange(tuple(names))
     elif program and not _only_reads(program):
         named = tuple(name for name in names if _names_file(name))
@@ -495,7 +498,7 @@ def _rewrites(program: str, names: Sequence[str], line: str) -> bool:
 
 
 def _only_reads(program: str) -> bool:
-    return program in _READERS or _READING_CMDLET.fullmatch(program) is not None
+    return program in _READERS or powershell.only_reads(program)
 
 
 def _names_file(word: str) -> bool:

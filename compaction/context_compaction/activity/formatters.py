@@ -13,7 +13,10 @@ _LANGUAGES = (
     (re.compile(r"\b(?:black|isort|autopep8|yapf|ruff)\b"), (".py", ".pyi", ".ipynb")),
     (re.compile(r"\bclang-format\b"), (".c", ".h", ".cc", ".cpp", ".hpp", ".m", ".proto")),
     (re.compile(r"\brubocop\b"), (".rb", ".rake")),
-    (re.compile(r"\b(?:prettier|dprint)\b"), (*_WEB, ".md", ".mdx", ".yaml", ".yml", ".toml")),
+    (
+        re.compile(r"\b(?:prettier|dprint|oxfmt)\b"),
+        (*_WEB, ".md", ".mdx", ".yaml", ".yml", ".toml"),
+    ),
     (re.compile(r"\b(?:biome|eslint|standard)\b"), _WEB),
 )
 _REWROTE = re.compile(

@@ -66,12 +66,25 @@ def git_effects(arguments: Sequence[str], folder: str | None) -> list[Git] | Non
     command = words[0]
     flags, names, paths = _parted(words[1:])
     placed = [_placed(path, folder) for path in paths]
+    if _only_names_branch(command, flags, names):
+        return []
     if command not in _FOLLOWED:
         return None if command in _OTHER_STATES else []
     if None in placed:
         return [Git("forget")] if command in ("add", "commit", "init") else None
     given = _Given(flags, names, tuple(path for path in placed if path is not None))
     return _FOLLOWED[command](given)
+
+
+def _only_names_branch(command: str, flags: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a branch is made where the work stands, so that no file changes."""
+    match command, list(flags):
+        case "checkout", ["-b" | "-B", *more] if len(names) == 1:
+            return set(more) <= {"-q", "--quiet"}
+        case "switch", ["-c" | "-C", *more] if not names:
+            return set(more) <= {"-q", "--quiet"}
+        case _:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +131,7 @@ def _removed(given: _Given) -> list[Git] | None:
 
 def _checked_out(given: _Given) -> list[Git] | None:
     if given.has("b", "B", "--orphan", "p", "--patch"):
-        return [] if len(given.names) == 1 else None
+        return None
     if given.has_dashes:
         return _taken(given.names, given.paths)
     if given.names[:1] and given.names[0] in _HEAD and len(given.paths) > 1:

@@ -24,7 +24,10 @@ _TELLS_FAILURE = frozenset({
 _BEFORE_PROGRAM = frozenset({
     "sudo", "env", "time", "nohup", "command", "exec", "nice", "then", "do", "else", "{", "(", "!",
 })  # fmt: skip
-_RUNNERS = re.compile(r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m|npm exec) ")
+_RUNNERS = re.compile(
+    r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m"
+    r"|(?:corepack )?(?:npm|pnpm|yarn) exec|(?:mise|rtx) (?:x|exec)(?: [\w@.:/-]+)* --) "
+)
 _GLOB = re.compile(r"[*?\[{$`]")
 
 

@@ -462,14 +462,30 @@ def test_a_result_that_a_compaction_has_cleared_shows_nothing() -> None:
     [
         ("Select-String -Path a.py -Pattern 'hooks' | Write-Host", True),
         ("Get-Content a.py | ConvertFrom-Json | Select-Object -First 1", True),
+        ("$r = Invoke-Pester -Path tests; $r.Failed | ForEach-Object { $_.ExpandedPath }", True),
+        ("$t = Get-Content a.py -Raw 2>$null; $t.Length; if ($t) { $t | % { $_.Trim() } }", True),
+        ("Get-ChildItem *.py | Where-Object { $_.Length -gt 10 } | Format-Table", True),
+        ("Copy-Item a.py b.py; $a -replace 'x', 'y'", True),
+        ("gh pr create --body-file a.py", True),
+        ("corepack pnpm exec vitest run a.py; mise x node@22 -- shellcheck a.py", True),
+        ("git checkout -b more; git switch -c other", True),
+        ("Get-ChildItem | ForEach-Object { Set-Content $_ 'x' }", False),
+        ("Get-ChildItem | ForEach-Object { $_.Delete() }", False),
+        ("[IO.File]::WriteAllText($path, 'x')", False),
+        ("$image.Save('a.py')", False),
+        ('$image.Save("$env:TEMP\\b.png")', True),
+        ("gh api repos/a/b/branches/fix/x", True),
+        ("Copy-Item b.py $target", False),
+        ("$RUN a.py", False),
+        ("gh pr checkout 12", False),
+        ("git checkout -b more -t origin/main", False),
+        ("git switch -c other origin/main", False),
         ("Set-Content a.py '{}'", False),
         ("Format-All a.py; Update-Config a.py", False),
         ("sort-package-json a.py", False),
     ],
 )
-def test_a_cmdlet_that_by_its_verb_only_reads_puts_no_file_in_doubt(
-    command: str, is_sure: bool
-) -> None:
+def test_a_command_that_only_reads_puts_no_file_in_doubt(command: str, is_sure: bool) -> None:
     file = replayed(
         answered("1", "create", "Created file", path="a.py", file_text="x = 1\n"),
         answered("2", "powershell", "", command=command),
