@@ -221,6 +221,17 @@ def test_side_effects_are_named_as_done_or_failed() -> None:
     assert "ran rm old.py" in text
 
 
+def test_what_failed_is_passed_by_a_run_whose_output_powershell_keeps() -> None:
+    talk = [
+        user("File it."),
+        *ran("a", "gh issue create --label x", "label not found\nexit code 1"),
+    ]
+    talk += [*ran("b", "$url = gh issue create --title Port; $url", "https://git.example/47")]
+    text = written([*talk, assistant("Filed."), user("Go on."), assistant("I go on.")], 700)
+    assert "do not repeat: gh issue create --title Port" in text
+    assert "failed" not in text
+
+
 def test_what_was_not_done_is_told_with_its_turn_once_another_runs() -> None:
     talk = [
         user("Release it."),

@@ -22,10 +22,11 @@ _SCRIPT = re.compile(
     r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|\$[\w:]+ *=|set |(?:for|while|if) |foreach\b|[{}()]"
     r"|(?:do|then|else)\Z|done|fi\b|sleep |printf |git add|python3? -\s*\Z"
 )
-# What precedes a program: the words of a loop, values for it alone, and the time that it has.
+# What precedes a program: the words of a loop, values for it alone, the time that it has, and in
+# PowerShell where its output goes.
 _GIVEN = re.compile(
     r"\A(?:(?:[A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|(?!\$\()[^\s'\"]*)"
-    r"|timeout \S+|nice|time|do|then) )+"
+    r"|timeout \S+|nice|time|do|then|\$\w+ =(?= [a-z][\w-]* [\w-])) )+"
 )
 _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
 # Commands that only look; what they find may speak of errors without being one.
