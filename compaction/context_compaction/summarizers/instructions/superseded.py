@@ -27,6 +27,8 @@ from context_compaction.summarizers.instructions.typed_text import (
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
 # it. So much together is one subject.
 _SAME_SUBJECT_WEIGHT = 1.0
+# A rule that is said anew shares so much of the longer sentence.
+_ALIKE_SHARE = 0.5
 # A sentence is compared with the newest of those that have one of its rarest terms: so many of each
 # of so many terms, so that the cost stays linear.
 _NEAREST = 20
@@ -133,8 +135,11 @@ def _change(
     both_forbid = newer.denied and older.denied and not (newer.corrects and has_other)
     if len(common) < 2 or weight < _SAME_SUBJECT_WEIGHT or both_forbid:
         return None
-    is_sure = newer.corrects and new.is_lasting and old.is_lasting
-    return is_sure if newer.corrects or new.is_lasting else None
+    if newer.corrects or new.is_lasting:
+        return newer.corrects and new.is_lasting and old.is_lasting
+    longer = max(len(newer.words), len(older.words))
+    is_said_anew = old.is_lasting and has_other and len(common) >= longer * _ALIKE_SHARE
+    return False if is_said_anew else None
 
 
 def _takes_back(newer: _Reading, older: _Reading) -> bool:
