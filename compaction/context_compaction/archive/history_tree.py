@@ -14,7 +14,7 @@ from math import inf
 from typing import TypeAlias
 
 from context_compaction.archive import NO_SEQ
-from context_compaction.archive.node_table import Node, NodeTable, is_message
+from context_compaction.archive.node_table import MessageNode, Node, NodeTable, is_message
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 
 # A session may contain a text often; so many of its newest places are tried as the end of a run.
@@ -78,7 +78,7 @@ class HistoryTree:
     Attributes:
         nodes: By chain hash, and of a content the newest that ends with such a message.
         runs: By the chain hash after their last message.
-        leaves: Of the known histories those that no message and no run continues.
+        leaves: Of the histories that a message or a run ends those that none continues.
         contexts_of: For a history, the contexts that compactions made of it.
     """
 
@@ -86,8 +86,9 @@ class HistoryTree:
     runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
     leaves: set[str] = field(default_factory=set[str])
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    _learnt_before: dict[str, str] = field(default_factory=dict[str, str])  # with the same content
     _awaited: set[str] = field(default_factory=set[str])  # continued, and not known themselves
+    # Entries of contexts that are continued: of each context at most a few, mostly its last.
+    _continued: set[str] = field(default_factory=set[str])
     _within: dict[str, MessageRun] = field(
         default_factory=dict[str, MessageRun]
     )  # parts of runs asked for
@@ -96,9 +97,10 @@ class HistoryTree:
         default_factory=dict[str, Sequence[range]]
     )  # numbers of histories, by their names
 
-    def add_message(self, name: str, node: Node) -> None:
+    def add_message(self, name: str, node: MessageNode) -> None:
         """Take in a message."""
-        self._add(name, node)
+        self._meet(name)
+        self.nodes.add(name, node)
         self._continue(node.parent)
 
     def add_run(self, name: str, run: MessageRun) -> None:
@@ -117,7 +119,10 @@ class HistoryTree:
             if known is None or known.seq == NO_SEQ:
                 original = int(seq) if seq != NO_SEQ else int(source_seq)
                 head = str(stands_for[0]) if stands_for else ""
-                self._add(name, Node(original, parent, str(content), number, head))
+                self.nodes.add(name, Node(original, parent, str(content), number, head))
+                if name in self._awaited:
+                    self._awaited.remove(name)
+                    self._continued.add(name)
             parent = name
         if of:
             self.contexts_of.setdefault(of, []).append(parent)
@@ -125,26 +130,29 @@ class HistoryTree:
 
     def is_continued(self, name: str) -> bool:
         """Whether a message or a run continues the history `name`."""
-        return name in self._awaited or (self.holds(name) and name not in self.leaves)
+        if name == ROOT or name in self._awaited or name in self._continued:
+            return True
+        return self._is_said(name) and name not in self.leaves
+
+    def _is_said(self, name: str) -> bool:
+        """Whether a message or a run ends the history `name`, rather than an entry of a context."""
+        return name in self.runs or is_message(self.nodes.get(name))
 
     def _continue(self, name: str) -> None:
-        if self.holds(name):
-            self.leaves.discard(name)
-        else:
+        if name in self.leaves:
+            self.leaves.remove(name)
+        elif not self.holds(name):
             self._awaited.add(name)
+        elif not self._is_said(name):
+            self._continued.add(name)
 
     def _meet(self, name: str) -> None:
-        """Note that the history `name` is known from now on; what continues it may be already."""
-        if name in self._awaited:
-            self._awaited.remove(name)
-        elif not self.holds(name):
+        """Note that a message or run ends `name`; what continues it may be known already."""
+        if name in self._awaited or name in self._continued:
+            self._awaited.discard(name)
+            self._continued.discard(name)
+        elif not self._is_said(name):
             self.leaves.add(name)
-
-    def _add(self, name: str, node: Node) -> None:
-        self._meet(name)
-        before = self.nodes.add(name, node)
-        if before is not None:
-            self._learnt_before[name] = before
 
     def holds(self, name: str) -> bool:
         """Whether the history `name` is known, or is that of no message."""
@@ -287,7 +295,7 @@ class HistoryTree:
         """
         new = (at for at, name in enumerate(chain) if not self.holds(name))
         said = contents[next(new, len(chain)) :]
-        if all(self.nodes.newest_with(content) is None for content in said):
+        if not any(any(self.nodes.newest_with(content)) for content in said):
             return self.place(contents, chain)
         # What is said again may stand in the list before: only all of it tells.
         try:
@@ -311,7 +319,7 @@ class HistoryTree:
         """The messages that summaries among `contents` stand for: what is said again is new."""
         found: list[range] = []
         for content in contents:
-            name = self.nodes.newest_with(content)
+            name = next(self.nodes.newest_with(content), None)
             node = None if name is None else self.nodes.get(name)
             before = self.find(node.stands_for) if node is not None and node.stands_for else None
             if before is not None:
@@ -370,7 +378,7 @@ class HistoryTree:
     ) -> tuple[Repeat | None, list[int]]:
         """The longest part of a list that ends with the message `at` and ends a known history."""
         best: tuple[Repeat | None, list[int]] = None, []
-        for source in self._newest_with(contents[at]):
+        for source in islice(self.nodes.newest_with(contents[at]), _CANDIDATES):
             seqs = self._common(contents, start, at, source, is_used)
             first = at + 1 - len(seqs)
             is_newest = not self.is_continued(source)
@@ -382,15 +390,6 @@ class HistoryTree:
             if is_meant and len(seqs) > len(best[1]):
                 best = Repeat(first, at + 1, source), seqs[::-1]
         return best
-
-    def _newest_with(self, content: str) -> Iterator[str]:
-        """The newest few nodes that end with such a message, the last one first."""
-        name = self.nodes.newest_with(content)
-        for _ in range(_CANDIDATES):
-            if name is None:
-                return
-            yield name
-            name = self._learnt_before.get(name)
 
     def _common(
         self,

@@ -2,7 +2,7 @@
 
 A session has tens of thousands in the end, and goes on for weeks in one process. As objects in
 dictionaries each takes 570 bytes, packed 110 (measured). The newest are asked for all the time and
-stay objects; the older ones are packed.
+stay objects; the older ones are packed, and so are the entries of the contexts of old compactions.
 """
 
 from array import array
@@ -11,16 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from struct import Struct
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from context_compaction.archive.records import LinePlace
+from context_compaction.messages.history_hash import ROOT
 
 # So many of the newest stay objects, and up to twice as many: a list of a million tokens.
 _NEWEST = 2_000
 # The hashes of name, parent and content; number of the message and of its record, offset, length,
-# time; segment, format and role as numbers of words.
-_ROW = Struct("<16s16s16sIIQIdHHH")
+# time, and the number of its words.
+_ROW = Struct("<16s16s16siIQIdI")
 _HASH_CHARS = 32
+_NO_PARENT = bytes(16)  # of the first of a history
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,15 @@ class NodeTable:
         self.newest: tuple[int, str] = (-1, "")
         self.by_seq: dict[int, MessageNode] = {}
         self.row_of_seq: array[int] = array("i")  # -1 for none
-        self._newer: dict[str, MessageNode] = {}
-        self._others: dict[str, Node] = {}  # what is never packed
+        self._newer: dict[str, Node] = {}
+        self._others: dict[str, Node] = {}  # what cannot be packed
         self._by_content: dict[str, str] = {}
+        self._learnt_before: dict[str, str] = {}  # of the newer ones with the same content
         self._packed = bytearray()
         self._rows_by_name = _Rows()
         self._rows_by_content = _Rows()
-        self._words: list[str] = []
+        # Segment, format and role of messages; of an entry of a context what it stands for.
+        self._words: list[tuple[str, ...]] = []
 
     def __bool__(self) -> bool:
         return bool(self._newer or self._others or self._packed)
@@ -126,13 +130,13 @@ class NodeTable:
     def __contains__(self, name: str) -> bool:
         if name in self._newer or name in self._others:
             return True
-        return self._row_of(self._rows_by_name, name, 0) is not None
+        return self._row_of(name) is not None
 
     def get(self, name: str) -> Node | None:
         """The node that ends the history `name`."""
         node = self._newer.get(name) or self._others.get(name)
         if node is None:
-            row = self._row_of(self._rows_by_name, name, 0)
+            row = self._row_of(name)
             node = None if row is None else self.at(row)
         return node
 
@@ -143,41 +147,42 @@ class NodeTable:
                 return found
         return self._packed_name(head)
 
-    def newest_with(self, content: str) -> str | None:
-        """The name of the history that was first known last of those that end with `content`."""
+    def newest_with(self, content: str) -> Iterator[str]:
+        """The names of the histories that end with `content`, what was first known last first."""
         name = self._by_content.get(content)
-        if name is None:
-            row = self._row_of(self._rows_by_content, content, 2)
-            name = None if row is None else self._fields(row)[0].hex()
-        return name
+        while name is not None and (name in self._newer or name in self._others):
+            yield name
+            name = self._learnt_before.get(name)
+        for row in self._rows_of(self._rows_by_content, content, 2):
+            yield self._fields(row)[0].hex()
 
-    def add(self, name: str, node: Node) -> str | None:
-        """Take in a node; the name that `newest_with` gave until now, where this one is new."""
-        before = None
+    def add(self, name: str, node: Node) -> None:
+        """Take in a node."""
         if name not in self:
-            before = self.newest_with(node.content)
+            before = self._by_content.get(node.content)
+            if before is not None:
+                self._learnt_before[name] = before
             self._by_content[node.content] = name
         if is_message(node):
-            self._others.pop(name, None)
-            self._newer[name] = self.by_seq[node.seq] = node
+            self.by_seq[node.seq] = node
             if node.seq < len(self.row_of_seq):
                 self.row_of_seq[node.seq] = -1
             self.newest = max(self.newest, (node.number, name))
-            if len(self._newer) >= 2 * _NEWEST:
-                self._pack()
-        else:
-            self._others[name] = node
-        return before
+        self._newer[name] = node
+        if len(self._newer) >= 2 * _NEWEST:
+            self._pack()
 
-    def at(self, row: int) -> MessageNode:
-        """The message in a row."""
-        fields = self._fields(row)
-        _, parent, content, seq, number, offset, length, seconds = fields[:-3]
-        words: tuple[int, ...] = fields[-3:]
-        segment, format, role = (self._words[word] for word in words)
+    def at(self, row: int) -> Node:
+        """What is in a row."""
+        _, parent, content, seq, number, offset, length, seconds, words = self._fields(row)
+        above = ROOT if parent == _NO_PARENT else parent.hex()
+        said: tuple[str, ...] = self._words[words]
+        if len(said) == 1:
+            return Node(seq, above, content.hex(), number, *said)
+        segment, format, role = said
         return MessageNode(
             seq,
-            parent.hex(),
+            above,
             content.hex(),
             number,
             segment=segment,
@@ -191,13 +196,16 @@ class NodeTable:
     def _fields(self, row: int) -> tuple[Any, ...]:
         return _ROW.unpack_from(self._packed, row * _ROW.size)
 
-    def _row_of(self, rows: _Rows, name: str, column: int) -> int | None:
-        """The newest row with `name` in a column of which `rows` tell."""
-        if not self._packed or not _is_hash(name):
-            return None
-        key = bytes.fromhex(name)
-        found = reversed(rows.between(key, key))
-        return next((row for row in found if self._fields(row)[column] == key), None)
+    def _row_of(self, name: str) -> int | None:
+        """The newest row of the history `name`."""
+        return next(self._rows_of(self._rows_by_name, name, 0), None)
+
+    def _rows_of(self, rows: _Rows, name: str, column: int) -> Iterator[int]:
+        """The rows with `name` in a column of which `rows` tell, the newest first."""
+        if self._packed and _is_hash(name):
+            key = bytes.fromhex(name)
+            found = reversed(rows.between(key, key))
+            yield from (row for row in found if self._fields(row)[column] == key)
 
     def _packed_name(self, head: str) -> str | None:
         first, last = head.ljust(_HASH_CHARS, "0"), head.ljust(_HASH_CHARS, "f")
@@ -208,33 +216,39 @@ class NodeTable:
         return next((name for name in names if name.startswith(head)), None)
 
     def _pack(self) -> None:
-        """Pack the messages that are not among the newest."""
+        """Pack those that are not among the newest."""
         for name, node in [*islice(self._newer.items(), len(self._newer) - _NEWEST)]:
             del self._newer[name]
-            if not all(map(_is_hash, (name, node.parent, node.content))):
-                self._others[name] = node  # the first of a history has no parent
+            if not all(map(_is_hash, (name, node.parent or name, node.content))):
+                self._others[name] = node
                 continue
             row = len(self._packed) // _ROW.size
-            hashes = [*map(bytes.fromhex, (name, node.parent, node.content))]
-            self._packed += _ROW.pack(
-                *hashes,
-                *(node.seq, node.number, node.offset, node.length, node.seconds),
-                *map(self._word, (node.segment, node.format, node.role)),
-            )
-            self._rows_by_name.add(hashes[0], row)
+            key, content = bytes.fromhex(name), bytes.fromhex(node.content)
+            parent = bytes.fromhex(node.parent) or _NO_PARENT
+            self._packed += _ROW.pack(key, parent, content, *self._rest_of(node))
+            if self._row_of(name) is None:
+                self._rows_by_content.add(content, row)
+            self._rows_by_name.add(key, row)
+            self._learnt_before.pop(name, None)
             if self._by_content.get(node.content) == name:
                 del self._by_content[node.content]
-                self._rows_by_content.add(hashes[2], row)
             if self.by_seq.get(node.seq) is node:
                 del self.by_seq[node.seq]
                 missing = node.seq + 1 - len(self.row_of_seq)
                 self.row_of_seq.extend([-1] * max(0, missing))
                 self.row_of_seq[node.seq] = row
 
-    def _word(self, word: str) -> int:
-        if word not in self._words:
-            self._words.append(word)
-        return self._words.index(word)
+    def _rest_of(self, node: Node) -> tuple[float, ...]:
+        """The fields of a row behind the hashes."""
+        if is_message(node):
+            words = self._word(node.segment, node.format, node.role)
+            return node.seq, node.number, node.offset, node.length, node.seconds, words
+        return node.seq, node.number, 0, 0, 0.0, self._word(node.stands_for)
+
+    def _word(self, *words: str) -> int:
+        if words not in self._words:
+            self._words.append(words)
+        return self._words.index(words)
 
 
 class _Messages(Mapping[int, MessageNode]):
@@ -249,7 +263,7 @@ class _Messages(Mapping[int, MessageNode]):
             return node
         if seq not in self:
             raise KeyError(seq)
-        return self._table.at(self._table.row_of_seq[seq])
+        return cast("MessageNode", self._table.at(self._table.row_of_seq[seq]))
 
     def __contains__(self, seq: object) -> bool:
         table = self._table

@@ -103,11 +103,11 @@ def answer_of(
 ) -> AppendResult:
     """`result` with what the session holds beside messages that concerns the list."""
     heads = (*result.heads, *(standing.heads if standing else ()))
-    own = set(map(id, state.receipts_of(heads) if state.receipts else ()))
+    own = {*(state.receipts_of(heads) if state.receipts else ())}
     return replace(
         result,
         standing=standing,
-        receipts=tuple(id(record) in own for _, record in sorted(state.receipts.items())),
+        receipts=tuple(number in own for number in sorted(state.receipts)),
         parent_session_id=state.parent_session_id,
         revision=state.revision,
     )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from sys import intern
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.history_tree import (
@@ -19,7 +19,7 @@ from context_compaction.archive.history_tree import (
     MissingHistoryError,
 )
 from context_compaction.archive.node_table import MessageNode, Node
-from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, Record
+from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, PackedRecords, Record
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
 
@@ -41,18 +41,13 @@ class StoredContext:
     Attributes:
         number: Its record's number.
         end: Chain hash after its last entry.
-        record: Its record.
+        histories: The names of what it was made of: one, or two where that began with another
+            context.
     """
 
     number: int
     end: str
-    record: LoggedRecord
-
-    @property
-    def histories(self) -> list[str]:
-        """The names of what it was made of: one, or two where that began with another context."""
-        of: list[str] = [self.record.head.get("of", ROOT), self.record.head.get("listed", ROOT)]
-        return [name for name in of if name != ROOT]
+    histories: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +93,14 @@ class TranscriptState:
     session_id: str = ""
     parent_session_id: str | None = None
     tree: HistoryTree = field(default_factory=HistoryTree)
-    outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
-    receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    outputs: PackedRecords[str] = field(default_factory=PackedRecords[str])
+    receipts: PackedRecords[int] = field(default_factory=PackedRecords[int])
     # Of each history the receipts of compactions that it went through, or that left it.
     _receipts_at: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _older_receipts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
-    context_records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    # The newest receipts of the list that was asked for last, and all of that list.
+    _receipts_asked: tuple[frozenset[int], list[int]] = frozenset(), []
+    context_records: PackedRecords[int] = field(default_factory=PackedRecords[int])
     _newest: str = ROOT  # the history that the message learnt last ends
     newest_context: StoredContext | None = None
     contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
@@ -154,7 +151,8 @@ class TranscriptState:
             case "message":
                 self._learn_message(record)
             case "output":
-                self.outputs.setdefault(head["id"], record)
+                if head["id"] not in self.outputs:
+                    self.outputs[head["id"]] = record
             case "receipt":
                 self._learn_receipt(record, number)
             case "run":
@@ -170,6 +168,7 @@ class TranscriptState:
     def _learn_receipt(self, record: LoggedRecord, number: int) -> None:
         if number < max(self.receipts, default=number):
             self._older_receipts.clear()  # one of them may be this
+            self._receipts_asked = frozenset(), []
         self.receipts[number] = record
         for name in {record.head.get("of", ROOT), record.head.get("left", ROOT)} - {ROOT}:
             self._receipts_at[name].append(number)
@@ -218,7 +217,8 @@ class TranscriptState:
         head = record.head
         self._compacted_before = ROOT, False
         end = self.tree.add_context(head["entries"], number, head.get("of", ROOT))
-        stored = StoredContext(number, end, record)
+        of = (str(head.get("of", ROOT)), str(head.get("listed", ROOT)))
+        stored = StoredContext(number, end, tuple(name for name in of if name != ROOT))
         self.context_records[number] = record
         if self.newest_context is None or self.newest_context.number < number:
             self.newest_context = stored
@@ -243,11 +243,16 @@ class TranscriptState:
             if standing is not None and stored.number <= standing.stored.number:
                 break
             kept = 0 if standing is None else standing.message_count - len(standing.heads)
-            made = [str(content) for content, *_ in stored.record.head["entries"]]
+            made = [str(content) for content, *_ in self.entries_of(stored)]
             contents = [*made, *contents[count:]]
             chain = chain_hashes(contents)
             standing = Standing(kept + count, stored, tuple(chain[: len(made)]))
         return standing
+
+    def entries_of(self, stored: StoredContext) -> list[Any]:
+        """The entries of a context, as its record has them."""
+        entries: list[Any] = self.context_records[stored.number].head["entries"]
+        return entries
 
     def _context_of(self, chain: Sequence[str]) -> tuple[int, StoredContext] | None:
         for count in range(len(chain), 0, -1):
@@ -299,7 +304,7 @@ class TranscriptState:
         stored = self._current_context()
         if stored is None:
             return self._places(self.newest_nodes())
-        made = [(str(content), int(seq)) for content, seq, *_ in stored.record.head["entries"]]
+        made = [(str(content), int(seq)) for content, seq, *_ in self.entries_of(stored)]
         return made + self._places(self.newest_nodes(stored.end, *stored.histories))
 
     def _places(self, nodes: Sequence[Node]) -> list[tuple[str, int]]:
@@ -362,8 +367,8 @@ class TranscriptState:
                 "Hand over the whole message list again, which stores it anew."
             ) from error
 
-    def receipts_of(self, heads: Collection[str]) -> list[LoggedRecord]:
-        """The receipts of the compactions that a list went through, oldest first.
+    def receipts_of(self, heads: Collection[str]) -> list[int]:
+        """The numbers of the receipts of the compactions that a list went through, oldest first.
 
         These are the ones of a list that it begins with, or whose outcome it begins with, and what
         went before them.
@@ -371,14 +376,16 @@ class TranscriptState:
         Args:
             heads: The names of all histories that the list begins with.
         """
-        waiting = self._receipts_among(heads)
-        found: set[int] = set()
-        while waiting:
-            number = waiting.pop()
-            if number not in found:
-                found.add(number)
-                waiting += self._receipts_before(number)
-        return [self.receipts[number] for number in sorted(found)]
+        newest = frozenset(self._receipts_among(heads))
+        if newest != self._receipts_asked[0]:
+            waiting, found = [*newest], set[int]()
+            while waiting:
+                number = waiting.pop()
+                if number not in found:
+                    found.add(number)
+                    waiting += self._receipts_before(number)
+            self._receipts_asked = newest, sorted(found)
+        return self._receipts_asked[1]
 
     def _receipts_before(self, number: int) -> list[int]:
         """The numbers of the older receipts of the list that the one at `number` tells of."""

@@ -251,9 +251,10 @@ class TranscriptStore(Generic[S]):
         here = dict(zip(places, given, strict=True))
         names: list[bytes] = []
         try:
-            made = iter(self._body(state, found.stored.record))
+            record = state.context_records[found.stored.number]
+            made = iter(self._body(state, record))
             entries: list[ContextEntry] = []
-            for content, seq, source_seq, *_ in found.stored.record.head["entries"]:
+            for content, seq, source_seq, *_ in record.head["entries"]:
                 raw, key = (next(made), None) if seq == NO_SEQ else here.get((seq, content), _NONE)
                 raw = self._raws(state, [seq])[0] if raw is None else raw
                 entries.append(ContextEntry(seq, raw, source_seq))
@@ -364,9 +365,10 @@ class TranscriptStore(Generic[S]):
         for stored in (*newest, *state.contexts.values()):
             if found.keys() >= {*contents}:
                 break
-            ours = [name for name, seq, *_ in stored.record.head["entries"] if seq == NO_SEQ]
+            ours = [name for name, seq, *_ in state.entries_of(stored) if seq == NO_SEQ]
             if not found.keys() >= {*contents}.intersection(ours):
-                found = dict(zip(ours, self._body(state, stored.record), strict=True)) | found
+                bodies = self._body(state, state.context_records[stored.number])
+                found = dict(zip(ours, bodies, strict=True)) | found
         if not found.keys() >= {*contents}:
             self._raws(state, [NO_SEQ])
         return found
@@ -403,7 +405,7 @@ class TranscriptStore(Generic[S]):
         seqs = tuple(state.history(head))
         name = state.tree.find(head) or head
         receipts = state.receipts_of([*state.tree.names(name)])
-        outputs = (output for record in receipts for output in record.head["outputs"])
+        outputs = (o for number in receipts for o in state.receipts[number].head["outputs"])
         return History(name[:HEAD_CHARS], seqs, frozenset(outputs))
 
     def branches(self, session_id: str, limit: int) -> tuple[list[History], int]:
@@ -425,17 +427,15 @@ class TranscriptStore(Generic[S]):
     ) -> list[JsonObject]:
         """See `Archive.receipts`."""
         state = self._existing(session_id)
-        records = [record for _, record in sorted(state.receipts.items())]
-        if heads is not None:
-            records = state.receipts_of(heads)
-        return self._sessions.bodies(state, part_of(records, after, limit))
+        numbers = sorted(state.receipts) if heads is None else state.receipts_of(heads)
+        records = [state.receipts[number] for number in part_of(numbers, after, limit)]
+        return self._sessions.bodies(state, records)
 
     def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
         """See `Archive.stored_receipts`."""
         state = self._existing(session_id)
-        records = [record for _, record in sorted(state.receipts.items())]
-        bodies = self._sessions.bodies(state, records)
-        pairs = zip(records, bodies, strict=True)
+        records = [state.receipts[number] for number in sorted(state.receipts)]
+        pairs = zip(records, self._sessions.bodies(state, records), strict=True)
         return [StoredReceipt(float(record.head["ts"]), body) for record, body in pairs]
 
     def compacted_lists(self, session_id: str, number: int) -> CompactedLists:

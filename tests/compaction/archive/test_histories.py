@@ -11,7 +11,7 @@ import pytest
 from context_compaction.archive import Archive, Query
 from context_compaction.archive.history_tree import HistoryTree
 from context_compaction.archive.local.archive import LocalArchive
-from context_compaction.archive.node_table import Node
+from context_compaction.archive.node_table import MessageNode
 from context_compaction.messages.history_hash import ROOT, chain_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -218,12 +218,43 @@ def test_what_continues_a_history_is_known_whatever_the_order_it_is_learnt_in(
     for parent, content in zip(parents, contents, strict=True):
         names.append(chain_hash(names[min(parent + 1, len(names) - 1)], content))
     nodes = [
-        Node(at, names[min(parent + 1, at)], contents[at], at) for at, parent in enumerate(parents)
+        _said(at, names[min(parent + 1, at)], content)
+        for at, (parent, content) in enumerate(zip(parents, contents, strict=True))
     ]
     tree, learnt = HistoryTree(), data.draw(st.permutations(nodes))
     for count, node in enumerate(learnt, 1):
+        if data.draw(st.booleans()):  # a context that is, entry for entry, a history of messages
+            tree.add_context(_entries(nodes, names.index(node.parent) - 1), 1_000 + count, ROOT)
         tree.add_message(names[node.seq + 1], node)
         # What comes twice, as from two writers, changes nothing.
         tree.add_message(names[node.seq + 1], node)
         begun = {known.parent for known in learnt[:count]}
         assert {name for name in names[1:] if tree.is_continued(name)} == begun - {ROOT}
+        ends = {names[known.seq + 1] for known in learnt[:count]} - begun
+        assert {*tree.ends()} == ends
+
+
+def _said(seq: int, parent: str, content: str) -> MessageNode:
+    return MessageNode(
+        seq,
+        parent,
+        content,
+        seq,
+        segment="one.jsonl",
+        offset=0,
+        length=1,
+        seconds=0.0,
+        format="anthropic",
+        role="user",
+    )
+
+
+def _entries(nodes: list[MessageNode], last: int) -> list[tuple[str, int, int]]:
+    """The history that the message `last` ends, as the entries of a context."""
+    names = {chain_hash(node.parent, node.content): node for node in nodes}
+    path: list[tuple[str, int, int]] = []
+    node = nodes[last] if last >= 0 else None
+    while node is not None:
+        path.insert(0, (node.content, node.seq, -1))
+        node = names.get(node.parent)
+    return path

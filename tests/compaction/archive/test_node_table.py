@@ -14,12 +14,12 @@ def test_a_table_knows_what_dictionaries_would_whatever_its_size_and_the_order_o
     size: int, dice: random.Random
 ) -> None:
     learnt = _session(size, dice)
-    table, nodes, messages, contents = NodeTable(), _Nodes(), dict[int, Node](), dict[str, str]()
+    table, nodes, messages = NodeTable(), _Nodes(), dict[int, Node]()
+    contents = dict[str, list[str]]()
     for name, node in learnt:
-        known = contents.get(node.content) if name not in nodes else None
-        assert table.add(name, node) == known
+        table.add(name, node)
         if name not in nodes:
-            contents[node.content] = name
+            contents.setdefault(node.content, []).insert(0, name)
         nodes[name] = node
         if isinstance(node, MessageNode):
             messages[node.seq] = node
@@ -27,13 +27,14 @@ def test_a_table_knows_what_dictionaries_would_whatever_its_size_and_the_order_o
         assert name in table
         assert table.get(name) == node
         assert table.find(name[:12]) == name
-    assert {content: table.newest_with(content) for content in contents} == contents
+    assert {content: [*table.newest_with(content)] for content in contents} == contents
     assert dict(table.messages) == messages
     assert len(table.messages) == len(messages)
     assert bool(table) == bool(learnt)
     for name in (ROOT, "no hash", "f" * 32, "F" * 32):
         assert name not in table
-        assert table.get(name) is table.find(name or "-") is table.newest_with(name) is None
+        assert table.get(name) is table.find(name or "-") is None
+        assert not [*table.newest_with(name)]
     for seq in (-1, size):
         assert seq not in table.messages
 
