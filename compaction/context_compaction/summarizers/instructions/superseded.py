@@ -34,7 +34,7 @@ _ALIKE_SHARE = 0.5
 _NEAREST = 20
 _RAREST = 6
 # Sentences whose reading is kept: pins and writer, and the next compaction, ask for the same ones.
-_REMEMBERED = 4_096
+_REMEMBERED = 1_024
 _AND = re.compile(r"\s(?:and|or|und|oder|et|ou|y|o|e|и|или)\s")
 CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
 
