@@ -174,9 +174,11 @@ class NodeTable:
 
     def at(self, row: int) -> Node:
         """What is in a row."""
-        _, parent, content, seq, number, offset, length, seconds, words = self._fields(row)
+        fields = self._fields(row)
+        _, parent, content, seq, number, offset, length, seconds = fields[:-1]
+        words: int = fields[-1]
         above = ROOT if parent == _NO_PARENT else parent.hex()
-        said: tuple[str, ...] = self._words[words]
+        said = self._words[words]
         if len(said) == 1:
             return Node(seq, above, content.hex(), number, *said)
         segment, format, role = said
