@@ -32,6 +32,7 @@ class FileText:
     the functions that the newest words name. Of a text that steers the work `sought` are words of
     what is next, which may lead to what it is needed for. Of one that is not known as a whole
     `parts` are those in which something was changed last, each with the number of its first line.
+    `shown` are the numbers of the lines that the kept messages show.
     """
 
     path: str
@@ -42,6 +43,7 @@ class FileText:
     named: tuple[tuple[int, int], ...] = ()
     sought: tuple[str, ...] = ()
     parts: tuple[tuple[int, str], ...] = ()
+    shown: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

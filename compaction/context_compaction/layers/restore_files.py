@@ -49,6 +49,8 @@ _WHOLE_PART = 6
 # One in work, where the room is to be filled.
 _LARGE_PART = 3
 _NAMES = 4
+# So many lines one after the other that a kept message has too are the same place.
+_SHOWN_LINES = 8
 _PART = "Lines "
 _CHANGED_LAST = ", changed last"
 _PLENTY_TOKENS = 5_000
@@ -95,16 +97,17 @@ def restore_files(
 
 
 def _beside(file: FileText, shown: Set[str]) -> FileText:
-    """`file` without those of its changes and named parts of which all lines are `shown`."""
+    """`file` with the places of what is `shown`, without changes and named parts shown whole."""
     pieces = file.parts if file.text is None else ((1, file.text),)
-    rows = {at + n: row for at, text in pieces for n, row in enumerate(text.split("\n"))}
-
-    def is_news(span: tuple[int, int]) -> bool:
-        lines = (rows.get(at, "").strip() for at in range(span[0], span[1] + 1))
-        return not all(line in shown for line in lines if any(map(str.isalnum, line)))
-
-    touched, named = (tuple(filter(is_news, spans)) for spans in (file.touched, file.named))
-    return replace(file, touched=touched, named=named)
+    rows = {at + n: row.strip() for at, text in pieces for n, row in enumerate(text.split("\n"))}
+    places = frozenset(
+        at for at, row in rows.items() if row in shown or not any(map(str.isalnum, row))
+    )
+    touched, named = (
+        tuple(span for span in spans if not places.issuperset(range(span[0], span[1] + 1)))
+        for spans in (file.touched, file.named)
+    )
+    return replace(file, touched=touched, named=named, shown=places)
 
 
 # Which file, how it comes back, and its text.
@@ -367,17 +370,19 @@ def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> d
     """The parts of `file` that were changed last or are spoken of, as many as fit."""
     parts: dict[str, range] = {}
     for why, choices in _told_of(file):
-        for n, (start, rows) in enumerate(choices):
-            span = range(start, start + len(rows))
+        for n, (start, whole) in enumerate(choices):
+            span = range(start, start + len(whole))
             if any(span.start < other.stop and other.start < span.stop for other in parts.values()):
                 continue
-            label = f"{_PART}{start}-{span.stop - 1}{why}:\n"
+            lines = _without_shown(span, file.shown)
+            rows = whole[lines.start - start : lines.stop - start]
+            label = f"{_PART}{lines.start}-{lines.stop - 1}{why}:\n"
             part = label + "\n".join(without_documentation(rows)).rstrip()
             more_tokens = count.text(part) + 1
             is_last = n == len(choices) - 1
             # A whole function leaves room for what else there is.
             if more_tokens > (left_tokens if is_last else left_tokens // 2):
-                told = outline("\n".join(rows), file.path, start).split("\n")
+                told = outline("\n".join(rows), file.path, lines.start).split("\n")
                 is_told = bool(why) or len(told) > _FEW_ROWS
                 if not (is_last and is_told) or left_tokens < _LEAST_PART_TOKENS:
                     continue
@@ -405,6 +410,17 @@ def _told_of(file: FileText) -> Iterator[tuple[str, list[tuple[int, Sequence[str
                 spans = [(first - at + 1, last - at + 1)]
                 spans = parts_around(text, file.path, *spans[0]) if why else spans
                 yield why, [(at + start - 1, rows[start - 1 : stop]) for start, stop in spans]
+
+
+def _without_shown(lines: range, shown: Set[int]) -> range:
+    """`lines` without what the kept messages show of them at either end, where that is a part.
+
+    A few lines that stand elsewhere as well ("return None") are none.
+    """
+    start = next((at for at in lines if at not in shown), lines.start)
+    stop = next((at + 1 for at in reversed(lines) if at not in shown), lines.stop)
+    start = start if start - lines.start >= _SHOWN_LINES else lines.start
+    return range(start, stop if lines.stop - stop >= _SHOWN_LINES else lines.stop)
 
 
 def _fitting(rows: Sequence[str], count: MessageCounter, max_tokens: int) -> str:

@@ -94,9 +94,9 @@ def user_text(message: Message) -> str:
 
 
 def agent_goes_on(messages: Iterable[Message]) -> bool:
-    """Whether the agent says something in `messages`, and the user nothing."""
-    said = [(author, text) for one in messages for author, text in passages(one) if text.strip()]
-    return {author for author, _ in said} & {"agent", "user"} == {"agent"}
+    """Whether the agent says something in `messages` before the user does."""
+    said = (author for one in messages for author, text in passages(one) if text.strip())
+    return next((author for author in said if author in ("agent", "user")), None) == "agent"
 
 
 def _by_line(text: str) -> Iterator[tuple[Author, str]]:

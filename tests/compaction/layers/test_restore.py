@@ -728,3 +728,28 @@ async def test_what_the_tail_shows_of_a_file_is_not_given_a_second_time(shows: s
     copy = text.partition("<restored_files>")[2].partition("</restored_files>")[0]
     assert "# tried 100 times" in copy
     assert text.count("# tried 200 times") == 1
+
+
+@pytest.mark.parametrize(("read_from", "changed"), [(120, 110), (80, 150)])
+async def test_of_a_part_the_tail_shows_one_end_of_only_the_rest_comes_back(
+    read_from: int, changed: int
+) -> None:
+    body = [f"    call_{n}(state)" for n in range(102, 160)]
+    code = [f"# {n}" for n in range(100)] + ["def run(state):", *body, "    return state"]
+    code += [line for n in range(300) for line in (f"def f{n}(a):", f"    return {n} + a")]
+    old, new = f"    call_{changed}(state)", f"    call_{changed}(state, 2)"
+    shown = [f"{n}\t{code[n - 1]}" for n in range(read_from, read_from + 51)]
+    messages = [
+        user("Mend it."),
+        *answered("w", "Write", "ok", file_path="a.py", content="\n".join(code)),
+        *answered("e", "Edit", "Updated.", file_path="a.py", old_string=old, new_string=new),
+        *[m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 90))],
+        *answered("r", "Read", "\n".join(shown), file_path="a.py", offset=read_from, limit=51),
+    ]
+    async with temporary_archive() as archive:
+        request = CompactRequest(mode="full", target_tokens=3_500, format="anthropic")
+        result = await compact(messages, request, archive=archive)
+    text = str(result.messages)
+    copy = text.partition("<restored_files>")[2].partition("</restored_files>")[0]
+    assert new in copy
+    assert text.count("call_125(state)") == 1

@@ -113,6 +113,8 @@ def test_what_was_said_before_a_note_of_the_host_is_no_state_once_the_agent_goes
     assert "agent: No, leave it: the sweep runs." in told
     typed = [user("Then wait for it."), assistant("I wait.")]
     assert "agent, before the newest request [1]" in written(talk, later=typed)
+    gone_on = [assistant("Stopped after all."), *typed]
+    assert "before the newest request" not in written(talk, later=gone_on)
 
 
 def test_what_the_agent_says_through_the_tool_that_ends_its_work_is_its_last_word() -> None:

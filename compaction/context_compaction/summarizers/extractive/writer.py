@@ -104,7 +104,7 @@ def _sections(
         ]
     else:
         still_open = open_failures(turns[-1:], keys_later)
-        # Where the agent goes on after a note of its host's alone, what it said before is past.
+        # Where the agent goes on before the user speaks, what it said last is past.
         is_past = not is_running and agent_goes_on(request.later)
         said = (-1, list[str]()) if is_past else last_words(turns)
         log = log_lines(turns, short_names(turns), files, still_open, joined(said[1]))
