@@ -22,7 +22,8 @@ _OPERATORS = frozenset({
     "+=", "-eq", "-ne", "-gt", "-ge", "-lt", "-le", "-like", "-notlike", "-match", "-notmatch",
     "-replace", "-split", "-join", "-contains", "-in", "-f", "-is", "-as", "-and", "-or",
 })  # fmt: skip
-_GIVEN = re.compile(r"[\w$./:*-]*\.\w+|\$\w+(?![\w:])")
+_GIVEN = re.compile(r"[\w$./:*-]+")
+_FILE = re.compile(r"\.\w|\A\$\w+\Z")
 _NAME = re.compile(r"\w\.\w+\Z")
 
 
@@ -68,7 +69,8 @@ def changed_files(program: str, words: Sequence[str], names: Sequence[str]) -> l
     if is_expression(words):
         line = " ".join(words).replace("\\", "/")
         method = _METHOD_WRITES.search(line)
-        return _GIVEN.findall(line, method.end()) or ["."] if method else []
+        given = _GIVEN.findall(line, method.end()) if method else ()
+        return list(filter(_FILE.search, given)) or ["."] if method else []
     if _WRITING.fullmatch(program) is None:
         return None
     if program == "Copy-Item" and len(names) > 1:
