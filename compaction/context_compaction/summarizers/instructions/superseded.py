@@ -73,10 +73,13 @@ def changes(
             (term for term in newer.terms if times[term] > 1), key=lambda term: (times[term], term)
         )
         near = {other for term in shared[:_RAREST] for other in by_term.get(term, ())[-_NEAREST:]}
+        binds = new.is_lasting or any(newer.denied) or newer.corrects
         for old, older in ((said[other], known[other]) for other in sorted(near)):
+            # What is said in one breath is all meant, and talk changes a rule at most.
+            if old.turn == new.turn or not (binds or old.is_lasting):
+                continue
             is_sure = _change(newer, older, times, new, old)
-            # What is said in one breath is all meant.
-            if is_sure is not None and old.turn != new.turn:
+            if is_sure is not None:
                 yield old, new, is_sure
         for term in shared:
             by_term.setdefault(term, []).append(at)
