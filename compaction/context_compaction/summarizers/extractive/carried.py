@@ -95,9 +95,9 @@ def carried_of(
             left_chars -= len(compact_json([*map(_row, blocks)]))
     kept += _older_words(messages[:first])
     kept.reverse()
-    turns = turns_of(messages[:first], numbers[:first], kinds)
-    commits = commits_of(turns)
-    done = (effect for turn in turns for effect in effects_of(turn, commits))
+    told = {at if number is None else number for at, number in [*enumerate(numbers)][first:]}
+    older = (one for turn in turns for one in turn.actions if one.number not in told)
+    done = effects_of(older, commits_of(turns))
     return Carried(
         tuple(message for _, message in kept),
         tuple(numbers[at] for at, _ in kept),

@@ -75,9 +75,9 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
     return [*wrote, *edited], [*ran, *read]
 
 
-def effects_of(turn: Turn, known: KnownCommits) -> list[str]:
-    """What a turn did that must not be repeated, each once; its commits as they are `known`."""
-    done = (action for action in turn.actions if action.lasting and action.failed is False)
+def effects_of(actions: Iterable[Action], known: KnownCommits) -> list[str]:
+    """What `actions` did that must not be repeated, each once; their commits as `known`."""
+    done = (action for action in actions if action.lasting and action.failed is False)
     return list(dict.fromkeys(told for one in done for told in _effects_told(one, known)))
 
 

@@ -88,7 +88,7 @@ def log_lines(
     told = {last_said}  # commands and statements
     known = commits_of(turns)
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
-        effects = effects_of(turn, known)
+        effects = effects_of(turn.actions, known)
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
         changed, aside = done_in(turn, names, told)
         yield from _deed_lines(turn, at, age, [*commits, *changed], aside)
