@@ -123,6 +123,7 @@ class NodeTable:
         self._rows_by_content = _Rows()
         # Segment, format and role of messages; of an entry of a context what it stands for.
         self._words: list[tuple[str, ...]] = []
+        self._word_numbers: dict[tuple[str, ...], int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._newer or self._others or self._packed)
@@ -248,9 +249,10 @@ class NodeTable:
         return node.seq, node.number, 0, 0, 0.0, self._word(node.stands_for)
 
     def _word(self, *words: str) -> int:
-        if words not in self._words:
+        number = self._word_numbers.setdefault(words, len(self._words))
+        if number == len(self._words):
             self._words.append(words)
-        return self._words.index(words)
+        return number
 
 
 class _Messages(Mapping[int, MessageNode]):

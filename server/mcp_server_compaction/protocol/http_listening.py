@@ -121,7 +121,7 @@ class Dealer(socket.socket):
         """`bound` has an address."""
         super().__init__(fileno=bound.detach())
         self.listen()
-        # By our end theirs, which must be open here until the process has it.
+        # By our end theirs, which must be open here until the process has it: the next is started.
         self._starting: dict[socket.socket, socket.socket] = {}
         self._ready: deque[socket.socket] = deque()
 
@@ -129,6 +129,8 @@ class Dealer(socket.socket):
         """What the other process calls, with what."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)  # nobody waits for a process that takes none
+        for started in [*self._starting.values()]:
+            started.close()  # else we would not see that a process ended before it was ready
         self._starting[ours] = theirs
         return Dealt, (theirs,)
 
@@ -161,10 +163,10 @@ class Dealer(socket.socket):
             player = self._ready.popleft()
             try:
                 socket.send_fds(player, [b"c"], [connection.fileno()])
-            except BlockingIOError:
-                self._ready.append(player)  # it has many that it has not looked at yet
-            except OSError:
+            except (BrokenPipeError, ConnectionResetError):
                 player.close()  # its process has ended
+            except OSError:
+                self._ready.append(player)  # it, or all have many that nobody has looked at yet
             else:
                 self._ready.append(player)
                 return True

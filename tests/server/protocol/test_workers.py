@@ -78,6 +78,22 @@ async def test_any_worker_answers_any_call_and_a_killed_one_is_replaced(
         assert before[0] not in after
 
 
+async def test_a_worker_that_ends_before_it_is_ready_leaves_nothing_open(tmp_path: Path) -> None:
+    def held() -> int:
+        handles = Path(f"/proc/{service.process.pid}/fd").iterdir()
+        return sum(one.is_socket() for one in handles)
+
+    with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(120):
+        before = held()
+        for _ in range(3):  # the second and the third are hardly started
+            newest = _workers(service)[-1]
+            os.kill(newest, signal.SIGKILL)
+            while newest in _workers(service) or len(_workers(service)) < 2:
+                await anyio.lowlevel.checkpoint()
+        while held() > before:
+            await _say(service, "modern", "agent", "to whoever is there")
+
+
 async def test_each_worker_has_as_many_connections_and_one_that_replaces_another_gets_some(
     tmp_path: Path,
 ) -> None:
