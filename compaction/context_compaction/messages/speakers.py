@@ -44,8 +44,10 @@ _HOST_HEADS = (
     SKILL_HEAD,
     "[Media left out: ",
 )
-# What Claude Code puts around what the user typed behind a command, or in its place.
-_TYPED_TAG = re.compile(r"</?command-args>|\[Request interrupted by user(?: for tool use)?\]")
+# What Claude Code puts around what the user typed behind a command, or alone in its place.
+_TYPED_TAG = re.compile(
+    r"</?command-args>|^\[Request interrupted by user(?: for tool use)?\]$", re.M
+)
 _TAG = re.compile(rf"<(/?)({'|'.join(_FRAMES)})(?=[\s/>])", re.IGNORECASE)
 # What stands before a line in a summary.
 LABELS: Mapping[Author, str] = {

@@ -973,6 +973,27 @@ def test_every_answer_of_the_user_is_told_without_what_the_host_says_around_it(t
     assert "answers" not in text
 
 
+@pytest.mark.parametrize(
+    "said", ['Call it "foo", "bar" and "baz". Keep v1.', "Use rows[0], not rows.", "Nothing."]
+)
+def test_an_answer_of_the_user_is_told_to_its_end_whatever_marks_are_in_it(said: str) -> None:
+    claude = f'The user answered: "Which?"="{said}", "And?"="{said}". Read the answers carefully.'
+    codex = json.dumps({"answers": {"a": {"answers": [said]}}}, separators=(",", ":"))
+    for told in (claude, codex):
+        ask = answered("a", "AskUserQuestion", told, questions=[])
+        text = written([user("Ship it."), *ask, assistant("Shipped.")])
+        assert text.replace("\\", "").count(said) == told.replace("\\", "").count(said)
+        assert "carefully" not in text
+
+
+def test_another_program_in_quotes_does_not_end_a_failure() -> None:
+    calls = ran("a", '"$VENV/bin/python" -m pytest', "Error: 3 failed\nexit code 1")
+    calls += ran("b", '"$VENV/bin/ruff" check', "All checks passed!")
+    text = written([user("Test it."), *calls])
+    assert "3 failed" in text
+    assert "passed [" not in text
+
+
 def test_what_a_host_says_of_a_command_that_still_runs_is_no_answer_of_it() -> None:
     running = "Chunk ID: 4f1\nWall time: 1.0 seconds\nProcess running with session ID 8\n"
     outputs = [

@@ -147,8 +147,9 @@ def test_what_the_host_and_the_agent_add_for_the_hosts_sake_is_nobodys_word() ->
     cited = "<oai-mem-citation>\n<rollout_ids>\n0199-aa\n</rollout_ids>\n</oai-mem-citation>"
     talk = [user("Do it."), assistant(f"It is port 8093 now.\n{cited}")]
     talk += [user("[Request interrupted by user]"), user("No, leave the port.")]
+    talk += [user("Why does [Request interrupted by user] stand in the log?")]
     text = written([*talk, *TALK_OF_IT], 900)
     assert "It is port 8093 now." in text
     assert "No, leave the port." in text
     assert "rollout" not in text
-    assert "interrupted" not in text
+    assert text.count("interrupted") == text.count("Why does [Request interrupted by user] stand")

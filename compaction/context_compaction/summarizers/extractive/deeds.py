@@ -201,9 +201,9 @@ def _runs_of(action: Action) -> list[Run]:
 
 
 def _run_of(key: str) -> Run:
-    """The first words of a command, as far as none is quoted: a message says nothing of it."""
-    words = [word for word in key.split() if not word.startswith("-")][:_RUN_WORDS]
-    return tuple(takewhile(lambda word: word[0] not in "'\"", words))
+    """Its program and the first words, as far as none is quoted: a message says nothing of it."""
+    words = [word for word in key.split() if word[0] not in "-&"][:_RUN_WORDS]
+    return (*words[:1], *takewhile(lambda word: word[0] not in "'\"", words[1:]))
 
 
 def _is_among(run: Run, others: Iterable[Run]) -> bool:

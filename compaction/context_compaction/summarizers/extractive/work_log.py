@@ -51,7 +51,8 @@ _STEP_CHARS = (240, 700, 1_500, 4_000)
 _HEARD_CHARS = (240, 700)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
 # An answer of the user's by the question's name, as Codex tells it.
-_CHOSEN = re.compile(r'"(\w{1,80})":\{"answers":\[([^\]]{0,2000})\]')
+_CHOSEN = re.compile(r'"([^"]{1,80})":\{"answers":\[((?:"(?:[^"\\]|\\.)*+"[, ]*+)*+)\]')
+_ANSWERS_END = re.compile(r'"(?:\. [^"]*)?\Z')
 # How much less what is one turn older is wanted, and its shortest line.
 AGE_WANT = 0.2
 _SHORT_AGE_WANT = 0.02
@@ -190,11 +191,10 @@ def _answers_in(text: str, chars: int) -> str:
     Of so many characters the questions have half.
     """
     told = [f"{name} = {chosen}" for name, chosen in _CHOSEN.findall(text)]
-    before, *parts = text.split('"="')
+    before, *parts = f'{_ANSWERS_END.sub("", text)}", "'.split('"="')
     question = before.partition('"')[2]
     for part in parts:
-        answer, _, following = part.partition('", "')
-        said = answer.partition('". ')[0].rstrip('".')
+        said, _, following = part.rpartition('", "')  # in what the user says it may stand too
         told.append(f"{ends_of(question, chars // (2 * len(parts)))} = {said}")
         question = following
     return "; ".join(told) or text
