@@ -24,6 +24,8 @@ _FILED = re.compile(
     re.DOTALL,
 )
 _MOST_CHARS = 12_000
+# To look for the program further back would cost the square of the command.
+_LINE_CHARS = 210
 # Who wrote it, and with what.
 _TRAILERS = re.compile(r"\n(?:[A-Z][\w-]{1,40}-[Bb]y: [^\n]{1,120}|\W{0,3}🤖[^\n]*)(?=\n|\Z)")
 _GIT = re.compile(r"\bgit [^\n;&|'\"]{0,200}\"?\Z")
@@ -49,7 +51,11 @@ def filed_in(command: str, written: dict[str, str]) -> Iterator[str]:
         else:
             text = found["document"] or written.get(found["path"] or "", "")
         text = _TRAILERS.sub("", text)
-        body = text.partition("\n\n")[2] if _GIT.search(command, 0, found.start()) else ""
+        body = (
+            text.partition("\n\n")[2]
+            if _GIT.search(command, max(0, found.start() - _LINE_CHARS), found.start())
+            else ""
+        )
         yield body or text
 
 

@@ -29,6 +29,7 @@ from context_compaction.activity.shell_words import (
     placed,
     program_of,
     redirections,
+    with_backslashes,
 )
 
 _DOCUMENT = "HEREDOC"
@@ -58,7 +59,7 @@ _WRITERS = frozenset({
 # With -i, and sort with -o, they change what they read.
 _EDITORS = frozenset({"sed", "perl", "awk", "gawk", "yq", "sort"})
 _REWRITES = re.compile(
-    r"\b(?:black|isort|autopep8|yapf|gofmt|goimports|rustfmt|clang-format|prettier|biome|dprint|"
+    r"\b(?:black|isort|autopep8|yapf|gofmt|goimports|rustfmt|clang-format|prettier|biome|dprint|oxfmt|"
     r"rubocop|codemod|jscodeshift|pre-commit|lint-staged|standard)\b"
     r"|\b(?:format|fmt|fix|rewrite|codegen|generate|gen|migrate)\b"
 )
@@ -210,7 +211,7 @@ def _effects_of(command: str, folder: str | None) -> Sequence[CommandEffect]:
     if len(bare) > MAX_COMMAND_CHARS:
         return _unread(command)
     try:
-        line = re.sub(r"\n+", " ; ", bare.replace("\\\n", " "))
+        line = re.sub(r"\n+", " ; ", with_backslashes(bare.replace("\\\n", " ")))
         line = _QUOTED_OPERATOR.sub(rf"\1{_QUOTE}\2\1", line)
         lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
         lexer.whitespace_split = True
@@ -587,11 +588,11 @@ def _words_in(text: str) -> list[str]:
 
 
 def _may_name(word: str, path: str) -> bool:
-    word = word.rstrip("/")
+    word = plain_path(word.rstrip("/\\")) if word else ""
     name = posixpath.basename(word)
     if word in ("", ".", "..", "*", "./*") or "$" in name or "`" in name:
         return True
     if fnmatch(posixpath.basename(path), name):
         return True
-    folder = below_drive(plain_path(word)).lstrip("./")
+    folder = below_drive(word).lstrip("./")
     return bool(folder) and f"/{folder}/" in f"/{path}"

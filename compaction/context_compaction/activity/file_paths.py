@@ -15,7 +15,7 @@ from functools import lru_cache
 _DRIVE = re.compile(r"[A-Za-z]:(?:[\\/]|\Z)")
 _MOUNTED = re.compile(r"/(?:mnt/|cygdrive/)?([A-Za-z])(?:/|\Z)")
 # With a backslash shells keep a blank, or the like, in a name; folders end in one on Windows alone.
-_BACKSLASHED = re.compile(r"\.{0,2}[\w.-]*(?:\\[\w.-][\w. -]*)+\Z")
+_BACKSLASHED = re.compile(r"\.{0,2}[\w.-]*(?:\\[\w.*-][\w.* -]*)+\\?\Z")
 _NAMED_DRIVE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z]):(?:\\|/(?!/))")
 
 

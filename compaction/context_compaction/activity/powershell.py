@@ -9,10 +9,13 @@ _READING = re.compile(
     r"-[A-Z]\w*|ConvertFrom-\w+|Format-(?:List|Table)|Write-(?:Error|Host|Output)"
 )
 _WRITING = re.compile(
-    r"(?:Set|Add|Clear)-Content|(?:Copy|Move|Remove|Rename|New)-Item|Out-File|Export-\w+|Tee-Object"
+    r"(?:Set|Add|Clear)-Content|(?:Copy|Move|Remove|Rename|New)-Item|Out-File|Export-\w+|Tee-Object",
+    re.IGNORECASE,
 )
 # They run what stands between braces.
-_BLOCKS = frozenset({"ForEach-Object", "Where-Object", "foreach", "%", "?"})
+_BLOCKS = frozenset({
+    "ForEach-Object", "Where-Object", "foreach", "%", "?", "if", "try", "while", "for",
+})  # fmt: skip
 _METHOD_WRITES = re.compile(
     r"::(?:Write|Append|Delete|Move|Copy|Replace|Create|Open)\w*\(|\.(?:Save|Delete|MoveTo|CopyTo)\("
 )
@@ -24,7 +27,6 @@ _OPERATORS = frozenset({
 })  # fmt: skip
 _GIVEN = re.compile(r"[\w$./:*-]+")
 _FILE = re.compile(r"\.\w|\A\$\w+\Z")
-_NAME = re.compile(r"\w\.\w+\Z")
 
 
 def only_reads(program: str) -> bool:
@@ -38,6 +40,9 @@ def command_in(words: Sequence[str]) -> list[str]:
     while kept:
         if kept[0] in _BLOCKS and "{" in kept:
             kept = kept[kept.index("{") + 1 :]
+            # Of several commands in blocks one that writes is told.
+            writes = (n for n, word in enumerate(kept) if _WRITING.fullmatch(word))
+            kept = kept[next(writes, 0) :]
         elif kept[0].startswith("$") and kept[1:2] == ["="]:
             kept = kept[2:]
         else:
@@ -75,4 +80,5 @@ def changed_files(program: str, words: Sequence[str], names: Sequence[str]) -> l
         return None
     if program == "Copy-Item" and len(names) > 1:
         names = names[-1:]
-    return [name for name in names if "$" in name or _NAME.search(name)]
+    # What it is given by a pipe is not told.
+    return list(names) or ["."]

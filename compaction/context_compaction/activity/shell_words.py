@@ -13,6 +13,10 @@ HEREDOC = re.compile(
     r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?)(?:\n|\A|(?<=\n))[ \t]*\2[ \t]*(?=\n|\Z|\)|;|&)",
     re.DOTALL,
 )
+# A path of Windows; shells of other systems drop a backslash before a letter, so there is none.
+_UNQUOTED_PATH = re.compile(
+    rf"({QUOTED.pattern})|(?<![^\s=>,(])(?:[A-Za-z]:|[\w.-]+)(?:\\[\w*-][\w.*-]*)+\\?(?![^\s;|&)<>,])"
+)
 _ENDS_LIST = (";", "&", ";;")
 _OPENS = frozenset({"if", "for", "while", "until", "case", "{", "(", "function", "select"})
 _CLOSES = frozenset({"fi", "done", "esac", "}", ")"})
@@ -29,6 +33,11 @@ _RUNNERS = re.compile(
     r"|(?:corepack )?(?:npm|pnpm|yarn) exec|(?:mise|rtx) (?:x|exec)(?: [\w@.:/-]+)* --) "
 )
 _GLOB = re.compile(r"[*?\[{$`]")
+
+
+def with_backslashes(line: str) -> str:
+    """`line` with the backslashes of Windows paths so that they outlast the splitting in words."""
+    return _UNQUOTED_PATH.sub(lambda found: found[1] or found[0].replace("\\", "\\\\"), line)
 
 
 def pipelines(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:

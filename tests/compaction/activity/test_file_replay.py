@@ -2,8 +2,10 @@
 
 import tempfile
 from pathlib import Path
+from time import process_time
 
 import pytest
+from context_compaction.activity.documents import filed_in
 from context_compaction.activity.file_commands import MayChange, Writes, command_effects
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.activity.known_file import ReplayedFile
@@ -482,6 +484,10 @@ def test_a_result_that_a_compaction_has_cleared_shows_nothing() -> None:
         ("git switch -c other origin/main", False),
         ("Set-Content a.py '{}'", False),
         ("Format-All a.py; Update-Config a.py", False),
+        ("Get-ChildItem | Remove-Item", False),
+        ("set-content $p 'x'", False),
+        ("if (Test-Path a.py) { Remove-Item a.py }", False),
+        ("Get-ChildItem src\\*.py", True),
         ("sort-package-json a.py", False),
     ],
 )
@@ -491,6 +497,49 @@ def test_a_command_that_only_reads_puts_no_file_in_doubt(command: str, is_sure: 
         answered("2", "powershell", "", command=command),
     )
     assert file.is_sure is is_sure
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        r"Set-Content src\a.py 'x'",
+        r"Set-Content 'src\a.py' 'x'",
+        r"Set-Content D:\w\src\a.py 'x'",
+        r"Get-Content b.py | Out-File .\src\a.py",
+        r"echo x > src\a.py",
+        r"copy b.py src\a.py",
+        r"Remove-Item src\*.py",
+        r"Remove-Item -Recurse .\src\ -Force",
+        "Remove-Item -Recurse -Force src",
+        "Move-Item src lib",
+        r"rm src\a.py",
+    ],
+)
+def test_a_command_on_windows_reaches_the_file_that_it_names(command: str) -> None:
+    """Shells of other systems would take the backslashes away."""
+    messages: list[Json] = [
+        user("Go."),
+        *answered("1", "create", "Created file", path="src/a.py", file_text="x = 1\n"),
+        *answered("2", "powershell", "", command=command),
+    ]
+    file = replay_files(read(messages))["src/a.py"]
+    assert not file.is_sure or file.is_deleted
+
+
+@pytest.mark.parametrize("command", [r"sed -i '1a\src' b.py", r"grep -rn foo\b .", r"ls My\ a.py"])
+def test_a_backslash_that_names_no_folder_reaches_no_file(command: str) -> None:
+    messages: list[Json] = [
+        user("Go."),
+        *answered("1", "create", "Created file", path="src/a.py", file_text="x = 1\n"),
+        *answered("2", "Bash", "", command=command),
+    ]
+    assert replay_files(read(messages))["src/a.py"].is_sure
+
+
+def test_filed_texts_are_found_soon_in_a_long_command() -> None:
+    start_seconds = process_time()
+    assert set(filed_in("git " * 1_500 + " -m 'x'" * 850, {})) == {"x"}
+    assert process_time() - start_seconds < 1
 
 
 def test_a_command_that_no_hand_wrote_is_not_taken_apart() -> None:
