@@ -44,6 +44,10 @@ class KnownLines:
         """The numbers that the first may have."""
         return [self.start + by for by in self.moves]
 
+    def may_end_at(self, line: int | None) -> bool:
+        """Whether the last may have the number `line`."""
+        return any(start + len(self.rows) - 1 == line for start in self.starts)
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -188,6 +192,18 @@ def _standing(found: Iterable[tuple[KnownLines, set[int]]]) -> list[KnownLines]:
     return kept
 
 
+def placed_spans(
+    spans: Sequence[tuple[int, int]], parts: Sequence[KnownLines]
+) -> list[tuple[int, int]]:
+    """Those of `spans`, first and last line, that lie in lines with certain numbers."""
+    placed = [part for part in parts if part.is_placed]
+    return [
+        (first, last)
+        for first, last in spans
+        if any(part.start <= first and last <= part.stop for part in placed)
+    ]
+
+
 def without_changed(parts: Sequence[KnownLines], made: Exchange) -> list[KnownLines]:
     """`parts` without the lines that `made`, which is nowhere among them as a whole, may change."""
     first, stop = made.changed
@@ -220,8 +236,13 @@ def _places(rows: Sequence[str], made: Exchange) -> Iterator[int]:
     shown = [_plain(row) for row in rows]
     old = [_plain(row) for row in made.old]
     for offset in range(1 - len(old), len(shown)):
-        inside = range(max(0, -offset), min(len(old), len(shown) - offset))
-        if all(_matches(made, old, n, shown[n + offset]) for n in inside):
+        first, stop = max(0, -offset), min(len(old), len(shown) - offset)
+        # What lies between is compared at once: to do it line by line would take minutes.
+        inner = slice(first + 1, stop - 1), slice(first + 1 + offset, stop - 1 + offset)
+        ends = {first, stop - 1}
+        if all(_matches(made, old, n, shown[n + offset]) for n in ends) and (
+            stop - first < 3 or old[inner[0]] == shown[inner[1]]
+        ):
             yield offset
 
 

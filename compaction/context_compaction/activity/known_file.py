@@ -13,6 +13,7 @@ from context_compaction.activity.file_parts import (
     joined,
     moved,
     moved_unseen,
+    placed_spans,
     same_ends,
     with_unplaced,
     without_changed,
@@ -406,7 +407,7 @@ class KnownFile:
     def _grow_at_end(self, at: int) -> None:
         """Something was added at the end of what is known in parts; it may go on the last line."""
         self.parts = [
-            replace(part, rows=part.rows[:-1]) if part.stop - 1 == self.end else part
+            replace(part, rows=part.rows[:-1]) if part.may_end_at(self.end) else part
             for part in self.parts
         ]
         self.parts = [part for part in self.parts if part.rows]
@@ -416,6 +417,7 @@ class KnownFile:
     def _changed_elsewhere(self, at: int) -> None:
         """Note a change of lines that are not known."""
         self.edits += bool(self.parts)
+        self.touched = placed_spans(self.touched, self.parts)
         self.lost, self.lost_at = _ELSEWHERE, at
 
     def _change_unseen(self, at: int, made: Exchange) -> None:
@@ -475,6 +477,7 @@ class KnownFile:
         below = moved(parts[n + 1 :], places, made.grown)
         above = moved(parts[:n], places, made.grown)
         self.parts = [*above, replace(part, rows=tuple(rows)), *below]
+        self.touched = placed_spans(self.touched, self.parts)
         self.end = None if self.end is None else self.end + made.grown
 
     def _insert(self, at: int, made: change.Inserts) -> None:

@@ -345,9 +345,13 @@ def _recent(
 
 
 def _changed_parts(file: ReplayedFile) -> Iterator[tuple[int, str]]:
-    """First line and text of the parts of `file` in which something was changed last."""
+    """First line and text of the parts of `file` in which something was changed last.
+
+    None whose lines may have other numbers by now: they would be told as certain.
+    """
     for part in file.parts if file.text is None else (FilePart(1, file.text),):
-        if any(part.start_line <= at and to <= part.stop_line for at, to in file.touched):
+        is_changed = any(part.start_line <= at <= to <= part.stop_line for at, to in file.touched)
+        if is_changed and not part.is_moved:
             yield part.start_line, part.text
 
 

@@ -1,5 +1,7 @@
 """Files known in parts: what a change elsewhere leaves, and what it may have changed."""
 
+from time import process_time
+
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.activity.known_file import ReplayedFile
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ STEPS = st.lists(
         st.tuples(st.just("edit"), st.integers(0, 60), st.integers(1, 30), ROWS.map(tuple)),
         st.tuples(st.just("lines"), st.integers(0, 12), st.integers(1, 5), ROWS.map(tuple)),
         st.tuples(st.just("patch"), st.integers(0, 12), st.integers(1, 4), ROWS.map(tuple)),
+        st.tuples(st.just("append"), st.just(0), st.just(0), ROWS.map(tuple)),
     ),
     min_size=2,
     max_size=12,
@@ -70,6 +73,10 @@ def test_what_is_told_of_a_file_known_in_parts_stands_in_it(
         if what == "read":
             if at <= len(rows):
                 messages += shown(rows, at, size, str(n))
+        elif what == "append":
+            rows = [*rows, *new]
+            body = "\n".join(new)
+            messages += answered(str(n), "Bash", "", command=f"cat >> a.py <<'E'\n{body}\nE")
         elif what == "patch":
             old = rows[at : at + size]
             if old:
@@ -129,6 +136,21 @@ def test_a_patch_of_a_file_known_in_parts_is_made_where_its_old_lines_are() -> N
     assert (file.edits, file.touched) == (2, ((22, 22),))
     assert file.doubt is not None
     assert file.doubt.is_slight
+
+
+def test_lines_without_certain_numbers_are_not_told_as_changed_last() -> None:
+    rows = [f"line {n}" for n in range(1, 31)]
+    before = (shown(rows, 1, 5, "1"), shown(rows, 20, 5, "2"), edited("line 22", "more", "3"))
+    assert replayed(*before).touched == ((22, 22),)
+    assert replayed(*before, edited("a\nb", "a\nnew\nb", "4")).touched == ()
+
+
+def test_where_old_lines_may_stand_is_found_soon_among_thousands_alike() -> None:
+    rows = ["}"] * 20_000
+    before = shown(rows, 5, 20_000, "1")
+    start_seconds = process_time()
+    replayed(before, patched(["}"] * 2_000 + ["end"], ["end"], "2"))
+    assert process_time() - start_seconds < 3
 
 
 def test_an_old_text_with_other_quotes_is_taken_for_the_one_that_is_known() -> None:
