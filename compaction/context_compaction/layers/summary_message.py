@@ -4,7 +4,7 @@ The text is returned by a writer. What the machine knows for certain is added he
 writer: pinned text verbatim, and for prose of a model the ledger of files and commands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Set
 
 from context_compaction.layers.cut_point import (
     CutPoint,
@@ -81,7 +81,7 @@ def summarize(
     host sent again and again, word for word, the last alone stays: the others are in the history.
     """
     stop = cut.first_kept if cut.request_at is None else cut.request_at
-    repeated = _repeated(messages) if summary is not None else []
+    repeated = _repeated(messages) if summary is not None else frozenset[int]()
     out, edits = _kept(messages[:stop], repeated, count)
     if summary is not None:
         out.append(summary)
@@ -112,23 +112,23 @@ def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
     )
 
 
-def _repeated(messages: Messages) -> list[Message]:
-    """The system messages behind others that stand again, word for word, further down."""
+def _repeated(messages: Messages) -> frozenset[int]:
+    """The `id` of each system message behind others that stands again, word for word."""
     start = next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
     sent = [(text_of(one.blocks), one) for one in messages[start:] if one.role == "system"]
     last = dict(sent)
-    return [one for text, one in sent if one is not last[text]]
+    return frozenset(id(one) for text, one in sent if one is not last[text])
 
 
 def _kept(
-    messages: Messages, repeated: Sequence[Message], count: MessageCounter
+    messages: Messages, repeated: Set[int], count: MessageCounter
 ) -> tuple[list[Message], list[Edit]]:
     """What of `messages` stays verbatim at any cut, and an edit for each that is not whole."""
     out: list[Message] = []
     edits: list[Edit] = []
     for message in messages:
         part = kept_part(message)
-        if any(message is one for one in repeated):
+        if id(message) in repeated:
             size_tokens = count.message(message)
             note = "sent again later"
             edits.append(Edit("summarize", "summarized", message.index, size_tokens, 0, note=note))
