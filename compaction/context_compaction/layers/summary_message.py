@@ -18,6 +18,7 @@ from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     Message,
     Messages,
+    Text,
     make_message,
     starts_turn,
     text_of,
@@ -115,7 +116,10 @@ def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
 def _repeated(messages: Messages) -> frozenset[int]:
     """The `id` of each system message behind others that stands again, word for word."""
     start = next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
-    sent = [(text_of(one.blocks), one) for one in messages[start:] if one.role == "system"]
+    system = [one for one in messages[start:] if one.role == "system"]
+    # Blocks that are no text may differ beside the same words.
+    plain = [one for one in system if all(isinstance(block, Text) for block in one.blocks)]
+    sent = [(text_of(one.blocks), one) for one in plain]
     last = dict(sent)
     return frozenset(id(one) for text, one in sent if one is not last[text])
 
