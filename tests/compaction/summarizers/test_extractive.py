@@ -749,9 +749,9 @@ REFUSED = (
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (REFUSED, "the rebase went through by itself"),
-        ("The user rejected permission to use this specific tool call.", "not done"),
-        ("exec command rejected by user", "not done"),
+        (REFUSED, '; the user said instead: "Leave the hook alone, the rebase went through by'),
+        ("The user rejected permission to use this specific tool call.", "refused by the user, "),
+        ("exec command rejected by user", "refused by the user, "),
     ],
 )
 def test_a_call_that_the_user_refused_is_told_as_not_done(answer: str, words: str) -> None:
@@ -760,7 +760,7 @@ def test_a_call_that_the_user_refused_is_told_as_not_done(answer: str, words: st
     talk = [user("The commit breaks the index."), chmod, refusal, assistant("Then I wait.")]
     text = written([*talk, user("Go on."), assistant("I look at the index.")], 900)
     [line] = [line for line in text.splitlines() if "chmod" in line]
-    assert line.startswith("[0] refused by the user, not done: chmod -x .git/hooks/post-commit")
+    assert "not done: chmod -x .git/hooks/post-commit" in line
     assert words in line
     assert "user: Leave the hook" not in text  # only the host says so
 

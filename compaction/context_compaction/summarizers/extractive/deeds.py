@@ -123,9 +123,11 @@ class Failure:
         """The failure on one line, and what passed it."""
         action = self.action
         if action.is_refused:
-            said = action.error[:_REFUSAL_CHARS]
-            why = f' ("{said}", by what the host says)' if said else ""
-            return f"refused by the user, not done: {action.label}{why}"
+            if said := action.error[:_REFUSAL_CHARS]:
+                # It may be what is to be done: "Fix all in this order", said to a plan.
+                words = f'the user said instead: "{said}" (by what the host says)'
+                return f"not done: {action.label}; {words}"
+            return f"refused by the user, not done: {action.label}"
         line = f"failed: {action.keys[-1] or action.label} -> {action.error[:_ERROR_CHARS]}"
         if self.passed is None:
             return line
