@@ -100,14 +100,12 @@ def _beside(file: FileText, shown: Set[str]) -> FileText:
     """`file` with the places of what is `shown`, without changes and named parts shown whole."""
     pieces = file.parts if file.text is None else ((1, file.text),)
     rows = {at + n: row.strip() for at, text in pieces for n, row in enumerate(text.split("\n"))}
-    places = frozenset(
-        at for at, row in rows.items() if row in shown or not any(map(str.isalnum, row))
-    )
+    news = {at for at, row in rows.items() if any(map(str.isalnum, row)) and row not in shown}
     touched, named = (
-        tuple(span for span in spans if not places.issuperset(range(span[0], span[1] + 1)))
+        tuple(span for span in spans if not news.isdisjoint(range(span[0], span[1] + 1)))
         for spans in (file.touched, file.named)
     )
-    return replace(file, touched=touched, named=named, shown=places)
+    return replace(file, touched=touched, named=named, shown=frozenset(rows.keys() - news))
 
 
 # Which file, how it comes back, and its text.
