@@ -14,6 +14,7 @@ from context_compaction.formats.session_files.read import (
     read_conversation,
 )
 from context_compaction.messages.model import JsonObject, Text, ToolCall, text_of, tool_results
+from context_compaction.messages.speakers import user_text
 
 from tests.support.corpus import DATA, PI_SESSION
 
@@ -138,6 +139,35 @@ def test_claude_code_starts_after_its_last_compaction() -> None:
     assert _texts(conversation) == ["second summary", "three"]
     older = _read(_claude("user", "one"), _claude("user", "summary", isCompactSummary=True))
     assert _texts(older) == ["summary"]
+
+
+def test_what_the_user_types_while_claude_code_works_is_a_message_where_it_arrived() -> None:
+    def queued(prompt: Any, **given: Any) -> JsonObject:
+        attachment = {"type": "queued_command", "prompt": prompt, **given}
+        return {"type": "attachment", "sessionId": "s", "attachment": attachment}
+
+    call = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "make"}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "built"}
+    image = {"type": "text", "text": "As in this picture."}
+    conversation = _read(
+        {"type": "user", "message": {"role": "user", "content": "Build it."}},
+        {"type": "assistant", "message": {"role": "assistant", "content": [call]}},
+        {"type": "queue-operation", "operation": "enqueue", "content": "Deploy it too."},
+        {"type": "user", "message": {"role": "user", "content": [result]}},
+        {"type": "attachment", "attachment": {"type": "task_reminder", "content": []}},
+        queued("Deploy it too.", commandMode="prompt", origin={"kind": "human"}),
+        queued([image], commandMode="prompt"),
+        queued("<task-notification>done</task-notification>", commandMode="task-notification"),
+        queued("A peer's findings", commandMode="prompt", origin={"kind": "peer"}, isMeta=True),
+        queued(None, commandMode="prompt"),
+        {"type": "assistant", "message": {"role": "assistant", "content": "Deployed."}},
+    )
+    assert [user_text(message) for message in conversation.messages] == [
+        *("Build it.", "", "", "Deploy it too.", "As in this picture.", "", "", "")
+    ]
+    assert _texts(conversation)[5:7] == [
+        *("<task-notification>done</task-notification>", "A peer's findings")
+    ]
 
 
 def test_claude_codes_object_with_loglines_is_read_like_lines() -> None:

@@ -78,11 +78,9 @@ def read_claude_code(rows: Sequence[Row]) -> Session:
     values = [row.value for row in rows]
     agent = agent_session_id(values[0]) if values and all(map(_is_aside, values)) else None
     for row in rows[start:]:
-        kind = text_or_none(row.value.get("type"))
-        if kind not in {"user", "assistant"} or (_is_aside(row.value) and agent is None):
+        message = _claude_message(row)
+        if message is None or (_is_aside(row.value) and agent is None):
             continue
-        marks = {mark: True for mark in HOST_MARKS if row.value.get(mark) is True}
-        message = {**(_message_of(row, "message") or {}), **marks}
         # A row of `write` is a whole message.
         joined = _join(entries[-1].raw, message) if entries and MARK not in row.value else None
         if joined is None:
@@ -98,6 +96,27 @@ def read_claude_code(rows: Sequence[Row]) -> Session:
         cwd=_first_text(values, "cwd"),
         model=_last_text(model for model in models if model != "<synthetic>"),
     )
+
+
+def _claude_message(row: Row) -> JsonObject | None:
+    """The message of a row of Claude Code; None where it has none.
+
+    What came in while the agent worked stands in an attachment: what the user typed meanwhile, and
+    what the host says in the user's name.
+    """
+    kind = text_or_none(row.value.get("type"))
+    if kind in {"user", "assistant"}:
+        marks = {mark: True for mark in HOST_MARKS if row.value.get(mark) is True}
+        return {**(_message_of(row, "message") or {}), **marks}
+    queued = object_or_none(row.value.get("attachment")) or {}
+    content = queued.get("prompt")
+    is_empty = not content or not isinstance(content, str | list)
+    if kind != "attachment" or queued.get("type") != "queued_command" or is_empty:
+        return None
+    origin = object_or_none(queued.get("origin")) or {}
+    senders = queued.get("commandMode", "prompt"), origin.get("kind", "human")
+    is_typed = senders == ("prompt", "human") and queued.get("isMeta") is not True
+    return {"role": "user", "content": content, **({} if is_typed else {"isMeta": True})}
 
 
 def _is_aside(value: JsonObject) -> bool:
