@@ -1,6 +1,7 @@
 """Tool results on their way out of the context: their text, their blobs, what replaces them."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,21 @@ from context_compaction.messages.model import (
 )
 
 JSON_MEDIA_TYPE = "application/json"
+# What hosts answer in place of a call that the user refused.
+_REFUSED = re.compile(
+    r".{0,80}\b(?:user (?:doesn't want|does not want|rejected|denied|declined|refused)"
+    r"|(?:rejected|denied|declined|refused) by (?:the )?user)\b",
+    re.IGNORECASE,
+)
+# And how Claude Code, OpenCode and Cline hand on what the user said with it; what Claude Code says
+# itself in the same place is not the user's.
+_SAID_WITH_IT = re.compile(
+    r"(?:the user said|reason for the rejection|following feedback):\s*+(?:<feedback>)?"
+    r"(?!The user wants to clarify these questions\.)",
+    re.IGNORECASE,
+)
+_SAID_END = re.compile(r"</feedback>|\n\nNote: The user's next message may contain ")
+_REFUSAL_HEAD_CHARS = 400
 
 
 def newest_results(messages: Messages) -> range:
@@ -38,6 +54,18 @@ def result_text(result: ToolResult) -> str:
     if len(result.content) == 1 and isinstance(result.content[0], Text):
         return result.content[0].text  # mostly, and everybody asks for it
     return "\n".join(part.text for part in result.content if isinstance(part, Text))
+
+
+def said_in_refusal(result: ToolResult) -> str | None:
+    """What the user said with a refusal of the call, on one line, by what the host says.
+
+    "" where that was nothing; None where the user refused nothing.
+    """
+    text = result_text(result)
+    if not _REFUSED.match(text):
+        return None
+    found = _SAID_WITH_IT.search(text, 0, _REFUSAL_HEAD_CHARS)
+    return " ".join(_SAID_END.split(text[found.end() :], 1)[0].split()) if found else ""
 
 
 def result_blobs(

@@ -739,32 +739,6 @@ def test_what_the_agent_said_last_of_a_turn_stands_behind_what_it_said_before() 
     assert told[-1].startswith("  agent: ")
 
 
-REFUSED = (
-    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was "
-    "a file edit, the new_string was NOT written to the file). To tell you how to proceed, the "
-    "user said:\nLeave the hook alone, the rebase went through by itself."
-)
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (REFUSED, '; the user said instead: "Leave the hook alone, the rebase went through by'),
-        ("The user rejected permission to use this specific tool call.", "refused by the user, "),
-        ("exec command rejected by user", "refused by the user, "),
-    ],
-)
-def test_a_call_that_the_user_refused_is_told_as_not_done(answer: str, words: str) -> None:
-    chmod, refusal = ran("a", "chmod -x .git/hooks/post-commit", answer)
-    refusal["content"][0]["is_error"] = True
-    talk = [user("The commit breaks the index."), chmod, refusal, assistant("Then I wait.")]
-    text = written([*talk, user("Go on."), assistant("I look at the index.")], 900)
-    [line] = [line for line in text.splitlines() if "chmod" in line]
-    assert "not done: chmod -x .git/hooks/post-commit" in line
-    assert words in line
-    assert "user: Leave the hook" not in text  # only the host says so
-
-
 def test_the_agents_own_list_of_tasks_is_no_effect_and_no_output() -> None:
     talk = [
         user("Mend it."),

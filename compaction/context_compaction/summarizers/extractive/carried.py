@@ -206,6 +206,8 @@ def _result(result: ToolResult, action: Action | None) -> ToolResult:
     if is_stand_in(result) or placeholders.is_placeholder(result):
         return ToolResult(result.call_id, result.content, result.is_error)
     text = action.text if action else result_text(result)
+    if action and action.is_refused:
+        return ToolResult(result.call_id, (Text(ends_of(text, _WORD_CHARS)),), is_error=True)
     is_record = text.lstrip()[:1] in ("{", "[")
     if len(text) > (_RECORD_CHARS if is_record else _OUTPUT_CHARS):
         # What a file says of commits is none of the work's.

@@ -13,12 +13,13 @@ from context_compaction.activity.error_line import error_lines, outcome_line
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.commands import bare_command, is_nameless, one_line
+from context_compaction.summarizers.extractive.said import head_of
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
 COMMIT = "commit "  # how the effect of one begins
 _KEY_CHARS = 60
 _ERROR_CHARS = 200
-_REFUSAL_CHARS = 600
+_REFUSAL_CHARS = 80
 _MOST_CHANGED = 4
 _PROGRAM_WORDS = 2
 # "npm run build" is passed by no "npm run lint".
@@ -123,8 +124,9 @@ class Failure:
         """The failure on one line, and what passed it."""
         action = self.action
         if action.is_refused:
-            if said := action.error[:_REFUSAL_CHARS]:
+            if action.error:
                 # It may be what is to be done: "Fix all in this order", said to a plan.
+                said = head_of(action.error, _REFUSAL_CHARS)
                 words = f'the user said instead: "{said}" (by what the host says)'
                 return f"not done: {action.label}; {words}"
             return f"refused by the user, not done: {action.label}"

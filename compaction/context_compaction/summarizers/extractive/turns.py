@@ -26,7 +26,7 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.speakers import SKILL_HEAD, passages_of, user_text
 from context_compaction.messages.tool_pairs import index_calls
-from context_compaction.messages.tool_results import result_text
+from context_compaction.messages.tool_results import result_text, said_in_refusal
 from context_compaction.summarizers.extractive.commands import (
     CommandLine,
     bare_command,
@@ -56,13 +56,6 @@ _COMMAND_NAME = "<command-name>"
 _NEWEST_PLAN = "Plan as of [{}]; later requests go before it:\n\\2"
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
-# What hosts answer in place of a call that the user refused, and what the user said with it.
-_REFUSED = re.compile(
-    r".{0,80}\b(?:user (?:doesn't want|does not want|rejected|denied|declined|refused)"
-    r"|(?:rejected|denied|declined|refused) by (?:the )?user)\b",
-    re.IGNORECASE,
-)
-_SAID_WITH_IT = "the user said:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,7 @@ class Action:
         changes: What it changes in files where it succeeds.
         text: The answer; "" where it is missing or was cleared.
         failed: Whether it failed; None where the answer is missing.
-        error: The line that names the error; of a refused one what the host tells of that.
+        error: The line that names the error; of a refused one what the user said with it.
         lasting: What it changes that must not be changed twice: parts of its command, or `label`.
         is_refused: Whether the user refused it.
     """
@@ -295,8 +288,7 @@ def _action(
     text = "" if placeholders.is_placeholder(result) else without_head(result_text(result))[0]
     text = text.strip("\n").rstrip()
     failed = bool(is_failed(result))
-    if failed and _REFUSED.match(text):
-        said = " ".join(text.partition(_SAID_WITH_IT)[2].split())
+    if failed and (said := said_in_refusal(result)) is not None:
         return replace(action, text=text, failed=True, error=said, is_refused=True)
     # What a look prints beside it may speak of errors too.
     is_told = use.kind == "execute" and not line.has_look

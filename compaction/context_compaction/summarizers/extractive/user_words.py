@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from context_compaction.activity.documents import newer_documents
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages
+from context_compaction.messages.model import Message, Messages, tool_results
 from context_compaction.messages.speakers import user_text
+from context_compaction.messages.tool_results import said_in_refusal
 from context_compaction.summarizers.extractive.fit import BASE_WANT, Line, Place, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
@@ -100,7 +101,7 @@ def user_lines(
     gone = {*pinned}  # and, from the newest on, what is said again later
     told: dict[int, list[tuple[int, _Part]]] = {}
     for at in reversed(range(len(messages))):
-        text = user_text(messages[at])
+        text = "\n".join((user_text(messages[at]), *_said_in_refusals(messages[at])))
         found = enumerate(_parts(text, shown, gone, ranks))
         if stays := [(number, part) for number, part in found if part.rank > _GONE_RANK]:
             told[at] = stays
@@ -124,6 +125,13 @@ def user_lines(
         for nth, (number, part) in enumerate(parts):
             floor = 0.0 if nth else floors.get(at, 0.0)
             yield from _lines_of((at, number), part, age + number / 1_000, floor)
+
+
+def _said_in_refusals(message: Message) -> Iterator[str]:
+    """What the user said with refused calls; a tool may pose as the user, so it binds nothing."""
+    for result in tool_results(message):
+        if result.is_error and (said := said_in_refusal(result)):
+            yield f"(with a refused call, by what the host says) {said}"
 
 
 def rendered(chosen: Mapping[Place, str], labels: Mapping[int, str]) -> list[str]:

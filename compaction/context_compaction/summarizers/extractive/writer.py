@@ -114,12 +114,11 @@ def _sections(
         plan = plan_lines(turns, is_running=is_running)
         for title, line in (*plan, *record_lines(turns)):
             sections[title].append(line)
-    if not request.is_turn_prefix:
-        messages = (*earlier.messages, *request.messages)
-        found = find_instructions(messages, later=request.later)
-        pinned = {sentence.text for text in request.pinned for sentence in sentences_of(text)}
-        pinned.update(request.pinned)
-        sections[USER] = [*user_lines(messages, found, pinned, numbers, request.later)]
+    messages = (*earlier.messages, *request.messages)
+    found = find_instructions(messages, later=request.later)
+    pinned = {sentence.text for text in request.pinned for sentence in sentences_of(text)}
+    pinned.update(request.pinned)
+    sections[USER] = [*user_lines(messages, found, pinned, numbers, request.later)]
     return sections
 
 
