@@ -65,7 +65,7 @@ _MENTIONED_LINES = 25
 # Before a line stands its number, or the mark of a patch.
 _MARKED = re.compile(r"\A(?:\s*\d+(?:\t|→|: ?| ?\| ?)|[+-])")
 # An edit inside of a line leaves one that stands nowhere as a whole.
-_SHOWN_SHARE = 0.9
+FEW_NEWS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,20 +417,24 @@ def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) 
 def _is_shown(text: str, shown: Set[str]) -> bool:
     """Whether `shown` has the lines of `text`, but for a few, as edits inside of lines leave."""
     lines = [line for line in map(str.strip, text.splitlines()) if any(map(str.isalnum, line))]
-    return sum(line in shown for line in lines) >= _SHOWN_SHARE * len(lines)
+    return sum(line not in shown for line in lines) <= FEW_NEWS * len(lines)
 
 
 def lines_shown(messages: Messages) -> frozenset[str]:
-    """The lines that calls and results of `messages` contain, without numbers and marks."""
+    """The lines that `messages` contain, those of calls and results without their marks too."""
     texts: list[str] = []
+    plain: list[str] = []
     for message in messages:
         for block in message.blocks:
             if isinstance(block, ToolResult):
                 texts.append(result_text(block))
             elif isinstance(block, ToolCall):
                 texts += _texts_in(block.arguments)
-    lines = (line for text in texts for line in text.splitlines())
-    return frozenset(_MARKED.sub("", line).strip() for line in lines)
+            elif isinstance(block, Text):
+                plain += block.text.splitlines()
+    marked = [line for text in texts for line in text.splitlines()]
+    unmarked = (_MARKED.sub("", line) for line in marked)
+    return frozenset(line.strip() for line in chain(plain, marked, unmarked))
 
 
 def _texts_in(given: object) -> Iterator[str]:

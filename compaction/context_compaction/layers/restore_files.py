@@ -20,6 +20,7 @@ from context_compaction.activity.outline import (
 from context_compaction.layers.base import FileText
 from context_compaction.layers.preview import ranked
 from context_compaction.layers.recent_files import (
+    FEW_NEWS,
     OPEN_TASK,
     STEERING_TOKENS,
     RecentFile,
@@ -51,6 +52,7 @@ _LARGE_PART = 3
 _NAMES = 4
 # So many lines one after the other that a kept message has too are the same place.
 _SHOWN_LINES = 8
+_REST_SHOWN = "the rest as a kept message shows it"
 _PART = "Lines "
 _CHANGED_LAST = ", changed last"
 _PLENTY_TOKENS = 5_000
@@ -78,8 +80,8 @@ def restore_files(
         is_filled: Whether as much is wanted as there is room for.
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
-    if is_filled and any(file.touched or file.named for file in files):
-        shown = lines_shown(messages[at:])
+    if is_filled and files:
+        shown = lines_shown(messages)
         files = [_beside(file, shown) for file in files]
     chosen = _chosen(files, count, settings, room_tokens, is_filled=is_filled)
     while chosen:
@@ -97,15 +99,26 @@ def restore_files(
 
 
 def _beside(file: FileText, shown: Set[str]) -> FileText:
-    """`file` with the places of what is `shown`, without changes and named parts shown whole."""
+    """`file` with the places of what is `shown`, without changes and named parts shown whole.
+
+    Of one that is shown but for a few lines, as a host hands in a project's rules, these are parts.
+    """
     pieces = file.parts if file.text is None else ((1, file.text),)
     rows = {at + n: row.strip() for at, text in pieces for n, row in enumerate(text.split("\n"))}
-    news = {at for at, row in rows.items() if any(map(str.isalnum, row)) and row not in shown}
+    told = {at for at, row in rows.items() if any(map(str.isalnum, row))}
+    news = {at for at in told if rows[at] not in shown}
+    beside = replace(file, shown=frozenset(rows.keys() - news))
+    if file.text is not None and len(news) <= FEW_NEWS * len(told):
+        spans = tuple((at, at) for at in sorted(news))
+        note = "; ".join(filter(None, (file.note, _REST_SHOWN)))
+        return replace(
+            beside, text=None, note=note, touched=spans, use="work", named=(), parts=pieces
+        )
     touched, named = (
         tuple(span for span in spans if not news.isdisjoint(range(span[0], span[1] + 1)))
         for spans in (file.touched, file.named)
     )
-    return replace(file, touched=touched, named=named, shown=frozenset(rows.keys() - news))
+    return replace(beside, touched=touched, named=named)
 
 
 # Which file, how it comes back, and its text.

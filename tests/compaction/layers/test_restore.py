@@ -753,3 +753,29 @@ async def test_of_a_part_the_tail_shows_one_end_of_only_the_rest_comes_back(
     copy = text.partition("<restored_files>")[2].partition("</restored_files>")[0]
     assert new in copy
     assert text.count("call_125(state)") == 1
+
+
+async def test_of_rules_that_the_host_hands_in_only_what_was_changed_since_comes_back() -> None:
+    rules = [
+        f"- Rule {n} of the project is that step_{n} precedes step_{n + 1}." for n in range(40)
+    ]
+    handed = "\n".join(["# AGENTS.md instructions for /srv/app", "", "<INSTRUCTIONS>", *rules])
+    new = "- Rule 20 is that nothing precedes step_20."
+    named = {"file_path": "AGENTS.md", "old_string": rules[20], "new_string": new}
+    messages = [
+        user(f"{handed}\n</INSTRUCTIONS>"),
+        user("Change rule 20."),
+        *answered("r", "Read", "\n".join(rules), file_path="AGENTS.md"),
+        *answered("e", "Edit", "The file AGENTS.md has been updated.", **named),
+        *[m for n in range(30) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 90))],
+        assistant("It is changed."),
+        user("And the tests?"),
+    ]
+    async with temporary_archive() as archive:
+        request = CompactRequest(mode="full", target_tokens=15_000, format="anthropic")
+        result = await compact(messages, request, archive=archive)
+    text = str(result.messages)
+    copy = text.partition("<restored_files>")[2].partition("</restored_files>")[0]
+    assert new in copy
+    assert "the rest as a kept message shows it" in copy
+    assert text.count(rules[5]) == text.count(rules[35]) == 1
