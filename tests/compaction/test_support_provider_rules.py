@@ -72,6 +72,12 @@ ANTHROPIC_GOOD: dict[str, list[Json]] = {
             {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
         ),
     ],
+    "a server tool that is answered after a client's": [
+        ASK,
+        assistant({"type": "server_tool_use", "id": "s", "name": "web_search"}, use("a")),
+        user(result("a")),
+        assistant({"type": "web_search_tool_result", "tool_use_id": "s", "content": []}),
+    ],
 }
 
 ANTHROPIC_BAD: dict[str, list[Json]] = {
@@ -90,6 +96,9 @@ ANTHROPIC_BAD: dict[str, list[Json]] = {
     "call a at the end has no result": [ASK, assistant(use("a"))],
     "call a has no result after it": [ASK, assistant(use("a")), assistant(use("b")),
                                       user(result("a"), result("b"))],
+    "server call s has no result": [
+        ASK, assistant({"type": "server_tool_use", "id": "s", "name": "web_search"}), ASK,
+    ],
     "result a answers no call": [user(result("a"))],
     "result z answers no call": [ASK, assistant(use("a")), user(result("a"), result("z"))],
     "answers no call before it": [ASK, assistant(use("a")), user(result("a")), assistant("so"),

@@ -24,13 +24,18 @@ def _anthropic(turn: Turn, numbers: Iterator[int]) -> Iterator[Json]:
     yield {"role": "user", "content": _either(_bare(turn.request, turn.extras), request)}
     if turn.instruction:
         yield {"role": "system", "content": turn.instruction}
+    owed: list[Json] = []
     for step in turn.steps:
         number = next(numbers)
         ids = [f"toolu_{number:04}_{place}" for place in range(len(step.calls))]
+        search, owed_before = (_server_search(number) if turn.extras else []), owed
+        # A call of the server's beside the host's is answered once those are.
+        search, owed = (search[:1], search[1:]) if number % 2 else (search, [])
         yield {"role": "assistant", "content": [
+            *owed_before,
             *_anthropic_thinking(step.thinking, number),
             *([{"type": "text", "text": step.text}] if step.text else []),
-            *(_server_search(number) if turn.extras else []),
+            *search,
             *({"type": "tool_use", "id": id_, "name": call.name, "input": call.arguments}
               for id_, call in zip(ids, step.calls, strict=True)),
         ]}  # fmt: skip
@@ -39,7 +44,7 @@ def _anthropic(turn: Turn, numbers: Iterator[int]) -> Iterator[Json]:
         yield {"role": "user", "content": [*results, *aside]}
     if turn.answer:
         number = next(numbers)
-        blocks = [*_anthropic_thinking(turn.thinking, number)]
+        blocks = [*owed, *_anthropic_thinking(turn.thinking, number)]
         if blocks or turn.extras:
             answer = {"type": "text", "text": turn.answer, **({"x": 1} if turn.extras else {})}
             yield {"role": "assistant", "content": [*blocks, answer]}

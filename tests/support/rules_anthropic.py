@@ -162,16 +162,32 @@ def _ids(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
 
 
 def _server_results(payload: list[Json]) -> Iterator[str]:
-    """Results of server tools follow their call; later responses may hold them too."""
+    """Each call of a server tool is answered in its turn, and only calls are answered.
+
+    The result mostly stands in the same message; where the assistant calls a client's tool beside
+    it, the server answers once the client has. A request of the user's ends the turn.
+    """
     seen = set[str]()
-    for block in _all_blocks(payload):
-        kind = block["type"]
-        if kind in {"server_tool_use", "mcp_tool_use"}:
-            seen.add(block.get("id", ""))
-        # "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block
-        # before it."
-        elif kind.endswith("_tool_result") and block.get("tool_use_id") not in seen:
-            yield f"{kind} {block.get('tool_use_id')} has no call before it"
+    open_calls = set[str]()
+    for message in payload:
+        blocks = _blocks(message)
+        kinds = {block["type"] for block in blocks}
+        if message["role"] == "user" and "tool_result" not in kinds:
+            # "`web_search` tool use with id X was found without a corresponding
+            # `web_search_tool_result` block" (pydantic-ai #2600)
+            yield from (f"server call {call} has no result" for call in sorted(open_calls))
+            open_calls.clear()
+        for block in blocks:
+            kind = block["type"]
+            if kind in {"server_tool_use", "mcp_tool_use"}:
+                seen.add(block.get("id", ""))
+                open_calls.add(block.get("id", ""))
+            # "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block
+            # before it."
+            elif kind.endswith("_tool_result"):
+                open_calls.discard(block.get("tool_use_id", ""))
+                if block.get("tool_use_id") not in seen:
+                    yield f"{kind} {block.get('tool_use_id')} has no call before it"
 
 
 def _thinking(payload: list[Json], original: list[Json] | None) -> Iterator[str]:

@@ -7,6 +7,7 @@ dropped: a result without its call becomes text, and the archive contains the or
 
 import json
 from dataclasses import replace
+from operator import is_
 
 from context_compaction.layers.repair_pairs import RepairLog, open_ids, paired, unique_call_ids
 from context_compaction.messages import placeholders
@@ -26,13 +27,13 @@ from context_compaction.messages.model import (
     tool_calls,
 )
 from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.server_calls import server_calls
 from context_compaction.messages.tool_pairs import (
     has_empty_list,
     has_misplaced_calls,
     has_repeated_ids,
     is_blank,
     misplaced_system,
-    orphan_server_results,
     problems,
     runs,
 )
@@ -53,7 +54,6 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
     if rules.refuses_empty_lists:
         mended = _without_empty_lists(mended, log)
     mended = _without_empty(mended, rules, log)
-    mended = _server_results_labelled(mended, log)
     mended = paired(mended, rules, log, may_end_open=bool(open_ids(messages)))
     mended = _without_trailing(mended, rules, log)
     mended = _without_empty(mended, rules, log)
@@ -61,6 +61,8 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
         labelled = label_misplaced_system(mended)
         mended = labelled.messages
         log.edits.extend(labelled.edits)
+    # A user's message ends a turn, and the steps before this one make and move some.
+    mended = _server_calls_labelled(mended, log)
     if rules.first_role_user:
         opened = open_with_user(mended)
         mended = opened.messages
@@ -147,21 +149,24 @@ def _misplaced_calls_labelled(messages: Messages, log: RepairLog) -> Messages:
     return tuple(out)
 
 
-def _server_results_labelled(messages: Messages, log: RepairLog) -> Messages:
-    """Turn results of a provider's own tools whose call is missing into text."""
+def _server_calls_labelled(messages: Messages, log: RepairLog) -> Messages:
+    """Turn calls of a provider's own tools without their result, and the reverse, into text."""
+    found = server_calls(messages)
+    if not (found.orphans or found.unanswered):
+        return messages
     out: list[Message] = []
-    for message in messages:
-        orphans = orphan_server_results(message)
-        if orphans:
-            blocks = (
-                Text(placeholders.ORPHAN_RESULT + media_json(block))
-                if at in orphans and isinstance(block, Opaque)
-                else block
-                for at, block in enumerate(message.blocks)
-            )
-            log.add(message, "a server tool's result without its call was turned into text")
-            message = edit_message(message, tuple(blocks))
-        out.append(message)
+    for position, message in enumerate(messages):
+        blocks: list[Block] = []
+        for at, block in enumerate(message.blocks):
+            if isinstance(block, Opaque) and (position, at) in found.orphans:
+                log.add(message, "a server tool's result without its call was turned into text")
+                block = Text(placeholders.ORPHAN_RESULT + media_json(block))
+            elif isinstance(block, Opaque) and (position, at) in found.unanswered:
+                log.add(message, "a server tool's call without its result was turned into text")
+                block = Text(placeholders.UNANSWERED_CALL + media_json(block))
+            blocks.append(block)
+        is_same = all(map(is_, blocks, message.blocks))
+        out.append(message if is_same else edit_message(message, tuple(blocks)))
     return tuple(out)
 
 

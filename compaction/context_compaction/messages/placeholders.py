@@ -49,6 +49,7 @@ SYSTEM_LABEL = "[System message]"
 CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
 NO_CONTENT = "[Nothing was said.]"
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
+UNANSWERED_CALL = "[A tool call whose result is not in the conversation]\n"
 ORPHAN_CALL = "[A tool call that the assistant did not make]\n"
 # The tool that a text of the user's is kept under which was too long.
 REQUEST_TOOL = "message of the user"

@@ -13,7 +13,6 @@ from itertools import pairwise
 from context_compaction.messages.model import (
     Message,
     Messages,
-    Opaque,
     Text,
     Thinking,
     ToolCall,
@@ -23,6 +22,7 @@ from context_compaction.messages.model import (
     tool_results,
 )
 from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.server_calls import server_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,7 @@ def problems(messages: Messages, rules: ProviderRules) -> list[str]:
     """What the provider would refuse, one sentence each; empty for a valid list."""
     return [
         *_content_problems(messages, rules),
+        *_server_problems(messages),
         *_order_problems(messages, rules),
         *_pair_problems(messages, rules),
     ]
@@ -150,7 +151,8 @@ def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
 
     A cut is safe where it parts no call from its result and no run in two. A call whose result is
     still to come is open beyond the end: no cut is safe behind it, not even the one at n. A call
-    of an earlier run that nobody answered is waited for no more, and holds up no cut.
+    of an earlier run that nobody answered is waited for no more, and holds up no cut. So for
+    calls of the provider's own tools, which may be answered after results of the host's.
     """
     size = len(messages)
     change = [0] * (size + 2)
@@ -162,6 +164,10 @@ def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
         answered_at = None if call_id in awaited else index.result_at.get(call_id, given_up_at)
         change[position + 1] += 1
         change[size + 1 if answered_at is None else answered_at + 1] -= 1
+    on_server = server_calls(messages)
+    for start, stop in (*on_server.spans, *((at, size) for at, _ in on_server.waiting.values())):
+        change[start + 1] += 1
+        change[stop + 1] -= 1
     safe = [True] * (size + 1)
     open_calls = 0
     for position in range(size + 1):
@@ -200,8 +206,6 @@ def misplaced_system(messages: Messages) -> Iterator[int]:
 
 def _content_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
     for position, message in enumerate(messages):
-        if orphan_server_results(message):
-            yield f"message {position} has a server tool's result without its call"
         if has_misplaced_calls(message):
             yield f"message {position} makes calls, which only the assistant may"
         is_last = position == len(messages) - 1
@@ -220,6 +224,14 @@ def _content_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]
             yield f"message {position} has a tool result after other content"
     if rules.refuses_trailing_space and messages and _ends_in_space(messages[-1]):
         yield "the last message is the assistant's and ends in white space"
+
+
+def _server_problems(messages: Messages) -> Iterator[str]:
+    found = server_calls(messages)
+    for position, _ in sorted(found.orphans):
+        yield f"message {position} has a server tool's result without its call"
+    for position, _ in sorted(found.unanswered):
+        yield f"message {position} has a call of a server tool without its result"
 
 
 def _order_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
@@ -310,20 +322,3 @@ def _ends_in_space(message: Message) -> bool:
         return False
     last = message.blocks[-1]
     return isinstance(last, Text) and last.text != last.text.rstrip()
-
-
-_CALL_KINDS = ("server_tool_use", "mcp_tool_use")
-
-
-def orphan_server_results(message: Message) -> frozenset[int]:
-    """Positions of blocks that answer a call which `message` does not make before them."""
-    known: set[object] = set()
-    orphans: set[int] = set()
-    for position, block in enumerate(message.blocks):
-        if not isinstance(block, Opaque):
-            continue
-        if block.kind in _CALL_KINDS:
-            known.add(block.source.get("id"))
-        elif block.kind.endswith("_tool_result") and block.source.get("tool_use_id") not in known:
-            orphans.add(position)
-    return frozenset(orphans)

@@ -40,6 +40,7 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.server_calls import is_made_by_code
 from context_compaction.messages.tool_pairs import problems
 from context_compaction.pipeline.effort import first_level
 from context_compaction.pipeline.plan import plan_of_mode
@@ -144,6 +145,8 @@ def _grown(
         return None
     if problems((_USER, *ends.run) if ends.run_at else ends.run, rules):
         return None
+    if any(is_made_by_code(call) for message in ends.run for call in tool_calls(message)):
+        return None  # the code stands before the run
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
     if count.method != known.method or settings.tell_changed_files:

@@ -96,6 +96,14 @@ BROKEN: dict[str, tuple[list[Json], str]] = {
         ],
         "a server tool's result without its call was turned into text",
     ),
+    "a server tool's call without its result": (
+        [
+            user("go"),
+            assistant({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}),
+            user("thanks"),
+        ],
+        "a server tool's call without its result was turned into text",
+    ),
 }  # fmt: skip
 
 
@@ -237,3 +245,45 @@ async def test_a_call_that_the_user_would_make_is_text_in_every_format(format: s
     assert answer.status == "repaired"
     assert not problems(answer.messages, format, original=payload)
     assert '{\\"at\\": 71}' in json.dumps(answer.messages)
+
+
+SERVER_TURNS: dict[str, list[Json]] = {
+    "beside a call of the host's": [
+        assistant({"type": "server_tool_use", "id": "s", "name": "web_search"}, call("a", "Bash")),
+        user([result("a", "x")]),
+        assistant({"type": "web_search_tool_result", "tool_use_id": "s", "content": []}, "so"),
+    ],
+    "in a turn that was paused": [
+        assistant("I search.", {"type": "server_tool_use", "id": "s", "name": "web_search"}),
+        assistant({"type": "web_search_tool_result", "tool_use_id": "s", "content": []}, "so"),
+    ],
+    "whose code makes calls": [
+        assistant(
+            {"type": "server_tool_use", "id": "s", "name": "code_execution"},
+            {**call("a", "query"), "caller": {"type": "code_execution", "tool_id": "s"}},
+        ),
+        user([result("a", "x")]),
+        assistant({**call("b", "query"), "caller": {"type": "code_execution", "tool_id": "s"}}),
+        user([result("b", "y")]),
+        assistant({"type": "code_execution_tool_result", "tool_use_id": "s", "content": {}}, "so"),
+    ],
+}
+
+
+@pytest.mark.parametrize("where", SERVER_TURNS)
+async def test_a_server_tool_may_answer_in_a_later_message_of_its_turn(where: str) -> None:
+    turn = SERVER_TURNS[where]
+    for stop in range(1, len(turn) + 1):  # as the host sends it again and again
+        payload = [user("go"), *turn[:stop]]
+        answer = await compacted(payload)
+        assert (answer.status, answer.messages) == ("unchanged", payload)
+
+
+@pytest.mark.parametrize("where", SERVER_TURNS)
+async def test_no_cut_parts_a_server_tool_from_its_result(where: str) -> None:
+    turn = SERVER_TURNS[where]
+    long = [user("go " * 400), *turn, assistant("well " * 90), user("and " * 90)]
+    for target_tokens in range(150, 1_200, 50):
+        answer = await compacted(long, target_tokens=target_tokens)
+        assert not problems(answer.messages, "anthropic", original=long)
+        assert not any("would have been refused" in warning for warning in answer.warnings)
