@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,57 @@ NAMED = st.tuples(*map(st.sampled_from, (NAMES, ["", "=", ": ", '"'], VALUES, ["
 def test_a_secret_is_found_whatever_letters_stand_in_other_lines(text: str) -> None:
     # With this letter in a text its rules try every character; without it, where their words are.
     assert find_secrets(text + "\nſ") == find_secrets(text)
+
+
+BEGINNINGS = (
+    *(
+        "akc",
+        "asia",
+        "a3t",
+        "-us",
+        "-usk",
+        "xox",
+        "xoxe",
+        "sg.",
+        "hvs.",
+        "github_pat_",
+        "gh",
+        "lin_a",
+    ),
+    *(
+        "sk-",
+        "sk-ant-",
+        "eyj",
+        "_v1_",
+        "npm_",
+        "hf_",
+        "hooks.slack.com",
+        "basic ",
+        "\ud800",
+        "api",
+        "",
+    ),
+)
+KEYS = (
+    *(GITHUB, ANTHROPIC, "AKIA" + "4HTW6MQRZN2LXB7K", "SG." + 22 * "a" + "." + 43 * "b"),
+    *("hf_" + 34 * "aB", "npm_" + 18 * "c9", "dapi" + 16 * "0f", "sk-proj-" + 12 * "a7", "x"),
+)
+# Each stands alone in a line of its own, where none hides another.
+EVERY_WORD = (
+    """
+akc akia asia a3t :// discord ghp_ gho_ glpat- gldt- eyj -us :_authtoken= pypi- sg. xox k_live_
+telegram twilio sk-ant- sk- github_pat_ aiza ya29. hf_ npm_ xapp- whsec_ dapi shp hvs. lin_api_
+sntry 8q~ passw secret token api auth
+""".replace(" ", "\n")
+    + "bearer \nbasic "
+)
+
+
+@pytest.mark.parametrize("shared", [0, 1, 2])
+def test_a_secret_is_found_whatever_words_share_its_letters(shared: int) -> None:
+    for beginning, key in product(BEGINNINGS, KEYS):
+        text = beginning + key[shared:]
+        assert find_secrets(text + EVERY_WORD) == find_secrets(text), text
 
 
 @pytest.mark.parametrize(
