@@ -153,3 +153,18 @@ def test_what_the_host_and_the_agent_add_for_the_hosts_sake_is_nobodys_word() ->
     assert "No, leave the port." in text
     assert "rollout" not in text
     assert text.count("interrupted") == text.count("Why does [Request interrupted by user] stand")
+
+
+def test_files_that_were_changed_since_the_last_commit_are_told_apart_from_the_others() -> None:
+    def wrote(path: str) -> list[Json]:
+        return answered(path, "Write", "Written.", file_path=path, content="x = 1\n")
+
+    talk = [user("Do it."), *wrote("app/a.py"), *wrote("app/b.py")]
+    assert "changed: app/b.py, app/a.py" in written([*talk, *TALK_OF_IT], 900)
+    talk += ran("c", "git add -A && git commit -qm parts", "")
+    assert "changed up to commit [5]: app/b.py, app/a.py" in written([*talk, *TALK_OF_IT], 900)
+    failed, answer = ran("d", "git commit -qm late", "error: gpg failed to sign the data")
+    answer["content"][0]["is_error"] = True
+    talk += [*wrote("app/a.py"), failed, answer]
+    told = written([*talk, *TALK_OF_IT], 900)
+    assert "changed since commit [5]: app/a.py; before: app/b.py" in told

@@ -99,6 +99,14 @@ def _effects_told(action: Action, known: KnownCommits) -> Iterator[str]:
     yield "; ".join(parts or action.lasting)
 
 
+def is_commit(action: Action) -> bool:
+    """Whether a call committed something, as far as its command or its answer says so."""
+    if action.failed is not False or not (action.use.command and action.lasting):
+        return False
+    is_asked = any(bare_command(part).startswith("git commit") for part in action.lasting)
+    return is_asked or bool(commits_in(action.text))
+
+
 def commits_of(turns: Sequence[Turn]) -> KnownCommits:
     """What the commands of `turns` tell of the commits."""
     ran = (one for turn in turns for one in turn.actions if one.use.command and not one.failed)

@@ -13,6 +13,7 @@ from context_compaction.activity.json_rows import codes_in, members, parsed_json
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.commands import is_nameless
+from context_compaction.summarizers.extractive.deeds import is_commit
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.extractive.turns import Action, Turn, is_bookkeeping
@@ -87,20 +88,42 @@ def _is_told_here(action: Action, *, is_running: bool) -> bool:
 
 
 def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> Iterator[Line]:
-    """The paths of the files that were changed and are still there, newest change first."""
+    """The paths of the files that were changed and are still there, newest change first.
+
+    Those that were not changed since the last commit stand apart: they may be committed.
+    """
     actions = [action for turn in turns for action in turn.actions]
-    made = [one.path for action in actions if action.failed is False for one in action.changes]
-    folder = work_folder([*made, *(action.use.path for action in actions if action.use.path)])
+    done = [action for action in actions if action.failed is False]
+    made = [(one.path, action.number) for action in done for one in action.changes]
+    used = (action.use.path for action in actions if action.use.path)
+    folder = work_folder([*(path for path, _ in made), *used])
+    changed_at = dict(made)
     paths = [
-        path.removeprefix(folder)
-        for path in dict.fromkeys(reversed(made))
+        path
+        for path in dict.fromkeys(path for path, _ in reversed(made))
         if path and not (path.startswith("../") or is_scratch(path, folder) or "*" in path)
         if path not in replayed or not replayed[path].is_deleted
     ][:_MOST_FILES]
-    some = ", ".join(paths[:_PATHS_ON_A_LINE])
-    more = f" and {len(paths) - _PATHS_ON_A_LINE} more" if len(paths) > _PATHS_ON_A_LINE else ""
-    label = f"changed (in {folder}): " if folder else "changed: "
-    yield from versions((0,), label, (f"{some}{more}", ", ".join(paths)), (1.0, 3.0))
+    names = [path.removeprefix(folder) for path in paths]
+    if not paths:
+        return
+    commit = max((action.number for action in done if is_commit(action)), default=-1)
+    since = sum(changed_at[path] > commit for path in paths)
+    texts = [_told_apart(names[:most], since, commit) for most in (_PATHS_ON_A_LINE, _MOST_FILES)]
+    if len(names) > _PATHS_ON_A_LINE:
+        texts[0] += f" and {len(names) - _PATHS_ON_A_LINE} more"
+    label = f"changed (in {folder})" if folder else "changed"
+    yield from versions((0,), label, texts, (1.0, 3.0))
+
+
+def _told_apart(names: Sequence[str], since: int, commit: int) -> str:
+    """The names of changed files, the first of them changed `since` the last commit."""
+    newer, older = ", ".join(names[:since]), ", ".join(names[since:])
+    if commit < 0:
+        return f": {newer}"
+    if not newer:
+        return f" up to commit [{commit}]: {older}"
+    return f" since commit [{commit}]: {newer}{f'; before: {older}' if older else ''}"
 
 
 def _record_lines(place: tuple[int, ...], action: Action, value: Any, age: float) -> Iterator[Line]:
