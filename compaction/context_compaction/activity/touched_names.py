@@ -20,22 +20,26 @@ _Outlined: TypeAlias = tuple[str, list[tuple[str, int, int]]]
 
 
 def touched_in(
-    changes: Iterable[FileChange], names: Mapping[str, str], files: Mapping[str, ReplayedFile]
-) -> str:
-    """The functions that `changes` touched or added, by file: of those that have one of `names`.
+    changes: Iterable[FileChange],
+    names: Mapping[str, str],
+    files: Mapping[str, ReplayedFile],
+    most_chars: int,
+) -> dict[str, str]:
+    """By path the name of a file with the functions that `changes` touched or added.
 
-    Of a file that was written whole none are named.
+    Of a file that was written whole none are named, nor where all would be more than `most_chars`.
     """
     by_path: dict[str, list[FileChange]] = {}
     for made in changes:
         by_path.setdefault(made.path, []).append(made)
-    told: list[str] = []
+    told: dict[str, str] = {}
     for path, all_made in by_path.items():
         texts = [(text, functions(text, path)) for text in _known_texts(files.get(path))]
         found = dict.fromkeys(name for made in all_made for name in _touched(made, texts))
-        if found and names.get(path):
-            told.append(f"{names[path]} ({', '.join(found)})")
-    return "; ".join(told)
+        most_chars -= sum(map(len, found))
+        if found and path in names and most_chars >= 0:
+            told[path] = f"{names[path]} ({', '.join(found)})"
+    return told
 
 
 def _known_texts(known: ReplayedFile | None) -> list[str]:

@@ -48,7 +48,7 @@ def touched(calls: list[Json], path: str) -> str:
         for call in tool_calls(message)
         for change in changes_of(call, classify(call))
     ]
-    return touched_in(made, {path: path}, replay_files(messages, {}))
+    return touched_in(made, {path: path}, replay_files(messages, {}), 1_000).get(path, "")
 
 
 def edited(path: str, old: str, new: str, call_id: str = "e") -> list[Json]:

@@ -864,6 +864,15 @@ def test_the_files_of_a_patch_are_told_whatever_its_argument_is_called(argument:
     assert "wrote plan.md; edited a.py" in text
 
 
+def test_what_an_edit_touched_stands_behind_the_name_of_its_file() -> None:
+    old, new = "def parse(text):\n    return text", "def parse(text):\n    return text.strip()"
+    change = {"file_path": "src/parser.py", "old_string": old, "new_string": new}
+    talk = [user("Mend it."), *answered("e", "Edit", "ok", **change), assistant("I go on.")]
+    text = written([*talk, *ran("t", "pytest -q", "3 passed")], 900)
+    assert "edited parser.py (parse)" in text
+    assert text.count("parser.py") == 2  # and once with its path
+
+
 def test_what_only_waits_for_something_is_no_work() -> None:
     talk = [
         user("Let it run."),

@@ -91,10 +91,7 @@ def log_lines(
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
         effects = effects_of(turn.actions, known)
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
-        changed, aside = done_in(turn, names, told)
-        yield from _deed_lines(turn, at, age, [*commits, *changed], aside)
-        if age < len(_TOUCHED_CHARS):
-            yield from _touched_lines(turn, at, age, names, files)
+        yield from _deed_lines(turn, at, age, commits, names, files, told)
         others = [effect for effect in effects if effect not in commits]
         yield from effect_lines((at, _DEEDS, 1), age * AGE_WANT / 2, others)
         failures = (one for one in failures_in(turn, names) if one not in still_open)
@@ -126,29 +123,32 @@ def effect_lines(place: Place, want: float, effects: Sequence[str]) -> Iterator[
 
 
 def _deed_lines(
-    turn: Turn, at: int, age: int, done: Sequence[str], aside: Sequence[str]
+    turn: Turn,
+    at: int,
+    age: int,
+    commits: Sequence[str],
+    names: Mapping[str, str],
+    files: Mapping[str, ReplayedFile],
+    told: set[str],
 ) -> Iterator[Line]:
-    """What was done in a turn: commits, then files; without any, what was run and read `aside`."""
+    """What was done in a turn: commits, then files; without any, what was run and read."""
     wants = [age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4]
-    if not done:
+    changed, aside = done_in(turn, names, told)
+    if not (done := [*commits, *changed]):
         done = aside
         if age and any(step.said.strip() for step in turn.steps):
             wants = [want + wants[-1] for want in wants]  # the agent says what came of it
     # The first commit is told whole before the others.
     first_chars = len(done[0]) + 2 if done and done[0].startswith(COMMIT) else 0
-    texts = (head_of("; ".join(done), max(chars, first_chars)) for chars in _DID_CHARS)
+    texts = [head_of("; ".join(done), max(chars, first_chars)) for chars in _DID_CHARS]
+    if age < len(_TOUCHED_CHARS):
+        goes_on = bool(turn.steps and turn.steps[-1].actions)
+        wants.append(age + (_TOUCHED_WANT if goes_on else _TOUCHED_ENDED_WANT))
+        made = (made for one in turn.actions if not one.failed for made in one.changes)
+        touched = touched_in(made, names, files, _TOUCHED_CHARS[age])
+        changed, _ = done_in(turn, {**names, **touched}, told)
+        texts.append("; ".join([*commits, *changed]))
     yield from versions((at, _DEEDS, 0), "", texts, wants)
-
-
-def _touched_lines(
-    turn: Turn, at: int, age: int, names: Mapping[str, str], files: Mapping[str, ReplayedFile]
-) -> Iterator[Line]:
-    """The functions that the edits of a turn touched."""
-    made = (made for one in turn.actions if not one.failed for made in one.changes)
-    text = head_of(touched_in(made, names, files), _TOUCHED_CHARS[age])
-    goes_on = bool(turn.steps and turn.steps[-1].actions)
-    want = age + (_TOUCHED_WANT if goes_on else _TOUCHED_ENDED_WANT)
-    yield from versions((at, _DEEDS, 2), "touched: ", (text,), (want,))
 
 
 def _unbroken(text: str) -> str:
