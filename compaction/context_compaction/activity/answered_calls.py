@@ -1,14 +1,15 @@
-"""Calls beside their answers: what belongs together, what they run, which tools number lines."""
+"""Calls beside their answers: what they run, which tools number lines."""
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import is_laid_out, numbered_text
 from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, classify
-from context_compaction.messages.model import Messages, ToolCall, ToolResult
+from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
+from context_compaction.messages.tool_pairs import CallIndex
 from context_compaction.messages.tool_results import result_text
 
 # So many lines that begin with numbers in order are numbered by the tool ...
@@ -17,25 +18,10 @@ _TELLING_LINES = 3
 _TELLING_ANSWERS = 24
 
 
-def paired(
-    messages: Messages,
-) -> tuple[dict[tuple[int, int], ToolCall], set[tuple[int, int]]]:
-    """By the place of a result its call, and the places of calls without one.
-
-    Ids that a host uses again belong to the last call before the result.
-    """
-    waiting: dict[str, tuple[tuple[int, int], ToolCall]] = {}
-    call_of: dict[tuple[int, int], ToolCall] = {}
-    unanswered: set[tuple[int, int]] = set()
-    for at, message in enumerate(messages):
-        for n, block in enumerate(message.blocks):
-            if isinstance(block, ToolCall):
-                unanswered.add((at, n))
-                waiting[block.call_id] = (at, n), block
-            elif isinstance(block, ToolResult) and block.call_id in waiting:
-                place, call_of[at, n] = waiting.pop(block.call_id)
-                unanswered.discard(place)
-    return call_of, unanswered
+def answered_calls(messages: Messages, index: CallIndex) -> list[tuple[ToolCall, ToolResult]]:
+    """The calls of `messages` that have a result, in the order of these."""
+    results = (result for message in messages for result in tool_results(message))
+    return [(index.calls[one.call_id], one) for one in results if one.call_id in index.calls]
 
 
 def command_line(call: ToolCall, use: ToolUse) -> str | None:
@@ -50,18 +36,13 @@ def command_line(call: ToolCall, use: ToolUse) -> str | None:
 
 
 def tools_that_number(
-    messages: Messages,
-    call_of: Mapping[tuple[int, int], ToolCall],
-    extra_kinds: Mapping[str, str] | None,
+    answered: Sequence[tuple[ToolCall, ToolResult]], extra_kinds: Mapping[str, str] | None
 ) -> Counter[str]:
     """By tool how many more of its answers number their lines than do not."""
     votes: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    for (at, n), call in call_of.items():
-        result = messages[at].blocks[n]
-        if not isinstance(result, ToolResult) or asked[call.name] >= _TELLING_ANSWERS:
-            continue
-        if classify(call, extra_kinds).kind != "read":
+    for call, result in answered:
+        if asked[call.name] >= _TELLING_ANSWERS or classify(call, extra_kinds).kind != "read":
             continue
         asked[call.name] += 1
         text = result_text(result)

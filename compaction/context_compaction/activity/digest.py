@@ -17,6 +17,7 @@ from context_compaction.activity.json_rows import are_records, lines, named, sho
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering, words_of
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Document,
     Image,
@@ -189,6 +190,7 @@ class Digest:
 
 def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> Digest:
     """The inventory of `messages`; every list is in order of first appearance."""
+    messages = with_own_ids(messages)
     index = index_calls(messages)
     results = {
         block.call_id: block

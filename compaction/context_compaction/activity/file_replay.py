@@ -13,7 +13,11 @@ from dataclasses import replace
 
 from context_compaction.activity import file_changes as change
 from context_compaction.activity import file_commands as shell
-from context_compaction.activity.answered_calls import command_line, paired, tools_that_number
+from context_compaction.activity.answered_calls import (
+    answered_calls,
+    command_line,
+    tools_that_number,
+)
 from context_compaction.activity.file_paths import has_drive, is_absolute, joined_path
 from context_compaction.activity.formatters import rewrote_files
 from context_compaction.activity.git_commands import Git
@@ -36,6 +40,7 @@ from context_compaction.activity.tool_kinds import (
     words_of,
 )
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Message,
     Messages,
@@ -45,6 +50,7 @@ from context_compaction.messages.model import (
     is_stand_in,
     named_arguments,
 )
+from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 
 # All parts of a patch are looked for before the first file is written.
@@ -103,15 +109,16 @@ class _Replay:
     def __init__(
         self, messages: Messages, extra_kinds: Mapping[str, str] | None, newest: int | None
     ) -> None:
-        self._messages = messages
+        self._messages = messages = with_own_ids(messages)
         self._kinds = extra_kinds
-        self._call_of, self._unanswered_calls = paired(messages)
+        self._index = index_calls(messages)
         self._files: dict[str, KnownFile] = {}
         self._by_name: dict[str, list[KnownFile]] = {}
-        self._numbered = tools_that_number(messages, self._call_of, extra_kinds)
+        answered = answered_calls(messages, self._index)
+        self._numbered = tools_that_number(answered, extra_kinds)
         self._git = GitState()
         self._cased: dict[str, str] = {}
-        commands, used = self._commands()
+        commands, used = self._commands(answered)
         self._shell = shell_folder(commands, frozenset(used))
         last = {self._spelled(path): n for n, path in enumerate(used)}
         paths = sorted(last, key=last.__getitem__)
@@ -122,11 +129,11 @@ class _Replay:
     def run(self) -> dict[str, KnownFile]:
         for at, message in enumerate(self._messages):
             self._restored(at, message)
-            for n, block in enumerate(message.blocks):
-                if isinstance(block, ToolCall) and (at, n) in self._unanswered_calls:
+            for block in message.blocks:
+                if isinstance(block, ToolCall) and block.call_id not in self._index.result_at:
                     self._unanswered(at, block)
-                elif isinstance(block, ToolResult) and (at, n) in self._call_of:
-                    self._answered(at, self._call_of[at, n], block)
+                elif isinstance(block, ToolResult) and block.call_id in self._index.calls:
+                    self._answered(at, self._index.calls[block.call_id], block)
                 elif isinstance(block, Text) and message.role != "assistant":
                     self._told(at, block.text)
         return self._files
@@ -529,16 +536,17 @@ class _Replay:
         may_number = None if not votes else votes > 0
         return shown_text(text, start=start, limit=limit, may_number=may_number)
 
-    def _commands(self) -> tuple[list[tuple[ToolCall, str]], list[str]]:
+    def _commands(
+        self, answered: Sequence[tuple[ToolCall, ToolResult]]
+    ) -> tuple[list[tuple[ToolCall, str]], list[str]]:
         """The calls that run commands, with these, and the files that others use, newest last."""
         commands: list[tuple[ToolCall, str]] = []
         paths: dict[str, None] = {}
-        for (at, n), call in self._call_of.items():
+        for call, result in answered:
             use = classify(call, self._kinds)
             if use.kind == "execute" and (command := command_line(call, use)):
                 # One that has failed may have begun in another folder than it says.
-                result = self._messages[at].blocks[n]
-                if isinstance(result, ToolResult) and not result.is_error:
+                if not result.is_error:
                     commands.append((call, command))
             elif use.kind in ("read", "write", "edit") and use.path:
                 paths.pop(use.path, None)

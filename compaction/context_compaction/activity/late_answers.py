@@ -27,7 +27,7 @@ _MOST_CHARS = 100_000
 
 
 def answers_of(messages: Messages) -> dict[str, ToolResult]:
-    """The result of each call by its id.
+    """The result of each call by its id, which no other has; see `with_own_ids`.
 
     What a command printed while later calls waited for it is its own, and so is how it ended;
     those calls answered nothing.

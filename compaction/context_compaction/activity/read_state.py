@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.file_access import DiskFile
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import Messages, ToolCall, ToolResult, named_arguments
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
@@ -79,6 +80,7 @@ def uses_of(
 
     A read of a part keeps an earlier read of the whole, as long as no edit lies between.
     """
+    messages = with_own_ids(messages)
     index = index_calls(messages)
     found: dict[str, FileUse] = {}
     for message in messages:

@@ -31,6 +31,7 @@ from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, FileUse
 from context_compaction.layers.preview import words_sought
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Message,
     Messages,
@@ -268,6 +269,7 @@ def _spoken(message: Message) -> str:
 
 def _committed_at(messages: Messages) -> int:
     """Position of the last result of a call that commits; -1 where there is none."""
+    messages = with_own_ids(messages)
     answered: dict[str, int] = {}
     for at in range(len(messages) - 1, -1, -1):
         for block in messages[at].blocks:

@@ -9,8 +9,9 @@ import json
 from dataclasses import replace
 from operator import is_
 
-from context_compaction.layers.repair_pairs import RepairLog, open_ids, paired, unique_call_ids
+from context_compaction.layers.repair_pairs import RepairLog, paired, unique_call_ids
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import open_ids
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import (
     Block,

@@ -1,10 +1,10 @@
 """Repairs of calls and results: ids of their own, every result at its call, every call answered."""
 
-from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import answers_by_call, with_own_ids
 from context_compaction.messages.edits import Edit
 from context_compaction.messages.model import (
     NO_RESULT,
@@ -36,52 +36,28 @@ class RepairLog:
 
 def unique_call_ids(messages: Messages, log: RepairLog) -> Messages:
     """Give a second call of the same id a name of its own, and its result with it."""
-    # The host will answer calls that are still open by the ids it knows: those stay.
-    still_open = open_ids(messages)
-    used: set[str] = set()
-    waiting: defaultdict[str, deque[str]] = defaultdict(deque)
-
-    def renamed(block: Block) -> Block:
-        if isinstance(block, ToolCall):
-            name = block.call_id
-            for number in range(2, len(used) + 3):
-                if name not in used:
-                    break
-                name = f"{block.call_id}_{number}"
-            used.add(name)
-            waiting[block.call_id].append(name)
-            return block if name == block.call_id else replace(block, call_id=name, edited=True)
-        if isinstance(block, ToolResult) and waiting[block.call_id]:
-            name = waiting[block.call_id].popleft()
-            return block if name == block.call_id else replace(block, call_id=name, edited=True)
-        return block
-
-    out: list[Message] = []
-    for message in messages:
-        if message is not messages[-1]:
-            used |= still_open
-        else:
-            used -= still_open
-        blocks = tuple(renamed(block) for block in message.blocks)
-        if blocks != message.blocks:
+    named = with_own_ids(messages)
+    called = {call.call_id for message in named for call in tool_calls(message)}
+    for was, message in zip(messages, named, strict=True):
+        pairs = zip(was.blocks, message.blocks, strict=True)
+        renamed = (block for before, block in pairs if block is not before)
+        # What answers no call becomes text, which is told then.
+        if any(isinstance(one, ToolCall | ToolResult) and one.call_id in called for one in renamed):
             log.add(message, "a call id was used twice; the later call was renamed")
-            message = edit_message(message, blocks)
-        out.append(message)
-    return tuple(out)
-
-
-def open_ids(messages: Messages) -> frozenset[str]:
-    """The ids of the calls that the list ends with."""
-    if not messages:
-        return frozenset()
-    return frozenset(call.call_id for call in tool_calls(messages[-1]))
+    return named
 
 
 def paired(
     messages: Messages, rules: ProviderRules, log: RepairLog, *, may_end_open: bool
 ) -> Messages:
     """Bring every result to its call; answer calls without one; turn the rest into text."""
-    claimed = _claimed(messages)
+    answers = answers_by_call(messages)
+    claimed = {
+        block.call_id: answers[at, n]
+        for at, message in enumerate(messages)
+        for n, block in enumerate(message.blocks)
+        if isinstance(block, ToolCall) and (at, n) in answers
+    }
     placed: set[tuple[int, int]] = set()
     out: list[Message] = []
     position = 0
@@ -110,32 +86,6 @@ def paired(
         else:
             _answer_apart(messages, stop, calls, claimed, placed, out, log)
     return tuple(out)
-
-
-def _claimed(messages: Messages) -> dict[str, tuple[int, int]]:
-    """For each call id the place (message, block) of the first result after the call.
-
-    A stand-in result yields to the tool's own, which may follow later.
-    """
-    called: set[str] = set()
-    claimed: dict[str, tuple[int, int]] = {}
-    stood_in: set[str] = set()
-    for position, message in enumerate(messages):
-        for at, block in enumerate(message.blocks):
-            if isinstance(block, ToolCall):
-                called.add(block.call_id)
-            elif (
-                isinstance(block, ToolResult)
-                and message.role == "user"
-                and block.call_id in called
-                and (
-                    block.call_id not in claimed
-                    or (block.call_id in stood_in and not is_stand_in(block))
-                )
-            ):
-                claimed[block.call_id] = (position, at)
-                (stood_in.add if is_stand_in(block) else stood_in.discard)(block.call_id)
-    return claimed
 
 
 def _unclaimed(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Message,
     Messages,
@@ -156,6 +157,7 @@ def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
     """
     size = len(messages)
     change = [0] * (size + 2)
+    messages = with_own_ids(messages)
     index = index_calls(messages)
     awaited = _awaited_ids(messages)
     newest = max((start for start, _ in runs(messages, rules)), default=0)

@@ -24,6 +24,7 @@ from context_compaction.context import (
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.attribution import Ours, attributed
 from context_compaction.messages.cache_control import without_cache_markers
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.edits import Edit
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, Thinking
@@ -76,6 +77,7 @@ def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
     """
     stop = len(messages)
     newest = max((start for start, _ in runs(messages, rules)), default=stop)
+    messages = with_own_ids(messages)
     index = index_calls(messages)
     is_open = any(at >= newest and key not in index.result_at for key, at in index.call_at.items())
     if is_open or (messages and _ends_thinking(messages[-1])):

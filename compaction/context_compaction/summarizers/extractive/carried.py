@@ -18,6 +18,7 @@ from context_compaction.activity.digest import records_in
 from context_compaction.activity.json_rows import short_records, shown
 from context_compaction.activity.tool_kinds import ToolUse, is_steering
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.edits import Blob, output_id_of
 from context_compaction.messages.model import (
     Block,
@@ -83,6 +84,7 @@ def carried_of(
     kinds: Mapping[str, str],
 ) -> Carried:
     """`messages` made short; the oldest may be carried ones already, with these `effects`."""
+    messages = with_own_ids(messages)
     turns = turns_of(messages, numbers, kinds)
     actions = {one.call.call_id: one for turn in turns for one in turn.actions if one.call}
     kept: list[tuple[int, Message]] = []

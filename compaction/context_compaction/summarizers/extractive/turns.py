@@ -14,6 +14,7 @@ from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_head
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Messages,
     Text,
@@ -25,7 +26,6 @@ from context_compaction.messages.model import (
     worked_out,
 )
 from context_compaction.messages.speakers import SKILL_HEAD, passages_of, user_text
-from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text, said_in_refusal
 from context_compaction.summarizers.extractive.commands import (
     CommandLine,
@@ -160,7 +160,7 @@ def turns_of(
 
     A plan that the user hands over in `later` is told there alone.
     """
-    index = index_calls(messages)
+    messages = with_own_ids(messages)
     results = answers_of(messages)
     turns: list[Turn] = []
     written: dict[str, str] = {}
@@ -186,7 +186,7 @@ def turns_of(
         step.actions += [
             worked_out(block, _action, number, results.get(block.call_id), kinds)
             for block in message.blocks
-            if isinstance(block, ToolCall) and index.calls[block.call_id] is block
+            if isinstance(block, ToolCall)
         ]
         step.said = "\n".join((step.said, *map(_handed_in, step.actions))).strip("\n")
         step.filed = _filed(step, written)

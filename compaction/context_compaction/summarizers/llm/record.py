@@ -11,6 +11,7 @@ from context_compaction.activity.outline import outline
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_reminder
 from context_compaction.activity.tool_kinds import classify
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Author,
     Block,
@@ -61,6 +62,7 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
     What an edit or a write answers is left out where it did not fail: the call says it all. Without
     `numbers` the messages are numbered by position.
     """
+    messages = with_own_ids(messages)
     calls = index_calls(messages).calls
     parts: list[PromptPart] = []
     for number, message in zip(numbers or range(len(messages)), messages, strict=True):

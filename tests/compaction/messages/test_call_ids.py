@@ -1,0 +1,165 @@
+"""Each result belongs to one call at most, however ids are used; providers' rules decide which."""
+
+from collections.abc import Sequence
+
+from context_compaction import formats
+from context_compaction.messages.call_ids import with_own_ids
+from context_compaction.messages.model import (
+    NO_RESULT,
+    Message,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+    tool_calls,
+    tool_results,
+)
+from context_compaction.messages.tool_results import result_text
+from context_compaction.session.prepared import settled_message_count
+from context_compaction.summarizers.extractive.carried import carried_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.summarizers.test_extractive import written
+from tests.support.json_types import Json
+from tests.support.small import RULES, answered, assistant, call, read, result, user
+
+IDS = st.sampled_from(["a", "b", "a_2"])
+CALLS = IDS.map(lambda call_id: ToolCall(call_id, "Bash", {}))
+RESULTS = st.tuples(IDS, st.sampled_from(["printed", "printed", NO_RESULT])).map(
+    lambda pair: ToolResult(pair[0], (Text(pair[1]),))
+)
+MESSAGES = st.one_of(
+    st.lists(CALLS, min_size=1, max_size=2).map(lambda calls: Message("assistant", tuple(calls))),
+    st.lists(RESULTS, min_size=1, max_size=3).map(lambda made: Message("user", tuple(made))),
+    st.sampled_from([Message("user", (Text("Go on."),)), Message("assistant", (Text("Hm."),))]),
+    st.sampled_from([Message("user", (ToolCall("a", "Bash", {}),))]),
+    st.sampled_from([Message("assistant", (ToolResult("a", (Text("printed"),)),))]),
+)
+HOSTILE = st.lists(MESSAGES, max_size=10).map(tuple)
+
+
+def renamed(messages: Messages) -> list[tuple[str, str, str]]:
+    """Kind, id as it came and own id of each call and result, in order."""
+    named = with_own_ids(messages)
+    assert [message.role for message in named] == [message.role for message in messages]
+    found: list[tuple[str, str, str]] = []
+    for before, after in zip(messages, named, strict=True):
+        for was, block in zip(before.blocks, after.blocks, strict=True):
+            if isinstance(was, ToolCall):
+                assert isinstance(block, ToolCall)
+                found.append((f"{before.role} calls", was.call_id, block.call_id))
+            elif isinstance(was, ToolResult):
+                assert isinstance(block, ToolResult)
+                assert block.content == was.content
+                kind = "stand-in" if result_text(was) == NO_RESULT else "result"
+                found.append((f"{before.role}'s {kind}", was.call_id, block.call_id))
+            else:
+                assert block is was
+    return found
+
+
+@given(HOSTILE)
+def test_each_call_has_an_id_of_its_own_and_each_result_belongs_to_one_call_before_it_or_none(
+    messages: Messages,
+) -> None:
+    blocks = renamed(messages)
+    calls = [own for kind, _, own in blocks if kind.endswith("calls")]
+    results = [own for kind, _, own in blocks if not kind.endswith("calls")]
+    assert len(set(calls)) == len(calls)
+    assert len(set(results)) == len(results)
+    made: dict[str, str] = {}
+    for kind, came, own in blocks:
+        if kind == "assistant calls":
+            made[own] = came
+        elif kind != "user calls" and own in calls:  # it answers one
+            assert kind in ("user's result", "user's stand-in")
+            assert made[own] == came
+
+
+@given(HOSTILE)
+def test_no_call_loses_its_only_answer_and_a_tools_own_goes_before_what_stands_in(
+    messages: Messages,
+) -> None:
+    blocks = renamed(messages)
+    kinds = {own: kind for kind, _, own in blocks if not kind.endswith("calls")}
+    for at, (kind, came, own) in enumerate(blocks):
+        others = [one for one, given, _ in blocks if given == came and one == "assistant calls"]
+        if kind != "assistant calls" or len(others) > 1:
+            continue
+        later = [one for one, given, _ in blocks[at:] if given == came]
+        expected = next((one for one in later if one == "user's result"), None)
+        expected = expected or next((one for one in later if one == "user's stand-in"), None)
+        assert kinds.get(own) == expected
+
+
+@given(HOSTILE)
+def test_what_has_ids_of_its_own_stays_the_same_object(messages: Messages) -> None:
+    named = with_own_ids(messages)
+    assert with_own_ids(named) is named
+
+
+@given(st.lists(st.tuples(st.lists(IDS, min_size=1, max_size=3), st.booleans()), max_size=6))
+def test_results_that_follow_their_calls_answer_these_whatever_was_called_before(
+    turns: Sequence[tuple[list[str], bool]],
+) -> None:
+    talk: list[Json] = [user("Go.")]
+    for n, (ids, is_answered) in enumerate(turns):
+        talk.append(assistant(*(call(one, "Bash", n=f"{n}.{k}") for k, one in enumerate(ids))))
+        answers = [result(one, f"{n}.{k}") for k, one in enumerate(ids)]
+        talk.append(user(answers if is_answered else "Never mind."))
+    named = with_own_ids(read(talk))
+    asked = {one.call_id: one.arguments["n"] for message in named for one in tool_calls(message)}
+    told = {one.call_id: result_text(one) for message in named for one in tool_results(message)}
+    assert len(asked) == sum(len(ids) for ids, _ in turns)
+    assert told.keys() <= asked.keys()
+    assert all(asked[one] == text for one, text in told.items())
+    assert len(told) == sum(len(ids) for ids, is_answered in turns if is_answered)
+
+
+def parts_built(*parts: int) -> list[Json]:
+    """Turns of a host that numbers the calls of each answer anew."""
+    return [
+        message
+        for n in parts
+        for message in (
+            user(f"Build part {n}."),
+            *answered("call_0", "Bash", f"Error: part {n} is broken", command=f"make part{n}"),
+        )
+    ]
+
+
+def test_work_is_told_whole_where_the_host_uses_the_ids_of_calls_again() -> None:
+    text = written([*parts_built(0, 1, 2), assistant("They are broken.")])
+    assert all(f"make part{n}" in text for n in range(3))
+
+
+def test_what_is_carried_on_has_each_answer_under_its_call_where_ids_are_used_again() -> None:
+    messages = read(parts_built(0, 1))
+    for _ in range(2):  # carried again beside newer ones of the same ids
+        carried = carried_of(messages, range(len(messages)), (), {})
+        calls = [one for message in carried.messages for one in tool_calls(message)]
+        results = [one for message in carried.messages for one in tool_results(message)]
+        assert [one.call_id for one in calls] == [one.call_id for one in results]
+        for one, told in zip(calls, results, strict=True):
+            assert one.arguments["command"].removeprefix("make part") in result_text(told)
+        messages = (*carried.messages, *read(parts_built(2)))
+
+
+def test_an_open_call_is_not_settled_where_an_earlier_one_of_its_id_was_answered() -> None:
+    talk = [*parts_built(0), user("Go on."), assistant(call("call_0", "Bash", command="make"))]
+    assert settled_message_count(read(talk), RULES) == len(talk) - 1
+
+
+def test_an_interrupted_calls_id_used_again_answers_the_newer_call() -> None:
+    """Of OpenAI's chats, where a list may have it so; the older call stays without an answer."""
+    function = {"name": "Bash", "arguments": "{}"}
+    speaks = {
+        "role": "assistant",
+        "tool_calls": [{"id": "call_0", "type": "function", "function": function}],
+    }
+    tool = {"role": "tool", "tool_call_id": "call_0", "content": "printed"}
+    talk: list[Json] = [user("Go."), speaks, user("Stop; now this."), speaks, tool]
+    named = with_own_ids(formats.parse(talk, format="openai-chat"))
+    assert [one.call_id for one in tool_calls(named[3])] == ["call_0_2"]
+    assert [one.call_id for one in tool_results(named[4])] == ["call_0_2"]
