@@ -1,11 +1,11 @@
 """What the agent did, each call in one short form; and what failed, until it passed."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile
-from operator import eq
+from operator import itemgetter
 from typing import TypeAlias
 
 from context_compaction.activity.commits import KnownCommits, commits_in, known_commits, subjects_in
@@ -159,24 +159,28 @@ class Failure:
 def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
     """The failures of a turn, each command and tool with all its failures until it passed."""
     found: list[Failure] = []
-    # What ran, each with how many changes there were before it failed first.
-    failing: dict[Run, tuple[int, Action]] = {}
+    # What ran, by its program: its turn, how many changes there were before it failed first, and
+    # how it failed last.
+    failing: defaultdict[Run, dict[Run, tuple[int, int, Action]]] = defaultdict(dict)
     changed: list[str] = []
-    for action in turn.actions:
+    for nth, action in enumerate(turn.actions):
         runs = _runs_of(action)
         if action.is_refused:
             found.append(Failure(action))
         elif runs and action.failed and action.error:
-            failing[runs[-1]] = failing.get(runs[-1], (len(changed), action))[0], action
+            run = runs[-1]
+            same = failing[run[:_PROGRAM_WORDS]]
+            same[run] = *same.get(run, (nth, len(changed)))[:2], action
         elif action.failed is False and runs:
-            for run in [run for run in failing if _is_among(run, runs)]:
-                start, failed = failing.pop(run)
+            ended = [one for run in runs for one in _ended_by(run, failing[run[:_PROGRAM_WORDS]])]
+            for _, start, failed in sorted(ended, key=itemgetter(0)):
                 if _tells_success(action):
                     since = tuple(dict.fromkeys(changed[start:]))
                     found.append(Failure(failed, action.number, since))
         elif not action.failed:
             changed += [names[made.path] for made in action.changes if made.path in names]
-    return [*found, *(Failure(action) for _, action in failing.values())]
+    left = sorted((one for same in failing.values() for one in same.values()), key=itemgetter(0))
+    return [*found, *(Failure(action) for _, _, action in left)]
 
 
 def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[Failure]:
@@ -186,7 +190,8 @@ def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[F
     """
     if keys_later is None:
         return []
-    tried = [*map(_run_of, keys_later)]
+    tried = {*map(_run_of, keys_later)}
+    programs = {run[:_PROGRAM_WORDS] for run in tried}
     done = (one.number for turn in newest for one in turn.actions if one.lasting and one.text)
     done_at = max(done, default=-1)
     return [
@@ -196,7 +201,7 @@ def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[F
         if failure.passed is None
         and not failure.action.is_refused
         and failure.action.number >= done_at
-        and not any(_is_among(_run_of(key), tried) for key in failure.action.keys)
+        and not any(_is_among(_run_of(key), tried, programs) for key in failure.action.keys)
     ]
 
 
@@ -218,10 +223,20 @@ def _run_of(key: str) -> Run:
     return (*words[:1], *takewhile(lambda word: word[0] not in "'\"", words[1:]))
 
 
-def _is_among(run: Run, others: Iterable[Run]) -> bool:
-    """Whether one of `others` is the same run, perhaps of more or of less."""
-    size = _PROGRAM_WORDS
-    return any(run[:size] == other[:size] and all(map(eq, run, other)) for other in others)
+def _ended_by(
+    run: Run, failing: dict[Run, tuple[int, int, Action]]
+) -> Iterator[tuple[int, int, Action]]:
+    """The same run, of more words or of less, taken out of `failing`, which has its program's."""
+    program = run[:_PROGRAM_WORDS]
+    for one in [*failing] if run == program else [run, program]:
+        if one in failing:
+            yield failing.pop(one)
+
+
+def _is_among(run: Run, others: Set[Run], programs: Set[Run]) -> bool:
+    """Whether one of `others`, of these `programs`, is the same run, of more words or of less."""
+    program = run[:_PROGRAM_WORDS]
+    return run in others or (program in programs if run == program else program in others)
 
 
 def _tells_success(action: Action) -> bool:

@@ -87,6 +87,7 @@ def log_lines(
         last_said: The agent's last words, which stand where the work stands.
     """
     told = {last_said}  # commands and statements
+    open_actions = {id(one.action) for one in still_open}
     known = commits_of(turns)
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
         effects = effects_of(turn.actions, known)
@@ -94,7 +95,7 @@ def log_lines(
         yield from _deed_lines(turn, at, age, commits, names, files, told)
         others = [effect for effect in effects if effect not in commits]
         yield from effect_lines((at, _DEEDS, 1), age * AGE_WANT / 2, others)
-        failures = (one for one in failures_in(turn, names) if one not in still_open)
+        failures = (one for one in failures_in(turn, names) if id(one.action) not in open_actions)
         mine = {one.told: one.action.number for one in failures if one.is_telling}
         for rank, (line, number) in enumerate(mine.items()):
             yield Line((at, _ON_THE_WAY, number, rank), 1 + rank + age * 0.3, line)

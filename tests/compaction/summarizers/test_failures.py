@@ -1,0 +1,76 @@
+"""A failure is told until a run of the same command, of more words or of less, passes."""
+
+from collections.abc import Sequence
+
+from context_compaction.summarizers.extractive.deeds import failures_in, open_failures
+from context_compaction.summarizers.extractive.turns import turns_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.small import assistant, call, read, result, user
+
+COMMANDS = st.sampled_from([
+    "make", "make lint", "npm run", "npm run lint", "npm run lint --fix", "npm run build",
+    "npm test", "pytest", "pytest tests", "pytest tests api",
+])  # fmt: skip
+LINES = st.lists(COMMANDS, min_size=1, max_size=2, unique=True).map(" && ".join)
+RUNS = st.lists(st.tuples(LINES, st.booleans()), max_size=12)
+
+
+def ran(runs: Sequence[tuple[str, bool]]) -> list[Json]:
+    """Commands that failed or passed, in one turn."""
+    talk: list[Json] = [user("Go.")]
+    for n, (line, failed) in enumerate(runs):
+        told = f"Error: {n} is bad" if failed else "3 passed"
+        talk.append(assistant(call(f"c{n}", "Bash", command=line)))
+        talk.append(user([result(f"c{n}", told, is_error=failed)]))
+    return talk
+
+
+def words_of(command: str) -> list[str]:
+    """The words that tell which run it is."""
+    return [word for word in command.split() if word[0] != "-"]
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two commands are the same run: one begins like the other, and with its program."""
+    words, others = words_of(one), words_of(other)
+    size = min(len(words), len(others))
+    return words[:2] == others[:2] and words[:size] == others[:size]
+
+
+def told(runs: Sequence[tuple[str, bool]]) -> tuple[list[tuple[int, int]], list[tuple[int, str]]]:
+    """The runs that failed last and those that passed them, in order; and what fails still."""
+    failing: dict[str, int] = {}
+    passed: list[tuple[int, int]] = []
+    for n, (line, failed) in enumerate(runs):
+        commands = line.split(" && ")
+        if failed:
+            known = next((one for one in failing if words_of(one) == words_of(commands[-1])), None)
+            failing[known or commands[-1]] = n
+            continue
+        ended = [one for one in failing if any(is_same(one, other) for other in commands)]
+        passed += [(failing.pop(one), n) for one in ended]
+    return passed, [(n, one) for one, n in failing.items()]
+
+
+@given(RUNS, st.frozensets(COMMANDS, max_size=2))
+def test_a_failure_is_told_until_the_same_command_passes_or_is_tried_later(
+    runs: list[tuple[str, bool]], later: frozenset[str]
+) -> None:
+    messages = read(ran(runs))
+    turns = turns_of(messages, range(len(messages)), {})
+    passed, failing = told(runs)
+    number = {2 * n + 1: n for n in range(len(runs))}
+    found = [one for turn in turns for one in failures_in(turn, {})]
+    assert [(number[one.action.number], one.passed and number[one.passed]) for one in found] == [
+        *passed,
+        *((n, None) for n, _ in failing),
+    ]
+    still = [
+        n
+        for n, _ in failing
+        if not any(is_same(one, key) for one in runs[n][0].split(" && ") for key in later)
+    ]
+    assert [number[one.action.number] for one in open_failures(turns, later)] == still
