@@ -12,11 +12,14 @@ PLAN = re.compile(r"^<(\w{0,40}plan)>\n((?:(?!</?\w{0,40}plan>).*\n)*+)</\1>[ \t
 # A document that a line hands over: "Please implement this plan:\n# Fix the login".
 _HANDED_OVER = re.compile(r"\s*(\S[^\n]{0,80}:)\s*\n\s*(# .+)", re.DOTALL)
 
+_PIECE = re.compile(rf"\$'(?:\\.|[^'\\])*+'|{QUOTED.pattern}", re.DOTALL)
 # How commands are given the text of a commit, an issue, a pull request, a comment: quoted, as a
-# document in the command line, or by the name of a file.
+# document in the command line, or by the name of a file. A command to note something may be given
+# it bare: `bd note ab-1 'It holds.'`.
 _FILED = re.compile(
-    r"(?:\s-\w?m|\s-b|\s-[fF] body|--(?:body|message|notes|comment|description))[ =]"
-    rf"(?P<quoted>(?!\"\$\()(?:{QUOTED.pattern}))"
+    r"(?:(?:\s-\w?m|\s-b|\s-[fF] body|--(?:body|message|notes|comment|description))[ =]"
+    r"|(?<=\w )(?:note|comment|annotate)s?(?: add)?(?: [\w./#-]{1,60})? )"
+    rf"(?P<quoted>(?!\"\$\()(?:{_PIECE.pattern})++)"
     r"|(?:\$\(cat |[ -](?:F|file)[ =]-[ ]?|\bcat > ?(?P<to>[^\s'\"]{1,200}) )"
     r"<<-?[ \t]*(?P<quote>['\"]?)(?P<mark>\w{1,40})(?P=quote)[^\n]*\n"
     r"(?P<document>.*?)\n[ \t]*(?P=mark)\b"
@@ -44,7 +47,7 @@ def filed_in(command: str, written: dict[str, str]) -> Iterator[str]:
     """
     for found in _FILED.finditer(command[:_MOST_CHARS]):
         if quoted := found["quoted"]:
-            text = _ESCAPED.sub(r"\1", quoted[1:-1]) if quoted[0] == '"' else quoted[1:-1]
+            text = "".join(_unquoted(piece[0]) for piece in _PIECE.finditer(quoted))
         elif to := found["to"]:
             written[to] = found["document"]
             continue
@@ -57,6 +60,13 @@ def filed_in(command: str, written: dict[str, str]) -> Iterator[str]:
             else ""
         )
         yield body or text
+
+
+def _unquoted(piece: str) -> str:
+    """A quoted piece of a command line as the shell reads it."""
+    if piece[0] == "$":
+        return piece[2:-1].replace("\\n", "\n").replace("\\'", "'")
+    return _ESCAPED.sub(r"\1", piece[1:-1]) if piece[0] == '"' else piece[1:-1]
 
 
 def newer_documents(messages: Messages) -> dict[int, int]:

@@ -134,6 +134,7 @@ WAYS_TO_FILE = {
     "field": f"gh api repos/a/b/issues/1/comments -f body='{BODY}'",
     "commit": f"git commit -F - <<'EOF'\nci: mend it\n\n{BODY}\n\nSigned-off-by: A <a@b>\nEOF",
     "second message": f"git commit -m 'ci: mend the prompt' -m '{BODY}'",
+    "bare": f"bd note ab-1 $'{BODY}'".replace("\n", "\\n"),
 }
 
 
@@ -147,13 +148,22 @@ def test_what_the_agent_files_is_told_as_its_words_once(command: str) -> None:
     assert "Signed-off-by" not in text
 
 
+def test_a_text_is_filed_as_the_shell_joins_it() -> None:
+    command = f"gh issue comment 46 --body 'It'\"'\"'s so. {BODY}'"
+    talk = [asked("Mend it."), *called("a", "bash", {"command": command}), asked("Go on.")]
+    text = written([*talk, said("I go on.")], 900)
+    assert "agent filed [1]: It's so. An empty prompt made it fail, and `PROMPT` hid that." in text
+
+
 def test_what_was_not_filed_is_not_told_as_filed() -> None:
     failed = called("a", "bash", {"command": WAYS_TO_FILE["quoted"]}, "Exit code 1\nno network")
     talk = [asked("Mend it."), *failed, asked("Go on."), said("I go on.")]
     assert "filed" not in written(talk, 900)
 
 
-@pytest.mark.parametrize("unit", ['"$(cat <<A\n', " -m 'a", " -F - <<A\n", "git "])
+@pytest.mark.parametrize(
+    "unit", ['"$(cat <<A\n', " -m 'a", " -F - <<A\n", "git ", "a note 'a", "a note ''"]
+)
 def test_texts_to_file_without_an_end_cost_little_time(unit: str) -> None:
     command = unit * (12_000 // len(unit))
     start = time.process_time()
