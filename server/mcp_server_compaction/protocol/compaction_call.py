@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from context_compaction.archive import Archive
-from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.errors import CompactionError, NotFoundError, SettingsError
 from context_compaction.file_access import Roots
 from context_compaction.messages.history_hash import ROOT
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.load import current_context, name_of, name_where_current
+from context_compaction.session.load import (
+    CurrentContext,
+    current_context,
+    name_of,
+    name_where_current,
+)
 from context_compaction.settings import Settings
 
 from mcp_server_compaction.config import Config
@@ -134,11 +139,27 @@ async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -
         return Input(new, session_id=session_id, notes=(note,))
     return Input(
         [*context.messages, *new],
-        format=context.format,
+        format=await to_thread.run_sync(_format_of, context, new),
         session_id=session_id,
         known_count=len(context.messages),
         known_name=context.name,
     )
+
+
+def _format_of(context: CurrentContext, new: Sequence[JsonObject]) -> str:
+    """The format of `context` and what follows it.
+
+    Plain strings by the user and the assistant are the same in several formats: which one it is may
+    only be told by the first call of a tool, long after the session began.
+    """
+    from context_compaction import formats
+
+    if formats.goes_on(new, context.format):
+        return context.format
+    try:
+        return formats.detect([*context.messages, *new])
+    except CompactionError:
+        return context.format  # whose own error says what is wrong
 
 
 async def _check_context(grown: Input, options: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from context_compaction.splices import Splice, apply_splices
 from mcp_server_compaction.config import Config
+from mcp_types import CallToolResult
 
 from tests.server.helpers import (
     Era,
@@ -178,6 +179,46 @@ async def test_new_messages_are_put_behind_the_session_so_far(config: Config) ->
     assert any("not known" in warning for warning in first["warnings"])
     assert second["message_count"] == len(messages)
     assert second["tokens"]["before"] > first["tokens"]["before"]
+
+
+FIRST_CALLS: dict[str, list[Json]] = {
+    "anthropic": conversation(1)[1:3],
+    "openai-chat": [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "42"},
+    ],
+    "openai-responses": [
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "42"},
+    ],
+}
+
+
+@pytest.mark.parametrize("format", FIRST_CALLS)
+async def test_a_session_that_began_with_plain_words_goes_on_in_any_format(
+    config: Config, format: str
+) -> None:
+    began = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    asked = {"role": "user", "content": "look"}
+    async with connect(config) as client:
+
+        async def put(*new: Json) -> CallToolResult:
+            given: Json = {"new_messages": new, "session_id": "grown"}
+            return await client.call_tool("compact_messages", given)
+
+        await put(began[0])
+        await put(began[1])
+        await put(asked, *FIRST_CALLS[format])
+        answer = answer_of(await put(*began))
+        error = error_of(await put({"role": "user"}))
+    assert (answer["format"], answer["message_count"]) == (format, 7)
+    assert "Message 7: `content` is missing" in error
 
 
 async def test_new_messages_follow_the_compacted_context(config: Config) -> None:
