@@ -4,7 +4,9 @@ Losing the journal costs a second reading and nothing else, since the archive re
 holds.
 """
 
+import errno
 import json
+import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -78,9 +80,12 @@ def stamp_of(path: Path) -> tuple[int, int, int]:
     """What changes when the file does: size, time stamp, inode.
 
     Raises:
-        OSError: The file is gone or may not be read.
+        OSError: The file is gone or may not be read, or it is a pipe, socket or device: one of
+            those keeps its reader waiting, or has no end.
     """
     found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 

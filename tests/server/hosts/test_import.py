@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -367,6 +368,18 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: P
         assert f"the message of line {line} is left out" in result.stderr
     transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
     assert texts(transcript)[-1] == "answer 4"
+
+
+def test_a_pipe_or_device_among_session_files_is_named_and_holds_up_no_import(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
+    os.mkfifo(tmp_path / "a-pipe.jsonl")
+    (tmp_path / "endless.jsonl").symlink_to("/dev/zero")
+    result = imported(tmp_path / "a", tmp_path, exit_code=1)
+    assert (figures(result)["failed"], figures(result)["sessions"]) == (2, 2)
+    for name in ("a-pipe.jsonl", "endless.jsonl"):
+        assert f"{name} cannot be read: it is no regular file" in result.stderr
 
 
 def test_the_archives_own_files_are_never_imported(tmp_path: Path) -> None:
