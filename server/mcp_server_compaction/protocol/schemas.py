@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    InstanceOf,
     NonNegativeInt,
     PositiveInt,
     StrictStr,
@@ -26,13 +27,15 @@ MAX_READ_CHARS = 200_000
 
 Reply = Literal["messages", "edits", "receipt"]
 ResumeHost = Literal["claude-code", "codex", "pi"]
+# The objects as they were decoded: of each dict, pydantic would make a copy.
+Decoded = list[InstanceOf[dict[str, Any]]]
 
 
 class CompactArguments(Arguments):
     """Arguments of `compact_messages`."""
 
-    messages: list[dict[str, Any]] | None = Field(default=None, description="The whole list.")
-    new_messages: list[dict[str, Any]] | None = Field(
+    messages: Decoded | None = Field(default=None, description="The whole list.")
+    new_messages: Decoded | None = Field(
         default=None, description="Only what is new; needs session_id."
     )
     transcript_path: str | None = Field(default=None, description="A session file, or current.")
