@@ -5,7 +5,7 @@ Used where a large result is previewed, and where a summary contains a tool's an
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, TypeGuard
 
 from context_compaction.messages.model import is_list, is_object
@@ -101,20 +101,30 @@ def codes_in(data: Any) -> str:
     return "; ".join(f"{key} {', '.join(values)}" for key, values in found.items())
 
 
-def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """The texts in a JSON value, each with the nearest key above it."""
+def _leaves(
+    data: Any, key: str = "", depth: int = 0, told: Set[str] = frozenset()
+) -> Iterator[tuple[str, str]]:
+    """The texts in a JSON value, each with the nearest key above it.
+
+    What a record holds under the keys `told` of records around it, as the status of what it depends
+    on, would pass for theirs.
+    """
     if isinstance(data, str):
         yield key, data
     elif depth < _MOST_DEPTH and is_object(data):
+        mine = {name for name, item in data.items() if isinstance(item, str)} - {"id"}
         for name, item in data.items():
+            if name in told:
+                continue
             # What is known by its own code is named after what holds it.
             is_code = _CODE.fullmatch(name) is not None
             if is_code:
                 yield key, name
-            yield from _leaves(item, key if is_code or name == "id" else name, depth + 1)
+            below = key if is_code or name == "id" else name
+            yield from _leaves(item, below, depth + 1, told | mine)
     elif depth < _MOST_DEPTH and is_list(data):
         for item in data:
-            yield from _leaves(item, key, depth + 1)
+            yield from _leaves(item, key, depth + 1, told)
 
 
 def table_of(values: Sequence[Any]) -> tuple[str, list[str]] | None:

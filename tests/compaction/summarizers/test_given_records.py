@@ -1,5 +1,6 @@
 """What the agent put down in a call or filed by it stays; no value is told as Python does."""
 
+import json
 import re
 import time
 from typing import Any
@@ -169,3 +170,12 @@ def test_texts_to_file_without_an_end_cost_little_time(unit: str) -> None:
     start = time.process_time()
     written([asked("Mend it."), *called("a", "bash", {"command": command}), asked("Go on.")])
     assert time.process_time() - start < 2
+
+
+def test_of_a_record_no_status_of_the_records_in_it_is_told_as_its_own() -> None:
+    blocked = {"id": "ab-12", "status": "in_progress", "dependency_type": "blocks"}
+    issue = {"id": "ab-15", "status": "closed", "dependencies": [blocked]}
+    shown = json.dumps([issue | {"description": "It is a long story. " * 60}])
+    talk = [asked("Look."), *called("a", "tracker_show", {"id": "ab-15"}, shown), asked("Go on.")]
+    text = written([*talk, said("I go on.")], 300)
+    assert "status closed; dependencies ab-12; dependency_type blocks" in text
