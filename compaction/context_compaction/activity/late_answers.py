@@ -47,10 +47,21 @@ def answers_of(messages: Messages) -> dict[str, ToolResult]:
         if found := _RUNS_ON.search(text, 0, _HEAD_CHARS):
             runs_on[found[1]] = began
         if began != call.call_id:
-            printed = without_head(text)[0]
-            head = text.removesuffix(printed)
-            before = without_head(result_text(results[began]))[0]
+            head, printed = _parted(text)
+            head_before, before = _parted(result_text(results[began]))
+            head = head or head_before  # one that was told of before, and carried on
             whole = f"{head}{f'{before}{printed}'[-_MOST_CHARS:]}"
             results[began] = replace(result, call_id=began, content=(Text(whole),))
             results[call.call_id] = replace(result, is_error=False, content=())
     return results
+
+
+def running_head(text: str) -> str:
+    """What the host put above an answer of a command that runs on; "" above any other."""
+    head, _ = _parted(text) if _RUNS_ON.search(text, 0, _HEAD_CHARS) else ("", text)
+    return head
+
+
+def _parted(text: str) -> tuple[str, str]:
+    printed = without_head(text)[0]
+    return text.removesuffix(printed), printed

@@ -1,7 +1,10 @@
 """What a command printed while later calls waited for it is told as its answer."""
 
+import pytest
 from context_compaction.activity.late_answers import answers_of
 from context_compaction.messages.tool_results import result_text
+from context_compaction.summarizers.extractive.carried import carried_of
+from context_compaction.summarizers.extractive.turns import turns_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +40,24 @@ def test_a_command_that_failed_while_it_was_waited_for_is_open_under_its_own_nam
     text = written([*waited(2), assistant("Now the next step.")])
     assert "failed: make release [1]" in text
     assert "write_stdin" not in text
+
+
+@pytest.mark.parametrize("carried", [[2], [3], [2, 3], [4], [2, 2, 4]])
+def test_a_command_that_fails_after_compactions_fails_under_its_own_name(
+    carried: list[int],
+) -> None:
+    """The calls that wait for it may stand before them and behind them."""
+    longer = [*waited(2)[:5], *waited(2)[3:]]
+    longer[5]["content"][0]["id"] = longer[6]["content"][0]["tool_use_id"] = "b2"
+    messages, rest = (), read(longer)
+    for count in carried:
+        whole = (*messages, *rest[:count])
+        messages, rest = carried_of(whole, range(len(whole)), (), {}).messages, rest[count:]
+    turns = turns_of(whole := (*messages, *rest), range(len(whole)), {})
+    told = {one.label: one for turn in turns for one in turn.actions}
+    made = told["make release"]
+    assert (made.failed, made.text) == (True, "compiling 1\ncompiling 2\ncompiling 2\n3 errors")
+    assert not any(one.failed or one.text for name, one in told.items() if "write_stdin" in name)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))

@@ -218,6 +218,8 @@ def _result(result: ToolResult, action: Action | None) -> ToolResult:
         half = _OUTPUT_CHARS // 2
         middle = "\n".join(line for line in lines if line and line not in text[:half])
         text = f"{text[:half]}\n{LEFT_OUT}\n{middle}\n{text[len(text) - half :]}"
+    if action and action.running_head:  # a call that sees more of it may be yet to come
+        text = f"{action.running_head}{text}\n"
     failed = action.failed if action else result.is_error
     return ToolResult(result.call_id, (Text(text),), bool(failed))
 

@@ -9,7 +9,7 @@ from context_compaction.activity.documents import PLAN, filed_in
 from context_compaction.activity.error_line import error_line, reports_trouble
 from context_compaction.activity.file_changes import FileChange, Writes, changes_of
 from context_compaction.activity.json_rows import named, shown
-from context_compaction.activity.late_answers import answers_of
+from context_compaction.activity.late_answers import answers_of, running_head
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_head
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
@@ -76,6 +76,8 @@ class Action:
         error: The line that names the error; of a refused one what the user said with it.
         lasting: What it changes that must not be changed twice: parts of its command, or `label`.
         is_refused: Whether the user refused it.
+        running_head: What stands above the answer of a command that still runs, with the id by
+            which later calls wait for it.
     """
 
     number: int
@@ -90,6 +92,7 @@ class Action:
     error: str = ""
     lasting: tuple[str, ...] = ()
     is_refused: bool = False
+    running_head: str = ""
 
     @property
     def is_compound(self) -> bool:
@@ -285,7 +288,8 @@ def _action(
     action = Action(number, call.name, use, label, line.keys, call, changes, lasting=line.lasting)
     if result is None or is_stand_in(result):
         return action
-    text = "" if placeholders.is_placeholder(result) else without_head(result_text(result))[0]
+    given = "" if placeholders.is_placeholder(result) else result_text(result)
+    text, action = without_head(given)[0], replace(action, running_head=running_head(given))
     text = text.strip("\n").rstrip()
     failed = bool(is_failed(result))
     if failed and (said := said_in_refusal(result)) is not None:
