@@ -85,8 +85,12 @@ class Sessions(Protocol[S]):
         """What is kept now of a session, which need not be there."""
         ...
 
-    def writing(self, session_id: str) -> AbstractContextManager[S]:
-        """Nobody else writes to the session in the block; yields its current state."""
+    def writing(self, session_id: str, *, opens: bool = True) -> AbstractContextManager[S]:
+        """Nobody else writes to the session in the block; yields its current state.
+
+        Where the session is not there, nothing of it is made unless the call `opens` it; then the
+        block finds an empty state, and writes nothing.
+        """
         ...
 
     def write(
@@ -164,7 +168,7 @@ class TranscriptStore(Generic[S]):
             if found.is_known:
                 self._sessions.secure(state, found.result.head)
                 return answer_of(state, found.result, found.standing)
-        with self._sessions.writing(session_id) as state:
+        with self._sessions.writing(session_id, opens=after == ROOT) as state:
             if found is None or state is not looked_at or state.next_number != found.next_number:
                 found = place(state)  # others wrote, or nothing was looked up
                 if shares_too_little(found.result, least_shared):
@@ -312,7 +316,8 @@ class TranscriptStore(Generic[S]):
             outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
             receipt = redact_json(receipt)
         output_ids = [*outputs]
-        with self._sessions.writing(session_id) as state:
+        opens = bool(blobs or receipt is not None or context)
+        with self._sessions.writing(session_id, opens=opens) as state:
             self._sessions.secure(state)
             records: list[Record] = []
             for blob in blobs:
@@ -550,7 +555,7 @@ class TranscriptStore(Generic[S]):
     ) -> None:
         """See `Archive.add_records`."""
         check_session_id(session_id)
-        with self._sessions.writing(session_id) as state:
+        with self._sessions.writing(session_id, opens=bool(records) and not after) as state:
             self._sessions.secure(state)
             held = len(self._sessions.all_records(state))
             if held != after:

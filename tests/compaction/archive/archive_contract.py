@@ -418,6 +418,8 @@ async def a_list_may_go_on_from_where_an_earlier_call_ended(archive: Archive) ->
         await archive.append("s", parsed(user("x")), format=FORMAT, after="0" * 32)
     with pytest.raises(NotFoundError):
         await archive.append("other", parsed(user("x")), format=FORMAT, after=on.head)
+    sessions, _ = await archive.sessions()
+    assert [info.session_id for info in sessions] == ["s"]
 
 
 @promise

@@ -11,7 +11,12 @@ import pytest
 from context_compaction import formats
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
-from context_compaction.errors import ArchiveError, InvalidMessageError
+from context_compaction.errors import (
+    ArchiveError,
+    InvalidMessageError,
+    NotFoundError,
+    SettingsError,
+)
 from context_compaction.messages.edits import make_blob
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -150,6 +155,25 @@ anyio.run(main)
     subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], env=unmeasured(), check=True, timeout=50
     )
+
+
+def all_below(folder: Path) -> set[Path]:
+    return {*folder.rglob("*")}
+
+
+async def test_a_call_that_writes_nothing_leaves_nothing_of_a_session(tmp_path: Path) -> None:
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        first = await archive.append("s", parsed(user("one")), format="anthropic")
+        before = all_below(tmp_path)
+        for after in (first.head, "0" * 32):
+            with pytest.raises(NotFoundError, match="whole message list"):
+                await archive.append("t", parsed(user("x")), format="anthropic", after=after)
+        with pytest.raises(SettingsError, match="holds 0 records"):
+            await archive.add_records("t", await archive.records("s", after=0, limit=9), after=1)
+        await archive.add_records("t", [], after=0)
+        await archive.append("t", (), format="anthropic")
+        await archive.commit("t", blobs=[], receipt=None)
+        assert all_below(tmp_path) == before
 
 
 async def test_a_root_that_is_a_file_is_said_to_be_wrong(tmp_path: Path) -> None:

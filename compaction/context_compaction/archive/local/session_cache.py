@@ -69,13 +69,16 @@ class OpenSessions:
         return state
 
     @contextmanager
-    def writing(self, session_id: str) -> Generator[LocalState]:
+    def writing(self, session_id: str, *, opens: bool = True) -> Generator[LocalState]:
         """Hold the session's lock; yield its current state; what was written is durable after it.
 
         Others write to the session while this process waits for the device. Counts alone are not
         waited for: they are made again where they are lost, and sync with what is written next.
         """
         folder = session_folder(self.root, session_key(session_id))
+        if not opens and not folder.is_dir():
+            yield LocalState(folder=folder)
+            return
         with locked(self.root / LOCK_NAME, shared=True):
             with explaining(folder, "Making"):
                 make_folder(folder, durable=False)  # with the first segment that is synced there

@@ -104,10 +104,10 @@ class TenantSessions:
         return self._refreshed(session_id, _READ)
 
     @contextmanager
-    def writing(self, session_id: str) -> Generator[RowState]:
+    def writing(self, session_id: str, *, opens: bool = True) -> Generator[RowState]:
         """See `Sessions.writing`: until the end of the transaction."""
         state = self._refreshed(session_id, _HOLD)
-        if not state.generation:  # there is no row, or none yet that others can see
+        if opens and not state.generation:  # there is no row, or none yet that others can see
             self._connection.execute(
                 "INSERT INTO compaction.session VALUES (%s, %s, nextval('compaction.generation'),"
                 " NULL, '', '', 0, 0, 0, 0, 0, false, 'infinity', 0, 0) ON CONFLICT DO NOTHING",
@@ -115,7 +115,7 @@ class TenantSessions:
             )
             state = self._refreshed(session_id, _HOLD)
         yield state
-        if not state.exists:  # nothing was written after all
+        if opens and not state.exists:  # nothing was written after all
             self._connection.execute(
                 "DELETE FROM compaction.session WHERE tenant = %s AND session = %s",
                 (self._tenant, session_id),
