@@ -118,6 +118,8 @@ _MODELS: dict[str, Profile] = {
     "gemini-1-5": _limits(_GEMINI, 1_048_576, 8_192),
 }
 
+_MOST_PARTS = max(name.count("-") + 1 for name in _MODELS)
+
 
 def profile_for(model: str | None) -> Profile:
     """The profile of a model by its name, with or without a provider before it.
@@ -128,8 +130,8 @@ def profile_for(model: str | None) -> Profile:
     if model is None:
         return _UNKNOWN
     name = model.lower().rpartition("/")[2].rpartition("anthropic.")[2]
-    parts = re.split(r"[-.@:_]", name)
-    for length in range(len(parts), 0, -1):
+    parts = re.split(r"[-.@:_]", name, maxsplit=_MOST_PARTS)
+    for length in range(min(len(parts), _MOST_PARTS), 0, -1):
         profile = _MODELS.get("-".join(parts[:length]))
         if profile is not None:
             return profile
