@@ -102,7 +102,12 @@ class Gate:
         elif principal is not None:
             reset = caller.set(principal)
             try:
-                shown = {"user": _user(principal), "scheme": self._names.scheme or scope["scheme"]}
+                shown = {
+                    "user": _user(principal),
+                    "scheme": self._names.scheme or scope["scheme"],
+                    # No event is kept to be sent again, and the SDK then gives no answer at all.
+                    "headers": [pair for pair in scope["headers"] if pair[0] != b"last-event-id"],
+                }
                 await self._app({**scope, **shown}, self._counted(headers, receive), send)
             finally:
                 caller.reset(reset)

@@ -100,6 +100,20 @@ def test_a_page_of_another_origin_may_not_call(service: Service, origin: str) ->
     assert _status(service, service.headers(Origin=service.base)) not in (401, 403, 421)
 
 
+def test_a_stream_that_is_asked_to_go_on_after_an_event_begins_anew(service: Service) -> None:
+    opening: dict[str, Any] = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    begin = {**PING, "method": "initialize", "params": opening}
+    headers = service.headers(**JSON_HEADERS)
+    reply = httpx2.post(service.url, json=begin, headers=headers, timeout=30)
+    headers |= {"Mcp-Session-Id": reply.headers["mcp-session-id"], "Last-Event-ID": "7"}
+    with httpx2.stream("GET", service.url, headers=headers, timeout=30) as stream:
+        assert stream.status_code == 200
+
+
 async def test_any_loopback_address_that_is_served_also_answers(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "127.5.5.5") as served, anyio.fail_after(60):
         assert "127.5.5.5" in served.url
