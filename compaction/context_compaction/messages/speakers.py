@@ -19,6 +19,7 @@ _FRAMES = (
     "system-reminder", "local-command-stdout", "local-command-stderr", "local-command-caveat",
     "command-name", "command-message", "bash-input", "bash-stdout", "bash-stderr",
     "task-notification", "teammate-message", "user-prompt-submit-hook", "tool_use_error",
+    "agent-message", "cross-session-message", "ci-monitor-event",
     "ide_opened_file", "ide_selection", "ide_diagnostics", "new-diagnostics",
     "environment_context", "user_instructions", "user_shell_command",
     "subagent_notification", "turn_aborted", "skill", "system",
