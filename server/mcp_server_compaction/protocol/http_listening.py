@@ -1,7 +1,6 @@
 """Listening: sockets, processes, and connections that are bounded in number and time."""
 
 import asyncio
-import gc
 import ipaddress
 import os
 import resource
@@ -45,8 +44,6 @@ COMPUTE_THREADS = 3
 # How long a busy thread keeps the interpreter while the loop wants it, which it does some twenty
 # times a call. Python's 0.005 lets a huge list hold up each small call by a tenth of a second.
 SWITCH_SECONDS = 0.0005
-# Collecting garbage among all that huge lists leave takes 0.3 seconds, in which nobody is answered.
-GARBAGE_THRESHOLDS = (50_000, 20, 10)
 # How long a connection that no process can take now waits until they are asked again.
 DEALT_AGAIN_SECONDS = 0.1
 
@@ -78,8 +75,6 @@ def share_fairly() -> None:
     """Set this process up for many callers at once, when all it needs is loaded."""
     sys.setswitchinterval(SWITCH_SECONDS)
     to_thread.current_default_thread_limiter().total_tokens = COMPUTE_THREADS
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def _announce(told: str) -> None:

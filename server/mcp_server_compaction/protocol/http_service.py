@@ -34,7 +34,7 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.operations.prometheus import METRICS_PATH, metrics_route
 from mcp_server_compaction.operations.readiness import Readiness
 from mcp_server_compaction.operations.telemetry import measured
-from mcp_server_compaction.protocol.app import build_server, load_engine
+from mcp_server_compaction.protocol.app import build_server, collect_seldom, load_engine
 from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, CleanBodies
 from mcp_server_compaction.protocol.http_gate import Gate, Names, refused
 from mcp_server_compaction.protocol.http_listening import (
@@ -187,6 +187,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         ):
             await to_thread.run_sync(load_engine, config)
             share_fairly()
+            collect_seldom()
             yield
 
     async def ready(_: Request) -> PlainTextResponse:
