@@ -13,7 +13,10 @@ import random
 import statistics
 import sys
 import time
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -52,8 +55,9 @@ class Life:
 
     compaction_ms: list[float] = field(default_factory=list[float])
     tokens_before: list[int] = field(default_factory=list[int])
-    quiet_ms: list[float] = field(default_factory=list[float])
-    rss_mb: list[float] = field(default_factory=list[float])
+    # As lists these two would grow by 90 bytes a turn.
+    quiet_ms: array[float] = field(default_factory=partial(array, "d"))
+    rss_mb: array[float] = field(default_factory=partial(array, "d"))
     compacted_at: list[int] = field(default_factory=list[int])
     summary: str = ""
 
@@ -96,7 +100,7 @@ def rss_mb() -> float:
     return pages * 4_096 / 1_000_000
 
 
-def near(values: list[float], at: int) -> float:
+def near(values: Sequence[float], at: int) -> float:
     """The median of `values` around position `at`."""
     return statistics.median(values[max(0, at - NEAREST) : at + NEAREST + 1])
 

@@ -1,28 +1,37 @@
 """The messages that are known of a session: by history, by number and by what they say.
 
 A session has tens of thousands in the end, and goes on for weeks in one process. As objects in
-dictionaries each takes 570 bytes, packed 110 (measured). The newest are asked for all the time and
-stay objects; the older ones are packed, and so are the entries of the contexts of old compactions.
+dictionaries each takes 570 bytes (measured). The newest are asked for all the time and stay that;
+the older ones, and the entries of the contexts of old compactions, go into a file without a name
+that is this process's own, and 20 bytes of each stay in memory, to find it there. All of it is
+learnt from the log: nothing has to be recovered, and nobody else knows of the file.
 """
 
+import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import ENOSPC
 from itertools import islice
 from struct import Struct
-from typing import Any, TypeGuard, cast
+from tempfile import TemporaryFile
+from typing import IO, Any, TypeGuard, cast
+from weakref import finalize
 
 from context_compaction.archive.records import LinePlace
 from context_compaction.messages.history_hash import ROOT
 
-# So many of the newest stay objects, and up to twice as many: a list of a million tokens.
-_NEWEST = 2_000
+# So many of the newest stay objects: a list of a million tokens. Older ones go so many at a time.
+_NEWEST = 3_500
+_MOVED = 500
 # The hashes of name, parent and content; number of the message and of its record, offset, length,
 # time, and the number of its words.
 _ROW = Struct("<16s16s16siIQIdI")
 _HASH_CHARS = 32
 _NO_PARENT = bytes(16)  # of the first of a history
+_READ_ROWS = 64  # at once: a history is walked through row by row
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +87,11 @@ def is_message(node: Node | None) -> TypeGuard[MessageNode]:
 
 
 class _Rows:
-    """Numbers of rows by the first half of a hash, in 12 bytes each."""
+    """Numbers of rows by the first five bytes of a hash, in 8 bytes each."""
 
     def __init__(self) -> None:
         # By its first byte, so that putting one among the others moves few.
-        self._keys = [array("Q") for _ in range(256)]
+        self._keys = [array("I") for _ in range(256)]
         self._rows = [array("I") for _ in range(256)]
 
     def add(self, name: bytes, row: int) -> None:
@@ -93,12 +102,55 @@ class _Rows:
         self._rows[name[0]].insert(at, row)
 
     def between(self, first: bytes, last: bytes) -> Sequence[int]:
-        """The rows of hashes from `first` to `last`, which begin with the same byte."""
+        """The rows of hashes from `first` to `last`, which begin with the same byte.
+
+        A few others may be among them: who asks compares the whole hash.
+        """
         keys = self._keys[first[0]]
         start, key = bisect_left(keys, _key(first)), _key(last)
         if start == len(keys) or keys[start] > key:
             return ()
         return self._rows[first[0]][start : bisect_right(keys, key, start)]
+
+
+class _RowFile:
+    """Rows by number, in a file that is made with the first of them."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._count = 0
+        self._read = b""
+        self._read_from = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, rows: bytes) -> None:
+        """Add all of `rows`, or none.
+
+        Raises:
+            OSError: There is no room for them.
+        """
+        if self._file is None:
+            # Unbuffered: what was written is known to be there.
+            self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - closed with the rows
+            finalize(self, self._file.close)
+        self._file.seek(self._count * _ROW.size)
+        if self._file.write(rows) != len(rows):
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        self._count += len(rows) // _ROW.size
+        self._read = b""
+
+    def __getitem__(self, row: int) -> tuple[Any, ...]:
+        if self._file is None:
+            raise IndexError(row)
+        at = (row - self._read_from) * _ROW.size
+        if not 0 <= at < len(self._read):
+            self._read_from = max(0, row + 1 - _READ_ROWS)  # next is what was said before, mostly
+            at = (row - self._read_from) * _ROW.size
+            self._file.seek(self._read_from * _ROW.size)
+            self._read = self._file.read(_READ_ROWS * _ROW.size)
+        return _ROW.unpack_from(self._read, at)
 
 
 class NodeTable:
@@ -118,7 +170,8 @@ class NodeTable:
         self._others: dict[str, Node] = {}  # what cannot be packed
         self._by_content: dict[str, str] = {}
         self._learnt_before: dict[str, str] = {}  # of the newer ones with the same content
-        self._packed = bytearray()
+        self._older = _RowFile()
+        self._moves_at = _NEWEST + _MOVED
         self._rows_by_name = _Rows()
         self._rows_by_content = _Rows()
         # Segment, format and role of messages; of an entry of a context what it stands for.
@@ -126,7 +179,7 @@ class NodeTable:
         self._word_numbers: dict[tuple[str, ...], int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._newer or self._others or self._packed)
+        return bool(self._newer or self._others)
 
     def __contains__(self, name: str) -> bool:
         if name in self._newer or name in self._others:
@@ -152,10 +205,11 @@ class NodeTable:
         """The names of the histories that end with `content`, what was first known last first."""
         name = self._by_content.get(content)
         while name is not None and (name in self._newer or name in self._others):
-            yield name
+            if self._row_of(name) is None:  # one that was learnt again is where it was first
+                yield name
             name = self._learnt_before.get(name)
         for row in self._rows_of(self._rows_by_content, content, 2):
-            yield self._fields(row)[0].hex()
+            yield self._older[row][0].hex()
 
     def add(self, name: str, node: Node) -> None:
         """Take in a node."""
@@ -170,12 +224,14 @@ class NodeTable:
                 self.row_of_seq[node.seq] = -1
             self.newest = max(self.newest, (node.number, name))
         self._newer[name] = node
-        if len(self._newer) >= 2 * _NEWEST:
-            self._pack()
+        if len(self._newer) >= self._moves_at:
+            with suppress(OSError):  # no room, or no folder, for a file: it is tried again
+                self._move()
+            self._moves_at = len(self._newer) + _MOVED
 
     def at(self, row: int) -> Node:
         """What is in a row."""
-        fields = self._fields(row)
+        fields = self._older[row]
         _, parent, content, seq, number, offset, length, seconds = fields[:-1]
         words: int = fields[-1]
         above = ROOT if parent == _NO_PARENT else parent.hex()
@@ -196,50 +252,52 @@ class NodeTable:
             role=role,
         )
 
-    def _fields(self, row: int) -> tuple[Any, ...]:
-        return _ROW.unpack_from(self._packed, row * _ROW.size)
-
     def _row_of(self, name: str) -> int | None:
         """The newest row of the history `name`."""
         return next(self._rows_of(self._rows_by_name, name, 0), None)
 
     def _rows_of(self, rows: _Rows, name: str, column: int) -> Iterator[int]:
         """The rows with `name` in a column of which `rows` tell, the newest first."""
-        if self._packed and _is_hash(name):
+        if self._older and _is_hash(name):
             key = bytes.fromhex(name)
             found = reversed(rows.between(key, key))
-            yield from (row for row in found if self._fields(row)[column] == key)
+            yield from (row for row in found if self._older[row][column] == key)
 
     def _packed_name(self, head: str) -> str | None:
         first, last = head.ljust(_HASH_CHARS, "0"), head.ljust(_HASH_CHARS, "f")
-        if not self._packed or not _is_hash(first):
+        if not self._older or not _is_hash(first):
             return None
         rows = self._rows_by_name.between(bytes.fromhex(first), bytes.fromhex(last))
-        names = (self._fields(row)[0].hex() for row in reversed(rows))
+        names = (self._older[row][0].hex() for row in reversed(rows))
         return next((name for name in names if name.startswith(head)), None)
 
-    def _pack(self) -> None:
-        """Pack those that are not among the newest."""
-        for name, node in [*islice(self._newer.items(), len(self._newer) - _NEWEST)]:
-            del self._newer[name]
-            if not all(map(_is_hash, (name, node.parent or name, node.content))):
-                self._others[name] = node
-                continue
-            row = len(self._packed) // _ROW.size
-            key, content = bytes.fromhex(name), bytes.fromhex(node.content)
-            parent = bytes.fromhex(node.parent) or _NO_PARENT
-            self._packed += _ROW.pack(key, parent, content, *self._rest_of(node))
+    def _move(self) -> None:
+        """Move those that are not among the newest into the file."""
+        older = dict(islice(self._newer.items(), len(self._newer) - _NEWEST))
+        hashed = {name: node for name, node in older.items() if _is_packable(name, node)}
+        first = len(self._older)
+        self._older.add(b"".join(map(self._row, hashed, hashed.values())))
+        for row, (name, node) in enumerate(hashed.items(), start=first):
             if self._row_of(name) is None:
-                self._rows_by_content.add(content, row)
-            self._rows_by_name.add(key, row)
-            self._learnt_before.pop(name, None)
-            if self._by_content.get(node.content) == name:
-                del self._by_content[node.content]
+                self._rows_by_content.add(bytes.fromhex(node.content), row)
+            self._rows_by_name.add(bytes.fromhex(name), row)
             if self.by_seq.get(node.seq) is node:
                 del self.by_seq[node.seq]
                 missing = node.seq + 1 - len(self.row_of_seq)
                 self.row_of_seq.extend([-1] * max(0, missing))
                 self.row_of_seq[node.seq] = row
+            self._learnt_before.pop(name, None)
+            if self._by_content.get(node.content) == name:
+                del self._by_content[node.content]
+        for name, node in older.items():
+            del self._newer[name]
+            if name not in hashed:
+                self._others[name] = node
+
+    def _row(self, name: str, node: Node) -> bytes:
+        parent = bytes.fromhex(node.parent) or _NO_PARENT
+        hashes = bytes.fromhex(name), parent, bytes.fromhex(node.content)
+        return _ROW.pack(*hashes, *self._rest_of(node))
 
     def _rest_of(self, node: Node) -> tuple[float, ...]:
         """The fields of a row behind the hashes."""
@@ -287,7 +345,11 @@ class _Messages(Mapping[int, MessageNode]):
 
 
 def _key(name: bytes) -> int:
-    return int.from_bytes(name[:8], "big")
+    return int.from_bytes(name[1:5], "big")
+
+
+def _is_packable(name: str, node: Node) -> bool:
+    return all(map(_is_hash, (name, node.parent or name, node.content)))
 
 
 def _is_hash(name: str) -> bool:

@@ -381,6 +381,8 @@ class TranscriptStore(Generic[S]):
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
         """See `Archive.damaged_messages`."""
         state = self._existing(session_id)
+        if len(state.messages) == state.next_seq:
+            return []
         within = range(max(0, start), min(stop + 1, state.next_seq))
         return [seq for seq in within if seq not in state.messages]
 
@@ -397,11 +399,11 @@ class TranscriptStore(Generic[S]):
         within: Sequence[int] = range(start, min(stop + 1, state.next_seq))
         if head is not None:
             within = [seq for seq in state.history(head) if start <= seq <= stop]
-        seqs = [seq for seq in within if seq in state.messages]
+        nodes = [node for node in map(state.messages.get, within) if node is not None]
+        bodies = self._sessions.bodies(state, nodes)
         return [
-            ArchivedMessage(session_id, seq, node.format, raw, float(node.seconds))
-            for seq, raw in zip(seqs, self._raws(state, seqs), strict=True)
-            for node in [state.messages[seq]]
+            ArchivedMessage(session_id, node.seq, node.format, raw, float(node.seconds))
+            for node, raw in zip(nodes, bodies, strict=True)
         ]
 
     def history(self, session_id: str, head: str) -> History:
@@ -599,6 +601,4 @@ def no_session(session_id: str) -> NotFoundError:
 def _format_of(state: TranscriptState) -> str:
     """The format of the newest message; "" where there is none."""
     newest = state.messages.get(state.next_seq - 1)
-    if newest is None:  # it is damaged
-        newest = state.messages.get(max(state.messages, default=NO_SEQ))
     return newest.format if newest else ""

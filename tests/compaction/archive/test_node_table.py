@@ -2,18 +2,32 @@
 
 import random
 
-from context_compaction.archive.node_table import MessageNode, Node, NodeTable
+import pytest
+from context_compaction.archive import node_table
+from context_compaction.archive.node_table import MessageNode, Node, NodeTable, is_message
 from context_compaction.messages.history_hash import ROOT, chain_hash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compaction.archive.test_faults import file_size_limit
 
-@settings(max_examples=12)
-@given(st.sampled_from((0, 5, 3_500, 7_000)), st.randoms(use_true_random=False))
-def test_a_table_knows_what_dictionaries_would_whatever_its_size_and_the_order_of_learning(
-    size: int, dice: random.Random
+
+@given(st.integers(0, 150), st.integers(1, 40), st.randoms(use_true_random=False))
+def test_a_table_knows_what_dictionaries_would_however_few_nodes_are_in_memory(
+    size: int, newest: int, dice: random.Random
 ) -> None:
     learnt = _session(size, dice)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_table, "_NEWEST", newest)
+        patch.setattr(node_table, "_MOVED", newest // 4 + 1)
+        _check_knows(learnt)
+
+
+def test_a_table_knows_the_whole_of_a_long_session() -> None:
+    _check_knows(_session(6_000, random.Random(7)))
+
+
+def _check_knows(learnt: list[tuple[str, Node]]) -> None:
     table, nodes, messages = NodeTable(), _Nodes(), dict[int, Node]()
     contents = dict[str, list[str]]()
     for name, node in learnt:
@@ -35,8 +49,24 @@ def test_a_table_knows_what_dictionaries_would_whatever_its_size_and_the_order_o
         assert name not in table
         assert table.get(name) is table.find(name or "-") is None
         assert not [*table.newest_with(name)]
-    for seq in (-1, size):
+    for seq in (-1, len(learnt)):
         assert seq not in table.messages
+
+
+def test_without_room_for_its_file_a_table_knows_all_that_it_knew_and_goes_on() -> None:
+    learnt = _session(15_000, random.Random(7))
+    table = NodeTable()
+
+    def learn(start: int, stop: int) -> None:
+        for name, node in learnt[start:stop]:
+            table.add(name, node)
+        assert all(table.get(name) == node for name, node in learnt[:stop])
+        assert {*table.messages} == {node.seq for _, node in learnt[:stop] if is_message(node)}
+
+    learn(0, 6_000)
+    with file_size_limit(600_000):
+        learn(6_000, 12_000)
+    learn(12_000, len(learnt))
 
 
 _Nodes = dict[str, Node]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from context_compaction.archive import NO_SEQ
 from context_compaction.archive.node_table import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
 from context_compaction.archive.postgres.indexing import DocRow, docs_of, insert_docs, parse_body
@@ -180,7 +179,7 @@ class TenantSessions:
         docs: Sequence[DocRow],
     ) -> None:
         """Bring the session's row in line with what was written."""
-        newest = state.messages.get(max(state.messages, default=NO_SEQ))
+        newest = state.messages.get(state.next_seq - 1)
         self._connection.execute(
             "UPDATE compaction.session SET parent = %s, format = %s,"
             " title = CASE WHEN title = '' THEN %s ELSE title END,"
