@@ -330,7 +330,7 @@ def _label_tokens(file: FileText, count: MessageCounter) -> int:
 def _passages(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     """What is open in a text, was changed last or is next, below its headings; "" without such.
 
-    In whole paragraphs and items, the most wanted first.
+    In whole paragraphs and items, the most wanted first; none that a kept message shows.
     """
     rows = (file.text or "").split("\n")
     blocks = list(_blocks(rows))
@@ -345,8 +345,9 @@ def _passages(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     )
     chosen: set[int] = set()
     for at in dict.fromkeys((*tasks, *changed, *ranked(texts, file.sought))):
-        if at in heads:
-            continue  # by itself it says nothing
+        is_shown = file.shown.issuperset(range(blocks[at].start + 1, blocks[at].stop + 1))
+        if at in heads or is_shown:
+            continue  # by itself a heading says nothing
         above = heads[bisect_right(heads, at) - 1 : bisect_right(heads, at)]
         more = {at, *above} - chosen
         max_tokens -= sum(count.text(texts[new]) + _GAP_TOKENS for new in more)

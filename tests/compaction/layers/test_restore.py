@@ -198,6 +198,20 @@ def test_of_a_plan_that_is_longer_comes_back_what_is_open_and_what_is_next_under
     )
 
 
+def test_of_a_plan_no_passage_comes_back_that_a_kept_message_shows() -> None:
+    because = "because of this and of that, " * 6
+    items = [f"- [ ] `step_{n}` {because}\n  and so on {n}" for n in range(60)]
+    steering = FileText("PLAN.md", "\n".join(["# Plan", *items]), use="steering")
+    messages = read([user("summary"), *answered("r", "Read", "\n".join(items[:3]))])
+    step = restore_files(
+        messages, count=COUNT, settings=Settings(), files=[steering],
+        at=1, limit_tokens=COUNT.messages(messages) + 900, is_filled=True,
+    )  # fmt: skip
+    said = text_of(step)
+    assert items[3] in said
+    assert not any(item in said for item in items[:3])
+
+
 def test_what_the_newest_words_name_comes_back_with_its_body() -> None:
     body = "".join(f"def f{n}(a: int) -> str:\n    return {n} * a\n\n" for n in range(300))
     messages = read([
