@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from context_compaction.file_access import host_folders
+from context_compaction.messages.model import JsonObject
 from mcp.server.context import ServerRequestContext
 
 from mcp_server_compaction.access.principal import caller
@@ -30,6 +31,37 @@ LARGE_REQUEST_BYTES = 1024 * 1024
 MAX_LARGE_COMPACTIONS = 2
 
 GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
+
+
+# Where a request's scope holds it.
+SET_ASIDE = "mcp_server_compaction.set_aside"
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """What a request had before a list was taken out of it.
+
+    Attributes:
+        arguments: The lists, by the name of the argument.
+        size_bytes: How large the body was.
+    """
+
+    arguments: JsonObject
+    size_bytes: int
+
+
+def arguments_of(request: Any, given: JsonObject) -> JsonObject:
+    """The arguments of a tool's call, with what was set aside of its HTTP request."""
+    found: SetAside | None = None if request is None else request.scope.get(SET_ASIDE)
+    return given if found is None else {**given, **found.arguments}
+
+
+def size_of(request: Any) -> int:
+    """How many bytes the body of a request had; 0 on stdio."""
+    if request is None:
+        return 0
+    found: SetAside | None = request.scope.get(SET_ASIDE)
+    return int(request.headers["content-length"]) if found is None else found.size_bytes
 
 
 class LazyArchive:
@@ -111,8 +143,7 @@ class Deps:
         Args:
             request: The HTTP request that asks for it; None on stdio, where one host calls.
         """
-        size_bytes = 0 if request is None else int(request.headers["content-length"])
-        return self.large_turns if size_bytes > LARGE_REQUEST_BYTES else self.turns
+        return self.large_turns if size_of(request) > LARGE_REQUEST_BYTES else self.turns
 
     async def archive(self) -> "Archive":
         """The archive of the tenant that is asking.

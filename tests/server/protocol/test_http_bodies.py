@@ -1,7 +1,9 @@
 """Bodies of requests: whatever packs them, what comes in is what was sent, or it is refused."""
 
 import gzip
+import json
 import zlib
+from typing import Any
 
 import httpx2
 import pytest
@@ -9,6 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.protocol import http_bodies
+from mcp_server_compaction.protocol.deps import SET_ASIDE, arguments_of, size_of
 from mcp_server_compaction.protocol.http_bodies import CleanBodies
 from starlette.requests import Request
 from starlette.responses import Response
@@ -62,3 +65,62 @@ async def test_a_packing_that_is_not_known_is_named() -> None:
     answer = await sent(b"x", "br")
     assert answer.status_code == 415
     assert "'br'" in answer.text
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+CALLS: st.SearchStrategy[Any] = st.fixed_dictionaries({
+    "jsonrpc": st.just("2.0"),
+    "id": st.integers() | st.text(),
+    "method": st.just("tools/call"),
+    "params": st.fixed_dictionaries({
+        "name": st.sampled_from(["compact_messages", "search_transcript"]),
+        "arguments": st.dictionaries(
+            st.sampled_from(["messages", "new_messages", "options", "query"]), JSON
+        ),
+        "_meta": JSON,
+    }),
+})
+
+
+async def passed_on(body: bytes) -> tuple[bytes, Request]:
+    """The body that the app behind gets, and its request."""
+    taken: list[tuple[bytes, Request]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        taken.append((await request.body(), request))
+        await Response()(scope, receive, send)
+
+    transport = httpx2.ASGITransport(app=CleanBodies(app))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
+        await http.post("/", content=body)
+    return taken[0]
+
+
+@given(call=CALLS)
+async def test_a_tool_gets_the_arguments_that_its_caller_sent(call: dict[str, Any]) -> None:
+    body = json.dumps(call).encode()
+    rest, request = await passed_on(body)
+    got = json.loads(rest)
+    shown = got["params"].pop("arguments")
+    wanted = call["params"].pop("arguments")
+    assert got == call
+    assert arguments_of(request, shown) == wanted
+    assert size_of(request) == len(body)
+    is_left = not any(isinstance(shown.get(name), list) for name in ("messages", "new_messages"))
+    assert is_left or call["params"]["name"] == "search_transcript"
+
+
+@given(value=JSON | st.lists(CALLS, max_size=2), end=st.sampled_from([b"", b"}", b'"compact_']))
+async def test_a_body_that_is_no_call_of_the_tool_is_passed_on_as_it_is(
+    value: Any, end: bytes
+) -> None:
+    body = json.dumps(value).encode() + b' "compact_messages"' + end
+    for sent_body in (body, json.dumps([value, "compact_messages"]).encode()):
+        rest, request = await passed_on(sent_body)
+        assert rest == sent_body
+        assert request.scope[SET_ASIDE] is None

@@ -15,7 +15,7 @@ from mcp_types import (
 )
 
 from mcp_server_compaction.protocol.arguments import Arguments, parse_arguments, unknown_name
-from mcp_server_compaction.protocol.deps import RequestContext
+from mcp_server_compaction.protocol.deps import RequestContext, arguments_of
 from mcp_server_compaction.protocol.schemas import (
     CompactArguments,
     PersistArguments,
@@ -47,8 +47,9 @@ async def call_tool(
     tool = TOOLS.get(params.name)
     if tool is None:
         raise MCPError(INVALID_PARAMS, unknown_name("tool", params.name, TOOLS))
+    given = arguments_of(context.request, params.arguments or {})
     try:
-        return await _run(context, parse_arguments(tool.arguments, params.arguments or {}))
+        return await _run(context, parse_arguments(tool.arguments, given))
     except (ToolError, CompactionError) as error:
         _logger.info("Tool %r failed: %r", params.name, str(error))
         from mcp_server_compaction.operations.telemetry import count_archive_error
