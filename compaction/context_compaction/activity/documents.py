@@ -7,8 +7,10 @@ from context_compaction.activity.shell_words import QUOTED
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.messages.speakers import user_text
 
-# A plan of the agent's in its host's frame.
-PLAN = re.compile(r"^<(\w{0,40}plan)>\n((?:(?!</?\w{0,40}plan>).*\n)*+)</\1>[ \t]*$", re.MULTILINE)
+# A plan of the agent's in its host's frame; one without a word is none.
+PLAN = re.compile(
+    r"^<(\w{0,40}plan)>\n(?!\s*</\1>)((?:(?!</?\w{0,40}plan>).*\n)*+)</\1>[ \t]*$", re.MULTILINE
+)
 # A document that a line hands over: "Please implement this plan:\n# Fix the login".
 _HANDED_OVER = re.compile(r"\s*(\S[^\n]{0,80}:)\s*\n\s*(# .+)", re.DOTALL)
 

@@ -25,6 +25,8 @@ _OPERATORS = frozenset({
     "+=", "-eq", "-ne", "-gt", "-ge", "-lt", "-le", "-like", "-notlike", "-match", "-notmatch",
     "-replace", "-split", "-join", "-contains", "-in", "-f", "-is", "-as", "-and", "-or",
 })  # fmt: skip
+# A parameter that takes a file, behind a colon: `-Path:a.py`.
+_NAMED = re.compile(r"-(?:\w*Path|Destination|NewName):(.+)", re.IGNORECASE)
 _GIVEN = re.compile(r"[\w$./:*-]+")
 _FILE = re.compile(r"\.\w|\A\$\w+\Z")
 
@@ -78,6 +80,7 @@ def changed_files(program: str, words: Sequence[str], names: Sequence[str]) -> l
         return list(filter(_FILE.search, given)) or ["."] if method else []
     if _WRITING.fullmatch(program) is None:
         return None
+    names = [*names, *(found[1] for word in words if (found := _NAMED.fullmatch(word)))]
     if program == "Copy-Item" and len(names) > 1:
         names = names[-1:]
     # What it is given by a pipe is not told.

@@ -15,7 +15,7 @@ HEREDOC = re.compile(
 )
 # A path of Windows; shells of other systems drop a backslash before a letter, so there is none.
 _UNQUOTED_PATH = re.compile(
-    rf"({QUOTED.pattern})|(?<![^\s=>,(])(?:[A-Za-z]:|[\w.-]+)(?:\\[\w*-][\w.*-]*)+\\?(?![^\s;|&)<>,])"
+    rf"({QUOTED.pattern})|(?<![^\s=>,(:])(?:[A-Za-z]:|[\w.-]+)(?:\\[\w*-][\w.*-]*)+\\?(?![^\s;|&)<>,])"
 )
 _ENDS_LIST = (";", "&", ";;")
 _OPENS = frozenset({"if", "for", "while", "until", "case", "{", "(", "function", "select"})

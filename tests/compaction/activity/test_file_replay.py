@@ -486,6 +486,10 @@ def test_a_result_that_a_compaction_has_cleared_shows_nothing() -> None:
         ("Format-All a.py; Update-Config a.py", False),
         ("Get-ChildItem | Remove-Item", False),
         ("set-content $p 'x'", False),
+        ("Set-Content -Value 'x' -Path:a.py", False),
+        ("Set-Content b.py 'x' -Encoding:utf8 -Force:$true", True),
+        ("Copy-Item -Path:a.py -Destination:b.py", True),
+        ("Rename-Item b.py -NewName:a.py", False),
         ("if (Test-Path a.py) { Remove-Item a.py }", False),
         ("Get-ChildItem src\\*.py", True),
         ("sort-package-json a.py", False),
@@ -504,6 +508,7 @@ def test_a_command_that_only_reads_puts_no_file_in_doubt(command: str, is_sure: 
     [
         r"Set-Content src\a.py 'x'",
         r"Set-Content 'src\a.py' 'x'",
+        r"Set-Content -LiteralPath:src\a.py -Value 'x'",
         r"Set-Content D:\w\src\a.py 'x'",
         r"Get-Content b.py | Out-File .\src\a.py",
         r"echo x > src\a.py",

@@ -97,6 +97,15 @@ def test_a_plan_is_told_once_where_the_newest_request_hands_it_over(handed: bool
     assert ("[a plan, which a later request hands over]" in text) == handed
 
 
+def test_a_plan_without_a_word_is_handed_over_by_no_request_and_replaces_none() -> None:
+    plan = "# Keep the audience\n\n- Keep `aud` as it is.\n"
+    proposed = assistant(f"<proposed_plan>\n{plan}</proposed_plan>\n")
+    empty = assistant("<proposed_plan>\n\n</proposed_plan>\n")
+    text = written([user("Plan it."), proposed, user("Well?"), empty], 600, [user("Go on.")])
+    assert "Keep `aud` as it is." in text
+    assert "hands over" not in text
+
+
 def test_of_documents_below_the_same_line_the_newest_stands_whole() -> None:
     talk = [handed_over("Old"), assistant("Done."), handed_over("New"), assistant("Done too.")]
     text = written([*talk, user("Now test it.")], 1_200)
