@@ -46,7 +46,6 @@ _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 # What providers sign or name, and would not take back changed; and media, which are no text.
 _UNTOUCHED_KEYS = frozenset({
     "call_id",
-    "data",
     "encrypted_content",
     "id",
     "itemId",
@@ -59,6 +58,10 @@ _UNTOUCHED_KEYS = frozenset({
     "tool_call_id",
     "tool_use_id",
 })
+
+# Beside `data` these say that it is media, or what a provider encrypted; else it is text like any
+# other: an argument of a tool's call, a document that was given as text.
+_DATA_KINDS = ("type", "media_type", "mimeType", "mime_type", "format")
 
 # Detector's module and class, and words (lower case) of which one stands in each of its finds.
 _DETECTORS = (
@@ -341,12 +344,20 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
         return change(value)
     if is_object(value):
         return {
-            key: item if key in _UNTOUCHED_KEYS else _mapped(item, change)
+            key: item if _is_untouched(key, value) else _mapped(item, change)
             for key, item in value.items()
         }
     if is_list(value):
         return [_mapped(item, change) for item in value]
     return value
+
+
+def _is_untouched(key: str, holder: Mapping[str, Any]) -> bool:
+    if key != "data":
+        return key in _UNTOUCHED_KEYS
+    kinds = [str(holder[name]) for name in _DATA_KINDS if name in holder]
+    is_speech = "transcript" in holder  # OpenAI's answers
+    return is_speech or (bool(kinds) and not any(kind.startswith("text") for kind in kinds))
 
 
 def _private_keys(text: str) -> Iterator[Secret]:

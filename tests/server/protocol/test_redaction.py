@@ -141,10 +141,25 @@ SIGNED = {"type": "thinking", "thinking": "hm", "signature": GITHUB}
         {"call_id": GITHUB, "encrypted_content": ANTHROPIC},
         {"thoughtSignature": GITHUB},
         {"source": {"type": "base64", "data": ANTHROPIC}},
+        {"audio": {"id": "audio_1", "data": ANTHROPIC, "transcript": "text"}},
+        {"inlineData": {"mimeType": "image/png", "data": ANTHROPIC}},
+        {"type": "redacted_thinking", "data": ANTHROPIC},
     ],
 )
 def test_signatures_ids_and_media_stay_as_they_were(value: Json) -> None:
     assert redact_json(value) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "post", "input": {"url": "https://a", "data": GITHUB}},
+        {"source": {"type": "text", "media_type": "text/plain", "data": f"is {GITHUB}"}},
+        {"functionResponse": {"name": "f", "response": {"data": [GITHUB]}}},
+    ],
+)
+def test_what_is_called_data_and_is_text_holds_no_secret(value: Json) -> None:
+    assert GITHUB not in json.dumps(redact_json(value))
 
 
 @given(
