@@ -55,7 +55,7 @@ class Life:
 
     compaction_ms: list[float] = field(default_factory=list[float])
     tokens_before: list[int] = field(default_factory=list[int])
-    # As lists these two would grow by 90 bytes a turn.
+    # As lists these two would grow by 80 bytes a turn.
     quiet_ms: "array[float]" = field(default_factory=partial(array, "d"))
     rss_mb: "array[float]" = field(default_factory=partial(array, "d"))
     compacted_at: list[int] = field(default_factory=list[int])
