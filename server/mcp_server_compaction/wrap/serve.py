@@ -14,12 +14,14 @@ from context_compaction.errors import SettingsError
 from context_compaction.settings import Settings
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage
+from pydantic import ValidationError
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.deps import open_deps
 from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.protocol.notifications import Changes
-from mcp_server_compaction.protocol.stdio import stdio_streams
+from mcp_server_compaction.protocol.stdio import Refusal, parse_frame, stdio_streams
 from mcp_server_compaction.protocol.tools.persist_large_output import UNFILED_SESSION, count_text
 from mcp_server_compaction.wrap.demote import Demotion
 from mcp_server_compaction.wrap.proxy import Proxy
@@ -87,13 +89,27 @@ async def _wrap(behind: Behind, config: Config, threshold_tokens: int) -> bool:
 
         async def pass_from_server() -> None:
             async for item in from_server:
-                if isinstance(item, SessionMessage):
-                    await proxy.from_server(item.message)
+                message = item.message if isinstance(item, SessionMessage) else _read_anew(item)
+                if message is not None:
+                    await proxy.from_server(message)
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(pass_from_host)
         tasks.start_soon(pass_from_server)
     return hung_up
+
+
+def _read_anew(error: Exception) -> JSONRPCMessage | None:
+    """What the server behind said, where the SDK could not read it; None where nobody could.
+
+    A text that was cut within an emoji has half of a surrogate pair. Most hosts read that, and
+    whoever made the call waits for the answer.
+    """
+    if not isinstance(error, ValidationError):
+        return None
+    said: Any = error.errors(include_url=False)[0]["input"]
+    found = parse_frame(said.encode("utf-8", "replace")) if isinstance(said, str) else None
+    return None if isinstance(found, Refusal) else found
 
 
 @asynccontextmanager

@@ -157,6 +157,30 @@ async def test_an_image_passes_however_large_it_is(tmp_path: Path) -> None:
         assert as_json(await proxied.call_tool("picture", {})) == as_json(original)
 
 
+# Answers as programs in JavaScript write a text that was cut within an emoji.
+CUT = r"""
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {}}
+        result["serverInfo"] = {"name": "cut", "version": "1"}
+    elif asked.get("method") == "tools/list":
+        result = {"tools": [{"name": "any", "inputSchema": {"type": "object"}}]}
+    else:
+        result = {"content": [{"type": "text", "text": "tail \ud83d"}]}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+async def test_an_answer_that_was_cut_within_an_emoji_arrives(tmp_path: Path) -> None:
+    archive = str(tmp_path / "archive")
+    command = [*PROXY, "--archive", archive, "wrap", "--", sys.executable, "-c", CUT]
+    async with client_of(command, "legacy") as client:
+        assert text_of(await client.call_tool("any", {})) == "tail \ufffd"
+
+
 async def test_progress_passes(tmp_path: Path) -> None:
     told: list[tuple[float, str | None]] = []
 
