@@ -45,7 +45,7 @@ from context_compaction.summarizers.llm.prompt import PROSE_SHARE
 _SINCE_SHARE = 0.6
 _SINCE_TITLE = "# Since that was written, word for word"
 # A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
-# more than a tenth. A list that is full to the brim would be compacted again by its next message.
+# more than a twentieth. A list full to the brim would be compacted again by its next message.
 _REFILLS = 2
 
 

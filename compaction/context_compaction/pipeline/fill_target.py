@@ -249,7 +249,7 @@ def _extracted(context: CompactionContext, plan: Plan, place: Place, tokens: int
 
 
 def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> bool:
-    """Whether more than a tenth of the target is unused."""
+    """Whether more than a twentieth of the target is unused."""
     return _room_beside(context, plan, earlier_calls) > headroom_tokens(context)
 
 
