@@ -1,9 +1,10 @@
 """Layer: clear what a later result supersedes, before anything of value.
 
-Four cases: an older read of a file that a later read (of the whole, or of the same range) or a
+Five cases: an older read of a file that a later read (of the whole, or of the same range) or a
 later edit supersedes; an unchanged repeated read, whatever tool made it; a copy that
-`restore_files` inserted of a file that was read or changed since; and any call repeated with the
-same arguments and the same answer. The newest of equals stays, where the model's attention is.
+`restore_files` inserted of a file that was read or changed since; any call repeated with the same
+arguments and the same answer; and a long argument that a later call is given again, as a plan that
+is written and then handed over. The newest of equals stays, where the model's attention is.
 """
 
 import json
@@ -17,11 +18,19 @@ from context_compaction.layers.replace_blocks import (
     Place,
     Replacement,
     clear_result,
+    clip_call,
     replace_blocks,
 )
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step, make_blob
-from context_compaction.messages.model import Message, Messages, Text, ToolCall, ToolResult
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+    named_arguments,
+)
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
 from context_compaction.messages.tool_results import newest_results, result_text
 from context_compaction.settings import Settings
@@ -32,6 +41,7 @@ SAME_AGAIN = "FILE_UNCHANGED: read again further down with the same content"
 SAME_BEFORE = "read before with the same content"
 UNCHANGED_STUB = "FILE_UNCHANGED: the content is that of the earlier read further up"
 REPEATED = "the same call gave the same output further down"
+GIVEN_AGAIN = "a call further down is given the same text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ def dedupe(
         if done is not None:
             chosen[item.place] = done
     chosen |= _restored_copies(messages, seen, count)
+    chosen |= _given_again(messages, index, count, settings)
     excess_tokens = count.messages(messages) - limit_tokens
     needed: dict[Place, Replacement] = {}
     for place in sorted(chosen):
@@ -174,6 +185,28 @@ def _restored_copies(
         done = without_superseded(message, count, partial(_copy_reason, newer))
         if done is not None:
             chosen[Place(position, 0)] = done
+    return chosen
+
+
+def _given_again(
+    messages: Messages, index: CallIndex, count: MessageCounter, settings: Settings
+) -> dict[Place, Replacement]:
+    """The answered calls with a long argument that a later call has word for word."""
+    protected = {name.lower() for name in settings.protected_tools}
+    chosen: dict[Place, Replacement] = {}
+    newer: set[str] = set()
+    for position in range(len(messages) - 1, -1, -1):
+        for at, call in enumerate(messages[position].blocks):
+            if not isinstance(call, ToolCall):
+                continue
+            given = [value for value in named_arguments(call).values() if isinstance(value, str)]
+            long = {value for value in given if len(value) > settings.clip_argument_chars}
+            is_free = call.call_id in index.result_at and call.name.lower() not in protected
+            if is_free and not newer.isdisjoint(long):
+                done = clip_call(call, count, settings, texts=newer, reason=GIVEN_AGAIN)
+                if done is not None:
+                    chosen[Place(position, at)] = done
+            newer |= long
     return chosen
 
 

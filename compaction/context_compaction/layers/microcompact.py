@@ -6,13 +6,11 @@ little every turn.
 """
 
 from copy import copy
-from dataclasses import replace
 from itertools import tee
-from typing import Any, cast
 
 from context_compaction.activity.digest import is_failed
 from context_compaction.activity.error_line import outcome_line
-from context_compaction.activity.tool_kinds import classify, gist_of, is_recalling, is_steering
+from context_compaction.activity.tool_kinds import classify, is_recalling, is_steering
 from context_compaction.layers.replace_blocks import (
     Candidates,
     FindCandidates,
@@ -20,24 +18,20 @@ from context_compaction.layers.replace_blocks import (
     Replacement,
     clear_marker,
     clear_result,
+    clip_call,
     replace_blocks,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, Step
+from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
 from context_compaction.messages.tool_results import (
-    argument_blob,
     newest_results,
     result_chars,
     result_text,
 )
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter, content_tokens
-
-# A clipped argument keeps a tenth of the limit, and so much of a small one: enough to recognise it.
-_CLIPPED_HEAD_SHARE = 10
-_CLIPPED_HEAD_CHARS = 100
 
 
 def candidates(
@@ -57,9 +51,11 @@ def candidates(
             if not _is_compactable(block.call_id, index, settings):
                 continue
             done = (
-                _clip_call(block, index, count, settings)
-                if isinstance(block, ToolCall)
-                else _clear(block, name, index, count, settings)
+                _clear(block, name, index, count, settings)
+                if isinstance(block, ToolResult)
+                else clip_call(block, count, settings)
+                if block.call_id in index.result_at
+                else None  # one that waits for its answer is left alone
             )
             if done is not None:
                 yield Place(position, at), done
@@ -193,35 +189,3 @@ def _clear(
     failed = is_command and is_failed(result) is True
     outcome = outcome_line(result_text(result), failed=failed) if is_command else ""
     return clear_result(result, name, count, outcome=outcome)
-
-
-def _clip_call(
-    call: ToolCall, index: CallIndex, count: MessageCounter, settings: Settings
-) -> Replacement | None:
-    """`call` with its long string arguments cut; a call without an answer is left alone."""
-    if call.call_id not in index.result_at:
-        return None
-    limit = settings.clip_argument_chars
-    head_chars = max(limit // _CLIPPED_HEAD_SHARE, min(limit // 2, _CLIPPED_HEAD_CHARS))
-    blobs: list[Blob] = []
-
-    def clip(value: Any) -> Any:
-        if not isinstance(value, str) or len(value) <= limit or placeholders.is_clipped(value):
-            return value
-        blob = argument_blob(call, value)
-        blobs.append(blob)
-        return placeholders.clipped(gist_of(call, value)[:head_chars], len(value), blob)
-
-    arguments = call.arguments
-    if isinstance(arguments, dict):
-        named = cast("dict[str, Any]", arguments)
-        clipped: Any = {name: clip(value) for name, value in named.items()}
-    else:
-        clipped = clip(arguments)
-    if not blobs:
-        return None
-    shorter = replace(call, arguments=clipped, edited=True)
-    saved_tokens = count.block(call) - count.block(shorter)
-    if saved_tokens <= 0:
-        return None
-    return Replacement(shorter, tuple(blobs), saved_tokens, "clipped", call.name)

@@ -1,21 +1,28 @@
 """Replace chosen blocks of a list in one batch: the one way in which the clearing layers edit."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from context_compaction.activity.error_line import error_line
+from context_compaction.activity.tool_kinds import gist_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Edit, Step
 from context_compaction.messages.model import (
     Block,
     Messages,
     Text,
+    ToolCall,
     ToolResult,
     edit_message,
     edit_result,
 )
-from context_compaction.messages.tool_results import result_blobs, result_chars, result_text
+from context_compaction.messages.tool_results import (
+    argument_blob,
+    result_blobs,
+    result_chars,
+    result_text,
+)
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
@@ -49,6 +56,10 @@ class Replacement:
     note: str = ""
     kept: tuple[str, ...] = ()
 
+
+# A clipped argument keeps a tenth of the limit, and so much of a small one: enough to recognise it.
+_CLIPPED_HEAD_SHARE = 10
+_CLIPPED_HEAD_CHARS = 100
 
 # What may be replaced in a list.
 Candidates: TypeAlias = Iterator[tuple[Place, Replacement]]
@@ -86,6 +97,46 @@ def clear_result(
     if saved_tokens <= 0:
         return None
     return Replacement(cleared, blobs, saved_tokens, "cleared", tool_name, reason)
+
+
+def clip_call(
+    call: ToolCall,
+    count: MessageCounter,
+    settings: Settings,
+    *,
+    texts: Container[str] | None = None,
+    reason: str = "",
+) -> Replacement | None:
+    """`call` with its long string arguments cut; None where there are none, or nothing is saved.
+
+    With `texts` only those among them are.
+    """
+    limit = settings.clip_argument_chars
+    head_chars = max(limit // _CLIPPED_HEAD_SHARE, min(limit // 2, _CLIPPED_HEAD_CHARS))
+    blobs: list[Blob] = []
+
+    def clip(value: Any) -> Any:
+        if not isinstance(value, str) or len(value) <= limit or placeholders.is_clipped(value):
+            return value
+        if texts is not None and value not in texts:
+            return value
+        blob = argument_blob(call, value)
+        blobs.append(blob)
+        return placeholders.clipped(gist_of(call, value)[:head_chars], len(value), blob)
+
+    arguments = call.arguments
+    if isinstance(arguments, dict):
+        named = cast("dict[str, Any]", arguments)
+        clipped: Any = {name: clip(value) for name, value in named.items()}
+    else:
+        clipped = clip(arguments)
+    if not blobs:
+        return None
+    shorter = replace(call, arguments=clipped, edited=True)
+    saved_tokens = count.block(call) - count.block(shorter)
+    if saved_tokens <= 0:
+        return None
+    return Replacement(shorter, tuple(blobs), saved_tokens, "clipped", call.name, reason)
 
 
 def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> Replacement | None:

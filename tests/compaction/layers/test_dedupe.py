@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 from context_compaction.layers.base import FileText
-from context_compaction.layers.dedupe import REPEATED, SAME_AGAIN, dedupe
+from context_compaction.layers.dedupe import GIVEN_AGAIN, REPEATED, SAME_AGAIN, dedupe
 from context_compaction.layers.recent_files import CHANGED
 from context_compaction.layers.restore_files import restore_files
 from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Text
+from context_compaction.messages.model import Text, tool_calls
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json
@@ -124,6 +124,29 @@ def test_a_list_is_compared_and_cleared_like_a_string() -> None:
 def test_protected_and_steering_tools_are_left_alone(name: str, constants: dict[str, Any]) -> None:
     step = deduped(answered("a", name, OLD, q="1"), answered("b", name, OLD, q="1"), **constants)
     assert step.edits == ()
+
+
+def test_a_plan_that_is_written_and_then_handed_over_stands_once() -> None:
+    plan = lines("step", 400)
+    step = deduped(
+        answered("a", "Write", "ok", file_path="plan.md", content=plan),
+        answered("b", "ExitPlanMode", "ok", plan=plan),
+    )
+    assert notes(step) == {1: GIVEN_AGAIN}
+    [written, handed_over] = [call for m in step.messages for call in tool_calls(m)]
+    assert written.arguments["file_path"] == "plan.md"
+    assert step.blobs[0].output_id in written.arguments["content"]
+    assert step.blobs[0].data.decode() == plan
+    assert handed_over.arguments["plan"] == plan
+
+
+def test_a_text_that_a_waiting_call_has_or_a_protected_tool_was_given_stays() -> None:
+    plan = lines("step", 400)
+    waiting = [assistant(call("a", "Write", file_path="plan.md", content=plan))]
+    again = answered("b", "Write", "ok", file_path="plan.md", content=plan)
+    assert notes(deduped(waiting, again)) == {}
+    kept = answered("a", "Write", "ok", file_path="plan.md", content=plan)
+    assert notes(deduped(kept, again, protected_tools=("Write",))) == {}
 
 
 def test_the_same_list_comes_back_as_the_same_object_where_nothing_repeats() -> None:
