@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 LINE_CHARS = 300  # a longer line is shown cut; minified files have lines of megabytes
 _SCAN_CHARS = 400_000  # the head and tail of an output say enough about its kind
@@ -29,9 +30,14 @@ _COUNTS = re.compile(
 
 # "Tests  9 passed (9)", "# fail 0", "ok  example.com/a  0.3s": what a run of tests came to.
 _CAME_TO = re.compile(
-    r"\d (?:\w{1,20} )?(?:passed|failed|passing|failing|errors?)\b|\b(?:pass|fail)\W{1,3}\d"
+    r"\d (?:\w{1,20} )?(?:pass(?:ed|ing)?|fail(?:ed|ing)?|errors?)\b|\b(?:pass|fail)\W{1,3}\d"
     r"|\A(?:ok|PASS|FAIL)[ \t]"
 )
+_COUNTED_FAILURES = re.compile(
+    r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail(?:ed|ing)?|errors?)\b|\bfail[^\w\n]{1,3}[1-9]"
+)
+# A part of a run that failed, though the last part passed.
+_FAILED_PART = re.compile(r"^[ \t]*FAIL\b|\bFAILED\b", re.MULTILINE)
 # One of these stands in it; to look for them first is far faster, and most outputs have none.
 _CAME_TO_SIGNS = ("pass", "fail", "error", "PASS", "FAIL", "ok ", "ok\t")
 _STATUS = re.compile(r"\b(?:exit|exited|failed) with\b|\bexit (?:code|status)\b", re.IGNORECASE)
@@ -113,6 +119,27 @@ def scanned(text: str) -> str:
     return text[:half] + "\n" + text[-half:]
 
 
+def counts_failures(text: str) -> bool:
+    """Whether a run of tests counts failures in an output."""
+    return _COUNTED_FAILURES.search(text) is not None
+
+
 def reports_trouble(text: str) -> bool:
-    """Whether the beginning of an output names an error on a line."""
-    return any(map(_TROUBLE.search, lines_with(text[:_SCANNED_CHARS], _TROUBLE_SIGNS)))
+    """Whether the beginning of an output names an error on a line.
+
+    Not where tests were counted behind it and none failed: what they expect they print too.
+    """
+    if not _names_trouble(text[:_SCANNED_CHARS]):
+        return False
+    if _FAILED_PART.search(scanned(text)):
+        return True
+    rows = [row.strip() for row in reversed(text[-_END_CHARS:].split("\n"))]
+    behind = [*takewhile(lambda row: not _tells_count(row), rows)]
+    counted = [*takewhile(_tells_count, rows[len(behind) :])]
+    if not counted or counts_failures("\n".join(counted)):
+        return True
+    return _names_trouble("\n".join(behind))
+
+
+def _names_trouble(text: str) -> bool:
+    return any(map(_TROUBLE.search, lines_with(text, _TROUBLE_SIGNS)))

@@ -449,6 +449,28 @@ LATER = {
 }
 
 
+EXPECTED = "error: Database connection failed\n    at evaluation.test.ts:315"
+
+
+@pytest.mark.parametrize(
+    ("said", "failed"),
+    [
+        (f"{EXPECTED}\n\n 1290 pass\n 0 fail\nRan 1290 tests\n[main 0ac166e] Mend", False),
+        (f"{EXPECTED}\n======== 9 passed in 0.31s ========", False),
+        (f"{EXPECTED}\n# pass 12\n# fail 0", False),
+        (f"{EXPECTED}\n 1289 pass\n 1 fail", True),
+        (f"{EXPECTED}\n 82 passing (1s)\n\n1 test failed.", True),
+        (f"{EXPECTED}\nFAIL src/a.test.ts\nTests: 3 passed, 3 total", True),
+        (f" 12 pass\n 0 fail\n{EXPECTED}", True),
+        (EXPECTED, True),
+    ],
+)
+def test_errors_that_passing_tests_print_are_no_failure(said: str, failed: bool) -> None:
+    talk = [user("Commit it."), *ran("a", "git commit -m mend", said)]
+    talk += [assistant("I see."), user("Go on."), assistant("I go on.")]
+    assert ("failed: git commit" in written(talk, 2_000)) is failed
+
+
 @given(later=st.lists(st.sampled_from(sorted(LATER)), min_size=1, max_size=4))
 def test_what_failed_is_told_as_passed_only_where_the_same_is_shown_to_have_passed(
     later: list[tuple[str, str]],

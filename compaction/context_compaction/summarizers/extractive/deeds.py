@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from context_compaction.activity.commits import KnownCommits, commits_in, known_commits, subjects_in
-from context_compaction.activity.error_line import error_lines, outcome_line
+from context_compaction.activity.error_line import counts_failures, error_lines, outcome_line
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.commands import bare_command, is_nameless, one_line
@@ -24,7 +24,6 @@ _MOST_CHANGED = 4
 _PROGRAM_WORDS = 2
 # "npm run build" is passed by no "npm run lint".
 _RUN_WORDS = 3
-_COUNTED_FAILURES = re.compile(r"\b[1-9]\d{0,6} (?:failed|failing|errors?)\b|\bfail\W{1,3}[1-9]")
 # Behind a pipe the exit status is hidden, and these show only a part of what was said.
 _FILTERED = re.compile(r"\|\s*(?:\w*grep|rg|wc|awk|sed|cut|jq|sort|uniq)\b")
 Run: TypeAlias = tuple[str, ...]  # the words by which it is known again
@@ -245,5 +244,5 @@ def _tells_success(action: Action) -> bool:
     if "|" not in command:
         return True
     if outcome_line(action.text, failed=False):
-        return _COUNTED_FAILURES.search(action.text) is None
+        return not counts_failures(action.text)
     return not _FILTERED.search(command) and not error_lines(action.text)
