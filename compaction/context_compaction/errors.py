@@ -85,6 +85,13 @@ class ArchiveError(CompactionError):
 class NotFoundError(ArchiveError):
     """The archive holds no session, message or output of that name."""
 
+    @classmethod
+    def of_session(cls, session_id: str) -> "NotFoundError":
+        """The error for a session that an archive does not hold."""
+        return cls(
+            f"The archive holds no session {session_id!r}. List the sessions to see its ids."
+        )
+
 
 class ArchiveFullError(ArchiveError):
     """No space is left; nothing of this call was kept, all earlier calls were."""

@@ -130,7 +130,7 @@ class TranscriptStore(Generic[S]):
         """
         state = self._sessions.state(check_session_id(session_id))
         if not state.exists:
-            raise no_session(session_id)
+            raise NotFoundError.of_session(session_id)
         return state
 
     def append(
@@ -589,13 +589,6 @@ class TranscriptStore(Generic[S]):
     def _body(self, state: S, record: LoggedRecord) -> Any:
         (body,) = self._sessions.bodies(state, [record])
         return body
-
-
-def no_session(session_id: str) -> NotFoundError:
-    """The error for a session that an archive does not hold."""
-    return NotFoundError(
-        f"The archive holds no session {session_id!r}. List the sessions to see its ids."
-    )
 
 
 def _format_of(state: TranscriptState) -> str:

@@ -50,8 +50,8 @@ from context_compaction.archive.search.pattern_search import (
 )
 from context_compaction.archive.session_archive import SessionArchive
 from context_compaction.archive.tokenizer import phrase_term
-from context_compaction.archive.transcripts import TranscriptStore, no_session
-from context_compaction.errors import ArchiveBusyError, QueryError
+from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.errors import ArchiveBusyError, NotFoundError, QueryError
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import check_session_id
 
@@ -251,7 +251,7 @@ class PostgresArchive(SessionArchive):
             reads=True,
         )
         if row is None:
-            raise no_session(session_id)
+            raise NotFoundError.of_session(session_id)
         return SessionInfo(*row)
 
     async def keep_token(self, token: AccessToken) -> None:

@@ -66,9 +66,7 @@ def delete(connection: Connection, tenant: str, session_ids: Sequence[str]) -> D
     held = {session for session, _ in found}
     missing = next((name for name in wanted if name not in held), None)
     if missing is not None:
-        raise NotFoundError(
-            f"The archive holds no session {missing!r}. List the sessions to see its ids."
-        )
+        raise NotFoundError.of_session(missing)
     for table in ("doc", "output", "blob_use", "record", "session"):
         connection.execute(
             f"DELETE FROM compaction.{table} WHERE tenant = %s AND session = ANY(%s)".encode(),  # noqa: S608
