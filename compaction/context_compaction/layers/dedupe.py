@@ -19,6 +19,7 @@ from context_compaction.layers.replace_blocks import (
     Replacement,
     clear_result,
     clip_call,
+    protected_names,
     replace_blocks,
 )
 from context_compaction.messages import placeholders
@@ -104,7 +105,7 @@ def unchanged_reads(messages: Messages, *, count: MessageCounter, settings: Sett
 
 
 def _answered_calls(messages: Messages, index: CallIndex, settings: Settings) -> list[_Seen]:
-    protected = {name.lower() for name in settings.protected_tools}
+    protected = protected_names(settings)
     seen: list[_Seen] = []
     for position, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
@@ -192,7 +193,7 @@ def _given_again(
     messages: Messages, index: CallIndex, count: MessageCounter, settings: Settings
 ) -> dict[Place, Replacement]:
     """The answered calls with a long argument that a later call has word for word."""
-    protected = {name.lower() for name in settings.protected_tools}
+    protected = protected_names(settings)
     chosen: dict[Place, Replacement] = {}
     newer: set[str] = set()
     for position in range(len(messages) - 1, -1, -1):

@@ -19,6 +19,7 @@ from context_compaction.layers.replace_blocks import (
     clear_marker,
     clear_result,
     clip_call,
+    protected_names,
     replace_blocks,
 )
 from context_compaction.messages import placeholders
@@ -39,7 +40,7 @@ def candidates(
 ) -> Candidates:
     """What may be replaced in `messages`, oldest first; see `microcompact`."""
     index = index_calls(messages)
-    protected = {name.lower() for name in settings.protected_tools}
+    protected = protected_names(settings)
     recent = _recent_call_ids(messages, index, count, settings, spares_unread)
     for position, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
@@ -50,12 +51,12 @@ def candidates(
                 continue
             if not _is_compactable(block.call_id, index, settings):
                 continue
+            if isinstance(block, ToolCall) and block.call_id not in index.result_at:
+                continue  # it waits for its answer
             done = (
-                _clear(block, name, index, count, settings)
-                if isinstance(block, ToolResult)
-                else clip_call(block, count, settings)
-                if block.call_id in index.result_at
-                else None  # one that waits for its answer is left alone
+                clip_call(block, count, settings)
+                if isinstance(block, ToolCall)
+                else _clear(block, name, index, count, settings)
             )
             if done is not None:
                 yield Place(position, at), done

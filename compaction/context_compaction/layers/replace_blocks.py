@@ -67,6 +67,11 @@ Candidates: TypeAlias = Iterator[tuple[Place, Replacement]]
 FindCandidates: TypeAlias = Callable[[Messages, MessageCounter, Settings, bool], Candidates]
 
 
+def protected_names(settings: Settings) -> frozenset[str]:
+    """The tools whose calls and results stay, in lower case."""
+    return frozenset(name.lower() for name in settings.protected_tools)
+
+
 def clear_result(
     result: ToolResult,
     tool_name: str,

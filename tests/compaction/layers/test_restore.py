@@ -635,10 +635,18 @@ def session(path: str, seen: str = "seen text") -> list[Json]:
     ]
 
 
-async def full(payload: list[Json], **more: Any) -> CompactResult:
-    request = CompactRequest(mode="full", format="anthropic")
+async def full(
+    payload: list[Json], *, target_tokens: int | None = None, **more: Any
+) -> CompactResult:
+    request = CompactRequest(mode="full", target_tokens=target_tokens, format="anthropic")
     async with temporary_archive() as archive:
         return await compact(payload, request, archive=archive, **more)
+
+
+async def filled(payload: list[Json], target_tokens: int) -> tuple[str, str]:
+    """The whole text of `payload` compacted, and that of the files in it that came back."""
+    text = str((await full(payload, target_tokens=target_tokens)).messages)
+    return text, text.partition("<restored_files>")[2].partition("</restored_files>")[0]
 
 
 async def test_without_a_reader_the_text_last_seen_in_the_conversation_comes_back() -> None:
@@ -703,13 +711,10 @@ async def test_of_a_file_known_in_parts_what_was_changed_last_comes_back() -> No
         assistant("It is mended."),
         user("And the tests?"),
     ]
-    async with temporary_archive() as archive:
-        request = CompactRequest(mode="full", target_tokens=3_000, format="anthropic")
-        result = await compact(messages, request, archive=archive)
-    text = str(result.messages)
+    text, copy = await filled(messages, 3_000)
     assert "Parts of: large.py (not known as a whole)" in text
     assert new in text
-    assert "old_answer" not in text.partition("<restored_files>")[2].partition("</restored")[0]
+    assert "old_answer" not in copy
 
 
 @pytest.mark.parametrize("shows", ["edit", "read"])
@@ -735,11 +740,7 @@ async def test_what_the_tail_shows_of_a_file_is_not_given_a_second_time(shows: s
             else answered("r", "Read", shown, file_path="a.py", offset=602, limit=3)
         ),
     ]
-    async with temporary_archive() as archive:
-        request = CompactRequest(mode="full", target_tokens=3_000, format="anthropic")
-        result = await compact(messages, request, archive=archive)
-    text = str(result.messages)
-    copy = text.partition("<restored_files>")[2].partition("</restored_files>")[0]
+    text, copy = await filled(messages, 3_000)
     assert "# tried 100 times" in copy
     assert text.count("# tried 200 times") == 1
 
@@ -760,11 +761,7 @@ async def test_of_a_part_the_tail_shows_one_end_of_only_the_rest_comes_back(
         *[m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 90))],
         *answered("r", "Read", "\n".join(shown), file_path="a.py", offset=read_from, limit=51),
     ]
-    async with temporary_archive() as archive:
-        request = CompactRequest(mode="full", target_tokens=3_500, format="anthropic")
-        result = await compact(messages, request, archive=archive)
-    text = str(result.messages)
-    copy = text.partition("<restored_files>")[2].partition("</restored_files>")[0]
+    text, copy = await filled(messages, 3_500)
     assert new in copy
     assert text.count("call_125(state)") == 1
 
@@ -785,11 +782,7 @@ async def test_of_rules_that_the_host_hands_in_only_what_was_changed_since_comes
         assistant("It is changed."),
         user("And the tests?"),
     ]
-    async with temporary_archive() as archive:
-        request = CompactRequest(mode="full", target_tokens=15_000, format="anthropic")
-        result = await compact(messages, request, archive=archive)
-    text = str(result.messages)
-    copy = text.partition("<restored_files>")[2].partition("</restored_files>")[0]
+    text, copy = await filled(messages, 15_000)
     assert new in copy
     assert "the rest as a kept message shows it" in copy
     assert text.count(rules[5]) == text.count(rules[35]) == 1
