@@ -41,8 +41,16 @@ class Host:
         self.logged: Queue[bytes] = Queue()
         self._next_id = 1_000_000
         self._meta = {"_meta": MODERN} if is_modern else {}
-        for stream, take in ((process.stdout, self._take), (process.stderr, self.logged.put)):
-            Thread(target=follow, args=(stream, take), daemon=True).start()
+        streams = ((process.stdout, self._take), (process.stderr, self.logged.put))
+        self._followers = [Thread(target=follow, args=each, daemon=True) for each in streams]
+        for follower in self._followers:
+            follower.start()
+
+    def stop(self) -> None:
+        """Kill the server; its streams are closed after their readers came to the end."""
+        self._process.kill()
+        for follower in self._followers:
+            follower.join(timeout=WAIT_SECONDS)
 
     def _take(self, line: bytes) -> None:
         message = json.loads(line)
@@ -78,8 +86,8 @@ def host(environment: dict[str, str], era: str) -> Generator[Host]:
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
     ) as process:
+        found = Host(process, is_modern=era == "modern")
         try:
-            found = Host(process, is_modern=era == "modern")
             if era == "legacy":
                 about = {"name": "test", "version": "1"}
                 greeting: Json = {"protocolVersion": "2025-11-25", "capabilities": {}}
@@ -87,7 +95,7 @@ def host(environment: dict[str, str], era: str) -> Generator[Host]:
                 found.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
             yield found
         finally:
-            process.kill()
+            found.stop()
 
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
