@@ -4,6 +4,7 @@ The model is a script on loopback behind the real wire format, asked through the
 """
 
 import json
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
@@ -495,6 +496,20 @@ async def test_a_hosts_text_may_be_a_little_longer_than_it_was_asked_to_be(
     far_too_long = replace(REQUEST, session_id="another", summary=f"{text}{text}")
     refused = await compact(story(), far_too_long, archive=archive)
     assert any("give a shorter one" in warning for warning in refused.warnings)
+
+
+@pytest.mark.parametrize("target_tokens", [6_000, 12_000])
+async def test_a_writer_is_told_how_long_its_text_is_to_be_and_not_a_most_alone(
+    target_tokens: int, archive: Archive
+) -> None:
+    wish = replace(REQUEST, summarizer="host", target_tokens=target_tokens)
+    messages = story(turns=40, result_lines=40)
+    asked = (await compact(messages, wish, archive=archive)).summary_prompt
+    assert asked is not None
+    told = asked.user.rpartition("</kept-after>")[2]
+    least, most, tokens = map(int, re.findall(r"\d+", told))
+    assert tokens == asked.max_tokens
+    assert 0 < 0.8 * most < least < most < tokens
 
 
 async def test_what_the_running_turn_began_with_is_told_in_the_same_text(archive: Archive) -> None:
