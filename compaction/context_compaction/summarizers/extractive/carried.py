@@ -62,19 +62,12 @@ _MEDIA_TYPE = "application/zlib"
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Messages made short.
-
-    Attributes:
-        messages: The shortened messages, oldest first.
-        numbers: The number of each in the transcript; None for one without.
-        effects: What was done in what is left out and must not be done again, newest last.
-        is_short: Whether they are made short; whole originals are carried in the same form.
-    """
+    """Messages made short, oldest first."""
 
     messages: Messages = ()
-    numbers: tuple[int | None, ...] = ()
-    effects: tuple[str, ...] = ()
-    is_short: bool = True
+    numbers: tuple[int | None, ...] = ()  # in the transcript
+    effects: tuple[str, ...] = ()  # done in what is left out, not to be done again, newest last
+    is_short: bool = True  # whole originals are carried in the same form
 
 
 def carried_of(

@@ -40,17 +40,11 @@ _LOOK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What a command line does.
+    """What a command line does."""
 
-    Attributes:
-        told: Its parts that are no script, no change of folder, no look; the last where all are.
-        lasting: Those that change something outside the conversation.
-        has_look: Whether it looks at something beside `told`.
-    """
-
-    told: tuple[str, ...]
-    lasting: tuple[str, ...] = ()
-    has_look: bool = False
+    told: tuple[str, ...]  # its parts that are no script, cd or look; the last where all are
+    lasting: tuple[str, ...] = ()  # those that change something outside the conversation
+    has_look: bool = False  # at something beside `told`
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -114,17 +114,11 @@ def commits_of(turns: Sequence[Turn]) -> KnownCommits:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A command or a call that failed in a turn, once or again and again.
+    """A command or a call that failed in a turn, once or again and again."""
 
-    Attributes:
-        action: Its last failure.
-        passed: Number of the message in which it passed in the same turn; None where it did not.
-        changed: The files that were changed in between.
-    """
-
-    action: Action
-    passed: int | None = None
-    changed: tuple[str, ...] = ()
+    action: Action  # its last failure
+    passed: int | None = None  # the number of the message in which it passed in the same turn
+    changed: tuple[str, ...] = ()  # the files that were changed in between
 
     @property
     def told(self) -> str:

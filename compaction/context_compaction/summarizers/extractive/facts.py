@@ -49,11 +49,8 @@ def fact_lines(
 ) -> Iterator[Line]:
     """The lines of the facts: paths, then JSON records, then answers of commands and tools.
 
-    Args:
-        turns: The turns.
-        files: The files as the calls leave them.
-        keys_later: The commands that what stays in full runs again; None where that begins
-            another turn. What came of a finished turn stands in the log.
+    What stays in full runs the commands `keys_later` again. They are None where that begins another
+    turn: what came of a finished one stands in the log.
     """
     yield from _file_lines(turns, files)
     records: dict[str, dict[str, tuple[Action, Any]]] = {}

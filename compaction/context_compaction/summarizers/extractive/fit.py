@@ -31,20 +31,12 @@ Place: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a section.
+    """One line of a section."""
 
-    Attributes:
-        place: Its position in the section. A fuller version of a line has the same place, and
-            replaces the shorter one where that is taken already.
-        want: When it is taken: the smaller the sooner. Below 0, before all that is not.
-        text: The line.
-        is_fuller: Whether it replaces a shorter version.
-    """
-
-    place: Place
-    want: float
+    place: Place  # in the section; that of a fuller version is the same
+    want: float  # the smaller the sooner; below 0 before all that is not
     text: str
-    is_fuller: bool = False
+    is_fuller: bool = False  # it replaces a shorter version, where that is taken
 
 
 Chosen: TypeAlias = dict[str, dict[Place, str]]

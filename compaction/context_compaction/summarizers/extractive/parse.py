@@ -33,17 +33,12 @@ _NUMBERED = re.compile(r"(?:\[(\d{1,9})\]|-) (.*)")
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The contents of a summary.
+    """The contents of a summary."""
 
-    Attributes:
-        messages: The user's words in it, oldest first.
-        numbers: The number of each of these in the transcript; None where it is not known.
-        entries: What else goes on: each line with the indented ones below it. Where it stood then
-            does not, but for the plan.
-    """
-
-    messages: Messages = ()
-    numbers: tuple[int | None, ...] = ()
+    messages: Messages = ()  # the user's words in it, oldest first
+    numbers: tuple[int | None, ...] = ()  # in the transcript, where they are known
+    # What else goes on: each line with the indented ones below it. Where it stood then does not,
+    # but for the plan.
     entries: tuple[str, ...] = ()
 
 

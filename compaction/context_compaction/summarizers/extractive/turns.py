@@ -60,38 +60,21 @@ _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One call, or a command that a host without calls ran, and its answer.
+    """One call, or a command that a host without calls ran, and its answer."""
 
-    Attributes:
-        number: Number of the message that makes it.
-        name: The tool's name.
-        use: Its kind, path and command.
-        label: The call on one line: the parts of its command that do something, or name and
-            arguments.
-        keys: These parts without pipes and redirections: the same for each run.
-        call: The call itself.
-        changes: What it changes in files where it succeeds.
-        text: The answer; "" where it is missing or was cleared.
-        failed: Whether it failed; None where the answer is missing.
-        error: The line that names the error; of a refused one what the user said with it.
-        lasting: What it changes that must not be changed twice: parts of its command, or `label`.
-        is_refused: Whether the user refused it.
-        running_head: What stands above the answer of a command that still runs, with the id by
-            which later calls wait for it.
-    """
-
-    number: int
-    name: str
+    number: int  # of the message that makes it
+    name: str  # of the tool
     use: ToolUse
-    label: str
-    keys: tuple[str, ...]
+    label: str  # on one line: the parts of its command that do something, or name and arguments
+    keys: tuple[str, ...]  # these parts without pipes and redirections: the same for each run
     call: ToolCall | None = None
-    changes: tuple[FileChange, ...] = ()
-    text: str = ""
-    failed: bool | None = None
-    error: str = ""
-    lasting: tuple[str, ...] = ()
-    is_refused: bool = False
+    changes: tuple[FileChange, ...] = ()  # in files, where it succeeds
+    text: str = ""  # the answer; "" where it is missing or was cleared
+    failed: bool | None = None  # None where the answer is missing
+    error: str = ""  # the line that names it; of a refused call what the user said with it
+    lasting: tuple[str, ...] = ()  # what must not be done twice: parts of its command, or `label`
+    is_refused: bool = False  # by the user
+    # What stands above the answer of a command that still runs, with the id to wait for it by.
     running_head: str = ""
 
     @property
@@ -135,16 +118,11 @@ class Step:
 
 @dataclass(slots=True)
 class Turn:
-    """The steps that follow one message of the user, which has the `number`.
-
-    Attributes:
-        number: Of that message.
-        steps: What the agent said and did, in order.
-        orders: The texts of commands and skills that its host sent for it, by message.
-    """
+    """The steps that follow one message of the user, which has the `number`."""
 
     number: int
     steps: list[Step] = field(default_factory=list[Step])
+    # The texts of commands and skills that the host sent for it, by message.
     orders: dict[int, str] = field(default_factory=dict[int, str])
 
     @property

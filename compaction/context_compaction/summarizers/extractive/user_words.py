@@ -57,19 +57,12 @@ _FIGURE = re.compile(r"[\d/_`]")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a message.
-
-    Attributes:
-        text: Its text.
-        rank: How surely it binds: that of its surest sentence.
-        is_pasted: Whether it looks pasted.
-        binding: Its sentences that may bind, in order, with the sign of what is left out.
-    """
+    """A part of a message."""
 
     text: str
-    rank: float
+    rank: float  # how surely it binds: that of its surest sentence
     is_pasted: bool
-    binding: str
+    binding: str  # its sentences that may bind, in order, with the sign of what is left out
 
 
 def binding_tokens(messages: Messages, count: MessageCounter) -> int:
@@ -89,12 +82,7 @@ def user_lines(
 ) -> Iterator[Line]:
     """The user's texts in `messages`, as lines whose place is (position, part).
 
-    Args:
-        messages: The conversation.
-        instructions: Which of the user's sentences are marked.
-        pinned: Sentences that the same summary contains already.
-        numbers: For each message its number in the transcript.
-        later: The messages after it.
+    The same summary contains the sentences `pinned`; `later` are the messages after these.
     """
     ranks = {said.text: said.rank for said in instructions.standing}
     shown = {text: f"{instructions.mark_of(text, numbers)}{text}" for text in ranks}

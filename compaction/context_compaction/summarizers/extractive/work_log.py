@@ -79,12 +79,7 @@ def log_lines(
 ) -> Iterator[Line]:
     """The lines of the log, newest turn first; a place is (turn, part, number of the message).
 
-    Args:
-        turns: The turns.
-        names: For each path its short name; none for files that are not worth a word.
-        files: The files as the calls leave them.
-        still_open: The failures that stand with the state.
-        last_said: The agent's last words, which stand where the work stands.
+    The failures `still_open` and the agent's words that were `last_said` stand with the state.
     """
     told = {last_said}  # commands and statements
     open_actions = {id(one.action) for one in still_open}
@@ -285,13 +280,9 @@ def state_lines(
     *,
     is_running: bool,
 ) -> Iterator[Line]:
-    """The lines of the state, the agent's last words first.
+    """The lines of the state: the agent's `last_words`, running calls, failures that may be open.
 
-    Args:
-        turns: The turns.
-        last_said: The agent's `last_words`.
-        failures: Those that may still be open.
-        is_running: Whether the newest turn is the newest of all.
+    `is_running` is whether the newest turn is the newest of all.
     """
     number, said = last_said
     when = "last" if is_running else "before the newest request"

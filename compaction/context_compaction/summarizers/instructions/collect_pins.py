@@ -74,13 +74,8 @@ def gather_pins(
 ) -> Pins:
     """The pins of this call, oldest first, each text once.
 
-    Args:
-        request: The caller's request.
-        messages: The messages of the request.
-        session_id: For pointers.
-        seqs: For each message its number in the transcript, or -1.
-        count: The token counter.
-        finds_rules: Whether rules of the user are pinned unasked.
+    `seqs` are the numbers of the messages in the transcript, -1 for one without. Rules of the user
+    are pinned unasked where it `finds_rules`.
     """
     places = [f"transcript://{session_id}/messages/{seq}-{seq}" for seq in seqs]
     carried, unpinned = _carried(messages)

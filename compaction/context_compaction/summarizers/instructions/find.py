@@ -82,13 +82,10 @@ def find_instructions(
     later: Messages = (),
     system: str = "",
 ) -> UserInstructions:
-    """The user's sentences in `messages`, ranked.
+    """The user's sentences in `messages`, ranked; those in `later` only correct.
 
-    Args:
-        messages: The conversation.
-        later: The messages after it; they only correct.
-        system: The text of the system prompt. Its rules are not returned, since the host sends it
-            with every call; a user's sentence that replaces one of them surely binds.
+    The rules of the `system` prompt are not returned, since the host sends it with every call; a
+    user's sentence that replaces one of them surely binds.
     """
     found: dict[str, UserInstruction] = {}
     marks: dict[str, str] = {}

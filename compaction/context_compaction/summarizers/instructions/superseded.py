@@ -41,21 +41,13 @@ CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！
 
 @dataclass(frozen=True, slots=True)
 class UserInstruction:
-    """A sentence of the user.
-
-    Attributes:
-        text: The sentence, on one line.
-        turn: The number of its message among all that are looked at; -1 for the system prompt.
-        rank: How surely it binds: higher precedes lower; what is pasted or chatter ranks low.
-        is_lasting: Whether it states a rule for all later work.
-        is_pasted: Whether it rather looks pasted than typed.
-    """
+    """A sentence of the user, on one line."""
 
     text: str
-    turn: int
-    rank: float
-    is_lasting: bool
-    is_pasted: bool = False
+    turn: int  # the number of its message among all that are looked at; -1 for the system prompt
+    rank: float  # how surely it binds: higher precedes lower; what is pasted or chatter ranks low
+    is_lasting: bool  # it states a rule for all later work
+    is_pasted: bool = False  # it rather looks so than typed
 
 
 def changes(
@@ -87,23 +79,14 @@ def changes(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A sentence as it was parsed.
-
-    Attributes:
-        words: Its subject words.
-        values: Its values.
-        terms: Both: what it may share with others.
-        denied: What it denies: for each negation the terms of the rest of its clause, if any.
-        forgotten: The words of each part of a clause that begins with "forget".
-        corrects: Whether it corrects in words.
-    """
+    """A sentence as it was parsed."""
 
     words: frozenset[str]
     values: frozenset[str]
-    terms: frozenset[str]
-    denied: tuple[frozenset[str], ...]
-    forgotten: tuple[frozenset[str], ...]
-    corrects: bool
+    terms: frozenset[str]  # both: what it may share with others
+    denied: tuple[frozenset[str], ...]  # for each negation the terms of the rest of its clause
+    forgotten: tuple[frozenset[str], ...]  # of each part of a clause with "forget" the words
+    corrects: bool  # in words
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -70,21 +70,13 @@ _STATED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of a user's turn, on one line.
+    """A sentence of a user's turn, on one line."""
 
-    Attributes:
-        text: The sentence, whole; "[…]" at its end where it is cut.
-        paragraph: The number of its paragraph in the turn.
-        is_pasted: Whether it rather looks pasted than typed.
-        is_last: Whether it is in the turn's last paragraph, or in its only one.
-        is_listed_rule: Whether it is an item, whole, of a list that is introduced as rules.
-    """
-
-    text: str
-    paragraph: int
-    is_pasted: bool
-    is_last: bool
-    is_listed_rule: bool = False
+    text: str  # whole; "[…]" at its end where it is cut
+    paragraph: int  # its number in the turn
+    is_pasted: bool  # it rather looks so than typed
+    is_last: bool  # in the turn's last paragraph, or in its only one
+    is_listed_rule: bool = False  # an item, whole, of a list that is introduced as rules
 
 
 def sentences_of(text: str) -> Sequence[Sentence]:

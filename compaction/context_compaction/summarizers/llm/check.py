@@ -80,44 +80,29 @@ _RANGE = re.compile(r"(\d+)(?: ?[-–] ?(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class GroundingSource:
-    """What a summary is checked against, made once for all its drafts.
+    """What a summary is checked against, made once for all its drafts."""
 
-    Attributes:
-        user: The texts of the user, folded for comparison ...
-        anybody: ... and those of anybody.
-        numbers: The messages that may be named by number; none where numbers are not checked.
-    """
-
-    user: str
-    anybody: str
-    numbers: frozenset[int]
+    user: str  # the texts of the user, folded for comparison ...
+    anybody: str  # ... and those of anybody
+    numbers: frozenset[int]  # the messages that may be named; none where that is not checked
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedDraft:
-    """A model's text after it was cleaned.
+    """A model's text after it was cleaned."""
 
-    Attributes:
-        text: The text without thinking aloud and without quotations that nobody said.
-        removed: The lines that were taken out for what they give as the user's.
-        mended: The lines out of which marks of quotations or numbers of messages were taken.
-    """
-
-    text: str
-    removed: tuple[str, ...]
-    mended: tuple[str, ...]
+    text: str  # without thinking aloud, and without quotations that nobody said
+    removed: tuple[str, ...]  # the lines that went for what they give as the user's
+    mended: tuple[str, ...]  # those that lost marks of quotations or numbers of messages
 
 
 def source_of(
     messages: Messages, *, user_texts: Sequence[str] = (), numbers: Collection[int] = ()
 ) -> GroundingSource:
-    """The texts and numbers that drafts are checked against.
+    """The record that drafts are checked against, with what stays after it.
 
-    Args:
-        messages: The record, and what stays after it.
-        user_texts: What counts as the user's beside it: pinned text, instructions, the previous
-            summary.
-        numbers: Those of all messages that a summary may name; without them none is checked.
+    What else counts as the user's, as pinned text and instructions do, is in `user_texts`; without
+    the `numbers` of all messages that a summary may name none is checked.
     """
     parts = parts_of(messages)
     said = (part.text for part in parts if part.speaker == "user")
@@ -137,12 +122,7 @@ def _said_through_tools(messages: Messages) -> Iterator[str]:
 
 
 def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
-    """`answer` cleaned and checked against the record.
-
-    Args:
-        answer: The text that was written.
-        source: The record.
-        needs_headings: Whether a text without headings is refused.
+    """`answer` cleaned and checked against the record; without headings it may be refused.
 
     Raises:
         SummaryError: It is empty, a refusal or an error message, or no summary, or only false

@@ -58,33 +58,19 @@ _LEAST_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class SummaryJob:
-    """The input and the settings of a model's summary.
+    """The input and the settings of a model's summary."""
 
-    Attributes:
-        record: All that the summary is to tell of, the originals of it.
-        previous: The text of the earlier summaries; empty where there were none.
-        has_originals: Whether `record` contains all that `previous` summarises.
-        max_tokens: Most tokens of the prose.
-        extracts: Makes log and facts of the record without a model.
-        kept: What stays in full after the summary.
-        pinned: Texts that are kept verbatim beside it, each with when it was said.
-        instructions: The subjects that the user wants weighed most.
-        outline: Which headings it has: "summary" or "nine_sections", a file of `prompts/`.
-        too_long: How the record is made shorter for a model that it is too long for ...
-        retries: ... and how many times more that model is asked.
-    """
-
-    record: Sequence[PromptPart]
-    previous: str
-    has_originals: bool
-    max_tokens: int
-    extracts: Callable[[], str] = str
-    kept: Sequence[PromptPart] = ()
-    pinned: tuple[str, ...] = ()
-    instructions: str = ""
-    outline: SummaryOutline = "summary"
-    too_long: TooLongRule = "clip"
-    retries: int = 5
+    record: Sequence[PromptPart]  # all that the summary is to tell of, the originals of it
+    previous: str  # the text of the earlier summaries; empty where there were none
+    has_originals: bool  # `record` contains all that `previous` summarises
+    max_tokens: int  # of the prose
+    extracts: Callable[[], str] = str  # makes log and facts of the record without a model
+    kept: Sequence[PromptPart] = ()  # what stays in full after the summary
+    pinned: tuple[str, ...] = ()  # verbatim texts beside it, each with when it was said
+    instructions: str = ""  # the subjects that the user wants weighed most
+    outline: SummaryOutline = "summary"  # its headings: a file of `prompts/`
+    too_long: TooLongRule = "clip"  # how the record is made shorter for a model ...
+    retries: int = 5  # ... and how many times more that model is asked
 
     def room_tokens(self, window_tokens: int) -> int:
         """Most tokens of the record in one request to a window that holds the answer as well."""
@@ -95,17 +81,11 @@ class SummaryJob:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A request that shows the record in one way.
+    """A request that shows the record in one way."""
 
-    Attributes:
-        name: The way, for receipts.
-        prompt: The request.
-        tokens: An upper estimate of the record in it.
-    """
-
-    name: str
+    name: str  # the way, for receipts
     prompt: ModelPrompt
-    tokens: int
+    tokens: int  # an upper estimate of the record in it
 
 
 def fullest_version(job: SummaryJob, room_tokens: int, count: MessageCounter) -> Version:

@@ -86,15 +86,9 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
 def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> list[PromptPart]:
     """The parts cut to their two ends, with the number of characters left out between.
 
-    Of the oldest half as much stays, of the newest half as much again. Of what is between, the
-    errors of a failed result and the signatures of a call are named: an edit may be in no other
-    place.
-
-    Args:
-        parts: The parts.
-        result_chars: Most characters of a result in the middle of the record; of a call a little
-            more.
-        said_chars: Most characters of each text.
+    Of a result in the middle of the record `result_chars` stay, of a call a little more; of the
+    oldest half as much, of the newest half as much again. Of what is between, the errors of a
+    failed result and the signatures of a call are named: an edit may be in no other place.
     """
     shown: list[PromptPart] = []
     for at, part in enumerate(parts):

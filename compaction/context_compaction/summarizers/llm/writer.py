@@ -31,18 +31,11 @@ LENGTH_TOLERANCE = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A summary that passed the checks.
-
-    Attributes:
-        text: The prose.
-        warnings: What a reader should know of it, as sentences.
-        route: How the record was shown: "whole", "extracts, results of 500 characters"…
-        was_repaired: Whether there was a repair round.
-    """
+    """A summary that passed the checks."""
 
     text: str
-    warnings: tuple[str, ...]
-    route: str
+    warnings: tuple[str, ...]  # what a reader should know of it, as sentences
+    route: str  # how the record was shown: "whole", "extracts, results of 500 characters" …
     was_repaired: bool
 
 
