@@ -8,9 +8,11 @@ lists of five million tokens compacted. Latencies are wall times, as callers fee
 
 The callers are on the same cores. They send bytes that were made before, read no more of an answer
 than its head and its size, and their CPU is taken off: the share is what the service's processes
-used of what the callers left. "By single calls" is the same with the CPU that as many calls cost
-when one caller makes them, one after the other: what is lost to waiting and to switching is not
-in it.
+used of what the callers left. "By single calls" is the same with the CPU that a call of one session
+costs whose caller is alone. "By the same calls" takes what these very calls cost when one caller
+makes them, one after the other, the sessions in turn, over a new archive: each session has its dear
+first call there too, and lists as long, so that what is missing from the share of the cores is what
+load itself costs.
 """
 
 import argparse
@@ -23,7 +25,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -253,6 +255,18 @@ async def single_call_seconds(url: str, token: str, group: int, tokens: int) -> 
     return (cpu_seconds(group) - used) / SINGLE_CALLS
 
 
+async def same_call_seconds(
+    url: str, token: str, group: int, conversations: Sequence[Conversation]
+) -> float:
+    """The CPU of a call when one caller makes those of all sessions, these in turn."""
+    turns = len(conversations[0].stops)
+    used = cpu_seconds(group)
+    async with caller(url, token) as one:
+        for number, given in product(range(turns), conversations):
+            await one.call(given.body(number))
+    return (cpu_seconds(group) - used) / (turns * len(conversations))
+
+
 def ms(seconds: Sequence[float], part: float) -> float:
     return sorted(seconds)[int(part * (len(seconds) - 1))] * 1e3
 
@@ -262,6 +276,8 @@ async def measure(arguments: argparse.Namespace, workers: int) -> None:
         conversation(session, arguments.turns, arguments.tokens)
         for session in range(arguments.sessions)
     ]
+    with TemporaryDirectory() as temporary, serving(Path(temporary), workers) as (url, token, pid):
+        same = await same_call_seconds(url, token, pid, conversations)
     large = compact_body("large", listed(999, arguments.large_tokens), target_tokens=100_000)
     with TemporaryDirectory() as temporary, serving(Path(temporary), workers) as (url, token, pid):
         single = await single_call_seconds(url, token, pid, arguments.tokens)
@@ -269,12 +285,14 @@ async def measure(arguments: argparse.Namespace, workers: int) -> None:
         by_session = await grown_lists(url, token, conversations)
         wall = time.perf_counter() - began
         left = wall * CORES - (time.process_time() - own)
+        used = cpu_seconds(pid) - used
         taken = [seconds for session in by_session for seconds in session]
         first, p50, p99 = max(one[0] for one in by_session), ms(taken, 0.5), ms(taken, 0.99)
         print(
-            f"| {workers} | {len(taken) / wall:.0f} | {single * 1e3:.1f} | {p50:.0f} |"
-            f" {p99:.0f} | {p99 / p50:.1f} | {first * 1e3:.0f} |"
-            f" {(cpu_seconds(pid) - used) / left:.2f} | {len(taken) * single / left:.2f} |",
+            f"| {workers} | {len(taken) / wall:.0f} |"
+            f" {single * 1e3:.1f} / {same * 1e3:.1f} / {used / len(taken) * 1e3:.1f} |"
+            f" {p50:.0f} | {p99:.0f} | {p99 / p50:.1f} | {first * 1e3:.0f} | {used / left:.2f} |"
+            f" {len(taken) * single / left:.2f} | {len(taken) * same / left:.2f} |",
             end="",
             flush=True,
         )
@@ -299,10 +317,11 @@ def main() -> None:
     print(
         f"{arguments.sessions} sessions, {arguments.turns} turns each, lists from"
         f" {arguments.tokens} tokens; {CORES} cores, load {os.getloadavg()[0]:.1f}\n\n"
-        "| workers | calls a second | CPU ms of one alone | p50 ms | p99 ms | p99 / p50 |"
-        " slowest first call | share of the cores | by single calls |"
+        "| workers | calls a second | CPU ms alone / the same calls / loaded |"
+        " p50 ms | p99 ms | p99 / p50 |"
+        " slowest first call | share of the cores | by single calls | by the same calls |"
         " small calls p50 / p99 ms | beside a large one | p99 × | large call s |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     )
     for workers in arguments.workers:
         anyio.run(measure, arguments, workers)
