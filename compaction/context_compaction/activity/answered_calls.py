@@ -1,13 +1,10 @@
-"""Calls beside their answers: what they run, which tools number lines."""
+"""Calls beside their answers, and which tools number lines in these."""
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import cast
 
-from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import is_laid_out, numbered_text
-from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, classify
+from context_compaction.activity.tool_kinds import classify
 from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
 from context_compaction.messages.tool_pairs import CallIndex
 from context_compaction.messages.tool_results import result_text
@@ -22,17 +19,6 @@ def answered_calls(messages: Messages, index: CallIndex) -> list[tuple[ToolCall,
     """The calls of `messages` that have a result, in the order of these."""
     results = (result for message in messages for result in tool_results(message))
     return [(index.calls[one.call_id], one) for one in results if one.call_id in index.calls]
-
-
-def command_line(call: ToolCall, use: ToolUse) -> str | None:
-    """The command that a call runs, as a shell takes it."""
-    given = arguments_by_name(made_call(call).arguments)
-    for key in ("command", "cmd"):
-        words = given.get(key)
-        if isinstance(words, list):
-            line = [str(word) for word in cast("list[object]", words)]
-            return line[2] if len(line) == 3 and line[1] in ("-lc", "-c") else shlex.join(line)
-    return use.command
 
 
 def tools_that_number(

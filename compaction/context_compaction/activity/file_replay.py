@@ -15,7 +15,6 @@ from context_compaction.activity import file_changes as change
 from context_compaction.activity import file_commands as shell
 from context_compaction.activity.answered_calls import (
     answered_calls,
-    command_line,
     tools_that_number,
 )
 from context_compaction.activity.file_paths import has_drive, is_absolute, joined_path
@@ -191,8 +190,8 @@ class _Replay:
         made = change.changes_of(call, use)
         if made:
             self._changed(at, use, made, result, text)
-        elif use.kind == "execute" and (command := command_line(call, use)):
-            self._ran(at, call, command, result, text)
+        elif use.command:
+            self._ran(at, call, use.command, result, text)
         elif use.kind == "read" and use.path:
             self._read(at, call, use, result, text)
         elif words_of(call.name) in _HELPERS:
@@ -544,10 +543,10 @@ class _Replay:
         paths: dict[str, None] = {}
         for call, result in answered:
             use = classify(call, self._kinds)
-            if use.kind == "execute" and (command := command_line(call, use)):
+            if use.command:
                 # One that has failed may have begun in another folder than it says.
                 if not result.is_error:
-                    commands.append((call, command))
+                    commands.append((call, use.command))
             elif use.kind in ("read", "write", "edit") and use.path:
                 paths.pop(use.path, None)
                 paths[use.path] = None

@@ -6,6 +6,7 @@ is cut to its last segment and into words; verbs decide, and arguments settle wh
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,7 +66,7 @@ class ToolUse:
     Attributes:
         kind: The kind of tool.
         path: The file it concerns, as the call names it but for its form, or None.
-        command: The command line or code it runs, or None.
+        command: The command line or code it runs, as a shell takes it, or None.
         range: The part that a read asks for, as its arguments name it; "" for the whole file.
     """
 
@@ -189,12 +190,13 @@ def _command(given: Any, arguments: Mapping[str, Any]) -> str | None:
         if isinstance(value, str) and value:
             return value
         if isinstance(value, list):
-            return " ".join(map(_word, cast("list[object]", value)))
+            words = [
+                word if isinstance(word, str) else json.dumps(word, ensure_ascii=False)
+                for word in cast("list[object]", value)
+            ]
+            is_line = len(words) == 3 and words[1] in ("-lc", "-c")
+            return words[2] if is_line else shlex.join(words)
     return None
-
-
-def _word(item: object) -> str:
-    return item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
 
 
 def _patched_path(given: Any) -> str | None:

@@ -116,7 +116,8 @@ def test_hosts_spell_arguments_in_their_own_way(key: str) -> None:
     ("arguments", "command"),
     [
         ({"command": "ls -l"}, "ls -l"),
-        ({"command": ["bash", "-lc", "ls"]}, "bash -lc ls"),
+        ({"command": ["bash", "-lc", "ls -l"]}, "ls -l"),
+        ({"command": ["ls", "my notes"]}, "ls 'my notes'"),
         ({"cmd": "ls"}, "ls"),
         ("ls -l", "ls -l"),
         ({"timeout": 3}, None),

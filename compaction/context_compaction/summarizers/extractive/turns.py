@@ -227,7 +227,7 @@ def _handed_in(action: Action) -> str:
     return action.text if is_echo else ""
 
 
-def is_trouble(label: str, text: str) -> bool:
+def _is_trouble(label: str, text: str) -> bool:
     """Whether the output of a command that did not fail reports an error all the same."""
     return not is_look(label) and reports_trouble(text)
 
@@ -244,7 +244,7 @@ def _observe(turn: Turn, number: int, text: str) -> None:
     fenced = _FENCED.findall(turn.steps[-1].said)
     label = one_line(fenced[-1]) if fenced else "tool"
     use = ToolUse("execute", None, label)
-    failed = is_trouble(label, text)
+    failed = _is_trouble(label, text)
     error = error_line(text) if failed else ""
     turn.steps[-1].actions.append(
         Action(number, "tool", use, label, (bare_command(label),), None, (), text, failed, error)
@@ -259,9 +259,10 @@ def _action(
     if use.command:
         line = command_line(use.command)
     else:
-        told = (one_line(_call_label(call, use)),)
+        told = use.path or named(named_arguments(call)) or shown(call.arguments)
+        label = one_line(f"{call.name}({told})" if told else call.name)
         is_lasting = has_effect(call.name, use) and not is_bookkeeping(call.name)
-        line = CommandLine(told, told if is_lasting else ())
+        line = CommandLine((label,), (label,) if is_lasting else ())
     label, changes = one_line("; ".join(line.told)), tuple(changes_of(call, use))
     action = Action(number, call.name, use, label, line.keys, call, changes, lasting=line.lasting)
     if result is None or is_stand_in(result):
@@ -274,12 +275,5 @@ def _action(
         return replace(action, text=text, failed=True, error=said, is_refused=True)
     # What a look prints beside it may speak of errors too.
     is_told = use.kind == "execute" and not line.has_look
-    failed = failed or (is_told and is_trouble(label, text))
+    failed = failed or (is_told and _is_trouble(label, text))
     return replace(action, text=text, failed=failed, error=error_line(text) if failed else "")
-
-
-def _call_label(call: ToolCall, use: ToolUse) -> str:
-    if use.path:
-        return f"{call.name}({use.path})"
-    told = named(named_arguments(call)) or shown(call.arguments)
-    return f"{call.name}({told})" if told else call.name
