@@ -50,6 +50,10 @@ _EDITOR_COMMANDS: Mapping[str, ToolKind] = {
 # Results of these steer the work itself; clearing them loses a promise, not a text.
 _QUESTION_WORDS = frozenset({"ask", "question"})
 _STEERING_WORDS = _QUESTION_WORDS | {"skill", "todo", "todos", "plan", "approval"}
+# A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
+_OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
+# In names of tools that start another agent, or ask it.
+_AGENT_WORDS = frozenset({"task", "agent", "subagent", "delegate"})
 # Our own tools that give what left the context back, as every host's name for them ends.
 _RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
 _SEGMENT = re.compile(r"__|[.:/]")
@@ -131,6 +135,16 @@ def is_question(name: str) -> bool:
     """Whether the tool asks the user something; what it answers are their words."""
     words = words_of(name)
     return bool(words & _QUESTION_WORDS) or {"request", "user", "input"} <= words
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Whether the tool steers the work itself: its plan and tasks, its questions, its skills."""
+    return is_steering(name) or _OWN_LIST.match(name) is not None
+
+
+def brings_report(name: str) -> bool:
+    """Whether the tool hands a part of the work to another agent, or brings what that one says."""
+    return bool(words_of(name) & _AGENT_WORDS) and not is_bookkeeping(name)
 
 
 def is_recalling(name: str) -> bool:

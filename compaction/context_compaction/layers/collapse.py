@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from context_compaction.activity.digest import digest, plan_of
-from context_compaction.activity.tool_kinds import words_of
+from context_compaction.activity.tool_kinds import brings_report
 from context_compaction.layers.cut_point import is_preserved
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
@@ -35,7 +35,6 @@ from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 _DONE = frozenset({"completed", "complete", "done", "finished"})
-_AGENT_WORDS = frozenset({"task", "agent", "subagent", "delegate"})
 _ITEM = re.compile(r"\A\[([^\]]*)\] (.*)", re.DOTALL)
 _NAMES_SHOWN = 5
 _TURN_LABEL = "work on the request above"
@@ -175,7 +174,7 @@ def _only_answers(message: Message) -> bool:
 
 
 def _is_agent(call: ToolCall) -> bool:
-    return bool(words_of(call.name) & _AGENT_WORDS) and "prompt" in named_arguments(call)
+    return brings_report(call.name) and "prompt" in named_arguments(call)
 
 
 def _label(call: ToolCall) -> str:

@@ -179,3 +179,86 @@ def test_of_a_record_no_status_of_the_records_in_it_is_told_as_its_own() -> None
     talk = [asked("Look."), *called("a", "tracker_show", {"id": "ab-15"}, shown), asked("Go on.")]
     text = written([*talk, said("I go on.")], 300)
     assert "status closed; dependencies ab-12; dependency_type blocks" in text
+
+
+REPORT = """I have read all of it. Here is what I found:
+
+## Engine
+- `executeRemediation()` in `src/engine.ts` splits issues by `issueType`, 10 a batch.
+- The answer's `issueIndex` counts from 1 in the sorted list.
+
+| Label | File |
+|---|---|
+| `STEP_LABELS` has none for `consolidating_files` | `src/Progress.tsx` |
+agentId: a6b37c0 (for resuming to continue this agent's work if needed)
+<usage>total_tokens: 97631
+tool_uses: 21</usage>"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("Task", {"description": "Explore", "prompt": "Read the engine", "subagent_type": "Plan"}),
+        ("Agent", {"prompt": "Read the engine"}),
+        ("read_agent", {"agent_id": "explore-1"}),
+        ("delegate_task", {"message": "Read the engine"}),
+    ],
+)
+@pytest.mark.parametrize("is_running", [True, False])
+def test_what_another_agent_reports_is_told_like_the_agents_words(
+    tool: str, given: Json, is_running: bool
+) -> None:
+    messages = [
+        asked("Explore the remediation and plan its change."),
+        *called("t1", tool, given, REPORT),
+        said("Two parts of it have to change, see above; I go on with the plan."),
+    ]
+    messages += [] if is_running else [asked("Now the tests."), said("They are in `a.test.ts`.")]
+    text = written(messages)
+    assert "reported to the agent [1]: " in text
+    assert "`issueIndex` counts from 1" in text
+    assert "`STEP_LABELS` has none" in text
+    assert "tool_uses" not in text
+    assert "a6b37c0" not in text
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer"),
+    [
+        ("TaskList", "\n".join(f"#{n}. [pending] Mend `module_{n}.py`" for n in range(9))),
+        ("Agent", f"Async agent launched successfully.\nagentId: a6bb5f48a96\n{'Wait. ' * 40}"),
+        ("task", f"Agent started in background with agent_id: explore-1. {'Wait. ' * 40}"),
+    ],
+)
+def test_a_list_of_tasks_and_an_agent_that_begins_are_no_reports(tool: str, answer: str) -> None:
+    call = called("t1", tool, {"prompt": "Explore"}, answer)
+    assert "reported to" not in written([asked("What is left?"), *call, said("All nine.")])
+
+
+def test_the_agents_own_words_come_before_what_was_reported_to_it() -> None:
+    reports = [
+        *called("t1", "Task", {"prompt": "Review"}, "`a.py:9` leaks a lock. " * 20),
+        *called("t2", "Task", {"prompt": "Review"}, "`b.py:7` never ends. " * 20),
+    ]
+    own = (
+        "The lock of `a.py:9` is fine, it is reentrant; `b.py:7` ends by `stop()`. Both were wrong."
+    )
+    messages = [asked("Review it."), *reports, said(own), asked("And `c.py`?"), said("It is fine.")]
+    assert [own in written(messages, tokens) for tokens in (90, 400)] == [True, True]
+    assert "leaks a lock" not in written(messages, 90)
+
+
+async def test_a_model_reads_a_report_as_words_and_not_as_a_clipped_result() -> None:
+    report = "\n".join(f"Fact {n}: `part_{n}()` calls `part_{n + 1}()` twice." for n in range(120))
+    messages = [asked("Explore the parts."), *called("t", "Task", {"prompt": "Explore"}, report)]
+    for at in range(30):
+        listing = "\n".join(f"src/part_{n}.py:{at}: x = {n}" for n in range(900))
+        messages += called(f"b{at}", "Bash", {"command": f"grep -rn x{at} src"}, listing)
+    messages += [said("Explored."), asked("Go on."), said("I do."), asked("And the tests?")]
+    request = CompactRequest(format="anthropic", target_tokens=3_000, summarizer="host")
+    async with temporary_archive() as archive:
+        asked_for = (await compact(messages, request, archive=archive)).summary_prompt
+    assert asked_for is not None
+    told = asked_for.user.partition('from="another agent">')[2].partition("</part>")[0]
+    assert told == report
+    assert "characters left out" in asked_for.user.partition('n="4"')[2]

@@ -12,11 +12,12 @@ from context_compaction.activity.error_line import outcome_line
 from context_compaction.activity.json_rows import codes_in, members, parsed_json
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
+from context_compaction.activity.tool_kinds import is_bookkeeping
 from context_compaction.summarizers.extractive.commands import is_nameless
 from context_compaction.summarizers.extractive.deeds import is_commit
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of
-from context_compaction.summarizers.extractive.turns import Action, Turn, is_bookkeeping
+from context_compaction.summarizers.extractive.turns import Action, Turn
 
 _PATHS_ON_A_LINE = 6
 _MOST_FILES = 40

@@ -12,7 +12,7 @@ from context_compaction.activity.json_rows import named, shown
 from context_compaction.activity.late_answers import answers_of, running_head
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_head
-from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
+from context_compaction.activity.tool_kinds import ToolUse, brings_report, classify, is_bookkeeping
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
@@ -50,12 +50,14 @@ _DRAWING = re.compile(
 )
 # What Codex has the agent put behind its words for its memory's sake.
 _CITATION = re.compile(r"<oai-mem-citation>.*?(?:</oai-mem-citation>|\Z)", re.DOTALL)
+# How hosts say that another agent has begun.
+_LAUNCHED = re.compile(r"\A(?:\w+ )?agent (?:launched|started)\b", re.IGNORECASE)
+# What Claude Code puts below the report of another agent.
+_REPORT_END = re.compile(r"\s*\nagentId: [^\n]*(?:\n<usage>.*)?\Z", re.DOTALL)
 # How the text begins that a host sends for a skill; that of a command stands behind its name.
 _SKILL = (SKILL_HEAD, "<skill>")
 _COMMAND_NAME = "<command-name>"
 _NEWEST_PLAN = "Plan as of [{}]; later requests go before it:\n\\2"
-# A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
-_OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,13 @@ class Action:
 
 @dataclass(slots=True)
 class Step:
-    """The texts and the calls of one message of the agent, and what these file."""
+    """The texts and the calls of one message of the agent; what these file, and have reported."""
 
     number: int
     said: str
     actions: list[Action] = field(default_factory=list[Action])
     filed: list[str] = field(default_factory=list[str])
+    reports: list[str] = field(default_factory=list[str])
 
     @property
     def pieces(self) -> list[str]:
@@ -171,10 +174,14 @@ def turns_of(
         ]
         step.said = "\n".join((step.said, *map(_handed_in, step.actions))).strip("\n")
         step.filed = _filed(step, written)
+        step.reports = [
+            _REPORT_END.sub("", action.text) for action in step.actions if _is_report(action)
+        ]
         before = turns[-1].steps[-1:]
         if before and not (step.said.strip() or before[0].actions):
             before[0].actions += step.actions  # what it announced
             before[0].filed += step.filed
+            before[0].reports += step.reports
         elif step.said.strip() or step.actions:
             turns[-1].steps.append(step)
     _leave_newest(turns, _DRAWING, "drawing", r"\g<0>")
@@ -227,14 +234,16 @@ def _handed_in(action: Action) -> str:
     return action.text if is_echo else ""
 
 
+def _is_report(action: Action) -> bool:
+    """Whether the answer is what another agent found or did: it is told like the agent's words."""
+    if action.failed is not False or len(action.text) <= WHY_CHARS or _handed_in(action):
+        return False
+    return brings_report(action.name) and not _LAUNCHED.match(action.text)
+
+
 def _is_trouble(label: str, text: str) -> bool:
     """Whether the output of a command that did not fail reports an error all the same."""
     return not is_look(label) and reports_trouble(text)
-
-
-def is_bookkeeping(tool_name: str) -> bool:
-    """Whether a tool steers the work itself: its plan and tasks, its questions, its skills."""
-    return is_steering(tool_name) or _OWN_LIST.match(tool_name) is not None
 
 
 def _observe(turn: Turn, number: int, text: str) -> None:

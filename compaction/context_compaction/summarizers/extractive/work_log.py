@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 from context_compaction.activity.digest import plan_of, records_in
 from context_compaction.activity.error_line import error_lines
@@ -66,6 +67,10 @@ _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECA
 _BLOCK = re.compile(r"\A[ \t]*(?:[#|`~<>]|\Z)")
 _ITEM = re.compile(r"\A[ \t]*(?:[-*+]|\d{1,2}[.)]) ")
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
+# Words beside the agent's own remarks: what it files, and what agents report to which it handed
+# work.
+_REPORTED = "reported to the agent"
+_MORE_WORDS = (("agent filed", attrgetter("filed")), (_REPORTED, attrgetter("reports")))
 # The parts of an entry, in order.
 _DEEDS, _ON_THE_WAY, _CLOSING = range(3)
 
@@ -215,11 +220,14 @@ def _word_lines(
         texts = (telling_of(closing, chars) for chars in _SAID_CHARS)
         yield from versions((at, _CLOSING, 0), "agent: ", texts, wants)
     told.add(text)
-    filed = [
-        (step.number, pieces_of(_unbroken(text))) for step in turn.steps for text in step.filed
-    ]
     yield from _remark_lines(turn, at, age, told, said)
-    yield from _remark_lines(turn, at, age, told, filed, is_filed=True)
+    for nth, (label, texts_of) in enumerate(_MORE_WORDS):
+        more = [
+            (step.number, pieces_of(_unbroken(text)))
+            for step in turn.steps
+            for text in texts_of(step)
+        ]
+        yield from _remark_lines(turn, at, age, told, more, label, (nth,))
 
 
 def _remark_lines(
@@ -228,12 +236,16 @@ def _remark_lines(
     age: int,
     told: set[str],
     said: Sequence[tuple[int, Sequence[str]]],
-    *,
-    is_filed: bool = False,
+    speaker: str = "agent",
+    behind: Place = (),
 ) -> Iterator[Line]:
-    """What the agent said on the way, or filed: the longest text gives reasons, then the newest."""
-    after_failure = _after_failures(turn)
-    longest = max((len(joined(pieces)) for _, pieces in said), default=0)
+    """What was said on the way: the agent's longest text gives reasons, then the newest.
+
+    What others reported comes after that: the agent may have found that it is not so.
+    """
+    is_own = speaker != _REPORTED
+    after_failure = _after_failures(turn) if is_own else set[int]()
+    longest = max((len(joined(pieces)) for _, pieces in said if is_own), default=0)
     for rank, (number, pieces) in enumerate(reversed(said)):
         text = joined(pieces)
         is_why = len(text) == longest > WHY_CHARS
@@ -241,13 +253,13 @@ def _remark_lines(
         if text in told or not (is_why or is_cause or is_telling(text)):
             continue
         told.add(text)
-        want = age * AGE_WANT + 0.3 if is_why else 3 + age + rank * 0.5
+        want = age * AGE_WANT + 0.3 if is_why else (3 if is_own else 6) + age + rank * 0.5
         if is_cause:
             want = min(want, 1.5 + age * 0.3 + rank * 0.2)
         wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
         texts = (telling_of(pieces, chars) for chars in _STEP_CHARS)
-        place = (at, _ON_THE_WAY, number, *([0, rank] if is_filed else []))
-        label = f"agent{' filed' if is_filed else ''} [{number}]: "
+        place = (at, _ON_THE_WAY, number, *((*behind, rank) if behind else ()))
+        label = f"{speaker} [{number}]: "
         yield from versions(place, label, texts, wants)
 
 

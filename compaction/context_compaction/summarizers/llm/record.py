@@ -10,7 +10,7 @@ from context_compaction.activity.error_line import error_lines
 from context_compaction.activity.outline import outline
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_reminder
-from context_compaction.activity.tool_kinds import classify
+from context_compaction.activity.tool_kinds import brings_report, classify
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Author,
@@ -39,6 +39,8 @@ _NAMED_CHARS = 600
 _FAILED = "[failed] "
 _MORE_OF_CALL_CHARS = 150
 _TOLD_BY_CALL = ("write", "edit", "notebook")
+# Who says what a tool brings of another agent: words, cut like those of others.
+_REPORTS = "another agent"
 # As the prompts call them; the others have their own names.
 _SPEAKERS: Mapping[Author, str] = {"agent": "assistant"}
 
@@ -75,7 +77,8 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
                 case ToolResult():
                     call = calls.get(block.call_id)
                     if not call or classify(call).kind not in _TOLD_BY_CALL or is_failed(block):
-                        parts.append(PromptPart(number, "tool", told))
+                        is_report = call is not None and brings_report(call.name)
+                        parts.append(PromptPart(number, _REPORTS if is_report else "tool", told))
                 case ToolCall():
                     parts.append(PromptPart(number, message.role, told, block))
                 case _:
