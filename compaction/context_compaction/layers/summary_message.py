@@ -106,7 +106,7 @@ def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
         "summarize",
         "summarized",
         replaced[0].index if replaced else None,
-        sum(count.message(item) for item in replaced),
+        count.total(replaced),
         count.message(message),
         (span.pointer,) if span else (),
         note=f"{len(replaced)} messages",

@@ -109,7 +109,7 @@ def with_whole_tail(context: CompactionContext, plan: Plan, earlier_calls: Earli
     if plan.cut is None:
         return plan
     messages, count = plan.edited.messages, context.count
-    left_tokens = sum(map(count.message, messages[plan.cut.first_kept :]))
+    left_tokens = count.total(messages[plan.cut.first_kept :])
     left_tokens += max(0, _room_beside(context, plan, earlier_calls) - _tokens_left_free(context))
     least_tokens = left_tokens * _LEAST_WHOLE_SHARE
     whole_tokens = keep_tokens = cleared_tokens = 0
@@ -304,7 +304,7 @@ def _kept_tokens(context: CompactionContext, plan: Plan, where: CutPoint) -> int
     kept = list(plan.edited.messages[where.first_kept :])
     if where.request_at is not None and not where.folds_request:
         kept.append(request_of(plan.edited.messages, where.request_at))
-    return sum(map(context.count.message, kept))
+    return context.count.total(kept)
 
 
 def _with_extract_before(
@@ -318,7 +318,7 @@ def _with_extract_before(
     result = messages[place.message].blocks[place.block] if place else None
     if place is None or not isinstance(result, ToolResult):
         return plan
-    others_tokens = sum(map(count.message, messages[start : plan.cut.first_kept]))
+    others_tokens = count.total(messages[start : plan.cut.first_kept])
     room_tokens = _room_beside(context, plan, earlier_calls) - free_tokens
     left_tokens = room_tokens - (others_tokens - count.block(result))
     marked_plan = _extracted(context, plan, place, left_tokens)

@@ -321,8 +321,7 @@ def _with_short_request(
 
 def with_room(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
     """`plan` with `tokens` shared between the summary of history and the checkpoint."""
-    history_size = sum(map(context.count.message, plan.history))
-    prefix_size = sum(map(context.count.message, plan.prefix))
+    history_size, prefix_size = map(context.count.total, (plan.history, plan.prefix))
     tokens = min(tokens, max(0, plan.bound_tokens - _rules_tokens(plan)))
     of_prefix = prefix_size / max(1, history_size + prefix_size)
     if plan.history and plan.prefix:
@@ -340,7 +339,7 @@ def _rules_tokens(plan: Plan) -> int:
 def _bound_tokens(context: CompactionContext, plan: Plan) -> int:
     """The most that the summary of all that is replaced may count."""
     count, gone = context.count, plan.replaced
-    kept_tokens = count.messages(plan.edited.messages) - sum(map(count.message, gone))
+    kept_tokens = count.messages(plan.edited.messages) - count.total(gone)
     replaced_tokens = max(0, count.messages(context.messages) - kept_tokens)
     # Earlier summaries stand for far more than they count: what they said may be said again.
     made_tokens = sum(count.message(m) for m in gone if placeholders.is_synthetic(m))

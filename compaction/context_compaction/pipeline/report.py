@@ -217,7 +217,7 @@ def cache_effect(before: Messages, after: Messages, count: MessageCounter) -> Ca
         (at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a is not b),
         min(len(before), len(after)),
     )
-    rebilled = sum(count.message(message) for message in after[first:])
+    rebilled = count.total(after[first:])
     return CacheEffect(first, rebilled, count.messages(before) - count.messages(after))
 
 

@@ -84,10 +84,10 @@ def _match(
         return None
     at, stop = len(ends) - ends[::-1].index(memory.stop_seq), cut.first_kept
     if at >= stop:
-        return SummaryMatch(memory, (), -sum(map(context.count.message, messages[stop:at])))
+        return SummaryMatch(memory, (), -context.count.total(messages[stop:at]))
     stays = () if cut.folds_request else (cut.request_at,)
     since = tuple(messages[n] for n in range(at, stop) if n not in stays)
-    return SummaryMatch(memory, since, sum(map(context.count.message, since)))
+    return SummaryMatch(memory, since, context.count.total(since))
 
 
 def _end_seq(context: CompactionContext, message: Message) -> int:

@@ -209,6 +209,12 @@ class MessageCounter:
             return self._message(message)
         return self.message_tokens.get_or_compute(message, self._message)
 
+    def total(self, messages: Sequence[Message]) -> int:
+        """Tokens of several messages together, without what a list adds."""
+        if self.message_tokens is None:
+            return sum(map(self._message, messages))
+        return self.message_tokens.total(messages, self._message)
+
     def messages(self, messages: Messages) -> int:
         """Tokens of a list: `BASE_TOKENS` and those of each message."""
         if self.message_tokens is None:
@@ -217,7 +223,9 @@ class MessageCounter:
 
     def request_bytes(self, messages: Messages) -> int:
         """Bytes of a list in a request, for the provider's limit on its size."""
-        return sum(map(self.bytes_of, messages))
+        if self.message_bytes is None:
+            return sum(map(message_bytes, messages))
+        return self.message_bytes.total(messages, message_bytes)
 
     def bytes_of(self, message: Message) -> int:
         """Bytes of a message in a request."""
@@ -272,7 +280,7 @@ class MessageCounter:
         return Estimate(anchor.total_tokens + newer_tokens, upper, f"usage+{self.method}")
 
     def _messages(self, messages: Messages) -> int:
-        return BASE_TOKENS + sum(map(self.message, messages))
+        return BASE_TOKENS + self.total(messages)
 
     def _message(self, message: Message) -> int:
         return MESSAGE_TOKENS + sum(map(self.block, message.blocks))
