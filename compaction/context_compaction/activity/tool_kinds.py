@@ -126,6 +126,7 @@ def gist_of(call: ToolCall, text: str) -> str:
     return f"patch of {', '.join(names)}" if names else text
 
 
+@lru_cache(maxsize=1_000)
 def is_steering(name: str) -> bool:
     """Whether the tool asks the user, keeps the plan, or loads a skill: never cleared."""
     return bool(words_of(name) & _STEERING_WORDS) or is_question(name)

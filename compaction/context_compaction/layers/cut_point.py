@@ -5,8 +5,9 @@ where they fit; never cut between a call and its result; prefer a turn boundary,
 boundary; and when the cut falls inside the running turn, the user's request stays in full.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
@@ -14,6 +15,7 @@ from context_compaction.messages.model import (
     Message,
     Messages,
     Opaque,
+    Text,
     ToolResult,
     edit_message,
     is_rules,
@@ -61,7 +63,7 @@ def is_preserved(message: Message) -> bool:
     That is a system message, one with rules of the project, or one with the provider's own
     compaction block, which only the provider can read.
     """
-    return _is_system(message) or any(map(_stays, message.blocks))
+    return any(map(_stays, message.blocks)) or _is_system(message)
 
 
 def kept_part(message: Message) -> Message | None:
@@ -99,20 +101,26 @@ def _is_system(message: Message) -> bool:
 
 def history_of(messages: Messages, cut: CutPoint) -> Messages:
     """The messages that the summary replaces; they contain our earlier summaries."""
+    return tuple(_history(messages, cut))
+
+
+def _history(messages: Messages, cut: CutPoint) -> Iterator[Message]:
     stop = cut.first_kept if cut.request_at is None else cut.request_at
-    history = _replaced(messages[:stop])
-    if cut.request_at is None or not tool_results(messages[cut.request_at]):
-        return history
-    request = messages[cut.request_at]
-    return (*history, edit_message(request, tool_results(request)))
+    yield from _replaced(messages[:stop])
+    if cut.request_at is not None and (results := tool_results(messages[cut.request_at])):
+        yield edit_message(messages[cut.request_at], results)
 
 
 def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
     """The messages that the checkpoint in the running turn replaces; empty where there is none."""
-    if cut.request_at is None:
-        return ()
-    request = (request_of(messages, cut.request_at),) if cut.folds_request else ()
-    return (*request, *_replaced(messages[cut.request_at + 1 : cut.first_kept]))
+    return tuple(_turn_prefix(messages, cut))
+
+
+def _turn_prefix(messages: Messages, cut: CutPoint) -> Iterator[Message]:
+    if cut.request_at is not None:
+        if cut.folds_request:
+            yield request_of(messages, cut.request_at)
+        yield from _replaced(messages[cut.request_at + 1 : cut.first_kept])
 
 
 def request_of(messages: Messages, request_at: int) -> Message:
@@ -151,7 +159,7 @@ def _cut_before(messages: Messages, at: int, rules: ProviderRules) -> CutPoint |
     while at and not safe[at]:
         at -= 1
     cut = CutPoint(at)
-    return None if all(placeholders.is_synthetic(m) for m in history_of(messages, cut)) else cut
+    return None if all(map(placeholders.is_synthetic, _history(messages, cut))) else cut
 
 
 def find_cut(
@@ -201,21 +209,20 @@ def find_cut(
     near_tokens = kept_tokens(fitting[0]) * turn_share
     at = _best(fitting, frozenset(turns), near_tokens, tail_tokens)
     cut = CutPoint(at, request_at if request_at is not None and at > request_at else None)
-    replaced = (*history_of(messages, cut), *turn_prefix_of(messages, cut))
-    return None if all(placeholders.is_synthetic(message) for message in replaced) else cut
+    replaced = chain(_history(messages, cut), _turn_prefix(messages, cut))
+    return None if all(map(placeholders.is_synthetic, replaced)) else cut
 
 
 def _stays(block: Block) -> bool:
-    return _is_compaction(block) or is_rules(block)
+    return is_rules(block) if isinstance(block, Text) else _is_compaction(block)
 
 
 def _is_compaction(block: Block) -> bool:
     return isinstance(block, Opaque) and "compaction" in block.kind
 
 
-def _replaced(messages: Messages) -> Messages:
-    parts = map(replaced_part, messages)
-    return tuple(part for part in parts if part is not None)
+def _replaced(messages: Messages) -> Iterator[Message]:
+    return filter(None, map(replaced_part, messages))
 
 
 def _best(

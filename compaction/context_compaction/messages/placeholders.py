@@ -285,8 +285,9 @@ def is_labelled_system(message: Message) -> bool:
 
 def is_request(message: Message) -> bool:
     """Whether the user, and not a text of ours, speaks here: a turn begins."""
-    is_hosts = is_labelled_system(message) or is_project_rules(message)
-    return starts_turn(message) and not is_synthetic(message) and not is_hosts
+    if not starts_turn(message) or is_synthetic(message):
+        return False
+    return not (is_labelled_system(message) or is_project_rules(message))
 
 
 def is_synthetic(message: Message) -> bool:

@@ -144,7 +144,7 @@ def has_misplaced_calls(message: Message) -> bool:
 
 def is_blank(text: str) -> bool:
     """Whether `text` has no visible character."""
-    return not text.strip()
+    return not text or text.isspace()  # which stops at the first that is visible
 
 
 def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
