@@ -63,6 +63,8 @@ def outcome_line(text: str, *, failed: bool) -> str:
     Of one that `failed` the last that names an error, and else what a run of tests counted last.
     """
     end = text[-_END_CHARS:]
+    if not failed and not any(map(end.__contains__, _CAME_TO_SIGNS)):
+        return ""  # as most, and a look at each line takes its time
     rows = error_lines(end).split("\n") if failed else [row.strip() for row in end.split("\n")]
     told = (row for row in reversed(rows) if failed or _tells_count(row))
     return next((row for row in told if not _STATUS.search(row)), "")[:_OUTCOME_CHARS]

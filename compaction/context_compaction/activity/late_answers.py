@@ -20,6 +20,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.tool_results import result_text
 
 _RUNS_ON = re.compile(r"^(?:Process|Script) running with (?:session|cell) ID (\w+)$", re.MULTILINE)
+_RUNNING = " running with "
 _HEAD_CHARS = 300  # it stands above what was printed so far
 _WAITS_FOR = ("session_id", "cell_id")
 # Of all that a command printed while it ran, the end; else many waits would cost by the square.
@@ -44,7 +45,7 @@ def answers_of(messages: Messages) -> dict[str, ToolResult]:
             given = named_arguments(made_call(call))
             waits = (runs_on.get(str(given.get(name))) for name in _WAITS_FOR)
             began = next(filter(None, waits), began)
-        if found := _RUNS_ON.search(text, 0, _HEAD_CHARS):
+        if found := _running(text):
             runs_on[found[1]] = began
         if began != call.call_id:
             head, printed = _parted(text)
@@ -58,8 +59,15 @@ def answers_of(messages: Messages) -> dict[str, ToolResult]:
 
 def running_head(text: str) -> str:
     """What the host put above an answer of a command that runs on; "" above any other."""
-    head, _ = _parted(text) if _RUNS_ON.search(text, 0, _HEAD_CHARS) else ("", text)
+    head, _ = _parted(text) if _running(text) else ("", text)
     return head
+
+
+def _running(text: str) -> re.Match[str] | None:
+    """The host's line above an answer of a command that runs on."""
+    # A word of it is found far sooner, and hardly any answer has it.
+    is_told = text.find(_RUNNING, 0, _HEAD_CHARS) >= 0
+    return _RUNS_ON.search(text, 0, _HEAD_CHARS) if is_told else None
 
 
 def _parted(text: str) -> tuple[str, str]:

@@ -215,6 +215,8 @@ def _with_words(
     pieces: Sequence[_Piece], sought: Sequence[str], titles: Collection[int]
 ) -> list[int]:
     """Pieces with the words, those with most and rarest first, each with its neighbours."""
+    if not sought:
+        return []
     # The names of columns are words of many requests, and tell nothing without a row.
     best = ranked(["" if piece.line in titles else piece.text for piece in pieces], sought)
     beside = (near for at in best for near in (at, at + 1, at - 1) if 0 <= near < len(pieces))

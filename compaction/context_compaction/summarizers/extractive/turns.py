@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 
 from context_compaction.activity.digest import has_effect, is_failed
 from context_compaction.activity.documents import PLAN, filed_in
@@ -230,8 +231,9 @@ def _handed_in(action: Action) -> str:
     if action.call is None or len(action.text) <= WHY_CHARS:
         return ""
     given = named_arguments(action.call).values()
-    is_echo = any(isinstance(one, str) and one.strip() == action.text for one in given)
-    return action.text if is_echo else ""
+    size_chars = len(action.text)
+    texts = (one for one in given if isinstance(one, str) and len(one) >= size_chars)
+    return action.text if any(one.strip() == action.text for one in texts) else ""
 
 
 def _is_report(action: Action) -> bool:
@@ -273,16 +275,18 @@ def _action(
         is_lasting = has_effect(call.name, use) and not is_bookkeeping(call.name)
         line = CommandLine((label,), (label,) if is_lasting else ())
     label, changes = one_line("; ".join(line.told)), tuple(changes_of(call, use))
-    action = Action(number, call.name, use, label, line.keys, call, changes, lasting=line.lasting)
+    action = partial(
+        Action, number, call.name, use, label, line.keys, call, changes, lasting=line.lasting
+    )
     if result is None or is_stand_in(result):
-        return action
+        return action()
     given = "" if placeholders.is_placeholder(result) else result_text(result)
-    text, action = without_head(given)[0], replace(action, running_head=running_head(given))
-    text = text.strip("\n").rstrip()
+    text, head = without_head(given)[0].strip("\n").rstrip(), running_head(given)
     failed = bool(is_failed(result))
     if failed and (said := said_in_refusal(result)) is not None:
-        return replace(action, text=text, failed=True, error=said, is_refused=True)
+        return action(text=text, failed=True, error=said, is_refused=True, running_head=head)
     # What a look prints beside it may speak of errors too.
     is_told = use.kind == "execute" and not line.has_look
     failed = failed or (is_told and _is_trouble(label, text))
-    return replace(action, text=text, failed=failed, error=error_line(text) if failed else "")
+    error = error_line(text) if failed else ""
+    return action(text=text, failed=failed, error=error, running_head=head)

@@ -116,10 +116,10 @@ def _change(
     if (old.is_lasting and forgets) or _takes_back(newer, older):
         return True
     common = newer.words & older.words
-    weight = sum(1 / (times[word] - 1) for word in common)
+    if len(common) < 2 or sum(1 / (times[word] - 1) for word in common) < _SAME_SUBJECT_WEIGHT:
+        return None
     has_other = bool(newer.values and older.values - newer.values)
-    both_forbid = newer.denied and older.denied and not (newer.corrects and has_other)
-    if len(common) < 2 or weight < _SAME_SUBJECT_WEIGHT or both_forbid:
+    if newer.denied and older.denied and not (newer.corrects and has_other):
         return None
     if newer.corrects or new.is_lasting:
         return newer.corrects and new.is_lasting and old.is_lasting
@@ -130,13 +130,16 @@ def _change(
 
 def _takes_back(newer: _Reading, older: _Reading) -> bool:
     """Whether `newer` plainly takes back what `older` affirmed, or a value in it."""
+    if not (newer.denied or newer.corrects):
+        return False
     other = newer.values - older.values
     denied = [part for part in newer.denied if part and part <= older.terms]
     if other and newer.words & older.words and any(part & older.values for part in denied):
         return True  # "The default is 8, not 5."
     gone = [] if older.denied else denied
     lost = older.values - newer.values
-    rest = older.words - words_of(" ".join(lost))
-    if newer.corrects and other and len(lost) == 1 and len(newer.words) <= 3 * len(rest):
-        gone.append(older.terms - rest)
+    if newer.corrects and other and len(lost) == 1:
+        rest = older.words - words_of(" ".join(lost))
+        if len(newer.words) <= 3 * len(rest):
+            gone.append(older.terms - rest)
     return any(older.terms - part <= newer.terms for part in gone)
