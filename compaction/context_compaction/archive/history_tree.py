@@ -246,7 +246,7 @@ class HistoryTree:
         known = self._known_prefix(chain)
         seqs[: len(known)] = [node.seq for node in known]
         used = {node.seq for node in known}
-        stood_for = self._stood_for(contents)
+        stood_for = self._stood_for(contents) if len(known) < len(chain) else ()
 
         def is_used(seq: int) -> bool:
             return seq in used or any(seq in part for part in stood_for)

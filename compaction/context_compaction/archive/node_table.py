@@ -258,16 +258,15 @@ class NodeTable:
 
     def _rows_of(self, rows: _Rows, name: str, column: int) -> Iterator[int]:
         """The rows with `name` in a column of which `rows` tell, the newest first."""
-        if self._older and _is_hash(name):
-            key = bytes.fromhex(name)
+        if self._older and (key := _hash_in(name)):
             found = reversed(rows.between(key, key))
             yield from (row for row in found if self._older[row][column] == key)
 
     def _packed_name(self, head: str) -> str | None:
         first, last = head.ljust(_HASH_CHARS, "0"), head.ljust(_HASH_CHARS, "f")
-        if not self._older or not _is_hash(first):
+        if not self._older or not (key := _hash_in(first)):
             return None
-        rows = self._rows_by_name.between(bytes.fromhex(first), bytes.fromhex(last))
+        rows = self._rows_by_name.between(key, bytes.fromhex(last))
         names = (self._older[row][0].hex() for row in reversed(rows))
         return next((name for name in names if name.startswith(head)), None)
 
@@ -349,14 +348,15 @@ def _key(name: bytes) -> int:
 
 
 def _is_packable(name: str, node: Node) -> bool:
-    return all(map(_is_hash, (name, node.parent or name, node.content)))
+    return all(map(_hash_in, (name, node.parent or name, node.content)))
 
 
-def _is_hash(name: str) -> bool:
-    """Whether `name` is a hash as we write it."""
+def _hash_in(name: str) -> bytes | None:
+    """The hash that `name` is as we write it; None where it is none."""
     if len(name) != _HASH_CHARS:
-        return False
+        return None
     try:
-        return bytes.fromhex(name).hex() == name
+        found = bytes.fromhex(name)
     except ValueError:
-        return False
+        return None
+    return found if found.hex() == name else None
