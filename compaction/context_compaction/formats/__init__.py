@@ -108,11 +108,19 @@ def goes_on(payload: Sequence[JsonObject], format: str) -> bool:
 
 
 def parse(
-    payload: Sequence[JsonObject], *, format: str | None = None, first_index: int = 0
+    payload: Sequence[JsonObject],
+    *,
+    format: str | None = None,
+    first_index: int = 0,
+    shallow_count: int = 0,
 ) -> Messages:
     """The messages of `payload`, each with its index and its host object as `source`.
 
-    `first_index` is the place of the first one in the list that `payload` is the end of.
+    Args:
+        payload: The list.
+        format: Its format.
+        first_index: The place of the first one in the list that `payload` is the end of.
+        shallow_count: Of so many first ones the caller knows that they nest no deeper than allowed.
 
     Raises:
         InvalidMessageError: Names the first malformed message, what is wrong, what is right.
@@ -125,7 +133,7 @@ def parse(
     messages: list[Message] = []
     for index, raw in enumerate(payload, first_index):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
-        if nests_deeper(raw, MAX_NESTING):
+        if len(messages) >= shallow_count and nests_deeper(raw, MAX_NESTING):
             raise InvalidMessageError(index, *_TOO_DEEP)
         try:
             messages.append(wire_format.parse_message(raw, index))

@@ -55,7 +55,8 @@ def read_input(
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)
     format_name = request.format or (formats.detect(payload) if payload else "anthropic")
-    parsed = formats.parse(payload, format=format_name)
+    shared = found[1] if found else 0
+    parsed = formats.parse(payload, format=format_name, shallow_count=shared)
     check_budget(request, settings, parsed, count)
     for at in request.snip_messages:
         if not 0 <= at < len(parsed):

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from context_compaction.archive import AppendResult
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.errors import CompactionError
+from context_compaction.errors import CompactionError, InvalidMessageError
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import Message
 from context_compaction.pipeline.compact import compact
@@ -27,7 +27,7 @@ from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, lines, user
-from tests.support.strategies import FORMATS, conversations, hostile_conversations
+from tests.support.strategies import FORMATS, conversations, hostile_conversations, nested
 
 WIDE = CompactRequest(format="anthropic", session_id="s", context_window=400_000)
 TIMES = frozenset({"at_seconds", "created_seconds", "expires_seconds", "ts"})
@@ -422,6 +422,17 @@ async def test_a_whole_list_is_known_again_after_its_compaction() -> None:
     compacted, same, again, grown = await handed_at(lists, request)
     assert (compacted, same, again) == (240, 0, 0)
     assert grown <= 4 + 2
+
+
+@pytest.mark.anyio
+async def test_what_nests_too_deeply_is_refused_behind_a_known_list_too() -> None:
+    payload = [user("go on"), assistant("yes"), user("and")]
+    async with temporary_archive() as archive:
+        await compact(payload, WIDE, archive=archive)
+        payload += [assistant("now"), {"role": "user", "content": nested(50_000)}]
+        for wishes in (WIDE, replace(WIDE, mode="full")):
+            with pytest.raises(InvalidMessageError, match="Message 4: it nests too deeply"):
+                await compact(payload, wishes, archive=archive)
 
 
 @pytest.mark.anyio
