@@ -194,8 +194,8 @@ def _agreeing(state: FileState, file: DiskFile) -> FileState:
     )
 
 
-# "  12\ttext", "12→text", "12|text", "12: text", as hosts number the lines of what they read.
-_NUMBERED = re.compile(r"\A[ \t]*\d+(?:\t|→|[ \t]*\||: ?|$)(.*)", re.DOTALL)
+# "  12\ttext", "12→text", "12|text", "12: text", "12. text", as hosts number what they read.
+_NUMBERED = re.compile(r"\A[ \t]*\d+(?:\t|→|[ \t]*\||[:.] ?|$)(.*)", re.DOTALL)
 
 
 # Lines that a tool puts around a text, or in the place of what it left out.

@@ -31,7 +31,12 @@ _MOST_OF_ALL = 0.8
 
 def work_folder(paths: Sequence[str]) -> str:
     """The folder of the work: the one with most files; "" where paths are relative to it."""
-    paths = [path for path in paths if not _TEMPORARY.search(path)] or paths
+    lasting = [path for path in paths if not _TEMPORARY.search(path)]
+    # Hosts keep what is theirs, as plans, in hidden folders: the work may be in a temporary one.
+    if 2 * len(lasting) < len(paths) and all("/." in path for path in lasting):
+        paths = [path for path in paths if _TEMPORARY.search(path)]
+    else:
+        paths = lasting
     on_drives = [path for path in paths if has_drive(path)]
     absolute = [path for path in paths if path.startswith("/")]
     folder = "/"

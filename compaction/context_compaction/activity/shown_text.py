@@ -18,7 +18,7 @@ _PAGE_LINES = 2_000
 _HEAD_LINES = 8
 _TAIL_LINES = 4
 
-_NUMBERED = re.compile(r"\A[ \t]*(\d{1,7})(\t|→|[ \t]*\||:)(.*)\Z", re.DOTALL)
+_NUMBERED = re.compile(r"\A[ \t]*(\d{1,7})(\t|→|[ \t]*\||:|\.(?= |\Z))(.*)\Z", re.DOTALL)
 # Numbers that only a tool writes: in a column of their own.
 _LAID_OUT = re.compile(r"^(?:[ \t]+\d+(?:\t|→|[ \t]*\|)|\d+(?:→|\|)|0\d+\|)", re.MULTILINE)
 _SHELL_HEAD = re.compile(
@@ -192,13 +192,15 @@ def numbered_text(text: str, *, strips_blank: bool | None = None) -> ShownText |
     if sum(1 for line in frame if line.strip()) > _HEAD_LINES + _TAIL_LINES:
         return None
     start, mark = int(run[0][1]), run[0][2].strip(" ")
+    if mark == "." and any(line.strip() for line in frame):
+        return None  # a list within a text
     rows = [match[3] for match in run]
     for n, match in enumerate(run):
         if int(match[1]) != start + n or match[2].strip(" ") != mark:
             return None
     if any(len(row) >= _LONG_LINE_CHARS for row in rows):
         return None
-    unblanked = _unblanked(rows, strips_blank) if mark in (":", "|") else rows
+    unblanked = _unblanked(rows, strips_blank) if mark in (":", "|", ".") else rows
     # An editor's snippet of what it has changed ends where the snippet does.
     ends = not any(_CUT.search(line) for line in frame)
     return None if unblanked is None else ShownText(tuple(unblanked), start, ends, True)

@@ -64,7 +64,7 @@ _WANTED: tuple[FileUse, ...] = ("steering", "work", "named", "read", "earlier")
 _STEM_CHARS = 5
 _MENTIONED_LINES = 25
 # Before a line stands its number, or the mark of a patch.
-_MARKED = re.compile(r"\A(?:\s*\d+(?:\t|→|: ?| ?\| ?)|[+-])")
+_MARKED = re.compile(r"\A(?:\s*\d+(?:\t|→|: ?|\. | ?\| ?)|[+-])")
 # An edit inside of a line leaves one that stands nowhere as a whole.
 FEW_NEWS = 0.1
 
@@ -296,13 +296,17 @@ def _names(said: str, path: str) -> bool:
 
 def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
     """The role of `file` in the work; None for one that is not restored."""
-    if is_scratch(file.path, folder) or not _is_inside(file.path, folder):
+    is_inside = _is_inside(file.path, folder)
+    # Hosts keep the agent's plans in a folder of their own.
+    if is_scratch(file.path, folder) or not (is_inside or work.is_open(file)):
         return None
     # What the user tells the agent to read steers the work, too.
     is_text = is_prose(file.path)
     is_told = is_text and file.reads and _names(work.told, file.path)
     if _is_steering(file) or is_told or _is_new_document(file, work):
         return "steering"
+    if not is_inside:
+        return None
     is_spoken_of = file.is_changed and bool(work.named.get(file.path))
     if work.is_open(file):
         return "work"

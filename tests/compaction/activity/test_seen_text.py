@@ -21,6 +21,7 @@ DRESSED = [
     numbered(FILE, "→"),
     numbered(FILE, "|"),
     numbered(FILE, ": "),
+    numbered(FILE, ". "),
     f"<file>\n{numbered(FILE, '| ').replace('| ', '|')}\n</file>",
     f"<content>\n{FILE}\n</content>",
     f"```python\n{FILE}```",

@@ -303,6 +303,39 @@ def test_what_was_changed_in_every_open_file_comes_before_all_of_any(files: int,
     assert text_of(step).count(f"    return {at} * a\n") == files
 
 
+def test_work_in_a_folder_named_tmp_comes_back_beside_the_plan_that_its_host_keeps() -> None:
+    app = "/home/me/tmp/app"
+    messages = read([
+        user("go"),
+        *answered("a", "Write", "ok", file_path="/home/me/.host/plan.md", content="- [ ] one\n"),
+        *answered("b", "Write", "ok", file_path=f"{app}/x.py", content="x = 1\n"),
+        *answered("c", "Write", "ok", file_path=f"{app}/y.py", content="y = 1\n"),
+        *answered("d", "Write", "ok", file_path=f"{app}/tmp/probe.py", content="z = 1\n"),
+        *answered("e", "Read", "v = 1", file_path="/home/me/.host/other.py"),
+    ])
+    files = recent_files(replay_files(messages), messages=messages)
+    assert [(file.path.removeprefix("/home/me/"), file.use) for file in files] == [
+        (".host/plan.md", "steering"),
+        ("tmp/app/y.py", "work"),
+        ("tmp/app/x.py", "work"),
+    ]
+
+
+@pytest.mark.parametrize("view", ["1. # A\n2. \n3. - b\n4. ", "1. # A\n2.\n3. - b"])
+def test_a_text_whose_tool_numbers_lines_with_a_dot_comes_back_without_the_numbers(
+    view: str,
+) -> None:
+    messages = read([user("go"), *answered("a", "view", view, path="notes/plan.txt")])
+    file = replay_files(messages)["notes/plan.txt"]
+    assert (file.text or "").rstrip() == "# A\n\n- b"
+
+
+def test_a_list_in_a_text_is_not_taken_for_numbers_of_its_tool() -> None:
+    text = "Steps:\n1. one\n2. two\n3. three\n"
+    messages = read([user("go"), *answered("a", "view", text, path="steps.txt")])
+    assert replay_files(messages)["steps.txt"].text == text
+
+
 def test_what_steers_and_what_is_in_work_comes_back_and_scratch_does_not() -> None:
     def wrote(call_id: str, path: str, text: str = "x = 1\n") -> list[Json]:
         return answered(call_id, "Write", "ok", file_path=f"/home/me/{path}", content=text)
