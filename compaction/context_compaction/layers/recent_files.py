@@ -391,7 +391,8 @@ def _is_new_document(file: ReplayedFile, work: _Work) -> bool:
     A commit settles code, but not what a design or a report says.
     """
     is_known = file.text is not None and not file.may_be_stale
-    is_written = is_known and not file.reads and file.changed_at > work.since
+    is_whole = not file.reads or file.seen_at == file.changed_at  # written, or written anew
+    is_written = is_known and is_whole and file.changed_at > work.since
     return is_written and is_prose(file.path) and len(file.text or "") <= _DOCUMENT_CHARS
 
 

@@ -321,6 +321,21 @@ def test_work_in_a_folder_named_tmp_comes_back_beside_the_plan_that_its_host_kee
     ]
 
 
+def test_a_plan_that_is_written_over_an_older_one_comes_back() -> None:
+    path = "/home/me/.host/plans/quiet-fox.md"
+    messages = read([
+        user("Plan the next."),
+        *answered("a", "Read", "# The old plan", file_path=path),
+        *answered("b", "Read", "w = 1", file_path="/home/me/app/src/w.py"),
+        *answered("c", "Write", "ok", file_path=path, content="# The new plan\n"),
+    ])
+    files = recent_files(replay_files(messages), messages=messages)
+    assert [(file.seen_text, file.use) for file in files] == [
+        ("# The new plan\n", "steering"),
+        ("w = 1", "read"),
+    ]
+
+
 @pytest.mark.parametrize("view", ["1. # A\n2. \n3. - b\n4. ", "1. # A\n2.\n3. - b"])
 def test_a_text_whose_tool_numbers_lines_with_a_dot_comes_back_without_the_numbers(
     view: str,
