@@ -13,8 +13,9 @@ from functools import cache
 from hashlib import blake2b
 from importlib import import_module
 from math import log2
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
+from context_compaction.errors import InvalidMessageError, SettingsError
 from context_compaction.messages.cache import RecentCache, json_key, once, text_key
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
@@ -22,6 +23,7 @@ from context_compaction.messages.model import (
     Message,
     Part,
     Text,
+    ToolCall,
     ToolResult,
     is_list,
     is_object,
@@ -43,21 +45,19 @@ _KEY_CHARS = 12_000
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 
-# What providers sign or name, and would not take back changed; and media, which are no text.
-_UNTOUCHED_KEYS = frozenset({
-    "call_id",
+# What providers sign, and would not take back changed.
+_SIGNED_KEYS = frozenset({
     "encrypted_content",
-    "id",
-    "itemId",
     "signature",
     "textSignature",
     "thinkingSignature",
     "thoughtSignature",
     "thought_signature",
-    "toolCallId",
-    "tool_call_id",
-    "tool_use_id",
 })
+# What providers name: calls and results are paired by it, so that it cannot be changed either.
+_ID_KEYS = frozenset({"call_id", "id", "itemId", "toolCallId", "tool_call_id", "tool_use_id"})
+# Below these a tool's own names begin, which mean nothing to a provider.
+_TOOL_VALUES = frozenset({"args", "arguments", "details", "input", "json", "response"})
 
 # Beside `data` these say that it is media, or what a provider encrypted; else it is text like any
 # other: an argument of a tool's call, a document that was given as text.
@@ -141,6 +141,8 @@ _NO_SECRET = re.compile(
 )
 # Letters that a pattern takes for "s" and "i" where case does not matter, and `lower` does not.
 _FOLDED = ("\N{LATIN SMALL LETTER LONG S}", "\N{LATIN SMALL LETTER DOTLESS I}")
+_LEAST_KEY_CHARS = 20  # of a secret that a name for itself can be
+_LEAST_PIECE_CHARS = 8  # as of a whole value that a name calls secret
 _LEAST_ENTROPY_BITS = 3.0  # a character; words of a language have less, keys 4 and more
 
 
@@ -251,7 +253,7 @@ def redact(text: str) -> str:
 
 
 def redact_json(value: Any) -> Any:
-    """`value` with every string redacted, but for signatures, ids and media; equal parts stay."""
+    """`value` with every string redacted, but for signatures and media; equal parts stay."""
     # A list comes again at every turn, nearly all of it as before, and clean.
     if _clean.get_or_compute(json_key(value), lambda: _mapped(value, redact) == value):
         return value
@@ -259,6 +261,46 @@ def redact_json(value: Any) -> Any:
 
 
 _clean: RecentCache[bool] = RecentCache(10_000)
+
+
+def redact_source(index: int, source: Any) -> Any:
+    """The host's message at `index` redacted.
+
+    Raises:
+        InvalidMessageError: One of its ids holds a secret.
+    """
+    for found in find_secrets("\n".join(_ids_of(source))):
+        raise InvalidMessageError(
+            index,
+            f"an id in it holds what looks like a secret ({found.kind}), and ids, by which calls "
+            "and results are paired, are kept as they are",
+            "Give it another id, or turn redaction off.",
+        )
+    return redact_json(source)
+
+
+def check_no_secret(session_id: str) -> None:
+    """Refuse an id with a secret: it is kept as it is, names a folder, and stands in pointers.
+
+    Raises:
+        SettingsError: It holds one.
+    """
+    for found in find_secrets(session_id):
+        raise SettingsError(
+            f"The session's id holds what looks like a secret ({found.kind}), and ids are kept as "
+            "they are. Name the session otherwise, or turn redaction off."
+        )
+
+
+def _ids_of(value: Any) -> Iterator[str]:
+    if is_object(value):
+        yield from (value[key] for key in _ID_KEYS & value.keys() if isinstance(value[key], str))
+        for key, item in value.items():
+            if key not in _TOOL_VALUES:
+                yield from _ids_of(item)
+    elif is_list(value):
+        for item in value:
+            yield from _ids_of(item)
 
 
 def redact_blob(blob: Blob) -> Blob:
@@ -271,7 +313,7 @@ def redact_blob(blob: Blob) -> Blob:
     return blob if clean is text else replace(blob, data=clean.encode("utf-8", "surrogatepass"))
 
 
-def redact_message(message: Message, clean: Callable[[str], str]) -> Message:
+def redact_message(message: Message, clean: Callable[[Any], Any]) -> Message:
     """A message that we wrote or edited with its text made `clean`; the host's own as it is."""
     if message.source is not None and not message.edited:
         return message
@@ -280,7 +322,7 @@ def redact_message(message: Message, clean: Callable[[str], str]) -> Message:
     return replace(message, blocks=blocks) if changed else message
 
 
-def _cleaned(block: _AnyBlock, clean: Callable[[str], str]) -> _AnyBlock:
+def _cleaned(block: _AnyBlock, clean: Callable[[Any], Any]) -> _AnyBlock:
     match block:
         case Text(text=text):
             said = clean(text)
@@ -288,6 +330,9 @@ def _cleaned(block: _AnyBlock, clean: Callable[[str], str]) -> _AnyBlock:
         case ToolResult(content=content):
             parts = tuple(_cleaned(part, clean) for part in content)
             return block if parts == content else replace(block, content=parts, edited=True)
+        case ToolCall(arguments=arguments, edited=True):
+            safe: Any = clean({"arguments": arguments})
+            return block if safe["arguments"] == arguments else replace(block, **safe)
         case _:
             return block
 
@@ -312,14 +357,41 @@ _values: RecentCache[Mapping[str, str]] = RecentCache(10_000)
 
 
 def without(value: Any, secrets: Mapping[str, str]) -> Any:
-    """A JSON value with each of `secrets`, and what is one by itself, replaced by a mark."""
+    """A JSON value with each of `secrets`, and what is one by itself, replaced by a mark.
+
+    So is half of one or more that a cut left: no rule finds that.
+    """
+    known = [
+        (secret, secret[: _half_of(secret)], secret[-_half_of(secret) :], f"[redacted: {kind}]")
+        for secret, kind in sorted(secrets.items(), key=lambda item: -len(item[0]))
+    ]
 
     def clean(text: str) -> str:
-        for secret in sorted(secrets, key=len, reverse=True):
-            text = text.replace(secret, f"[redacted: {secrets[secret]}]")
+        for secret, head, tail, mark in known:
+            if head in text:
+                text = _without_piece(text.replace(secret, mark), secret, head, mark)
+            if tail in text:
+                back = text[::-1], secret[::-1], tail[::-1], mark[::-1]
+                text = _without_piece(*back)[::-1]
         return redact(text)
 
     return _mapped(value, clean)
+
+
+def _half_of(secret: str) -> int:
+    return max(_LEAST_PIECE_CHARS, (len(secret) + 1) // 2)
+
+
+def _without_piece(text: str, secret: str, head: str, mark: str) -> str:
+    """`text` with what begins with the `head` of `secret`, as far as it goes on, replaced."""
+    at = text.find(head)
+    while at >= 0:
+        stop = at + len(head)
+        while text[stop : stop + 1] == secret[stop - at : stop - at + 1] != "":
+            stop += 1
+        text = text[:at] + mark + text[stop:]
+        at = text.find(head, at + len(mark))
+    return text
 
 
 def count_secrets(texts: Iterable[str]) -> Mapping[str, int]:
@@ -339,22 +411,43 @@ def strings_of(value: Any) -> Iterator[str]:
     yield from found
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+def _mapped(value: Any, change: Callable[[str], str], *, of_tool: bool = False) -> Any:
+    """`value` with its strings and keys changed; `of_tool`: it is what a tool was told or said."""
     if isinstance(value, str):
         return change(value)
     if is_object(value):
-        return {
-            key: item if _is_untouched(key, value) else _mapped(item, change)
-            for key, item in value.items()
-        }
-    if is_list(value):
-        return [_mapped(item, change) for item in value]
+        return _mapped_object(value, change, of_tool=of_tool)
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[Any]", value)
+        return [_mapped(item, change, of_tool=of_tool) for item in items]
     return value
 
 
-def _is_untouched(key: str, holder: Mapping[str, Any]) -> bool:
+def _mapped_object(
+    value: Mapping[str, Any], change: Callable[[str], str], *, of_tool: bool
+) -> Mapping[str, Any]:
+    out: dict[str, Any] = {}
+    for key, item in value.items():
+        name = free = key if key.isidentifier() and len(key) < _LEAST_KEY_CHARS else change(key)
+        while free in out:  # two names may become one
+            free += "_"
+        if _is_media(key, value) or (key in _SIGNED_KEYS and not of_tool):
+            out[free] = item
+        elif name == "name" and isinstance(item, str) and not of_tool:
+            out[free] = _as_name(item, change(item))
+        else:
+            out[free] = _mapped(item, change, of_tool=of_tool or key in _TOOL_VALUES)
+    return out
+
+
+def _as_name(name: str, changed: str) -> str:
+    """A changed name of a tool or a speaker in characters that providers take."""
+    return name if changed == name else re.sub(r"[^\w-]+", "_", changed, flags=re.ASCII)
+
+
+def _is_media(key: str, holder: Mapping[str, Any]) -> bool:
     if key != "data":
-        return key in _UNTOUCHED_KEYS
+        return False
     kinds = [str(holder[name]) for name in _DATA_KINDS if name in holder]
     is_speech = "transcript" in holder  # OpenAI's answers
     return is_speech or (bool(kinds) and not any(kind.startswith("text") for kind in kinds))

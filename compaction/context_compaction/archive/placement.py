@@ -155,8 +155,12 @@ def new_records(
     format: str,
     now_seconds: float,
     put: Callable[[bytes], str],
+    kept: Callable[[Any], Any],
 ) -> list[Record]:
-    """The records of what is new of a list, in their order; `put` keeps their long strings."""
+    """The records of what is new of a list, in their order.
+
+    `put` keeps their long strings; names of tools are written as `kept`.
+    """
     new = [at for at, seq in enumerate(found.placed.seqs) if seq is None]
     first = min(new, default=len(messages))
     tools = tools_of(messages, first)
@@ -171,7 +175,7 @@ def new_records(
                 "parent": found.chain[at - 1] if at else after,
                 "format": format,
                 "role": role_of(messages[at]),
-                "tools": tools[at - first],
+                "tools": kept(tools[at - first]),
             },
             partial(externalise, found.sources[at], put),
         )
@@ -198,19 +202,26 @@ def _timestamp(message: Message, now_seconds: float) -> float:
     return seconds if seconds is not None and is_sane else now_seconds
 
 
-def in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> list[ContextEntry]:
-    """`context`, without the number of a message that is no longer what the session holds."""
+def in_own_words(
+    state: TranscriptState, context: Sequence[ContextEntry], kept: Callable[[Any], Any]
+) -> list[ContextEntry]:
+    """`context`, without the number of a message that is no longer what the session holds.
+
+    What is in its own words stands as it is `kept`, and is known by that when it comes again.
+    """
     entries: list[ContextEntry] = []
     for entry in context:
-        if entry.seq != NO_SEQ:
-            record = state.messages.get(entry.seq)
-            if record is None:
-                raise NotFoundError(
-                    f"The context names message {entry.seq}, which the session does not hold. "
-                    "Append the messages before the context is committed."
-                )
-            if entry.content != record.content:
-                entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, stands_for="")
+        record = state.messages.get(entry.seq) if entry.seq != NO_SEQ else None
+        if entry.seq != NO_SEQ and record is None:
+            raise NotFoundError(
+                f"The context names message {entry.seq}, which the session does not hold. "
+                "Append the messages before the context is committed."
+            )
+        if record is None or entry.content != record.content:
+            raw = kept(entry.raw)
+            entry = entry if raw is entry.raw else replace(entry, raw=raw, known_hash="")
+        if record is not None and entry.content != record.content:
+            entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, stands_for="")
         entries.append(entry)
     return entries
 

@@ -131,6 +131,12 @@ class TranscriptState:
         """Whether the archive holds anything of this session."""
         return self.next_number > 0
 
+    @property
+    def format(self) -> str:
+        """The format of the newest message; "" where there is none."""
+        newest = self.messages.get(self.next_seq - 1)
+        return newest.format if newest else ""
+
     def learn(self, record: LoggedRecord) -> None:
         """Take in one record."""
         head = record.head

@@ -70,7 +70,7 @@ from context_compaction.messages.cache import json_key
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import JsonObject, Message
-from context_compaction.redaction import redact_blob, redact_json
+from context_compaction.redaction import check_no_secret, redact_blob, redact_json, redact_source
 from context_compaction.request import check_session_id
 
 _COPIED_BYTES = 16 * 1024 * 1024  # of outputs that are copied by one call
@@ -148,9 +148,9 @@ class TranscriptStore(Generic[S]):
         now_seconds: float,
     ) -> AppendResult:
         """See `Archive.append`."""
-        check_session_id(session_id)
+        self._check_id(session_id)
         if parent_session_id is not None:
-            check_session_id(parent_session_id)
+            self._check_id(parent_session_id)
         if format not in FORMATS:
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
         counted_by = counter_name(counted_by, redacts=self._redacts)
@@ -174,7 +174,8 @@ class TranscriptStore(Generic[S]):
                 if shares_too_little(found.result, least_shared):
                     return answer_of(state, found.result, found.standing)
             self._sync_before(state, found.placed, found.chain, after)
-            records = new_records(found, messages, after, format, now_seconds, self.blobs.put)
+            put, kept = self.blobs.put, self._kept
+            records = new_records(found, messages, after, format, now_seconds, put, kept)
             if records:
                 counted_now = zip(found.keys, counts, strict=False)  # it may have none
                 made = {key: count for key, count in counted_now if count is not None and key}
@@ -280,7 +281,7 @@ class TranscriptStore(Generic[S]):
         hashed = hash_source(index, source, known)
         # What was counted is known to have no secrets.
         is_clean = not self._redacts or counted(hashed[0]) is not None
-        kept = source if is_clean else self._kept(source)
+        kept = source if is_clean else redact_source(index, source)
         if is_clean or kept == source:
             return source, hashed, hashed[0]
         return kept, hash_source(index, kept, known), b""
@@ -288,6 +289,11 @@ class TranscriptStore(Generic[S]):
     def _kept(self, raw: Any) -> Any:
         """`raw` as the log holds it."""
         return redact_json(raw) if self._redacts else raw
+
+    def _check_id(self, session_id: str) -> None:
+        check_session_id(session_id)
+        if self._redacts:
+            check_no_secret(session_id)
 
     def _sync_before(self, state: S, placed: Placed, chain: Sequence[str], after: str) -> None:
         """Make durable what a list builds upon: nothing may reach the device before that."""
@@ -309,12 +315,12 @@ class TranscriptStore(Generic[S]):
         now_seconds: float,
     ) -> None:
         """See `Archive.commit`. Large outputs are durable before the record that names them."""
-        check_session_id(session_id)
+        self._check_id(session_id)
         outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
         if self._redacts:
             blobs = [redact_blob(blob) for blob in blobs]
+            outputs, receipt = redact_json(outputs), redact_json(receipt)
             outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
-            receipt = redact_json(receipt)
         output_ids = [*outputs]
         opens = bool(blobs or receipt is not None or context)
         with self._sessions.writing(session_id, opens=opens) as state:
@@ -327,7 +333,7 @@ class TranscriptStore(Generic[S]):
                     held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                     seconds = now_seconds if held_by is None else held_by.seconds
                     records.append(Record({"kind": "output", "ts": seconds} | output, body))
-            context = in_own_words(state, context)
+            context = in_own_words(state, context, self._kept)
             entries = [entry_of(entry) for entry in context]
             if receipt is not None:
                 left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
@@ -336,7 +342,7 @@ class TranscriptStore(Generic[S]):
                 records.append(Record({"kind": "receipt", "ts": now_seconds} | named, body))
             if context:
                 named = {"of": head, "listed": listed, "entries": entries}
-                made = [self._kept(entry.raw) for entry in context if entry.seq == NO_SEQ]
+                made = [entry.raw for entry in context if entry.seq == NO_SEQ]
                 body = externalise(made, self.blobs.put)
                 records.append(Record({"kind": "context", "ts": now_seconds} | named, body))
             if records:
@@ -347,7 +353,7 @@ class TranscriptStore(Generic[S]):
     ) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
         state = self._existing(session_id)
-        format = _format_of(state)
+        format = state.format
         places = [*part_of(state.current_places(), after, limit)]
         made = self._own_words(state, {content for content, seq in places if seq == NO_SEQ})
         originals = iter(self._raws(state, [seq for _, seq in places if seq != NO_SEQ]))
@@ -490,7 +496,7 @@ class TranscriptStore(Generic[S]):
         return SessionInfo(
             session_id=session_id,
             parent_session_id=state.parent_session_id,
-            format=_format_of(state),
+            format=state.format,
             message_count=len(state.messages),
             first_seconds=state.first_seconds,
             last_seconds=state.last_seconds,
@@ -589,9 +595,3 @@ class TranscriptStore(Generic[S]):
     def _body(self, state: S, record: LoggedRecord) -> Any:
         (body,) = self._sessions.bodies(state, [record])
         return body
-
-
-def _format_of(state: TranscriptState) -> str:
-    """The format of the newest message; "" where there is none."""
-    newest = state.messages.get(state.next_seq - 1)
-    return newest.format if newest else ""

@@ -1,20 +1,23 @@
 """Secrets are counted, or taken out, at every gate; what providers sign stays as it was."""
 
 import json
-from collections.abc import AsyncGenerator
+import re
+import tempfile
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from context_compaction.redaction import RedactionMode, find_secrets, redact, redact_json
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
 from mcp_server_compaction.config import Config, load_config
 
-from tests.server.helpers import Json, answer_of, connect, conversation, text_of
+from tests.server.helpers import Json, answer_of, connect, conversation, error_of, text_of
 
 # Put together here, so that no file holds what looks like a key.
 GITHUB = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
@@ -49,7 +52,8 @@ async def _read(client: Client) -> str:
 
 
 def _on_disk(folder: Path, secret: str) -> bool:
-    return any(secret.encode() in p.read_bytes() for p in folder.rglob("*") if p.is_file())
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    return any(secret in str(p) or secret.encode() in p.read_bytes() for p in files)
 
 
 async def test_with_warn_nothing_is_altered_and_all_is_counted(tmp_path: Path) -> None:
@@ -136,9 +140,7 @@ SIGNED = {"type": "thinking", "thinking": "hm", "signature": GITHUB}
     "value",
     [
         SIGNED,
-        {"type": "tool_use", "id": GITHUB, "name": "x", "input": {}},
-        {"type": "tool_result", "tool_use_id": GITHUB, "content": "fine"},
-        {"call_id": GITHUB, "encrypted_content": ANTHROPIC},
+        {"call_id": "c", "encrypted_content": ANTHROPIC},
         {"thoughtSignature": GITHUB},
         {"source": {"type": "base64", "data": ANTHROPIC}},
         {"audio": {"id": "audio_1", "data": ANTHROPIC, "transcript": "text"}},
@@ -146,7 +148,7 @@ SIGNED = {"type": "thinking", "thinking": "hm", "signature": GITHUB}
         {"type": "redacted_thinking", "data": ANTHROPIC},
     ],
 )
-def test_signatures_ids_and_media_stay_as_they_were(value: Json) -> None:
+def test_signatures_and_media_stay_as_they_were(value: Json) -> None:
     assert redact_json(value) == value
 
 
@@ -160,6 +162,91 @@ def test_signatures_ids_and_media_stay_as_they_were(value: Json) -> None:
 )
 def test_what_is_called_data_and_is_text_holds_no_secret(value: Json) -> None:
     assert GITHUB not in json.dumps(redact_json(value))
+
+
+def _call_of(messages: list[Json]) -> Json:
+    """The second call of a conversation: block of the message at 3, answered by that at 4."""
+    return messages[3]["content"][1]
+
+
+def _with_path(messages: list[Json], path: str) -> None:
+    _call_of(messages).update(name="Write", input={"file_path": path, "content": "x = 1\n" * 300})
+
+
+ODD_PLACES: dict[str, Callable[[list[Json]], None]] = {
+    "the name of a tool": lambda m: _call_of(m).update(name=f"run_{GITHUB}"),
+    "the name of an argument": lambda m: _call_of(m)["input"].update({GITHUB: "x"}),
+    "an argument called id": lambda m: _call_of(m)["input"].update(id=GITHUB),
+    "a signature among arguments": lambda m: _call_of(m)["input"].update(signature=[GITHUB]),
+    "a path": lambda m: _with_path(m, f"/w/{GITHUB}/a.py"),
+    "a long path": lambda m: _with_path(m, f"/w/{'deep/' * 30}{GITHUB}/a.py"),
+}
+
+
+@pytest.mark.parametrize("place", ODD_PLACES)
+async def test_with_on_a_secret_in_an_odd_place_reaches_no_disk_and_its_list_is_known_again(
+    tmp_path: Path, place: str
+) -> None:
+    messages = conversation(14, 60)
+    ODD_PLACES[place](messages)
+    async with served(tmp_path, "on") as client:
+        for mode in ("micro", "full"):
+            reply = await _compacted(client, messages=messages, mode=mode)
+            messages = reply.get("messages") or messages
+        later = [*messages, {"role": "assistant", "content": "Done."}]
+        again = await _compacted(client, messages=later, mode="record", session_id=None)
+    assert again["session_id"] == "s", "found by what the list holds"
+    assert not _on_disk(tmp_path, GITHUB)
+
+
+@given(st.integers(0, 560))
+@settings(max_examples=12, deadline=None)
+def test_with_on_no_cut_leaves_half_of_a_secret_on_disk(before_chars: int) -> None:
+    async def kept(folder: Path) -> None:
+        messages = conversation(14, 60)
+        command = f"{'x' * before_chars} {GITHUB} && make{' a' * 300}"
+        _call_of(messages)["input"]["command"] = command
+        async with served(folder, "on") as client:
+            await _compacted(client, messages=messages)
+
+    with tempfile.TemporaryDirectory() as folder:
+        anyio.run(kept, Path(folder))
+        for half in (GITHUB[: len(GITHUB) // 2], GITHUB[len(GITHUB) // 2 :]):
+            assert not _on_disk(Path(folder), half)
+
+
+@pytest.mark.parametrize("named", ["call", "session", "parent"])
+async def test_with_on_an_id_that_holds_a_secret_is_refused_before_anything_is_written(
+    tmp_path: Path, named: str
+) -> None:
+    messages = conversation(14, 60)
+    more: Json = {"messages": messages}
+    if named == "call":
+        _call_of(messages)["id"] = messages[4]["content"][0]["tool_use_id"] = f"call_{GITHUB}"
+    elif named == "session":
+        more["session_id"] = GITHUB
+    else:
+        more["options"] = {"parent_session_id": GITHUB}
+    async with served(tmp_path, "on") as client:
+        wanted = {"mode": "full", "target_tokens": 4_000, "session_id": "s"} | more
+        error = error_of(await client.call_tool("compact_messages", wanted))
+    assert "what looks like a secret (github token)" in error
+    assert GITHUB not in error
+    assert not _on_disk(tmp_path, GITHUB)
+
+
+def test_two_names_that_become_one_both_stay() -> None:
+    other = GITHUB[::-1].replace("_phg", "") + "0"
+    clean = redact_json({GITHUB: 1, f"ghp_{other[:36]}": 2})
+    assert sorted(clean.values()) == [1, 2]
+    assert GITHUB not in json.dumps(clean)
+
+
+def test_the_name_of_a_tool_stays_one_that_providers_take() -> None:
+    call = {"type": "tool_use", "id": "c", "name": f"run_{GITHUB}", "input": {"name": GITHUB}}
+    clean = redact_json(call)
+    assert re.fullmatch(r"[\w-]{1,64}", clean["name"])
+    assert clean["input"] == {"name": "[redacted: github token]"}
 
 
 @given(
