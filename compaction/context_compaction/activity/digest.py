@@ -15,6 +15,7 @@ from context_compaction.activity.file_changes import changes_of
 from context_compaction.activity.file_paths import Drives
 from context_compaction.activity.json_rows import are_records, lines, named, shown
 from context_compaction.activity.script_calls import made_call
+from context_compaction.activity.shown_text import says_failed
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering, words_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
@@ -385,9 +386,10 @@ def is_failed(result: ToolResult | None) -> bool | None:
     """Whether a call failed, by its flag or by its exit status; None where it has no answer."""
     if result is None:
         return None
-    if result.is_error:
+    text = result_text(result)
+    if result.is_error or says_failed(text):
         return True
-    end = result_text(result)[-400:]
+    end = text[-400:]
     said = end.lower()
     if "exit" not in said and "return" not in said:  # mostly, and a pattern takes its time
         return False

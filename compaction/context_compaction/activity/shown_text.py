@@ -81,6 +81,28 @@ class ShownText:
 
 def shell_text(text: str) -> tuple[str, bool]:
     """What a command printed, without the text that the host adds, and whether it succeeded."""
+    output, status = _output_and_status(text)
+    return output, status == 0
+
+
+def says_failed(text: str) -> bool:
+    """Whether a host says so of a command, above what it printed or in the JSON around that."""
+    if text.startswith("{") and '"exit_code"' not in text:  # mostly, and to parse takes its time
+        return False
+    return _output_and_status(text)[1] not in (0, None)
+
+
+def without_head(text: str) -> tuple[str, bool]:
+    """`text` without the lines that a host puts above an output, and whether they tell success.
+
+    Of a command that still runs nobody knows.
+    """
+    output, status = _below_head(text)
+    return output, status == 0
+
+
+def _output_and_status(text: str) -> tuple[str, int | None]:
+    """What a command printed, and its exit status: 0 without a word of it, None if it runs on."""
     if text.startswith("{"):
         try:
             value: object = json.loads(text)
@@ -91,20 +113,16 @@ def shell_text(text: str) -> tuple[str, bool]:
             about = value.get("metadata")
             code = (about if is_object(about) else value).get("exit_code", 0)
             if isinstance(output, str):
-                return output, code == 0
-    return without_head(text)
+                return output, code if isinstance(code, int) else None
+    return _below_head(text)
 
 
-def without_head(text: str) -> tuple[str, bool]:
-    """`text` without the lines that a host puts above an output, and whether they tell success.
-
-    Of a command that still runs nobody knows.
-    """
+def _below_head(text: str) -> tuple[str, int | None]:
     head = _SHELL_HEAD.match(text)
     if head is None:
-        return text, True
-    is_over = " running with " not in head[0]
-    return text[head.end() :], is_over and (head[1] or head[2] or "0") == "0"
+        return text, 0
+    runs_on = " running with " in head[0]
+    return text[head.end() :], None if runs_on else int(head[1] or head[2] or "0")
 
 
 def is_laid_out(text: str) -> bool:

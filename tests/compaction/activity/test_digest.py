@@ -1,5 +1,8 @@
 """The inventory of a conversation, read from calls and results alone: it invents nothing."""
 
+import json
+
+import pytest
 from context_compaction.activity.digest import CommandRun, Digest, MemoryRead, digest
 from context_compaction.activity.error_line import lines_with
 from hypothesis import given
@@ -61,6 +64,29 @@ def test_runs_say_how_they_ended() -> None:
         CommandRun("sleep 9", failed=None),
     )
     assert found.in_flight == ("Bash(sleep 9)",)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Chunk ID: 5\nWall time: 0.1 seconds\nProcess exited with code {}\nOutput:\n{}",
+        "Exit code: {}\nWall time: 0.1 seconds\nTotal output lines: 900\nOutput:\n{}",
+        '{{"metadata": {{"exit_code": {}, "duration_seconds": 0.1}}, "output": "{}"}}',
+        '{{"exit_code": {}, "stdout": "{}"}}',
+    ],
+)
+@pytest.mark.parametrize("status", [0, 2, -1])
+@pytest.mark.parametrize("printed", ["", "ok", "a line of the log\n" * 900])
+def test_the_status_that_a_host_tells_counts_however_long_the_output_is(
+    told: str, status: int, printed: str
+) -> None:
+    text = told.format(status, json.dumps(printed)[1:-1] if told.startswith("{") else printed)
+    assert of(answered("a", "exec_command", text, cmd="make")).runs[0].failed is (status != 0)
+
+
+def test_a_command_that_still_runs_has_not_failed() -> None:
+    text = "Wall time: 10 seconds\nProcess running with session ID 8\nOutput:\n" + "log\n" * 300
+    assert of(answered("a", "exec_command", text, cmd="make")).runs[0].failed is False
 
 
 def test_an_exit_status_that_a_text_speaks_of_is_no_failure() -> None:
