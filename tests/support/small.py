@@ -1,5 +1,6 @@
 """Small hand-made conversations in Anthropic's format, and the calls that tests make with them."""
 
+import json
 import re
 from typing import Any
 
@@ -54,6 +55,16 @@ def image(data: str) -> Json:
 def answered(call_id: str, name: str, content: Any, /, **arguments: Any) -> list[Json]:
     """A call in one message and its result in the next."""
     return [assistant(call(call_id, name, **arguments)), user([result(call_id, content)])]
+
+
+def chat_calls(*calls: tuple[str, str, Json, str]) -> list[Json]:
+    """One answer in OpenAI's format with calls (id, name, arguments, result), and the results."""
+    made = [
+        {"id": i, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+        for i, name, given, _ in calls
+    ]
+    told = [{"role": "tool", "tool_call_id": i, "content": said} for i, _, _, said in calls]
+    return [{"role": "assistant", "content": None, "tool_calls": made}, *told]
 
 
 def lines(label: str, number: int = 200) -> str:

@@ -23,6 +23,7 @@ from context_compaction.layers.replace_blocks import (
     replace_blocks,
 )
 from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.edits import Step, make_blob
 from context_compaction.messages.model import (
     Message,
@@ -61,7 +62,7 @@ def dedupe(
     Oldest first until the messages are within `limit_tokens`; 0 clears all of them.
     """
     index = index_calls(messages)
-    seen = _answered_calls(messages, index, settings)
+    seen = _answered_calls(messages, messages, index, settings)
     chosen: dict[Place, Replacement] = {}
     for item, reason in _superseded(seen):
         done = clear_result(item.result, item.call.name, count, reason)
@@ -85,7 +86,8 @@ def unchanged_reads(messages: Messages, *, count: MessageCounter, settings: Sett
     Only among the newest results, which are not cached yet: what was sent is never rewritten.
     """
     newest = newest_results(messages)
-    seen = _answered_calls(messages, index_calls(messages), settings)
+    named = with_own_ids(messages)
+    seen = _answered_calls(messages, named, index_calls(named), settings)
     standing: set[tuple[str, str, str]] = set()
     chosen: dict[Place, Replacement] = {}
     for item in seen:
@@ -104,14 +106,18 @@ def unchanged_reads(messages: Messages, *, count: MessageCounter, settings: Sett
     return replace_blocks(messages, chosen, count, layer="unchanged")
 
 
-def _answered_calls(messages: Messages, index: CallIndex, settings: Settings) -> list[_Seen]:
+def _answered_calls(
+    messages: Messages, named: Messages, index: CallIndex, settings: Settings
+) -> list[_Seen]:
+    """The results with their calls; `named` are the same messages, with ids as `index` has them."""
     protected = protected_names(settings)
     seen: list[_Seen] = []
     for position, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
-            if not isinstance(block, ToolResult):
+            own = named[position].blocks[at]
+            if not (isinstance(block, ToolResult) and isinstance(own, ToolResult)):
                 continue
-            call = index.calls.get(block.call_id)
+            call = index.calls.get(own.call_id)
             if call is None or call.name.lower() in protected or is_steering(call.name):
                 continue
             use = classify(call, settings.tool_kinds)

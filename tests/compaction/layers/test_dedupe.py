@@ -17,6 +17,8 @@ from tests.support.small import (
     answered,
     assistant,
     call,
+    chat_calls,
+    compacted,
     lines,
     ours,
     read,
@@ -56,6 +58,16 @@ def test_an_unchanged_read_says_where_the_same_content_stands() -> None:
     )
     assert notes(step) == {2: SAME_AGAIN}
     assert SAME_AGAIN.startswith("FILE_UNCHANGED")
+
+
+@pytest.mark.parametrize(("path", "is_same"), [("y.py", False), ("x.py", True)])
+async def test_where_ids_come_again_a_read_is_unchanged_only_where_that_file_was_read(
+    path: str, *, is_same: bool
+) -> None:
+    reads = (chat_calls(("0", "Read", {"file_path": read}, OLD)) for read in ("x.py", path))
+    payload = [user("go"), *(message for one in reads for message in one)]
+    done = await compacted(payload, format="openai-chat", policy="claude-code")
+    assert (done.messages != payload) is is_same
 
 
 def test_a_read_goes_when_a_later_edit_changed_the_file() -> None:
