@@ -13,13 +13,14 @@ from typing import Any
 import zstandard
 from anyio import CapacityLimiter, to_thread
 from context_compaction.messages.model import JsonObject, is_list, is_object
+from mcp_types import INVALID_REQUEST
 from pydantic_core import from_json, to_json
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_server_compaction.protocol.deps import SET_ASIDE, SetAside
-from mcp_server_compaction.protocol.stdio import without_halves
+from mcp_server_compaction.protocol.stdio import ODD_ID, has_odd_id, without_halves
 
 # A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -32,6 +33,7 @@ _TOOL = "compact_messages"
 _LISTS = ("messages", "new_messages")
 _PACKED_BYTES = 1024  # of zstd, which makes 128 KiB of four bytes
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what RFC 8878 has every reader take
+_SEEMS_ODD_ID = re.compile(rb'"id"\s{0,9}:\s{0,9}(?:[ntf\[{]|-?\d{1,30}[.eE])')
 _HALF_BEGINS = re.compile(rb"\\u[dD]")  # found in a third of the time that `in` takes
 
 
@@ -62,7 +64,7 @@ class CleanBodies:
             else:
                 size_bytes, body, aside = await to_thread.run_sync(_taken, body, packing)
         except RefusedBodyError as error:
-            answer = PlainTextResponse(str(error), status_code=error.status)
+            answer = Response(str(error), error.status, media_type=error.media_type)
             await answer(scope, receive, send)
             return
         plain = [
@@ -89,11 +91,13 @@ class RefusedBodyError(Exception):
 
     Attributes:
         status: The HTTP status.
+        media_type: Of the answer: text, or the JSON of the protocol.
     """
 
-    def __init__(self, status: int, why: str) -> None:
+    def __init__(self, status: int, why: str, media_type: str = "text/plain") -> None:
         super().__init__(why)
         self.status = status
+        self.media_type = media_type
 
 
 async def _whole(receive: Receive) -> tuple[Message, bytes]:
@@ -112,7 +116,21 @@ def _taken(body: bytes, packing: str) -> tuple[int, bytes, SetAside | None]:
     """The size of a request's body, the body as it is passed on, and what was set aside of it."""
     body = _clean(body, packing)
     arguments, rest = _set_aside(body) if _TOOL.encode() in body else ({}, body)
+    if _SEEMS_ODD_ID.search(rest):
+        _refuse_odd_id(rest)
     return len(body), rest, SetAside(arguments, len(body)) if arguments else None
+
+
+def _refuse_odd_id(body: bytes) -> None:
+    """Refuse what the SDK takes for a notification, to which nobody gets an answer."""
+    try:
+        request: Any = from_json(body)
+    except ValueError:
+        return  # the SDK says what is wrong
+    if is_object(request) and "method" in request and has_odd_id(request):
+        error = {"code": INVALID_REQUEST, "message": f"The request {ODD_ID}. Nothing was done."}
+        answer = to_json({"jsonrpc": "2.0", "id": None, "error": error}).decode()
+        raise RefusedBodyError(400, answer, "application/json")
 
 
 def _set_aside(body: bytes) -> tuple[JsonObject, bytes]:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import anyio
 from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
-from context_compaction.messages.model import is_list, is_object
+from context_compaction.messages.model import JsonObject, is_list, is_object
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -48,6 +48,7 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _ID = re.compile(r'"id"\s{0,9}:\s{0,9}("[^"\\]{0,200}"|-?[0-9]{1,18}(?![0-9.eE]))')
+ODD_ID = "has an id that is neither a string nor an integer"
 _TAIL_CHARS = 400  # an id that stands behind the parameters is looked for in so much of the end
 
 
@@ -129,8 +130,10 @@ def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
             message = _message(text)
         except ValueError as error:
             return _explain(text, error)
-    if isinstance(message, JSONRPCNotification) and b'"id"' in line:
-        return _with_odd_id(line, message)
+    # The SDK takes a request with such an id for a notification.
+    seems_odd = isinstance(message, JSONRPCNotification) and b'"id"' in line
+    if seems_odd and has_odd_id(json.loads(line.decode("utf-8", "replace"))):
+        return _refusal(INVALID_REQUEST, ODD_ID, None)
     return message
 
 
@@ -152,11 +155,10 @@ def _without_half(escape: re.Match[str]) -> str:
     return "\\ufffd" if escape["half"] else escape[0]
 
 
-def _with_odd_id(line: bytes, message: JSONRPCNotification) -> JSONRPCNotification | Refusal:
-    """A message without an id that can be used is a notification only where it names none."""
-    if "id" not in json.loads(line.decode("utf-8", "replace")):
-        return message
-    return _refusal(INVALID_REQUEST, "has an id that is neither a string nor an integer", None)
+def has_odd_id(message: JsonObject) -> bool:
+    """Whether a message names an id that cannot be used; without any it is a notification."""
+    found = message.get("id")
+    return "id" in message and (not isinstance(found, str | int) or isinstance(found, bool))
 
 
 def _explain(text: str, error: ValueError) -> Refusal:
@@ -175,9 +177,7 @@ def _explain(text: str, error: ValueError) -> Refusal:
         'is no JSON-RPC message: it needs "jsonrpc": "2.0", a method that is a string, and '
         "params, if any, that are an object"
     )
-    found = value.get("id")
-    is_usable = isinstance(found, str | int) and not isinstance(found, bool)
-    refusal = _refusal(INVALID_REQUEST, problem, found if is_usable else None)
+    refusal = _refusal(INVALID_REQUEST, problem, None if has_odd_id(value) else value.get("id"))
     # Nobody waits for an answer to a notification, and an answer is never answered.
     is_request = "id" in value and not {"result", "error"} & value.keys()
     return refusal if is_request else Refusal(problem, None)

@@ -124,3 +124,20 @@ async def test_a_body_that_is_no_call_of_the_tool_is_passed_on_as_it_is(
         rest, request = await passed_on(sent_body)
         assert rest == sent_body
         assert request.scope[SET_ASIDE] is None
+
+
+ODD_IDS = st.one_of(
+    st.none(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False), st.lists(JSON)
+)
+
+
+@given(call=CALLS, odd=ODD_IDS)
+async def test_an_id_that_cannot_be_answered_under_is_refused_and_not_passed_over(
+    call: dict[str, Any], odd: Any
+) -> None:
+    answer = await sent(json.dumps(call | {"id": odd}).encode(), "identity")
+    assert answer.status_code == 400
+    told = answer.json()
+    assert (told["id"], told["error"]["code"]) == (None, -32600)
+    del call["id"]
+    assert (await sent(json.dumps(call).encode(), "identity")).status_code == 200

@@ -100,6 +100,20 @@ def test_a_page_of_another_origin_may_not_call(service: Service, origin: str) ->
     assert _status(service, service.headers(Origin=service.base)) not in (401, 403, 421)
 
 
+@pytest.mark.parametrize("request_id", [None, 1.5, True])
+def test_a_request_with_an_odd_id_is_answered_as_on_stdio(
+    service: Service, request_id: object
+) -> None:
+    reply = httpx2.post(
+        service.url,
+        json=PING | {"id": request_id},
+        headers=service.headers(**JSON_HEADERS),
+        timeout=30,
+    )
+    assert reply.status_code == 400
+    assert reply.json()["error"]["code"] == -32600
+
+
 def test_a_stream_that_is_asked_to_go_on_after_an_event_begins_anew(service: Service) -> None:
     opening: dict[str, Any] = {
         "protocolVersion": "2025-11-25",
