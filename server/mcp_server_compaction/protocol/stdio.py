@@ -188,6 +188,12 @@ def _refusal(code: int, problem: str, request_id: RequestId | None) -> Refusal:
     return Refusal(problem, JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
 
+def answered_id(text: str) -> RequestId | None:
+    """The id of the request that a line answers, which need not be JSON; None of any other line."""
+    is_answer = '"jsonrpc"' in text and re.search(r'"(?:result|error)"\s{0,9}:', text) is not None
+    return _id_in(text) if is_answer else None
+
+
 def _id_in(text: str) -> RequestId | None:
     """The id of a request that cannot be read: before its parameters, or else at its end."""
     head = text[: text.find('"params"')] if '"params"' in text else text

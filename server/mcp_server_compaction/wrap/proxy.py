@@ -2,8 +2,8 @@
 
 Every message passes as it is, in both directions, but for three: the tool list gains the reading
 tool, that tool is answered here, and results of the other tools are demoted if they are large.
-Outputs are kept before the result that names them is passed on; where they cannot be kept, the
-result passes whole.
+Outputs are kept before the result that names them is passed on; where they cannot be kept, or the
+server has a tool named as the reading tool, which nobody could call then, the result passes whole.
 """
 
 import logging
@@ -30,6 +30,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
     CallToolResult,
+    JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
@@ -116,7 +117,9 @@ class Proxy:
 
     async def from_server(self, message: JSONRPCMessage) -> None:
         """Pass a message of the server on, a large result demoted."""
-        if isinstance(message, JSONRPCResponse):
+        if isinstance(message, JSONRPCError) and message.id is not None:
+            self._waiting.pop(message.id, None)
+        elif isinstance(message, JSONRPCResponse):
             waiting = self._waiting.pop(message.id, None)
             if waiting is not None and waiting.method == "tools/call":
                 # Others need not wait while tokens are counted and a text is kept.
@@ -135,7 +138,8 @@ class Proxy:
         )
         # What is far below the threshold needs no thread: nothing of it is counted.
         is_short = len(str(message.result)) <= self.demotion.threshold_tokens // 4
-        found = Demoted(message.result) if is_short else await to_thread.run_sync(work)
+        is_left = is_short or READ_TOOL in self._tools
+        found = Demoted(message.result) if is_left else await to_thread.run_sync(work)
         if found.blobs:
             try:
                 archive = await self.deps.archive()
@@ -151,7 +155,14 @@ class Proxy:
         tools: Any = message.result.get("tools")
         if not is_list(tools):
             return message
-        self._tools |= {str(tool.get("name")): tool for tool in tools if is_object(tool)}
+        listed = {str(tool.get("name")): tool for tool in tools if is_object(tool)}
+        if READ_TOOL in listed.keys() - self._tools.keys():
+            _logger.warning(
+                "The server behind has a tool %s of its own, under which nobody can read what is "
+                "kept here: its large results pass whole.",
+                READ_TOOL,
+            )
+        self._tools |= listed
         if message.result.get("nextCursor") is not None or READ_TOOL in self._tools:
             return message
         result = {**message.result, "tools": [*tools, _reading_tool()]}

@@ -1,5 +1,6 @@
 """`wrap`: run a proxy over stdio before a program or an address."""
 
+import json
 import os
 import re
 import sys
@@ -14,14 +15,19 @@ from context_compaction.errors import SettingsError
 from context_compaction.settings import Settings
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage
 from pydantic import ValidationError
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.deps import open_deps
 from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.protocol.notifications import Changes
-from mcp_server_compaction.protocol.stdio import Refusal, parse_frame, stdio_streams
+from mcp_server_compaction.protocol.stdio import (
+    Refusal,
+    answered_id,
+    parse_frame,
+    stdio_streams,
+)
 from mcp_server_compaction.protocol.tools.persist_large_output import UNFILED_SESSION, count_text
 from mcp_server_compaction.wrap.demote import Demotion
 from mcp_server_compaction.wrap.proxy import Proxy
@@ -103,13 +109,21 @@ def _read_anew(error: Exception) -> JSONRPCMessage | None:
     """What the server behind said, where the SDK could not read it; None where nobody could.
 
     A text that was cut within an emoji has half of a surrogate pair. Most hosts read that, and
-    whoever made the call waits for the answer.
+    whoever made the call waits for the answer: if that cannot be read at all, for an error.
     """
     if not isinstance(error, ValidationError):
         return None
     said: Any = error.errors(include_url=False)[0]["input"]
-    found = parse_frame(said.encode("utf-8", "replace")) if isinstance(said, str) else None
-    return None if isinstance(found, Refusal) else found
+    text = said if isinstance(said, str) else json.dumps(said, default=str)
+    found = parse_frame(text.encode("utf-8", "replace"))
+    if not isinstance(found, Refusal):
+        return found
+    answered = answered_id(text)
+    if answered is None:
+        return None  # a line of its log, say
+    told = f"The answer of the server behind {found.problem}."
+    error_data = ErrorData(code=INTERNAL_ERROR, message=told)
+    return JSONRPCError(jsonrpc="2.0", id=answered, error=error_data)
 
 
 @asynccontextmanager

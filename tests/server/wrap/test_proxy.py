@@ -181,6 +181,61 @@ async def test_an_answer_that_was_cut_within_an_emoji_arrives(tmp_path: Path) ->
         assert text_of(await client.call_tool("any", {})) == "tail \ufffd"
 
 
+# A server with a reading tool of its own, whose answers to calls may be broken.
+OWN = r"""
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {}}
+        result["serverInfo"] = {"name": "own", "version": "1"}
+    elif asked.get("method") == "tools/list":
+        names = ("read_persisted_output", "any")
+        result = {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in names]}
+    else:
+        name = asked.get("params", {}).get("name")
+        result = {"content": [{"type": "text", "text": f"{name}\n" * 9_000}]}
+    if "id" in asked:
+        told = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        print("log", flush=True)
+        print(BREAK(told) if asked["method"] == "tools/call" else told, flush=True)
+"""
+
+
+async def test_a_server_that_has_a_reading_tool_keeps_it_and_its_results_pass_whole(
+    tmp_path: Path,
+) -> None:
+    program = OWN.replace("BREAK", "")
+    archive, log = str(tmp_path / "archive"), tmp_path / "log"
+    command = ["sh", "-c", 'exec "$@" 2> "$0"', str(log), *PROXY, "--archive", archive]
+    command += ["wrap", "--", sys.executable, "-c", program]
+    async with client_of(command, "legacy") as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == [READ, "any"]
+        for name in ("any", READ):
+            assert text_of(await client.call_tool(name, {})) == f"{name}\n" * 9_000
+    assert f"has a tool {READ} of its own" in log.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "(lambda told: told[:-1])",
+        "(lambda told: told.replace('any', chr(1)))",
+        "(lambda told: told.replace('{\"content\"', '[{\"content\"').replace('}]}', '}]}]'))",
+    ],
+)
+async def test_an_answer_that_cannot_be_read_becomes_an_error_for_who_asked(
+    tmp_path: Path, broken: str
+) -> None:
+    program = OWN.replace("BREAK", broken)
+    archive = str(tmp_path / "archive")
+    command = [*PROXY, "--archive", archive, "wrap", "--", sys.executable, "-c", program]
+    async with client_of(command, "legacy") as client:
+        with pytest.raises(MCPError, match="answer of the server behind"):
+            await client.call_tool("any", {})
+        assert len((await client.list_tools()).tools) == 2
+
+
 async def test_progress_passes(tmp_path: Path) -> None:
     told: list[tuple[float, str | None]] = []
 
