@@ -19,7 +19,13 @@ from context_compaction.formats.session_files.histories import (
     SessionHistory,
     settled_count,
 )
-from context_compaction.formats.session_files.model import Entry, Row
+from context_compaction.formats.session_files.model import (
+    NUL_NOTE,
+    Entry,
+    Row,
+    behind_nuls,
+    is_doubled,
+)
 from context_compaction.formats.session_files.read import decompress
 from context_compaction.messages.model import Message
 
@@ -81,21 +87,26 @@ def batch_of(data: bytes, position: Position, at_end: bool) -> Batch:
     rows: list[Row] = []
     offsets: dict[int, int] = {}
     notes: list[str] = []
+    before = b""
     offset, line = position.offset, position.line
     for text in io.BytesIO(data):
         line += 1
         offsets[line] = offset
-        if not text.endswith(b"\n") and not (at_end and _value(text) is not None):
+        torn, row = behind_nuls(text, b"\0")
+        if not text.endswith(b"\n") and not (at_end and _value(row) is not None):
             del offsets[line]  # torn, or still being written
             return Batch(rows, offsets, (offset, line - 1), at_end, notes)
         offset += len(text)
-        if not text.strip():
+        if not (torn or row) or is_doubled(row, before, b'"timestamp"'):
             continue
-        found = object_or_none(_value(text))
+        before = row
+        found = object_or_none(_value(row))
         if found is not None:
             rows.append(Row(line, found))
-        else:
+        elif row:
             notes.append(f"line {line} is no JSON object and is left out")
+        if torn:
+            notes.append(NUL_NOTE.format(line))
     return Batch(rows, offsets, (offset, line), at_end, notes)
 
 

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.formats.session_files.read import read_conversation
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts import importing
 
@@ -368,6 +369,30 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: P
         assert f"the message of line {line} is left out" in result.stderr
     transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
     assert texts(transcript)[-1] == "answer 4"
+
+
+@pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
+@pytest.mark.parametrize("seed", range(4))
+def test_zeros_of_a_crash_and_rows_written_twice_change_nothing(
+    rows: list[Row], seed: int, tmp_path: Path
+) -> None:
+    rng = Random(seed)
+    whole, hurt = tmp_path / "whole.jsonl", tmp_path / "hurt.jsonl"
+    lines = [json.dumps(row).encode() + b"\n" for row in rows]
+    whole.write_bytes(b"".join(lines))
+    with hurt.open("wb") as file:
+        for line in lines:
+            if rng.random() < 0.2:  # torn, and the host went on with the same line
+                file.write(line[: rng.randrange(len(line) - 1)] + bytes(rng.randrange(1, 99)))
+            file.write(line)
+            if rng.random() < 0.2:
+                file.write(line)
+    imported(tmp_path / "a", whole)
+    result = imported(tmp_path / "b", hurt)
+    assert figures(result)["failed"] == 0
+    assert held(tmp_path / "b", tmp_path / "i") == held(tmp_path / "a", tmp_path / "i")
+    one, other = (read_conversation(f.read_bytes(), name="f.jsonl") for f in (whole, hurt))
+    assert one.payload == other.payload
 
 
 def test_a_pipe_or_device_among_session_files_is_named_and_holds_up_no_import(

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, AnyStr
 
 from context_compaction.messages.model import JsonObject, Messages
+
+NUL_NOTE = "line {}: what stands before zeros, which a crash of the machine left, is left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,24 @@ class Conversation:
     system: str | None = None
     tools: list[Any] | None = None
     notes: tuple[str, ...] = ()
+
+
+def behind_nuls(line: AnyStr, nul: AnyStr) -> tuple[AnyStr, AnyStr]:
+    """What is torn of a line, and its row.
+
+    Where a machine crashes while a line is written, the file has zeros from there to where the host
+    goes on with its next line; no JSON has one.
+    """
+    torn, _, row = line.rpartition(nul)
+    return torn.strip(nul).strip(), row.strip()
+
+
+def is_doubled(line: AnyStr, before: AnyStr, time_key: AnyStr) -> bool:
+    """Whether a line is the one before it, written again, with all it holds: its time too.
+
+    Without a time of its own it may be meant twice.
+    """
+    return line == before and time_key in line
 
 
 @dataclass(frozen=True, slots=True)

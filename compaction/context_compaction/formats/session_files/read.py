@@ -28,7 +28,15 @@ from context_compaction.formats.session_files.hosts import (
     read_pi,
 )
 from context_compaction.formats.session_files.message_lists import read_document
-from context_compaction.formats.session_files.model import Conversation, Entry, Row, Session
+from context_compaction.formats.session_files.model import (
+    NUL_NOTE,
+    Conversation,
+    Entry,
+    Row,
+    Session,
+    behind_nuls,
+    is_doubled,
+)
 from context_compaction.formats.session_files.opencode import is_export, read_opencode
 from context_compaction.messages.model import Message
 
@@ -158,11 +166,11 @@ def _decode(data: bytes, name: str) -> tuple[str, bool]:
 
 def _is_lines(text: str) -> bool:
     """Whether the text is one JSON value a line, rather than one JSON document."""
-    first, _, rest = text.lstrip().partition("\n")
+    first, _, rest = text.lstrip("\0 \t\r\n").partition("\n")
     if not rest.strip():
         return False
     try:
-        _load(first)
+        _load(behind_nuls(first, "\0")[1])
     except ValueError:
         return False
     return True
@@ -195,15 +203,21 @@ def _read_whole(text: str, name: str) -> Session:
 
 
 def _read_lines(text: str, name: str) -> Session:
-    numbered = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    numbered: list[tuple[int, str]] = []
+    notes: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        torn, row = behind_nuls(line, "\0")
+        notes += [NUL_NOTE.format(number)] if torn else []
+        before = numbered[-1][1] if numbered else ""
+        if row and not is_doubled(row, before, '"timestamp"'):
+            numbered.append((number, row))
     values: list[Any] = []
-    notes: tuple[str, ...] = ()
     for number, line in numbered:
         try:
             values.append(_load(line))
         except ValueError as error:
             if number == numbered[-1][0]:
-                notes = (_TORN_NOTE,)
+                notes.append(_TORN_NOTE)
                 break
             remedy = "Repair or remove that line."
             _refuse_line(number, len(values), name, f"it is not JSON ({error})", remedy)
