@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from errno import ENOSPC
 from itertools import islice
 from struct import Struct
-from tempfile import TemporaryFile
+from struct import error as StructError  # noqa: N812
+from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any, TypeGuard, cast
 from weakref import finalize
 
 from context_compaction.archive.records import LinePlace
+from context_compaction.errors import ArchiveError
 from context_compaction.messages.history_hash import ROOT
 
 # So many of the newest stay objects: a list of a million tokens. Older ones go so many at a time.
@@ -142,14 +144,28 @@ class _RowFile:
         self._read = b""
 
     def __getitem__(self, row: int) -> tuple[Any, ...]:
+        """The fields of a row.
+
+        Raises:
+            ArchiveError: The file cannot be read.
+        """
         if self._file is None:
             raise IndexError(row)
         at = (row - self._read_from) * _ROW.size
         if not 0 <= at < len(self._read):
             self._read_from = max(0, row + 1 - _READ_ROWS)  # next is what was said before, mostly
             at = (row - self._read_from) * _ROW.size
-            self._file.seek(self._read_from * _ROW.size)
-            self._read = self._file.read(_READ_ROWS * _ROW.size)
+            try:
+                self._file.seek(self._read_from * _ROW.size)
+                self._read = self._file.read(_READ_ROWS * _ROW.size)
+                return _ROW.unpack_from(self._read, at)
+            except (OSError, StructError) as error:
+                self._read = b""
+                raise ArchiveError(
+                    f"A temporary file of this process cannot be read ({error}), in which it keeps "
+                    "where older messages of a session are. The archive holds all of it: look "
+                    f"after the disk of {gettempdir()}, and start the process again."
+                ) from error
         return _ROW.unpack_from(self._read, at)
 
 
@@ -225,7 +241,8 @@ class NodeTable:
             self.newest = max(self.newest, (node.number, name))
         self._newer[name] = node
         if len(self._newer) >= self._moves_at:
-            with suppress(OSError):  # no room, or no folder, for a file: it is tried again
+            # No room, or no folder, for a file, or it cannot be read: it is tried again.
+            with suppress(OSError, ArchiveError):
                 self._move()
             self._moves_at = len(self._newer) + _MOVED
 

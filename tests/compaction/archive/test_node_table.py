@@ -1,10 +1,14 @@
 """The messages that are known of a session, by history, by number and by what they say."""
 
+import os
 import random
+from tempfile import TemporaryFile
+from typing import Any
 
 import pytest
 from context_compaction.archive import node_table
 from context_compaction.archive.node_table import MessageNode, Node, NodeTable, is_message
+from context_compaction.errors import ArchiveError
 from context_compaction.messages.history_hash import ROOT, chain_hash
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,3 +103,28 @@ def _session(size: int, dice: random.Random) -> list[tuple[str, Node]]:
     if dice.random() < 0.5:
         dice.shuffle(learnt)
     return learnt
+
+
+@pytest.mark.parametrize("broken", ["unreadable", "cut"])
+def test_a_file_that_cannot_be_read_is_an_error_of_the_archive(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: list[Any] = []
+
+    def made(**options: Any) -> Any:
+        files.append(TemporaryFile(**options))  # noqa: SIM115 - closed by the table
+        return files[-1]
+
+    monkeypatch.setattr(node_table, "TemporaryFile", made)
+    table, learnt = NodeTable(), _session(6_000, random.Random(7))
+    for name, node in learnt:
+        table.add(name, node)
+    table.get(learnt[900][0])  # so that what is asked for next is not at hand
+    if broken == "cut":
+        files[0].truncate(10)
+    else:
+        folder = os.open(os.sep, os.O_RDONLY)  # of which no bytes can be read
+        os.dup2(folder, files[0].fileno())
+        os.close(folder)
+    with pytest.raises(ArchiveError, match="start the process again"):
+        table.get(learnt[0][0])
