@@ -56,6 +56,8 @@ RULES = ProviderRules(
 
 # Marks of rows in Claude Code's files, which `session_files/hosts.py` hands on with their messages.
 HOST_MARKS = ("isMeta", "isCompactSummary")
+# The model that answers of Claude Code's own making name.
+SYNTHETIC_MODEL = "<synthetic>"
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _FOREIGN_FIELDS = {"tool_calls", "tool_call_id", "function_call", "parts", "stopReason"}
 
@@ -99,9 +101,13 @@ def parse_message(raw: JsonObject, index: int) -> Message:
 
 
 def _author(raw: JsonObject) -> Author | None:
-    """The host, for what Claude Code says in the user's name; its session files mark that."""
-    is_host = raw.get("role") == "user" and any(raw.get(mark) is True for mark in HOST_MARKS)
-    return "host" if is_host else None
+    """The host, for what Claude Code says in another's name; its session files mark that.
+
+    In the agent's it tells of limits, failed requests, and that no response was asked for.
+    """
+    is_told = raw.get("role") == "user" and any(raw.get(mark) is True for mark in HOST_MARKS)
+    is_synthetic = raw.get("role") == "assistant" and raw.get("model") == SYNTHETIC_MODEL
+    return "host" if is_told or is_synthetic else None
 
 
 def _parse_block(value: object, index: int, where: str) -> Block:

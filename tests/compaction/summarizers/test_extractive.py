@@ -409,6 +409,17 @@ def test_of_what_the_agent_tells_its_host_to_show_only_news_is_told() -> None:
     assert "git-commit" not in told
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+def test_what_claude_code_says_in_the_agents_name_is_none_of_its_words(*, is_last: bool) -> None:
+    limit = assistant("You've hit your session limit: resets 7pm.") | {"model": "<synthetic>"}
+    said = [user("Mend it."), assistant("The lease is never renewed."), user("Go on."), limit]
+    talk = said if is_last else [*said, user("Again."), assistant("It is renewed now.")]
+    for max_tokens in (100, 1_000):
+        told = written(talk, max_tokens)
+        assert "session limit" not in told
+        assert "never renewed" in told or max_tokens == 100
+
+
 def test_a_command_that_failed_stands_with_its_error_and_with_what_cured_it() -> None:
     edit = {"file_path": "src/parser.py", "old_string": "a", "new_string": "b"}
     talk = [

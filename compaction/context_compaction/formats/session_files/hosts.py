@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from context_compaction.formats.anthropic import HOST_MARKS
+from context_compaction.formats.anthropic import HOST_MARKS, SYNTHETIC_MODEL
 from context_compaction.formats.parsing import (
     dumps,
     list_or_none,
@@ -94,7 +94,7 @@ def read_claude_code(rows: Sequence[Row]) -> Session:
         tuple(entries),
         session_id=origin_of(rows) or agent or _first_text(values, "sessionId"),
         cwd=_first_text(values, "cwd"),
-        model=_last_text(model for model in models if model != "<synthetic>"),
+        model=_last_text(model for model in models if model != SYNTHETIC_MODEL),
     )
 
 

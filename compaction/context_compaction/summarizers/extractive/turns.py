@@ -167,7 +167,8 @@ def turns_of(
             for text in (text for author, text in said if author == "tool" and text.strip()):
                 _observe(turns[-1], number, text)
             continue
-        step = Step(number, _CITATION.sub("", "\n".join(block.text for block in texts)))
+        own = "\n".join(block.text for block in texts if block.author != "host")
+        step = Step(number, _CITATION.sub("", own))
         step.actions += [
             worked_out(block, _action, number, results.get(block.call_id), kinds)
             for block in message.blocks
