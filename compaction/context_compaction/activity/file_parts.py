@@ -5,7 +5,7 @@ seen, or such as stand only in part among the known ones. Those go. All others s
 which numbers they have since is known only where it does not matter in which gap the change lay.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -47,6 +47,20 @@ class KnownLines:
     def may_end_at(self, line: int | None) -> bool:
         """Whether the last may have the number `line`."""
         return any(start + len(self.rows) - 1 == line for start in self.starts)
+
+    def edited(
+        self, edit: Callable[[Sequence[str]], Sequence[str]], end: int | None
+    ) -> "KnownLines | None":
+        """These with each line edited; None where that is not certain, or they are more or fewer.
+
+        What is empty behind the file's last newline, at the number `end`, is no line.
+        """
+        ends = not self.rows[-1] and self.may_end_at(end)
+        rows = self.rows[:-1] if ends else self.rows
+        changed = tuple(edit(rows))
+        if len(changed) != len(rows) or (ends and not self.is_placed):
+            return None
+        return replace(self, rows=(*changed, "") if ends else changed)
 
 
 @dataclass(frozen=True, slots=True)

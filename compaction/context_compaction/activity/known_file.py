@@ -371,11 +371,11 @@ class KnownFile:
         # Lines that are counted from the end, or from a line that may be elsewhere, are not known.
         if any(edit.until is not None or isinstance(edit.where, int | str) for edit in edits):
             return False
-        done = [replace(part, rows=tuple(edit(part.rows)[0])) for part in self.parts]
-        is_as_long = [len(part.rows) for part in done] == [len(part.rows) for part in self.parts]
-        if not done or not is_as_long:
+        done = [part.edited(lambda rows: edit(rows)[0], self.end) for part in self.parts]
+        changed_parts = [part for part in done if part is not None]
+        if not done or len(changed_parts) < len(done):
             return False
-        self.parts = done
+        self.parts = changed_parts
         self.writes += 1
         self.changed_at = self.used_at = self.settled_at = at
         return True

@@ -175,3 +175,12 @@ def test_a_line_that_an_editor_counts_is_not_looked_for_in_parts() -> None:
     command = answered("2", "Bash", "", command="sed -i '12s/line/row/' a.py")
     file = replayed(shown(rows, 10, 5), command)
     assert (parts_of(file), file.is_sure) == ([(10, "\n".join(rows[9:14]))], False)
+
+
+def test_what_is_empty_behind_the_last_newline_is_no_line_to_an_editor() -> None:
+    rows = ["one", "", "three", "four", "", "six"]
+    command = answered("9", "Bash", "", command="sed -i 's/^$/x/' a.py")
+    for read_to in (rows, [*rows, ""]):  # some tools show it
+        file = replayed(shown(read_to, 3, 20), command)
+        assert parts_of(file) == [(3, "three\nfour\nx\nsix\n")]
+        assert file.is_sure
