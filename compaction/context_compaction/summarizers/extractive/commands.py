@@ -66,9 +66,8 @@ def command_line(text: str) -> CommandLine:
 
 def bare_command(part: str) -> str:
     """A part of a command line on one line, without pipes and redirections; long texts are cut."""
-    bare = _GIVEN.sub("", part)
-    head = _UNPIPED.match(bare)
-    bare = head[0].strip() if head else bare
+    head = _UNPIPED.match(part)
+    bare = head[0].strip() if head else part
     if len(bare) > _LABEL_CHARS:
         chars = _LABEL_CHARS * 2 // 3
         bare = QUOTED.sub(lambda text: f"{one_line(text[0][:-1], chars)}{text[0][-1]}", bare)

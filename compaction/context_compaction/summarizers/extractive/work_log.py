@@ -8,7 +8,7 @@ work: the last words, running calls, open problems, the plan.
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from operator import attrgetter
 
 from context_compaction.activity.digest import plan_of, records_in
@@ -106,14 +106,9 @@ def log_lines(
 def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]:
     """The chosen lines in order, those of one turn behind its number."""
     rows: list[str] = []
-    before = -1
-    for place in sorted(lines):
-        at = place[0]
-        if at == before >= 0:
-            rows[-1] += f"\n{lines[place]}"
-        else:
-            rows.append(f"[{turns[at].number}] {lines[place]}" if at >= 0 else lines[place])
-        before = at
+    for at, places in groupby(sorted(lines), lambda place: place[0]):
+        told = "\n".join(lines[place] for place in places)
+        rows.append(f"[{turns[at].number}] {told}" if at >= 0 else told)
     return rows
 
 
@@ -205,13 +200,12 @@ def _word_lines(
     turn: Turn, at: int, age: int, told: set[str], short_age_want: float
 ) -> Iterator[Line]:
     """What the agent said in a turn: its closing words, and before them what gives reasons."""
-    after_failure = _after_failures(turn)
-    told_of = ((step, step.number in after_failure) for step in turn.steps)
-    pairs = (
-        (step.number, step.telling or (step.pieces if is_cause else []))
-        for step, is_cause in told_of
+    causes = _after_failures(turn)
+    words = (
+        (step.number, step.telling or (step.pieces if step.number in causes else []))
+        for step in turn.steps
     )
-    said = [(number, pieces) for number, pieces in pairs if pieces]
+    said = [one for one in words if one[1]]
     closing = said.pop()[1] if said else []
     text = joined(closing)
     if text not in told:

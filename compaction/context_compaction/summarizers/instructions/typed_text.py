@@ -160,13 +160,12 @@ def _paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:
     fenced = False
     for line in text.splitlines():
         is_fence = line.lstrip().startswith(("```", "~~~"))
-        if (is_fence or not line.strip()) and lines:
-            yield lines, fenced
-            lines = []
-        if is_fence:
-            fenced = not fenced
-        elif line.strip():
+        if line.strip() and not is_fence:
             lines.append(line)
+            continue
+        if lines:
+            yield lines, fenced
+        lines, fenced = [], fenced != is_fence
     if lines:
         yield lines, fenced
 
@@ -195,11 +194,12 @@ def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
     whole = ""
     for line in lines:
         stripped = line.strip()
-        goes_on = len(whole) >= _MARGIN_CHARS and whole[-1].isalpha() and stripped[:1].islower()
-        if whole and not goes_on:
+        if len(whole) >= _MARGIN_CHARS and whole[-1].isalpha() and stripped[:1].islower():
+            whole += f" {stripped}"
+            continue
+        if whole:
             yield whole
-            whole = ""
-        whole = f"{whole} {stripped}" if whole else stripped
+        whole = stripped
     if whole:
         yield whole
 

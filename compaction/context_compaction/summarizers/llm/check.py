@@ -13,7 +13,7 @@ near it, one reference in six of good summaries went, and no false one.
 
 import html
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from context_compaction.activity.tool_kinds import is_question
@@ -111,14 +111,12 @@ def source_of(
     return GroundingSource(user, anybody, frozenset(numbers))
 
 
-def _said_through_tools(messages: Messages) -> Iterator[str]:
+def _said_through_tools(messages: Messages) -> list[str]:
     """What the user answered to a tool that asks, and said in refusing a call."""
-    for turn in turns_of(messages, [None] * len(messages), {}):
-        for action in turn.actions:
-            if action.is_refused:
-                yield action.error
-            elif is_question(action.name):
-                yield action.text
+    turns = turns_of(messages, [None] * len(messages), {})
+    actions = [one for turn in turns for one in turn.actions]
+    answered = [one.text for one in actions if is_question(one.name) and not one.is_refused]
+    return [*answered, *(one.error for one in actions if one.is_refused)]
 
 
 def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
