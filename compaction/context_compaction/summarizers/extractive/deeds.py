@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile
 from operator import itemgetter
@@ -165,7 +165,8 @@ def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
             same = failing[run[:_PROGRAM_WORDS]]
             same[run] = *same.get(run, (nth, len(changed)))[:2], action
         elif action.failed is False and runs:
-            ended = [one for run in runs for one in _ended_by(run, failing[run[:_PROGRAM_WORDS]])]
+            of_programs = ((run, failing[run[:_PROGRAM_WORDS]]) for run in runs)
+            ended = [same.pop(one) for run, same in of_programs for one in _same(run, same)]
             for _, start, failed in sorted(ended, key=itemgetter(0)):
                 if _tells_success(action):
                     since = tuple(dict.fromkeys(changed[start:]))
@@ -183,8 +184,9 @@ def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[F
     """
     if keys_later is None:
         return []
-    tried = {*map(_run_of, keys_later)}
-    programs = {run[:_PROGRAM_WORDS] for run in tried}
+    tried: defaultdict[Run, set[Run]] = defaultdict(set)
+    for run in map(_run_of, keys_later):
+        tried[run[:_PROGRAM_WORDS]].add(run)
     done = (one.number for turn in newest for one in turn.actions if one.lasting and one.text)
     done_at = max(done, default=-1)
     return [
@@ -194,7 +196,9 @@ def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[F
         if failure.passed is None
         and not failure.action.is_refused
         and failure.action.number >= done_at
-        and not any(_is_among(_run_of(key), tried, programs) for key in failure.action.keys)
+        and not any(
+            _same(run, tried[run[:_PROGRAM_WORDS]]) for run in map(_run_of, failure.action.keys)
+        )
     ]
 
 
@@ -216,20 +220,10 @@ def _run_of(key: str) -> Run:
     return (*words[:1], *takewhile(lambda word: word[0] not in "'\"", words[1:]))
 
 
-def _ended_by(
-    run: Run, failing: dict[Run, tuple[int, int, Action]]
-) -> Iterator[tuple[int, int, Action]]:
-    """The same run, of more words or of less, taken out of `failing`, which has its program's."""
+def _same(run: Run, others: Collection[Run]) -> list[Run]:
+    """Those of `others`, runs of its program, that are the same, of more words or of less."""
     program = run[:_PROGRAM_WORDS]
-    for one in [*failing] if run == program else [run, program]:
-        if one in failing:
-            yield failing.pop(one)
-
-
-def _is_among(run: Run, others: Set[Run], programs: Set[Run]) -> bool:
-    """Whether one of `others`, of these `programs`, is the same run, of more words or of less."""
-    program = run[:_PROGRAM_WORDS]
-    return run in others or (program in programs if run == program else program in others)
+    return [*others] if run == program else [one for one in (run, program) if one in others]
 
 
 def _tells_success(action: Action) -> bool:

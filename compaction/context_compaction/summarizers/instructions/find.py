@@ -46,22 +46,18 @@ _SYSTEM = -1
 
 @dataclass(frozen=True, slots=True)
 class UserInstructions:
-    """The user's sentences that bind, and those that no longer do.
+    """The user's sentences that bind, and those that no longer do."""
 
-    Attributes:
-        standing: The sentences that may still bind, in the order in which they were said last.
-        rules: Those that are surely lasting rules, and whole. One that points back ("It must never
-            delete the others.") speaks of what was named before it, and is none; one that may be
-            out of date stands among the user's words, where the order tells.
-        replaced: Those that a later one surely replaces, each with the position of its message;
-            None where that follows the messages.
-        marks: By sentence the mark that precedes it in every summary: the one that a previous
-            summary put there, or that it plainly replaces a sentence of the system prompt.
-    """
-
-    standing: tuple[UserInstruction, ...]
+    standing: tuple[UserInstruction, ...]  # that may still bind, as they were said last
+    # Those that are surely lasting rules, and whole. One that points back ("It must never delete
+    # the others.") speaks of what was named before it, and is none; one that may be out of date
+    # stands among the user's words, where the order tells.
     rules: tuple[UserInstruction, ...]
+    # Those that a later one surely replaces, each with the position of its message; None where that
+    # follows the messages.
     replaced: Mapping[str, int | None]
+    # By sentence the mark that precedes it in every summary: the one that a previous summary put
+    # there, or that it plainly replaces a sentence of the system prompt.
     marks: Mapping[str, str]
 
     def mark_of(self, text: str, numbers: Sequence[int | None]) -> str:
