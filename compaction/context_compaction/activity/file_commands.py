@@ -24,6 +24,7 @@ from context_compaction.activity.outline import is_test
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.script_edits import LineEdit, sed_edits
 from context_compaction.activity.shell_words import (
+    GLOB,
     HEREDOC,
     pipelines,
     placed,
@@ -87,7 +88,6 @@ _CHANGES_FOLDER = re.compile(r"(?:^|[;&|(\n])[ \t]{0,20}(?:cd|pushd|popd)\b")
 _QUOTED_OPERATOR = re.compile(r"(['\"])([;&|<>]+)\1")
 _QUOTE = "\ue000"
 _MOVES_OTHERWISE = re.compile(r"-\w*[tnuiTSb]|--\w")
-_GLOB = re.compile(r"[*?\[{$`]")
 _EXPANDS = re.compile(r"\$[\w{(*@#?!-]|[`!]")
 _NOWHERE = ("/dev/", "$null")
 _VISITS = re.compile(r"git (?:checkout|switch)\b")
@@ -531,7 +531,7 @@ def changed_by_code(code: str) -> Iterator[MayChange]:
 
 def _only_files(names: Sequence[str]) -> bool:
     """Whether all but the first words are names of files."""
-    files = [name for name in names if _names_file(name) and not _GLOB.search(name)]
+    files = [name for name in names if _names_file(name) and not GLOB.search(name)]
     return bool(files) and len(names) - len(files) <= 1
 
 

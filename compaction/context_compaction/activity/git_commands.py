@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from context_compaction.activity.file_paths import is_absolute, joined_path
+from context_compaction.activity.file_paths import joined_path
+from context_compaction.activity.shell_words import placed
 
 GitVerb: TypeAlias = Literal[
     "add", "commit", "from index", "from head", "from elsewhere", "stash", "pop",
@@ -65,14 +66,14 @@ def git_effects(arguments: Sequence[str], folder: str | None) -> list[Git] | Non
         return []
     command = words[0]
     flags, names, paths = _parted(words[1:])
-    placed = [_placed(path, folder) for path in paths]
+    places = [_placed(path, folder) for path in paths]
     if _only_names_branch(command, flags, names):
         return []
     if command not in _FOLLOWED:
         return None if command in _OTHER_STATES else []
-    if None in placed:
+    if None in places:
         return [Git("forget")] if command in ("add", "commit", "init") else None
-    given = _Given(flags, names, tuple(path for path in placed if path is not None))
+    given = _Given(flags, names, tuple(path for path in places if path is not None))
     return _FOLLOWED[command](given)
 
 
@@ -223,9 +224,5 @@ def _parted(given: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
 
 
 def _placed(path: str, folder: str | None) -> str | None:
-    if re.search(r"[*?\[{$`]", path) and not path.startswith("stash@"):
-        return None
-    if folder is None and not is_absolute(path):
-        return None
-    placed = joined_path(folder or "", path)
-    return "" if placed == "." else placed
+    found = path if path.startswith("stash@") else placed(path, folder)
+    return "" if found == "." else found

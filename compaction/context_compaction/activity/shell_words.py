@@ -32,7 +32,7 @@ _RUNNERS = re.compile(
     r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m"
     r"|(?:corepack )?(?:npm|pnpm|yarn) exec|(?:mise|rtx) (?:x|exec)(?: [\w@.:/-]+)* --) "
 )
-_GLOB = re.compile(r"[*?\[{$`]")
+GLOB = re.compile(r"[*?\[{$`]")
 
 
 def with_backslashes(line: str) -> str:
@@ -85,7 +85,7 @@ def placed(path: str, folder: str | None, *, may_match: bool = False) -> str | N
 
     `may_match` is whether it may contain stars, which match names of files.
     """
-    found = _GLOB.search(path.replace("*", "") if may_match else path)
+    found = GLOB.search(path.replace("*", "") if may_match else path)
     if found or path in ("-", "") or "**" in path:
         return None
     if is_absolute(path) or path.startswith("~/"):
