@@ -6,6 +6,7 @@ dropped: a result without its call becomes text, and the archive contains the or
 """
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import is_
 
@@ -59,27 +60,31 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
     mended = _without_trailing(mended, rules, log)
     mended = _without_empty(mended, rules, log)
     if rules.system_follows_user:
-        labelled = label_misplaced_system(mended)
-        mended = labelled.messages
-        log.edits.extend(labelled.edits)
+        mended = log.follow(_label_misplaced_system(mended))
     # A user's message ends a turn, and the steps before this one make and move some.
     mended = _server_calls_labelled(mended, log)
     if rules.first_role_user:
-        opened = open_with_user(mended)
-        mended = opened.messages
-        log.edits.extend(opened.edits)
+        mended = log.follow(_open_with_user(mended))
     if rules.calls_follow_user:
         mended = _calls_after_user(mended, log)
     if rules.roles_alternate:
-        alternating = alternate_roles(mended)
-        mended = alternating.messages
-        log.edits.extend(alternating.edits)
+        mended = log.follow(alternate_roles(mended))
     if messages and not mended:
         mended = (make_message("user", placeholders.NO_CONTENT),)
     return Step(mended, tuple(log.edits))
 
 
-def label_misplaced_system(messages: Messages) -> Step:
+def repairs_beside_a_gap(rules: ProviderRules) -> Iterator[Callable[[Messages], Step]]:
+    """What makes legal what stood beside messages that were taken out, in order."""
+    if rules.system_follows_user:
+        yield _label_misplaced_system
+    if rules.first_role_user:
+        yield _open_with_user
+    if rules.roles_alternate:
+        yield alternate_roles
+
+
+def _label_misplaced_system(messages: Messages) -> Step:
     """Replace system messages at positions where none is allowed by labelled user messages."""
     misplaced = frozenset(misplaced_system(messages))
     if not misplaced:
@@ -95,7 +100,7 @@ def label_misplaced_system(messages: Messages) -> Step:
     return Step(tuple(out), tuple(log.edits))
 
 
-def open_with_user(messages: Messages) -> Step:
+def _open_with_user(messages: Messages) -> Step:
     """Put a message of the user before an assistant's that would be the first."""
     for position, message in enumerate(messages):
         if message.role == "system":

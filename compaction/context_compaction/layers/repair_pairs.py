@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import answers_by_call, with_own_ids
-from context_compaction.messages.edits import Edit
+from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     NO_RESULT,
     Block,
@@ -32,6 +33,11 @@ class RepairLog:
     def add(self, message: Message, note: str) -> None:
         """Record the edit `note` of `message`."""
         self.edits.append(Edit("repair", "repaired", message.index, 0, 0, note=note))
+
+    def follow(self, step: Step) -> Messages:
+        """The messages after `step`, whose edits are recorded."""
+        self.edits.extend(step.edits)
+        return step.messages
 
 
 def unique_call_ids(messages: Messages, log: RepairLog) -> Messages:
@@ -155,17 +161,17 @@ def _answer_grouped(
     """Answer all `calls` in the message at `start`; returns the position to continue from."""
     following = messages[start] if start < len(messages) else make_message("assistant", "")
     wanted = {call.call_id for call in calls}
-    own = [
-        block
+    own = {
+        at: block
         for at, block in enumerate(following.blocks)
         if isinstance(block, ToolResult)
         and block.call_id in wanted
         and claimed.get(block.call_id) == (start, at)
-    ]
-    own_ids = {block.call_id for block in own}
-    results: list[Block] = list(own)
+    }
+    answered = {block.call_id for block in own.values()}
+    results: list[Block] = list(own.values())
     for call in calls:
-        if call.call_id in own_ids:
+        if call.call_id in answered:
             continue
         place = claimed.get(call.call_id)
         if place is None:
@@ -180,18 +186,11 @@ def _answer_grouped(
         return start
     rest: list[Block] = []
     for at, block in enumerate(following.blocks):
-        if isinstance(block, ToolResult):
-            if block.call_id in own_ids and claimed.get(block.call_id) == (start, at):
-                continue
-            if (start, at) in placed:
-                continue
-            rest.extend(_orphan(block, following, log))
-        else:
-            rest.append(block)
+        if at in own or (start, at) in placed:
+            continue
+        rest += _orphan(block, following, log) if isinstance(block, ToolResult) else [block]
     blocks = (*results, *rest)
-    same = len(blocks) == len(following.blocks) and all(
-        one is other for one, other in zip(blocks, following.blocks, strict=True)
-    )
+    same = len(blocks) == len(following.blocks) and all(map(is_, blocks, following.blocks))
     if not same:
         log.add(following, "tool results were put first")
     out.append(following if same else edit_message(following, blocks))

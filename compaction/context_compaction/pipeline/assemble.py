@@ -13,11 +13,7 @@ from context_compaction.context import (
 )
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint
-from context_compaction.layers.repair import (
-    alternate_roles,
-    label_misplaced_system,
-    open_with_user,
-)
+from context_compaction.layers.repair import alternate_roles, repairs_beside_a_gap
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.layers.summary_message import (
     acknowledge,
@@ -60,12 +56,8 @@ def assemble(
             ends = bool(context.messages) and context.messages[-1].role == "assistant"
             step = acknowledge(edited.messages, ends_with_assistant=ends, count=context.count)
             edited = edited.then("acknowledge", step, context.count)
-    if context.rules.system_follows_user:
-        edited = edited.then("repair", label_misplaced_system(edited.messages), context.count)
-    if context.rules.first_role_user:
-        edited = edited.then("repair", open_with_user(edited.messages), context.count)
-    if context.rules.roles_alternate:
-        edited = edited.then("repair", alternate_roles(edited.messages), context.count)
+    for mend in repairs_beside_a_gap(context.rules):
+        edited = edited.then("repair", mend(edited.messages), context.count)
     if context.rules.thinking_is_bound:
         stripped = strip_void_thinking(
             context.messages, edited.messages, count=context.count, rule=context.settings.thinking

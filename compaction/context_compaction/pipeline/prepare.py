@@ -11,12 +11,7 @@ from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
 from context_compaction.layers.microcompact import candidates_once
 from context_compaction.layers.recent_files import NEWEST_FILES, RecentFile, recent_files
-from context_compaction.layers.repair import (
-    alternate_roles,
-    label_misplaced_system,
-    open_with_user,
-    repair,
-)
+from context_compaction.layers.repair import repair, repairs_beside_a_gap
 from context_compaction.layers.snip import snip_chosen
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.messages.attribution import attributed, claims_in
@@ -155,15 +150,9 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
     edits = (*context.repairs, *step.edits)
     messages = step.messages
     # What stood beside the gap must be legal where it stands now.
-    if context.rules.system_follows_user:
-        labelled = label_misplaced_system(messages)
-        edits, messages = (*edits, *labelled.edits), labelled.messages
-    if context.rules.first_role_user:
-        opened = open_with_user(messages)
-        edits, messages = (*edits, *opened.edits), opened.messages
-    if context.rules.roles_alternate:
-        alternating = alternate_roles(messages)
-        edits, messages = (*edits, *alternating.edits), alternating.messages
+    for mend in repairs_beside_a_gap(context.rules):
+        mended = mend(messages)
+        edits, messages = (*edits, *mended.edits), mended.messages
     if context.rules.thinking_is_bound:
         rule = context.settings.thinking
         stripped = strip_void_thinking(context.parsed, messages, count=context.count, rule=rule)
