@@ -151,7 +151,7 @@ class EditedMessages:
     layers: tuple[LayerReport, ...] = ()
 
     def then(self, name: str, step: Step, count: MessageCounter) -> "EditedMessages":
-        """The draft after one more layer; the same one where the layer changed nothing."""
+        """The list after one more layer; the same one where the layer changed nothing."""
         if step.messages is self.messages:
             return self
         report = LayerReport(
@@ -367,7 +367,7 @@ def span_of(context: CompactionContext, messages: Messages) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The gate's decision: the draft to return, its status, and warnings."""
+    """The gate's decision: the list to return, its status, and warnings."""
 
     edited: EditedMessages
     status: Status

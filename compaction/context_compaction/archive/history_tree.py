@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import TypeAlias
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.node_table import MessageNode, Node, NodeTable, is_message
@@ -21,10 +20,6 @@ from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_has
 _CANDIDATES = 4
 # Fewer messages than these that are elsewhere as well may be so by chance ("go on", "done").
 _SURE_RUN = 3
-
-
-# Whether the message with a number stands elsewhere in a list already.
-IsUsed: TypeAlias = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from context_compaction.formats.gemini import FORMAT as GEMINI
 from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
 from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES
 from context_compaction.formats.parsing import (
-    MAX_NESTING,
-    nests_deeper,
+    nests_too_deep,
     object_or_none,
     require_object,
 )
@@ -133,7 +132,7 @@ def parse(
     messages: list[Message] = []
     for index, raw in enumerate(payload, first_index):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
-        if len(messages) >= shallow_count and nests_deeper(raw, MAX_NESTING):
+        if len(messages) >= shallow_count and nests_too_deep(raw):
             raise InvalidMessageError(index, *_TOO_DEEP)
         try:
             messages.append(wire_format.parse_message(raw, index))

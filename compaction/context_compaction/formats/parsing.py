@@ -49,17 +49,17 @@ def text_or_none(value: object) -> str | None:
 
 # What the parser of the server's frames takes too. Much of what follows walks a message by
 # recursion, for which Python has room for about a thousand calls.
-MAX_NESTING = 200
+_MAX_NESTING = 200
 
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 _HOLDERS: tuple[type[JsonObject], type[list[Any]]] = dict, list
 
 
-def nests_deeper(value: object, max_levels: int) -> bool:
-    """Whether arrays and objects stand within each other more than `max_levels` deep."""
+def nests_too_deep(value: object) -> bool:
+    """Whether arrays and objects stand within each other more than `_MAX_NESTING` deep."""
     level: list[JsonObject | list[Any]] = [value] if isinstance(value, _HOLDERS) else []
-    for _ in range(max_levels):
+    for _ in range(_MAX_NESTING):
         level = [
             inner
             for holder in level
@@ -144,7 +144,7 @@ def loads_or_text(text: str) -> Any:
         value = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return text
-    return text if isinstance(value, str) or nests_deeper(value, MAX_NESTING) else value
+    return text if isinstance(value, str) or nests_too_deep(value) else value
 
 
 def dumps(value: object) -> str:

@@ -185,14 +185,7 @@ def _label(call: ToolCall) -> str:
 def _parts(
     messages: Messages, start: int, stop: int, safe: list[bool]
 ) -> Iterator[tuple[int, int]]:
-    """The runs of free messages within [start, stop) that split no call from its result.
-
-    Args:
-        messages: The list.
-        start: Where the work begins.
-        stop: Where it ends.
-        safe: Where the list may be cut.
-    """
+    """The runs of free messages within [start, stop) that split no call from its result."""
     at = start
     while at < stop:
         end = at

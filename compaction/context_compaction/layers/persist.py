@@ -100,8 +100,8 @@ def persist_result(
     tool_name: str,
     count: MessageCounter,
     preview_chars: int,
-    room_tokens: int = 0,
-    sought: Sequence[str] = (),
+    room_tokens: int,
+    sought: Sequence[str],
 ) -> Replacement | None:
     """`result` with its texts replaced by one marker; pictures and the like stay beside it.
 

@@ -27,8 +27,8 @@ _PIECE_CHARS = 200
 _LEAST_CHARS = 40
 # Of JSON's rows the beginnings go first: who a record is about stands there.
 _ROW_CHARS = 80
-# How the ways to choose a piece share the room.
-_SHARES = {"sought": 3.0, "matter": 2.0, "head": 2.0, "end": 1.0}
+# How the ways to choose a piece share the room; of equals the first chooses.
+_SHARES = {"head": 2.0, "sought": 3.0, "matter": 2.0, "end": 1.0}
 # The end is read backwards so far, and then what the head has not come to.
 _END_PIECES = 40
 _KIND_LINES = 400
@@ -168,7 +168,7 @@ def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool)
         "head": iter(head),
         "end": iter(() if is_json else range(last, max(-1, last - _END_PIECES), -1)),
     }
-    spent = dict.fromkeys(("head", "sought", "matter", "end"), 0.0)
+    spent = dict.fromkeys(_SHARES, 0.0)
     seen = _said_again(pieces)
     while spent:
         name = min(spent, key=spent.__getitem__)

@@ -98,7 +98,7 @@ def snip_chosen(
     count: MessageCounter,
     rules: ProviderRules,
     span_of: placeholders.SpanOf,
-    pinned: Collection[int | None] = (),
+    pinned: Collection[int | None],
     layer: str = "snip",
 ) -> Step:
     """Drop the messages with the indices `chosen`, each call with its result, and the reverse.

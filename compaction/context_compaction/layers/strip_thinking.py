@@ -5,7 +5,7 @@ every thinking block after it would be refused, so the default strips them and r
 """
 
 from context_compaction.errors import SettingsError
-from context_compaction.messages.edits import Edit, Step
+from context_compaction.messages.edits import Edit, Step, first_difference
 from context_compaction.messages.model import Message, Messages, Thinking, edit_message
 from context_compaction.settings import ThinkingRule
 from context_compaction.tokens.counter import MessageCounter
@@ -19,7 +19,7 @@ def strip_void_thinking(
     Raises:
         SettingsError: The rule is "error" and there is such a block.
     """
-    first = _first_difference(before, after)
+    first = first_difference(before, after)
     if first < min(len(before), len(after)) and before[first].index == after[first].index:
         first += 1  # it was edited where it stands, and is bound only to what precedes it
     void = frozenset(
@@ -56,10 +56,3 @@ def strip_void_thinking(
         if kept:
             out.append(stripped)
     return Step(tuple(out), tuple(edits))
-
-
-def _first_difference(before: Messages, after: Messages) -> int:
-    for at, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one is not other:
-            return at
-    return min(len(before), len(after))

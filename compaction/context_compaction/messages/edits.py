@@ -78,3 +78,9 @@ class Step:
     messages: Messages
     edits: tuple[Edit, ...] = ()
     blobs: tuple[Blob, ...] = ()
+
+
+def first_difference(before: Messages, after: Messages) -> int:
+    """The first position that holds another object; the shorter length where none does."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (a, b) in pairs if a is not b), min(len(before), len(after)))

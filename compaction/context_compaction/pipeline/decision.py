@@ -102,7 +102,7 @@ def written(
     if roomier.text_tokens > told.text_tokens:
         longer = _text_for(context, roomier, words, decision)
         # A text that is cut to fit its message may come out shorter than the one before.
-        if _text_tokens(context, longer) > _text_tokens(context, words):
+        if spent(context, roomier, longer).text_tokens > told.text_tokens:
             plan, words = replace(roomier, level=plan.level), longer
     plan = _with_more_files(context, plan, words, decision)
     # Where neither files nor words have more to tell, what was cleared has the rest.
@@ -119,10 +119,6 @@ def _text_for(
         return extracts(context, plan, originals, words.warnings)
     summary, checkpoint = texts_with(context, plan, originals, words.prose)
     return replace(words, summary=summary, checkpoint=checkpoint)
-
-
-def _text_tokens(context: CompactionContext, words: SummaryText) -> int:
-    return context.count.text(words.summary) + context.count.text(words.checkpoint)
 
 
 def _refilled(

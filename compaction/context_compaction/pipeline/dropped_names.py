@@ -8,7 +8,7 @@ that are gone are looked at more closely. Pure.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal, TypeAlias
 
 from context_compaction.activity.digest import is_failed
@@ -89,13 +89,7 @@ def dropped_names(before: Messages, after: Messages) -> DroppedNames:
 
 def _unseen(names: Iterable[str], text: str, most: int) -> tuple[str, ...]:
     """The first `most` of `names` that are not even parts of longer names in `text`."""
-    shown: list[str] = []
-    for name in names:
-        if len(shown) == most:
-            break
-        if name not in text:
-            shown.append(name)
-    return tuple(shown)
+    return tuple(islice((name for name in names if name not in text), most))
 
 
 def _names(words: Iterable[str]) -> Iterator[str]:

@@ -39,12 +39,10 @@ def extracts(
         excess = excess_tokens(context, plan, words.summary, words.checkpoint)
         if excess <= 0 or not (words.summary or words.checkpoint):
             return words
-        written = context.count.text(words.summary) + context.count.text(words.checkpoint)
-        shrink = max(0.0, 1 - (excess + 4) / max(1, written))
-        summary_tokens = int(min(summary_tokens, context.count.text(words.summary)) * shrink)
-        checkpoint_tokens = int(
-            min(checkpoint_tokens, context.count.text(words.checkpoint)) * shrink
-        )
+        told = spent(context, plan, words)
+        shrink = max(0.0, 1 - (excess + 4) / max(1, told.text_tokens))
+        summary_tokens = int(min(summary_tokens, told.summary_tokens) * shrink)
+        checkpoint_tokens = int(min(checkpoint_tokens, told.checkpoint_tokens) * shrink)
     return replace(words, summary="", checkpoint="")
 
 

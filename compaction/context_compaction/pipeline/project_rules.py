@@ -17,7 +17,6 @@ from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Message, Messages, Text, is_rules
 from context_compaction.messages.project_rules import rules_kind_of, said_by
 from context_compaction.summarizers.instructions.find import find_instructions
-from context_compaction.summarizers.instructions.superseded import UserInstruction
 from context_compaction.tokens.counter import MessageCounter
 
 RULES_LAYER = "project_rules"
@@ -124,11 +123,7 @@ def _binding_in(text: str) -> Iterator[str]:
         said = Message("user", (Text(section, author="user"),))
         binding = [item for item in find_instructions((said,)).standing if item.rank > _BASE_RANK]
         if binding:
-            lines = [item.text for item in sorted(binding, key=_by_rank)]
-            sections.append([section.partition("\n")[0], *lines])
+            binding.sort(key=lambda item: -item.rank)
+            sections.append([section.partition("\n")[0], *(item.text for item in binding)])
     for row in zip_longest(*sections):
         yield from filter(None, row)
-
-
-def _by_rank(said: UserInstruction) -> float:
-    return -said.rank

@@ -15,9 +15,8 @@ from context_compaction.context import (
     span_of,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit
+from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.model import JsonObject, Messages, text_of
-from context_compaction.messages.placeholders import summary_of
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.decision import written
 from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
@@ -167,21 +166,6 @@ def _planned(result: CompactResult, given: ReceivedInput) -> CompactResult:
     return replace(result, status=status, messages=messages, changed=False, receipt=receipt)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEffect:
-    """What the edits cost the provider's prompt cache.
-
-    Attributes:
-        first_changed: Position in the result of the first message that is not as it was.
-        rebilled_tokens: Tokens of the result from there on: they are read anew once.
-        saved_tokens: Tokens that the request no longer contains.
-    """
-
-    first_changed: int
-    rebilled_tokens: int
-    saved_tokens: int
-
-
 def token_report(context: CompactionContext, after: Estimate) -> TokenReport:
     """The figures of one call."""
     budget = context.budget
@@ -211,20 +195,20 @@ def boundary_of(context: CompactionContext, plan: Plan) -> Boundary | None:
     )
 
 
-def cache_effect(before: Messages, after: Messages, count: MessageCounter) -> CacheEffect:
-    """The cost of the change from `before` to `after`."""
-    first = next(
-        (at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a is not b),
-        min(len(before), len(after)),
-    )
-    rebilled = count.total(after[first:])
-    return CacheEffect(first, rebilled, count.messages(before) - count.messages(after))
+def _cache_effect(before: Messages, after: Messages, count: MessageCounter) -> JsonObject:
+    """What the change costs the provider's prompt cache, which is good up to `first_changed`."""
+    first = first_difference(before, after)
+    return {
+        "first_changed": first,
+        "rebilled_tokens": count.total(after[first:]),
+        "saved_tokens": count.messages(before) - count.messages(after),
+    }
 
 
 def receipt_of(
     result: CompactResult,
     *,
-    cache: CacheEffect | None,
+    cache: JsonObject | None,
     writer: str,
     model: JsonObject | None,
     memory: JsonObject | None,
@@ -245,7 +229,7 @@ def receipt_of(
         "restored": list(result.restored),
         "irreducible": [asdict(piece) for piece in result.irreducible],
         "warnings": list(result.warnings),
-        "cache": asdict(cache) if cache else None,
+        "cache": cache,
         "writer": writer or None,
         "model": model,
         "memory_used": memory,
@@ -303,14 +287,14 @@ def build_result(
                 context.request, context.pins, parsed, edited.messages, was_cut=went_through
             ),
         ),
-        summary=summary_of(edited.messages) if went_through else None,
+        summary=placeholders.summary_of(edited.messages) if went_through else None,
     )
     snips = [edit for edit in context.repairs if edit.action == "dropped"]
     return replace(
         result,
         receipt=receipt_of(
             result,
-            cache=cache_effect(parsed, edited.messages, count) if changed else None,
+            cache=_cache_effect(parsed, edited.messages, count) if changed else None,
             writer=words.writer if went_through else "",
             model=words.model,
             memory=words.memory if went_through else None,

@@ -9,7 +9,7 @@ from context_compaction.messages.model import Message, Messages, ToolResult, too
 from context_compaction.messages.speakers import user_texts
 from context_compaction.messages.tool_pairs import problems
 from context_compaction.request import Mode
-from context_compaction.result import Piece
+from context_compaction.result import Piece, Status
 from context_compaction.tokens.counter import MessageCounter
 
 _MAX_PIECES = 8
@@ -24,12 +24,9 @@ def validate(
     nothing left to do.
     """
     count, mode, valid = context.count, context.request.mode, context.messages
-    is_same = edited.messages is valid
-    if is_same and is_repeated and not context.repairs:
-        fits = _fits(context, edited.messages, "auto")
-        warnings = () if fits else (_too_large(context, edited.messages),)
-        return Validation(edited, "unchanged", fits, warnings)
-    if is_same:
+    if edited.messages is valid:
+        if is_repeated and not context.repairs:
+            return _validation(context, edited, "unchanged", "auto")
         return _nothing_done(context)
     faults = problems(edited.messages, context.rules)
     if faults:
@@ -43,27 +40,33 @@ def validate(
     if not fits and before - after < needed:
         saved = f"{before - after} of {before} tokens could be saved"
         return _fallback(context, f"only {saved}, and that does not fit")
-    warnings = () if fits else (_too_large(context, edited.messages),)
-    return Validation(edited, "compacted", fits, warnings)
+    return _validation(context, edited, "compacted", mode)
 
 
 def _nothing_done(context: CompactionContext) -> Validation:
-    messages, mode = context.messages, context.request.mode
-    fits = _fits(context, messages, mode)
-    warnings = () if fits else (_too_large(context, messages),)
+    unedited, mode = EditedMessages(context.messages), context.request.mode
     if context.repairs:
-        return Validation(EditedMessages(messages), "repaired", fits, warnings)
-    if mode == "record" or (fits and mode not in ("full", "micro")):
-        return Validation(EditedMessages(messages), "unchanged", fits, warnings)
+        return _validation(context, unedited, "repaired", mode)
+    same = _validation(context, unedited, "unchanged", mode)
+    if mode == "record" or (same.fits and mode not in ("full", "micro")):
+        return same
     return _fallback(context, "there is nothing left to clear or to summarise")
 
 
 def _fallback(context: CompactionContext, reason: str) -> Validation:
-    fits = _fits(context, context.messages, context.request.mode)
-    warnings = [f"No progress: {reason}. The conversation comes back as it came, repairs aside."]
+    warning = f"No progress: {reason}. The conversation comes back as it came, repairs aside."
+    unedited, mode = EditedMessages(context.messages), context.request.mode
+    return _validation(context, unedited, "no_progress", mode, warning)
+
+
+def _validation(
+    context: CompactionContext, edited: EditedMessages, status: Status, mode: Mode, *warnings: str
+) -> Validation:
+    """`edited` with its status, and a warning where it does not fit what `mode` wants."""
+    fits = _fits(context, edited.messages, mode)
     if not fits:
-        warnings.append(_too_large(context, context.messages))
-    return Validation(EditedMessages(context.messages), "no_progress", fits, tuple(warnings))
+        warnings = (*warnings, _too_large(context, edited.messages))
+    return Validation(edited, status, fits, warnings)
 
 
 def _fits(context: CompactionContext, messages: Messages, mode: Mode) -> bool:

@@ -93,7 +93,6 @@ class Host:
         return result
 
 
-DEEDS = ("go on", "go on", "edit", "edit, keep the rest", "record", "auto", "full")
 STEPS = st.lists(
     st.tuples(
         st.integers(0, 1),

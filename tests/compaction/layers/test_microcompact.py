@@ -36,7 +36,6 @@ PATCH = (
     "*** Begin Patch\n*** Update File: /home/dev/shop/src/db/pool.rs\n@@\n-a\n+b\n"
     f"*** Add File: /home/dev/shop/src/db/lease.rs\n+{'x' * 300}\n*** End Patch"
 )
-SCRIPT = f"const p = {json.dumps(PATCH)};\nawait tools.apply_patch(p);"
 COMMAND = f"sed -n '120,230p' src/db/types.rs\nrg -n lease {' '.join(map(str, range(99)))}"
 
 

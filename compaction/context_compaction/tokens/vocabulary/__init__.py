@@ -92,7 +92,7 @@ def vocabulary_version() -> str:
     return f"{O200K_SHA256[:12]}/{tiktoken.__version__}"
 
 
-def read_ranks(path: "Traversable", *, sha256: str = O200K_SHA256) -> dict[bytes, int]:
+def read_ranks(path: "Traversable") -> dict[bytes, int]:
     """The ranks (token bytes to token id) of a gzipped .tiktoken file: base64, space, id, a line.
 
     Raises:
@@ -107,9 +107,10 @@ def read_ranks(path: "Traversable", *, sha256: str = O200K_SHA256) -> dict[bytes
             f"The vocabulary {path} is damaged: {error}. {_REINSTALL}."
         ) from error
     found = hashlib.sha256(text).hexdigest()
-    if found != sha256:
+    if found != O200K_SHA256:
         raise VocabularyError(
-            f"The vocabulary {path} is damaged: its SHA-256 is {found}, not {sha256}. {_REINSTALL}."
+            f"The vocabulary {path} is damaged: its SHA-256 is {found}, not {O200K_SHA256}. "
+            f"{_REINSTALL}."
         )
     fields = text.split()
     return dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
