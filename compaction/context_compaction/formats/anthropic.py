@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.parsing import (
-    list_or_none,
     object_or_none,
+    objects_in,
     refuse,
     require_block,
     require_list,
@@ -73,8 +73,7 @@ def recognises(message: JsonObject) -> int:
 
 
 def _images_have_sources(content: object) -> bool:
-    blocks = [object_or_none(block) or {} for block in list_or_none(content) or ()]
-    return all("source" in block for block in blocks if block.get("type") == "image")
+    return all("source" in b for b in objects_in(content) if b.get("type") == "image")
 
 
 def parse_message(raw: JsonObject, index: int) -> Message:

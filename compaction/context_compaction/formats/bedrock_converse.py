@@ -15,6 +15,7 @@ from context_compaction.formats.parsing import (
     dumps,
     list_or_none,
     object_or_none,
+    objects_in,
     refuse,
     require_list,
     require_name,
@@ -164,8 +165,8 @@ def _parse_guarded(block: JsonObject, index: int, where: str) -> Text | Opaque:
 
 def _parse_cited(block: JsonObject, index: int, where: str) -> Text:
     holder = require_object(block["citationsContent"], index, where, "Give an object.")
-    pieces = [object_or_none(piece) or {} for piece in list_or_none(holder.get("content")) or ()]
-    return Text("".join(text_or_none(piece.get("text")) or "" for piece in pieces), source=block)
+    pieces = (text_or_none(piece.get("text")) or "" for piece in objects_in(holder.get("content")))
+    return Text("".join(pieces), source=block)
 
 
 def _parse_reasoning(block: JsonObject, index: int, where: str) -> Thinking | Opaque:

@@ -5,7 +5,7 @@ Read as one, such a list loses all that is in it. So it is refused, with the way
 
 from collections.abc import Callable, Mapping
 
-from context_compaction.formats.parsing import list_or_none, object_or_none, text_or_none
+from context_compaction.formats.parsing import objects_in, text_or_none
 from context_compaction.messages.model import JsonObject
 
 
@@ -15,7 +15,7 @@ def conversion_of(message: JsonObject) -> str | None:
 
 
 def _is_pydantic_ai(message: JsonObject) -> bool:
-    return any("part_kind" in part for part in _objects(message.get("parts")))
+    return any("part_kind" in part for part in objects_in(message.get("parts")))
 
 
 def _is_langchain(message: JsonObject) -> bool:
@@ -28,9 +28,9 @@ def _is_langchain(message: JsonObject) -> bool:
 
 
 def _is_vercel(message: JsonObject) -> bool:
-    if any(isinstance(part.get("type"), str) for part in _objects(message.get("parts"))):
+    if any(isinstance(part.get("type"), str) for part in objects_in(message.get("parts"))):
         return "role" in message
-    blocks = _objects(message.get("content"))
+    blocks = objects_in(message.get("content"))
     return any(text_or_none(block.get("type")) in {"tool-call", "tool-result"} for block in blocks)
 
 
@@ -39,16 +39,12 @@ def _is_haystack(message: JsonObject) -> bool:
 
 
 def _is_llama_index(message: JsonObject) -> bool:
-    return any("block_type" in block for block in _objects(message.get("blocks")))
+    return any("block_type" in block for block in objects_in(message.get("blocks")))
 
 
 def _is_untyped(content: object) -> bool:
-    blocks = _objects(content)
+    blocks = objects_in(content)
     return bool(blocks) and not any("type" in block for block in blocks)
-
-
-def _objects(values: object) -> list[JsonObject]:
-    return [found for value in list_or_none(values) or () if (found := object_or_none(value))]
 
 
 # The first that knows the message as its own tells what to do.

@@ -12,6 +12,7 @@ from context_compaction.formats.parsing import (
     dumps,
     list_or_none,
     object_or_none,
+    objects_in,
     refuse,
     require_list,
     require_name,
@@ -83,9 +84,8 @@ def recognises(message: JsonObject) -> int:
         return 0
     if "parts" not in message:
         return 1 if role == "model" else 0
-    parts = [object_or_none(part) or {} for part in list_or_none(message["parts"]) or ()]
     # Without a role it takes a part that we know to say whose message this is.
-    known = any(_kind_of(part) in _KINDS for part in parts)
+    known = any(_kind_of(part) in _KINDS for part in objects_in(message["parts"]))
     return 2 if role is not None or known else 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
 from context_compaction.errors import InvalidMessageError
-from context_compaction.messages.model import JsonObject, Text
+from context_compaction.messages.model import JsonObject, Text, compact_json
 
 Rendered = TypeVar("Rendered", bound=Any)
 BlockType = TypeVar("BlockType")
@@ -40,6 +40,11 @@ def object_or_none(value: object) -> JsonObject | None:
 def list_or_none(value: object) -> Sequence[Any] | None:
     """`value` if it is a JSON array."""
     return cast(Sequence[Any], value) if isinstance(value, list) else None
+
+
+def objects_in(values: object) -> list[JsonObject]:
+    """The JSON objects with anything in them in an array; none where `values` is no array."""
+    return [found for value in list_or_none(values) or () if (found := object_or_none(value))]
 
 
 def text_or_none(value: object) -> str | None:
@@ -149,9 +154,7 @@ def loads_or_text(text: str) -> Any:
 
 def dumps(value: object) -> str:
     """`value` as compact JSON text; a string is taken as text already."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else compact_json(value)
 
 
 def string_or_list(

@@ -13,8 +13,8 @@ from context_compaction.formats import data_urls
 from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.parsing import (
-    list_or_none,
     object_or_none,
+    objects_in,
     refuse,
     require_block,
     require_list,
@@ -86,8 +86,7 @@ def recognises(message: JsonObject) -> int:
 
 
 def _images_have_data(content: object) -> bool:
-    blocks = [object_or_none(block) or {} for block in list_or_none(content) or ()]
-    return all("data" in block for block in blocks if block.get("type") == "image")
+    return all("data" in b for b in objects_in(content) if b.get("type") == "image")
 
 
 def parse_message(raw: JsonObject, index: int) -> Message:

@@ -30,6 +30,7 @@ from context_compaction.tokens.models import profile_for
 from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
 from mcp_server_compaction.cli.terminal import awaited, progress, say
 from mcp_server_compaction.config import Config, is_file
+from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.compaction_call import (
@@ -38,7 +39,6 @@ from mcp_server_compaction.protocol.compaction_call import (
     input_of_file,
     irreducible_lines,
     resumable_of,
-    this_user,
     written_by,
 )
 from mcp_server_compaction.protocol.writers import model_for

@@ -18,8 +18,8 @@ from mcp_server_compaction.hosts.catalog import (
     REGISTERED_NAME,
     ConfigScope,
     Host,
-    UserFolders,
     host_named,
+    this_user,
 )
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.hosts.installing import (
@@ -76,7 +76,7 @@ def run_install(options: InstallOptions, flags: Mapping[str, Any]) -> None:
     if options.print_only:
         _print_entry(host, options.scope, installation)
         return
-    changes = plan_install(host, options.scope, _places(), installation)
+    changes = plan_install(host, options.scope, this_user(), installation)
     if options.dry_run:
         _show_diff(changes)
         return
@@ -115,7 +115,7 @@ def run_uninstall(host_name: str, scope: ConfigScope, *, dry_run: bool) -> None:
         SettingsError: A file cannot be read or written.
     """
     host = host_named(host_name)
-    changes = plan_uninstall(host, scope, _places())
+    changes = plan_uninstall(host, scope, this_user())
     if dry_run:
         _show_diff(changes)
         return
@@ -126,10 +126,6 @@ def run_uninstall(host_name: str, scope: ConfigScope, *, dry_run: bool) -> None:
     for change in changes:
         forget_backup(change.path)
     say("The archive stays; `mcp-server-compaction usage` shows it.")
-
-
-def _places() -> UserFolders:
-    return UserFolders(Path.home(), Path.cwd(), os.environ)
 
 
 def _apply(changes: Sequence[Change]) -> None:
@@ -157,7 +153,7 @@ def _show_diff(changes: Sequence[Change]) -> None:
 
 
 def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> None:
-    places = _places()
+    places = this_user()
     path = config_file(host, scope, places)
     say(f"# {path}", err=True)
     entry = host.entry([*installation.program, *installation.flags])
@@ -175,7 +171,7 @@ def run_doctor_of_host(host_name: str, *, as_json: bool) -> bool:
     from mcp_server_compaction.hosts.checking import Finding, check_host
 
     host = host_named(host_name)
-    findings: list[Finding] = anyio.run(check_host, host, _places())
+    findings: list[Finding] = anyio.run(check_host, host, this_user())
     if as_json:
         say(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:

@@ -1,6 +1,7 @@
 """The hosts that the server can be registered in: which file, where in it, and in what form."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,11 @@ class UserFolders:
         """The folder that `variable` names, else the usual one."""
         named = self.environment.get(variable)
         return Path(named) if named else usual
+
+
+def this_user() -> UserFolders:
+    """Where the files of this process's user are; the project is the folder it works in."""
+    return UserFolders(Path.home(), Path.cwd(), os.environ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """From the arguments of `compact_messages` to the library's request, and from its result back."""
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from context_compaction.session.load import (
 from context_compaction.settings import Settings
 
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.hosts.catalog import UserFolders
+from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.schemas import (
@@ -74,11 +73,6 @@ class Input:
     known_name: str = ROOT
     notes: tuple[str, ...] = ()
     path: Path | None = None
-
-
-def this_user() -> UserFolders:
-    """Where the files of this process's user are; the project is the folder it works in."""
-    return UserFolders(Path.home(), Path.cwd(), os.environ)
 
 
 async def input_of(arguments: CompactArguments, archive: Archive, config: Config) -> Input:
@@ -324,26 +318,9 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         status=result.status,
         changed=result.changed,
         fits=result.fits,
-        tokens=TokenFigures(
-            before=result.tokens.before,
-            before_upper=result.tokens.before_upper,
-            after=result.tokens.after,
-            upper=result.tokens.upper,
-            trigger=result.tokens.trigger,
-            target=result.tokens.target,
-            limit=result.tokens.limit,
-            method=result.tokens.method,
-        ),
-        layers=[
-            LayerFigures(
-                name=layer.name,
-                tokens_before=layer.tokens_before,
-                tokens_after=layer.tokens_after,
-                edit_count=layer.edit_count,
-            )
-            for layer in result.layers
-        ],
-        boundary=_boundary(result),
+        tokens=TokenFigures(**asdict(result.tokens)),
+        layers=[LayerFigures(**asdict(layer)) for layer in result.layers],
+        boundary=BoundaryFigures(**asdict(result.boundary)) if result.boundary else None,
         restored=list(result.restored),
         irreducible=irreducible_lines(result),
         warnings=[*notes, *result.warnings],
@@ -395,16 +372,4 @@ def _prepared(result: CompactResult) -> PreparedFigures | None:
         message_count=result.prepared.message_count,
         prefix_hash=result.prepared.prefix_hash,
         expires=iso_time(result.prepared.expires_seconds),
-    )
-
-
-def _boundary(result: CompactResult) -> BoundaryFigures | None:
-    if result.boundary is None:
-        return None
-    return BoundaryFigures(
-        first_kept_index=result.boundary.first_kept_index,
-        start_seq=result.boundary.start_seq,
-        stop_seq=result.boundary.stop_seq,
-        is_split_turn=result.boundary.is_split_turn,
-        pointer=result.boundary.pointer,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from context_compaction.archive import Archive, History
 from context_compaction.errors import QueryError
+from context_compaction.messages.model import compact_json
 from context_compaction.settings import Settings
 from mcp_types import TextResourceContents
 
@@ -28,7 +29,6 @@ from mcp_server_compaction.protocol.sessions import (
     pointer_to,
     session_document,
 )
-from mcp_server_compaction.protocol.tools.answers import dump
 from mcp_server_compaction.reading.text_source import json_line, open_source, rest_of
 
 # Clients of the handshake era refuse events of more than 1 MiB over HTTP.
@@ -43,10 +43,10 @@ async def contents_of(context: RequestContext, uri: str) -> list[TextResourceCon
     Raises:
         CompactionError: There is none, or it cannot be read.
     """
-    if uri == OPTIONS_URI:
-        return [TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=dump(options_document()))]
-    if uri == POLICIES_URI:
-        return [TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=dump(policies_document()))]
+    documents = {OPTIONS_URI: options_document, POLICIES_URI: policies_document}
+    if uri in documents:
+        text = compact_json(documents[uri]())
+        return [TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=text)]
     if uri in APP_URIS.values():
         from mcp_server_compaction.viewer.host_app import host_app  # with its templates
 
@@ -87,7 +87,7 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
     members = await family_of(archive, session_id)
     if len(members) > 1:
         document["family"] = family_document(members)
-    about = TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=dump(document))
+    about = TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=compact_json(document))
     lines: list[str] = []
     used_chars = 0
     newest = branches[0] if branches else History("", ())
@@ -115,6 +115,7 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
 def options_document() -> dict[str, Any]:
     """What the `options` of `compact_messages` may hold."""
     defaults = Settings()
+    descriptions = _setting_descriptions()
     return {
         "about": "Fields of `options` of the tool compact_messages. All may be left out; an "
         "unknown name is an error.",
@@ -122,7 +123,7 @@ def options_document() -> dict[str, Any]:
         "constants_of_the_policy": {
             item.name: {
                 "default": getattr(defaults, item.name),
-                "description": _setting_descriptions()[item.name],
+                "description": descriptions[item.name],
             }
             for item in fields(Settings)
         },

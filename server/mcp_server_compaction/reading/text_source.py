@@ -15,7 +15,7 @@ from typing import Protocol
 from anyio import to_thread
 from context_compaction.archive import Archive, OutputInfo
 from context_compaction.errors import NotFoundError, QueryError
-from context_compaction.messages.model import JsonObject
+from context_compaction.messages.model import JsonObject, compact_json
 
 from mcp_server_compaction.reading.plain_text import message_texts
 
@@ -290,7 +290,7 @@ def json_lines(values: Sequence[JsonObject]) -> str:
 
 def json_line(value: JsonObject) -> str:
     """A JSON value on one line, readable where it can be."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = compact_json(value)
     if text.isascii() or _is_utf8(text):
         return text
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))

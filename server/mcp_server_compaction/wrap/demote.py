@@ -1,12 +1,11 @@
 """A tool's result made small: long texts become a preview and the id of the whole. Pure."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from context_compaction.messages.edits import Blob, make_blob
-from context_compaction.messages.model import JsonObject, is_list, is_object
+from context_compaction.messages.model import JsonObject, compact_json, is_list, is_object
 
 from mcp_server_compaction.protocol.tools.persist_large_output import marker_of
 
@@ -63,7 +62,7 @@ def demote(
     if changed:
         after["content"] = _with(content, changed)
     structured = result.get("structuredContent")
-    if is_object(structured) and demotion.is_large(_dump(structured)):
+    if is_object(structured) and demotion.is_large(compact_json(structured)):
         shorter, pointer = demoted.structured(structured)
         if pointer and not _is_closed(output_schema):
             shorter = {**shorter, POINTER_FIELD: pointer}
@@ -71,7 +70,7 @@ def demote(
             block = {"type": "text", "text": pointer}
             after["content"] = [*(after.get("content") or ()), block]
         after["structuredContent"] = shorter
-    named = _dump(after)
+    named = compact_json(after)
     blobs = tuple(blob for blob in demoted.blobs.values() if blob.output_id in named)
     return Demoted(after, blobs) if blobs else Demoted(result)
 
@@ -110,12 +109,12 @@ class _Replacer:
         With it, where items are left out, the text that says where the whole is.
         """
         after: JsonObject = _with(value, self.texts_within(dict(_leaves(value))))
-        if not self._demotion.is_large(_dump(after)):
+        if not self._demotion.is_large(compact_json(after)):
             return after, ""
-        while self._demotion.is_large(_dump(after)) and (longest := _longest_list(after)):
+        while self._demotion.is_large(compact_json(after)) and (longest := _longest_list(after)):
             path, items = longest
             after = _with(after, {path: items[: len(items) // 2]})
-        blob = self._keep(_dump(value))
+        blob = self._keep(compact_json(value))
         return after, f"Cut; kept whole: read_persisted_output {blob.output_id}"
 
     def _marker(self, text: str) -> str:
@@ -161,7 +160,7 @@ def _walk(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
 def _longest_list(value: Any) -> tuple[_Path, list[Any]] | None:
     """The list of more than one item that takes most room."""
     lists = [(path, found) for path, found in _walk(value) if is_list(found) and len(found) > 1]
-    return max(lists, key=lambda found: len(_dump(found[1])), default=None)
+    return max(lists, key=lambda found: len(compact_json(found[1])), default=None)
 
 
 def _with(value: Any, changed: Mapping[_Path, Any]) -> Any:
@@ -176,7 +175,3 @@ def _with(value: Any, changed: Mapping[_Path, Any]) -> Any:
     if is_object(value):
         return {key: _with(item, by_key.get(key, {})) for key, item in value.items()}
     return [_with(item, by_key.get(index, {})) for index, item in enumerate(value)]
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

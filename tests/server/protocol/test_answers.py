@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from context_compaction.messages.model import compact_json
 from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, bounded, dump
+from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, bounded
 
 from tests.server.helpers import Era, connect, error_of, text_of
 
@@ -33,7 +34,7 @@ def test_a_long_answer_is_cut_to_fit_and_says_what_is_missing() -> None:
         },
     }
     cut = bounded(answer, MAX_ANSWER_CHARS)
-    assert len(dump(cut)) <= MAX_ANSWER_CHARS
+    assert len(compact_json(cut)) <= MAX_ANSWER_CHARS
     assert cut["layers"] == answer["layers"]
     assert cut["tokens"] == answer["tokens"]
     assert cut["warnings"][-1].endswith("more")

@@ -7,7 +7,7 @@ its result are one part. They are read as messages of Anthropic's format, thinki
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
-from context_compaction.formats.parsing import list_or_none, object_or_none, text_or_none
+from context_compaction.formats.parsing import object_or_none, objects_in, text_or_none
 from context_compaction.formats.session_files.model import Entry, NewSession, Session
 from context_compaction.messages.model import JsonObject
 
@@ -27,7 +27,7 @@ def read_opencode(document: JsonObject, origin: str | None) -> Session:
     info = object_or_none(document.get("info")) or {}
     entries: list[Entry] = []
     model: str | None = None
-    for message in _objects(document.get("messages")):
+    for message in objects_in(document.get("messages")):
         about = object_or_none(message.get("info")) or {}
         chosen = object_or_none(about.get("model")) or about
         model = text_or_none(chosen.get("modelID")) or model
@@ -45,7 +45,7 @@ def read_opencode(document: JsonObject, origin: str | None) -> Session:
 
 def messages_in(listed: object) -> list[JsonObject]:
     """The messages of an export, or of a session as a plugin sees it, in Anthropic's format."""
-    return [raw for message in _objects(listed) for raw in _messages_of(message)]
+    return [raw for message in objects_in(listed) for raw in _messages_of(message)]
 
 
 def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
@@ -59,7 +59,7 @@ def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
     said: list[JsonObject] = []
     added: list[JsonObject] = []
     results: list[JsonObject] = []
-    for part in _objects(message.get("parts")):
+    for part in objects_in(message.get("parts")):
         if part.get("type") == "text" and part.get("text") and not part.get("ignored"):
             block: JsonObject = {"type": "text", "text": part["text"]}
             (added if role == "user" and part.get("synthetic") else said).append(block)
@@ -175,11 +175,7 @@ def _provider(model: str | None) -> str:
 
 def _blocks(message: JsonObject) -> list[JsonObject]:
     content = message.get("content")
-    return [{"type": "text", "text": content}] if isinstance(content, str) else _objects(content)
-
-
-def _objects(values: object) -> list[JsonObject]:
-    return [found for value in list_or_none(values) or () if (found := object_or_none(value))]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else objects_in(content)
 
 
 def _seconds(info: JsonObject) -> float | None:

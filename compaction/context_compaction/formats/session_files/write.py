@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from context_compaction.formats.anthropic import HOST_MARKS
-from context_compaction.formats.parsing import list_or_none, object_or_none, text_or_none
+from context_compaction.formats.parsing import objects_in, text_or_none
 from context_compaction.formats.session_files.hosts import MARK
 from context_compaction.formats.session_files.model import NewSession
 from context_compaction.formats.session_files.opencode import opencode_document
@@ -114,8 +114,7 @@ def _user_text(item: JsonObject) -> str | None:
     content = item.get("content")
     if isinstance(content, str):
         return content
-    blocks = [object_or_none(block) or {} for block in list_or_none(content) or ()]
-    texts = [text for block in blocks if (text := text_or_none(block.get("text")))]
+    texts = [text for block in objects_in(content) if (text := text_or_none(block.get("text")))]
     return "\n".join(texts) or None
 
 

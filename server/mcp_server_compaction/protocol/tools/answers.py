@@ -1,10 +1,9 @@
 """How a tool's answer is put into both channels."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from context_compaction.messages.model import JsonObject, is_list, is_object
+from context_compaction.messages.model import JsonObject, compact_json, is_list, is_object
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
@@ -49,7 +48,7 @@ def structured(
                 "reply='receipt', or use the command line: mcp-server-compaction compact --out."
             )
     return CallToolResult(
-        content=[TextContent(type="text", text=dump(content))],
+        content=[TextContent(type="text", text=compact_json(content))],
         structured_content={**content, **(beside or {})},
     )
 
@@ -58,11 +57,6 @@ def failure(error: Exception) -> CallToolResult:
     """An expected failure, as a result that the model can read."""
     text = sendable(f"{str(error).rstrip()} Nothing was changed.")
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
-
-
-def dump(value: Any) -> str:
-    """JSON text without blanks, which a model would pay for."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def is_utf8(value: Any) -> bool:
@@ -86,7 +80,7 @@ def bounded(value: JsonObject, max_chars: int) -> JsonObject:
     """
     result = value
     for limits in _CUTS:
-        if len(dump(result)) <= max_chars:
+        if len(compact_json(result)) <= max_chars:
             break
         result = {
             key: item if _is_table(item) else _cut(item, limits) for key, item in value.items()
@@ -110,7 +104,7 @@ def _led(content: JsonObject, lead: str) -> JsonObject:
     shown: JsonObject = {}
     for max_chars in range(LEAD_CHARS, 0, -200):  # a text of many escapes gets shorter
         shown = {lead: _cut(content[lead], (max_chars, 0)), **rest}
-        if len(dump(shown)) <= MAX_ANSWER_CHARS:
+        if len(compact_json(shown)) <= MAX_ANSWER_CHARS:
             break
     return shown
 

@@ -8,6 +8,7 @@ from itertools import chain, islice, repeat
 
 from context_compaction.archive import Archive, Query, SearchPage
 from context_compaction.archive.snippets import PASSAGE_CHARS
+from context_compaction.messages.model import compact_json
 from mcp_types import CallToolResult
 
 from mcp_server_compaction.hosts.session_imports import SEARCH_SECONDS
@@ -15,7 +16,7 @@ from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.reply_size import most_tokens
 from mcp_server_compaction.protocol.schemas import SearchAnswer, SearchArguments
 from mcp_server_compaction.protocol.searching import query_of, search_answer
-from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, dump, structured
+from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, structured
 
 # A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
 REPLY_TOKENS = 2_000
@@ -63,7 +64,7 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
 
         def is_too_long(first_chars: int, answered: _Answered = answered) -> bool:
             answer = answered(first_chars).model_dump(mode="json", exclude_none=True)
-            text = dump(answer)
+            text = compact_json(answer)
             return most_tokens(text) > REPLY_TOKENS * pages or len(text) > MAX_ANSWER_CHARS * pages
 
         too_long = bisect_left(_FIRST_CHARS, True, key=is_too_long)
