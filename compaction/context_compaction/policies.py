@@ -7,7 +7,7 @@ the policy's `differences` name it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from context_compaction.errors import SettingsError
 from context_compaction.layers import LAYERS
@@ -93,6 +93,18 @@ _REACTIVE = (
 _EVERY_TURN = (
     "Kept, at a cost: a clearing on every turn breaks the prompt cache on every turn, which ours "
     "avoids. clear_every_turn=false waits for the trigger.",
+)
+
+_TIMELINE = Settings(
+    trigger_fraction=0.9,
+    buffer_tokens=0,
+    target_fraction=1.0,
+    automatic_pin_tokens=0,  # no paper pins what it was not asked to
+    keep_recent_fraction=0.7,
+    keep_recent_of="window",
+    keep_recent_turns=6,
+    split_turn="summary",
+    scale_to_budget=False,
 )
 
 POLICIES: Mapping[str, Policy] = {
@@ -265,17 +277,7 @@ POLICIES: Mapping[str, Policy] = {
             "window, or the last 6 turns where they fit; a split turn's beginning is told under "
             "its own heading.",
             ("summarize",),
-            Settings(
-                trigger_fraction=0.9,
-                buffer_tokens=0,
-                target_fraction=1.0,
-                automatic_pin_tokens=0,  # no paper pins what it was not asked to
-                keep_recent_fraction=0.7,
-                keep_recent_of="window",
-                keep_recent_turns=6,
-                split_turn="summary",
-                scale_to_budget=False,
-            ),
+            _TIMELINE,
             "S4",
             (
                 *_PROMISES_WIN,
@@ -290,17 +292,7 @@ POLICIES: Mapping[str, Policy] = {
             "As timeline, but the running turn is never summarised: its beginning is folded behind "
             "a checkpoint with a ledger of its calls, and the user's request stays in full.",
             ("summarize",),
-            Settings(
-                trigger_fraction=0.9,
-                buffer_tokens=0,
-                target_fraction=1.0,
-                automatic_pin_tokens=0,  # no paper pins what it was not asked to
-                keep_recent_fraction=0.7,
-                keep_recent_of="window",
-                keep_recent_turns=6,
-                split_turn="checkpoint",
-                scale_to_budget=False,
-            ),
+            replace(_TIMELINE, split_turn="checkpoint"),
             "the successor of S4",
             _PROMISES_WIN,
         ),

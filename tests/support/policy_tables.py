@@ -56,6 +56,17 @@ async def under(policy: str, payload: list[Json], **wishes: Any) -> CompactResul
     return await compacted(payload, policy=policy, settings=settings, **wishes)
 
 
+# 0.9 of 10 000 is the trigger: 2 048 of them are all that a small window keeps for the answer.
+WINDOW = {"context_window": 10_000, "max_output_tokens": 1_000}
+SHORT = {"summary_tokens": 300}
+
+
+async def timeline(payload: list[Json], **wishes: Any) -> CompactResult:
+    """`payload` under the policy timeline, in a small window, with short summaries."""
+    settings = {**SHORT, **wishes.pop("settings", {})}
+    return await under("timeline", payload, settings=settings, **{**WINDOW, **wishes})
+
+
 def shape(messages: list[Json]) -> list[str]:
     """Who speaks, with the word that says what a message of ours is."""
     return [_kind(message) for message in messages]

@@ -30,6 +30,11 @@ def assistant(*blocks: Json | str) -> Json:
     return {"role": "assistant", "content": content}
 
 
+def agent(content: Any) -> Json:
+    """The model answers with a text, or with blocks as they are."""
+    return {"role": "assistant", "content": content}
+
+
 def text(value: str) -> Json:
     return {"type": "text", "text": value}
 
@@ -70,6 +75,16 @@ def chat_calls(*calls: tuple[str, str, Json, str]) -> list[Json]:
 def lines(label: str, number: int = 200) -> str:
     """Distinct lines, so that nothing is a repetition of anything."""
     return "\n".join(f"{label} line {n}: value_{label}_{n * 37}" for n in range(number))
+
+
+def session(calls: int = 12) -> list[Json]:
+    """A finished turn with `calls` long results, and a new request."""
+    steps = [
+        message
+        for n in range(calls)
+        for message in answered(f"c{n}", "Bash", lines(f"n{n}", 150), command=f"run {n}")
+    ]
+    return [user("Mend the parser."), *steps, assistant("Mended."), user("Now the docs.")]
 
 
 def read(payload: list[Json]) -> Messages:

@@ -10,6 +10,7 @@ name the cause. A turn is an answer of the model here, as it is there: one reque
 lead to many.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
@@ -314,8 +315,8 @@ def _begins_answer(messages: Messages, at: int) -> bool:
 def _sources(
     messages: Sequence[Message], index: CallIndex, count: MessageCounter, settings: Settings
 ) -> tuple[FillSource, ...]:
-    tokens: dict[str, int] = {}
-    counts: dict[str, int] = {}
+    tokens: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for message in messages:
         rest = count.message(message)
         for block in message.blocks:
@@ -324,12 +325,12 @@ def _sources(
                 name = _name_of(call, settings.tool_kinds) if call else index.name_of(block)
                 size = count.block(block)
                 rest -= size
-                tokens[name] = tokens.get(name, 0) + size
-                counts[name] = counts.get(name, 0) + 1
+                tokens[name] += size
+                counts[name] += 1
         if any(not isinstance(block, ToolResult) for block in message.blocks):
             name = f"messages of the {message.role}"
-            tokens[name] = tokens.get(name, 0) + rest
-            counts[name] = counts.get(name, 0) + 1
+            tokens[name] += rest
+            counts[name] += 1
     found = (FillSource(name, tokens[name], counts[name]) for name in tokens)
     return tuple(sorted(found, key=lambda source: (-source.tokens, source.name)))
 

@@ -285,7 +285,7 @@ async def append_to_session(
     *,
     format: str,
     archive: Store,
-    named: str | None = None,
+    named: str | None,
     claims: Claims | None = None,
     parent_session_id: str | None = None,
     dry_run: bool = False,
@@ -340,7 +340,7 @@ def derived_id(messages: Messages) -> str:
 def _ids_of(messages: Messages) -> Iterator[str]:
     """The ids that a list may have: the first that no other conversation has is its own."""
     said = _said(messages)
-    yield _id_of(said[:1])
+    yield derived_id(messages)
     first = next((at for at, message in enumerate(messages) if message.role != "system"), 0)
     yield _id_of(messages[: first + 1])
     for stop in range(2, len(said)):

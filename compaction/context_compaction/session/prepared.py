@@ -110,7 +110,7 @@ def prepared_result(
         given: The whole list that came in.
         start: What was compacted: the first messages, which nothing will change.
         repair_count: How many edits repaired those.
-        validation: The draft that the outcome was made from.
+        validation: The list that the outcome was made from.
         rendered: Its messages in the provider's form.
         now_seconds: The time.
     """

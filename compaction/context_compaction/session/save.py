@@ -229,7 +229,7 @@ def context_entries(
 
 
 def _dated(validation: Validation, context: CompactionContext) -> list[Blob]:
-    """The draft's blobs, each with the archived message that held it."""
+    """The result's blobs, each with the archived message that held it."""
     seqs = {
         pointer: context.seqs[edit.index]
         for edit in validation.edited.edits

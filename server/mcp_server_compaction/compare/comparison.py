@@ -6,6 +6,7 @@ session replayed call by call.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,10 +157,9 @@ async def _row(
 
 
 def _saved(result: CompactResult) -> dict[str, int]:
-    saved: dict[str, int] = {}
+    saved: Counter[str] = Counter()
     for layer in result.layers:
-        gain = layer.tokens_before - layer.tokens_after
-        saved[layer.name] = saved.get(layer.name, 0) + gain
+        saved[layer.name] += layer.tokens_before - layer.tokens_after
     return saved
 
 

@@ -14,16 +14,7 @@ from context_compaction.session.load import derived_id
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.small import answered, assistant, compacted, lines, read, user
-
-
-def session(calls: int = 12) -> list[Json]:
-    steps = [
-        message
-        for n in range(calls)
-        for message in answered(f"c{n}", "Bash", lines(f"n{n}", 150), command=f"run {n}")
-    ]
-    return [user("Mend the parser."), *steps, assistant("Mended."), user("Now the docs.")]
+from tests.support.small import answered, assistant, compacted, lines, read, session, user
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

@@ -9,13 +9,9 @@ from context_compaction.request import CompactRequest
 from context_compaction.result import CompactionStats
 
 from tests.support.json_types import Json
-from tests.support.policy_tables import CHARS4, chars, shape, under
+from tests.support.policy_tables import CHARS4, SHORT, WINDOW, chars, shape, timeline, under
 from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, result, text, user
-
-# 0.9 of 10 000 is the trigger: 2 048 of them are all that a small window keeps for the answer.
-WINDOW = {"context_window": 10_000, "max_output_tokens": 1_000}
-SHORT = {"summary_tokens": 300}
 
 
 def turn(number: int, tokens: int = 500) -> list[Json]:
@@ -35,11 +31,6 @@ def one_turn(calls: int, tokens: int = 900) -> list[Json]:
             f"c{number}", "bash", chars(tokens, chr(97 + number)), command=f"run {number}"
         )
     return messages
-
-
-async def timeline(payload: list[Json], **wishes: Any) -> Any:
-    settings = {**SHORT, **wishes.pop("settings", {})}
-    return await under("timeline", payload, settings=settings, **{**WINDOW, **wishes})
 
 
 @pytest.mark.parametrize(

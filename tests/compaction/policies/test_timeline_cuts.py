@@ -1,19 +1,16 @@
 """Policy timeline: where S4 cuts, what its digest names, its cache markers, its later summaries."""
 
 import json
-from typing import Any
 
 import pytest
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 
 from tests.support.json_types import Json
-from tests.support.policy_tables import CHARS4, chars, shape, under
+from tests.support.policy_tables import CHARS4, SHORT, chars, shape, timeline
 from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, text, user
 
-WINDOW = {"context_window": 10_000, "max_output_tokens": 1_000}
-SHORT = {"summary_tokens": 300}
 # The paper keeps 0.7 of the window.
 KEPT_TOKENS = 7_000
 
@@ -21,11 +18,6 @@ KEPT_TOKENS = 7_000
 def turn(tokens: int, letter: str) -> list[Json]:
     """A turn of `tokens` tokens in all: a request and its answer, with their frames."""
     return [user(chars(tokens - 10, letter)), assistant("Done, yes.")]
-
-
-async def timeline(payload: list[Json], **wishes: Any) -> Any:
-    settings = {**SHORT, **wishes.pop("settings", {})}
-    return await under("timeline", payload, settings=settings, **{**WINDOW, **wishes})
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from tests.support.small import (
     call,
     lines,
     result,
+    session,
     text,
     thinking,
     user,
@@ -34,15 +35,6 @@ from tests.support.small import (
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 PREPARE = CompactRequest(format="anthropic", session_id="s", mode="full", prepare=True)
-
-
-def session(calls: int = 12) -> list[Json]:
-    steps = [
-        message
-        for n in range(calls)
-        for message in answered(f"c{n}", "Bash", lines(f"n{n}", 150), command=f"run {n}")
-    ]
-    return [user("Mend the parser."), *steps, assistant("Mended."), user("Now the docs.")]
 
 
 def later() -> list[Json]:

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json
-from tests.support.small import answered, holds_as_said_last
+from tests.support.small import agent as assistant
+from tests.support.small import answered, holds_as_said_last, user
 
 COUNT = counter_for("gpt-4o")
 NOISE = "\n".join(f"line {n}: module_{n}.py compiled in {n * 7} ms" for n in range(400))
@@ -45,18 +46,8 @@ def written(
     return writer.write(request, COUNT)
 
 
-def user(text: str) -> Json:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str) -> Json:
-    return {"role": "assistant", "content": text}
-
-
 def ran(call_id: str, command: str, output: str) -> list[Json]:
-    call = {"type": "tool_use", "id": call_id, "name": "bash", "input": {"command": command}}
-    result = {"type": "tool_result", "tool_use_id": call_id, "content": output}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return answered(call_id, "bash", output, command=command)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.server.access.oauth_server import OAuthServer, oauth_server
 from tests.server.http import COMMAND, environment_of
+from tests.support.small import user
 
 pytestmark = pytest.mark.slow
 
@@ -120,10 +121,6 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Generator[Team]:
         yield served
 
 
-def _user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
 def test_without_a_good_token_nobody_comes_in_and_oauth_clients_learn_where_to_ask(
     team: Team,
 ) -> None:
@@ -178,7 +175,7 @@ def test_forged_and_foreign_tokens_are_refused(team: Team) -> None:
 
 def test_a_token_does_what_its_scopes_say(team: Team) -> None:
     reads, writes = team.token("scoped", "read"), team.token("scoped", "write")
-    message = [_user("The harbour is closed.")]
+    message = [user("The harbour is closed.")]
     refused = _json(
         team.ask(reads, "tools/call", "compact_messages", arguments={"messages": message})
     )
@@ -240,7 +237,7 @@ def _secrets_of(team: Team, token: str) -> tuple[Sequence[tuple[str, dict[str, A
     long = "\n".join(f"line {number} of the treasure map" for number in range(4_000))
     stored = team.call(token, "persist_large_output", output=long, session_id="secret-session")
     output_id = stored["structuredContent"]["output_id"]
-    messages = [_user("The treasure lies under the oak."), _user(long)]
+    messages = [user("The treasure lies under the oak."), user(long)]
     team.call(token, "compact_messages", session_id="secret-session", messages=messages)
     page = team.call(token, "search_transcript", query="treasure", limit=1)["structuredContent"]
     calls: list[tuple[str, dict[str, Any]]] = [
@@ -250,7 +247,7 @@ def _secrets_of(team: Team, token: str) -> tuple[Sequence[tuple[str, dict[str, A
         ("search_transcript", {"query": "treasure", "kind": "regex"}),
         ("search_transcript", {"query": "treasure", "session_id": "secret-session"}),
         ("search_transcript", {"query": "treasure", "limit": 1, "cursor": page["next_cursor"]}),
-        ("compact_messages", {"session_id": "secret-session", "new_messages": [_user("go on")]}),
+        ("compact_messages", {"session_id": "secret-session", "new_messages": [user("go on")]}),
     ]
     pages = [
         "/",
@@ -293,7 +290,7 @@ def test_nothing_of_one_tenant_is_seen_with_the_token_of_another(team: Team) -> 
 
 def test_a_browser_comes_in_with_a_token_once_and_its_cookie_opens_pages_alone(team: Team) -> None:
     token = team.token("browsing", "read", "write")
-    team.call(token, "compact_messages", session_id="shown", messages=[_user("A blue door.")])
+    team.call(token, "compact_messages", session_id="shown", messages=[user("A blue door.")])
     host = {"Host": "compaction.example.org"}
     with httpx2.Client(base_url=team.base, headers=host, timeout=30) as browser:
         origin = {"Origin": PUBLIC, "Sec-Fetch-Site": "same-origin"}

@@ -18,15 +18,6 @@ ACTING = ("\x1b", "\x07", "\x9b", "\x08", "\u202e", "\u2066")
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return {
-        **os.environ,
-        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
-
-
-@pytest.fixture
 def session(tmp_path: Path) -> Path:
     path = tmp_path / "hostile.json"
     said = [{"role": "user", "content": HOSTILE}, {"role": "assistant", "content": "Fine."}]

@@ -13,6 +13,7 @@ from mcp import Client
 
 from tests.server.helpers import Json, answer_of, spawned, text_of
 from tests.server.http import over_http, serving
+from tests.support.small import agent, answered, user
 
 pytestmark = pytest.mark.slow
 
@@ -51,19 +52,9 @@ async def compact(client: Client, messages: list[Json], **given: Any) -> Json:
     return reply.structured_content
 
 
-def user(text: Any) -> Json:
-    return {"role": "user", "content": text}
-
-
-def agent(text: Any) -> Json:
-    return {"role": "assistant", "content": text}
-
-
 def call(number: Any, name: str, arguments: Json, result: str) -> list[Json]:
     """A call and its result."""
-    use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
-    answered = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result}
-    return [agent([use]), user([answered])]
+    return answered(f"t{number}", name, result, **arguments)
 
 
 def filler(count: int, word: str) -> list[Json]:

@@ -10,26 +10,14 @@ from anyio import run_process
 from mcp import Client
 
 from tests.server.helpers import Json, answer_of, error_of, spawned
+from tests.support.small import agent, answered, text, user
 
 pytestmark = pytest.mark.slow
 
 
-def user(text: str) -> Json:
-    return {"role": "user", "content": text}
-
-
-def agent(text: str) -> Json:
-    return {"role": "assistant", "content": text}
-
-
 def call(number: int, name: str, arguments: Json, result: str, said: str = "") -> list[Json]:
-    use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
-    text = [{"type": "text", "text": said}] if said else []
-    answered = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result}
-    return [
-        {"role": "assistant", "content": [*text, use]},
-        {"role": "user", "content": [answered]},
-    ]
+    asked, given = answered(f"t{number}", name, result, **arguments)
+    return [agent([*([text(said)] if said else []), *asked["content"]]), given]
 
 
 async def record(client: Client, session_id: str, messages: list[Json], **more: Any) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -108,16 +107,6 @@ from mcp_server_compaction.protocol.tools.definitions import tool_definitions
 print(len(tool_definitions()))
 print(json.dumps(sorted(sys.modules)))
 """
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a process that touches nothing outside the test's folder."""
-    return {
-        **os.environ,
-        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
 
 
 def _mode(era: Era) -> str:
