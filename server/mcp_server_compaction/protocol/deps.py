@@ -84,12 +84,12 @@ class LazyArchive:
         Raises:
             ArchiveError: It cannot be opened; the next call tries again.
         """
+        if self._archive is not None:
+            return self._archive  # the lock would cost each call a round of the loop
         async with self._lock:
-            archive = self._archive
-            if archive is None:
-                archive = await self._task_group.start(self._keep_open)
-                self._archive = archive
-            return archive
+            if self._archive is None:
+                self._archive = await self._task_group.start(self._keep_open)
+            return self._archive
 
     def close(self) -> None:
         """Let the task close the archive."""
@@ -134,10 +134,10 @@ class Deps:
     changes: Changes
     imports: SessionImports
     greeted: anyio.Event
-    turns: anyio.CapacityLimiter
-    large_turns: anyio.CapacityLimiter
+    turns: anyio.Semaphore
+    large_turns: anyio.Semaphore
 
-    def turn(self, request: Any) -> anyio.CapacityLimiter:
+    def turn(self, request: Any) -> anyio.Semaphore:
         """Whose turn a compaction takes, unless it may wait for a model.
 
         Args:
@@ -169,8 +169,9 @@ async def open_deps(
         imports = SessionImports(config.archive_folder, folders, archives)
         greeted = anyio.Event()
         is_remote = config.archive_address is not None
-        turns = anyio.CapacityLimiter(MAX_REMOTE_COMPACTIONS if is_remote else MAX_COMPACTIONS)
-        large_turns = anyio.CapacityLimiter(MAX_LARGE_COMPACTIONS)
+        most = MAX_REMOTE_COMPACTIONS if is_remote else MAX_COMPACTIONS
+        turns = anyio.Semaphore(most, fast_acquire=True)
+        large_turns = anyio.Semaphore(MAX_LARGE_COMPACTIONS, fast_acquire=True)
         async with anyio.create_task_group() as background:
             background.start_soon(_after_greeting, greeted, imports)
             yield Deps(config, archives, changes, imports, greeted, turns, large_turns)

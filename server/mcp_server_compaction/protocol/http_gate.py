@@ -147,7 +147,7 @@ class Gate:
     def _wrong_name(self, headers: Headers, path: str) -> PlainTextResponse | None:
         if self._names.hosts is None or (path in PROBES and self._names.is_probed_by_any):
             return None
-        host, origin = headers.get("host", ""), headers.get("origin")
+        host, origin = ", ".join(headers.getlist("host")), headers.get("origin")
         if host.lower() not in self._names.hosts:
             known = "the address that it names at its start (a team's service: its --public-url)"
             return refused(421, f"This server is not {host[:100]!r}. Call it by {known}.")

@@ -5,7 +5,8 @@ import socket
 import stat
 import subprocess
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import anyio
 import httpx2
 import pytest
 import uvicorn
+from anyio.abc import SocketStream
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_server_compaction.access import rates
@@ -89,6 +91,18 @@ def test_a_host_that_is_not_this_one_is_refused_on_every_path(service: Service, 
     assert _status(service, service.headers(Host=named)) == 421
     health = httpx2.get(f"{service.base}/healthz", headers={"Host": named}, timeout=30)
     assert health.status_code == 421
+
+
+def test_a_request_of_two_hosts_is_refused(service: Service) -> None:
+    own = service.base.removeprefix("http://")
+    for hosts in ([own, "evil.com"], ["evil.com", own], [own, own]):
+        asking = HTTPConnection(own, timeout=30)
+        asking.putrequest("GET", "/healthz", skip_host=True)
+        for host in hosts:
+            asking.putheader("Host", host)
+        asking.endheaders()
+        assert asking.getresponse().status == 421
+        asking.close()
 
 
 @pytest.mark.parametrize(
@@ -176,13 +190,19 @@ def test_half_open_connections_shut_nobody_out_and_fill_no_log(tmp_path: Path) -
     assert "out of system resource" not in told
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> uvicorn.Server:
-    """A service in this process that waits a fifth of a second for a request to arrive."""
-    monkeypatch.setattr(http_listening, "RECEIVE_SECONDS", 0.2)
-    app = http_app(Config(archive_folder=tmp_path / "a"), Served(), Names(None), "secret" * 8)
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncGenerator[SocketStream]:
+    """A connection to a service in this process."""
+    app = http_app(Config(archive_folder=folder / "a"), Served(), Names(None), "secret" * 8)
     protocol: Any = http_listening.BoundedProtocol
-    return uvicorn.Server(uvicorn.Config(app, http=protocol, log_config=None, port=0))
+    server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_config=None, port=0))
+    with anyio.fail_after(25):
+        async with anyio.create_task_group() as tasks:
+            listener = socket.create_server(("127.0.0.1", 0))
+            tasks.start_soon(server.serve, [listener])
+            async with await anyio.connect_tcp("127.0.0.1", listener.getsockname()[1]) as stream:
+                yield stream
+            server.should_exit = True
 
 
 @pytest.mark.parametrize(
@@ -196,20 +216,55 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> uvicorn.Server:
     ids=["nothing", "half a header", "half a body", "half a second request"],
 )
 async def test_a_request_that_does_not_arrive_is_hung_up_on(
-    quick: uvicorn.Server, sent: bytes
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sent: bytes
 ) -> None:
-    with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks:
-            listener = socket.create_server(("127.0.0.1", 0))
-            tasks.start_soon(quick.serve, [listener])
-            stream = await anyio.connect_tcp("127.0.0.1", listener.getsockname()[1])
-            async with stream:
-                if sent:
-                    await stream.send(sent)
-                with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-                    while True:  # until it hangs up, or the test's time is over
-                        await stream.receive()
-            quick.should_exit = True
+    monkeypatch.setattr(http_listening, "RECEIVE_SECONDS", 0.2)
+    async with connected(tmp_path) as stream:
+        if sent:
+            await stream.send(sent)
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:  # until it hangs up, or the test's time is over
+                await stream.receive()
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET /",
+        b"GET /healthz HTTP/1.1\r\nA: ",
+        b"POST /mcp HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;",
+        b"POST /mcp HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nA: ",
+    ],
+    ids=["path", "header", "chunk's extension", "trailer"],
+)
+async def test_what_stands_around_a_body_has_an_end(tmp_path: Path, begun: bytes) -> None:
+    async with connected(tmp_path) as stream:
+        await stream.send(begun)
+        with suppress(anyio.BrokenResourceError):
+            while True:  # until it hangs up, or the test's time is over
+                await stream.send(b"x" * 65_536)
+
+
+async def test_one_connection_serves_request_after_request_however_they_come(
+    tmp_path: Path,
+) -> None:
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    length = b"Content-Length: 7\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n"
+    posts = [
+        b"POST /mcp HTTP/1.1\r\nHost: a\r\n" + upgrade + length + b"\r\n{......",
+        b"POST /mcp HTTP/1.1\r\nHost: a\r\n" + chunked + b"\r\n3\r\n{..\r\n0\r\nA: b\r\n\r\n",
+        b"POST /mcp HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n" + length + b"\r\n{......",
+    ]
+    health = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    async with connected(tmp_path) as stream:
+        answered = b""
+        for number, sent in enumerate([*posts, health, health * 3], 1):
+            await stream.send(sent)
+            while answered.count(b" 401 ") + answered.count(b" 200 ") < number + 2 * (number == 5):
+                answered += await stream.receive()
+    assert answered.count(b" 401 ") == 3
+    assert answered.count(b" 200 ") == 4
 
 
 async def test_too_many_requests_are_told_when_to_come_again(
