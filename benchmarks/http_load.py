@@ -149,15 +149,11 @@ class Caller:
     async def call(self, body: bytes) -> float:
         """Seconds until the answer was there, whole and no error."""
         began = time.perf_counter()
-        while True:
-            await self._stream.send(f"{self._head}Content-Length: {len(body)}\r\n\r\n".encode())
-            await self._stream.send(body)
-            head = (await self._answers.receive_until(b"\r\n\r\n", 65_536)).decode().lower()
-            headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
-            answer = await self._body(headers)
-            if head.split()[1] != "429":
-                break
-            await anyio.sleep(float(headers["retry-after"]))
+        await self._stream.send(f"{self._head}Content-Length: {len(body)}\r\n\r\n".encode())
+        await self._stream.send(body)
+        head = (await self._answers.receive_until(b"\r\n\r\n", 65_536)).decode().lower()
+        headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
+        answer = await self._body(headers)
         is_wrong = b'"isError":true' in answer or b'"error":' in answer[:60]
         if head.split()[1] != "200" or is_wrong:
             raise RuntimeError(head + answer[:500].decode())
