@@ -262,9 +262,15 @@ def _archive_beside(call: HookCall) -> None:
 
 
 def log_failure(folder: Path | None, text: str) -> None:
-    """Note what failed, for `doctor` and people; a log that cannot be written is no failure."""
+    """Note what failed, for `doctor` and people; a log that cannot be written is no failure.
+
+    An error names a path, and a path may hold a secret.
+    """
     if folder is None:
         return
+    from context_compaction.redaction import redact  # with its detector: only where something fails
+
+    text = redact(text)
     with contextlib.suppress(OSError):
         path = folder / "hooks" / "log"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -281,6 +281,21 @@ def eventually(found: Callable[[], Any]) -> Any:
     return value
 
 
+def test_no_secret_of_a_path_or_an_id_stands_in_the_log(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    secret = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"  # in parts: no key in a file
+    file = tmp_path / f"{secret}.jsonl"
+    file.write_text(transcript(tmp_path / "a").read_text("utf-8").replace("s-1", secret), "utf-8")
+    payload = {**claude("Bash", BASH), "session_id": secret, "transcript_path": str(file)}
+    environment = {**environment, "MCP_COMPACTION_REDACTION": "on"}
+    for event in ("PostToolUse", "PreCompact"):
+        assert run(["hook", event], json.dumps(payload).encode(), environment) == ""
+    log = tmp_path / "archive/hooks/log"
+    eventually(lambda: "[redacted: github token].jsonl" in log.read_text("utf-8"))
+    assert secret not in log.read_text("utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("event", ["Stop", "PreCompact", "SessionEnd"])
 def test_the_transcript_is_archived_beside_the_host(
