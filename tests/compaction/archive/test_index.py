@@ -15,7 +15,7 @@ import anyio
 import pytest
 from context_compaction.archive import Archive, Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
-from context_compaction.errors import NotFoundError
+from context_compaction.errors import ArchiveError, NotFoundError
 from context_compaction.messages.edits import make_blob
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -330,3 +330,21 @@ async def test_a_session_that_is_copied_into_an_open_archive_is_found(
             *pointers("s", 0),
             *pointers("copied", 0),
         ])
+
+
+async def test_an_output_is_read_by_its_pointer_where_no_index_can_be_kept(tmp_path: Path) -> None:
+    root, index_root = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index_root) as archive:
+        await add(archive, "other", user(f"names {OUTPUT.output_id} and holds it not"))
+        await add(archive, "s", user("holds it"))
+        await archive.commit("s", blobs=[OUTPUT])
+        assert await found(archive, "holds")
+    (index,) = [path async for path in anyio.Path(index_root).iterdir()]
+    await anyio.to_thread.run_sync(shutil.rmtree, index)
+    await index.write_text("no folder")
+    async with open_archive(root, index_root=index_root) as archive:
+        with pytest.raises(ArchiveError, match="index"):
+            await found(archive, "holds")
+        assert (await archive.read_output(OUTPUT.output_id)).data == OUTPUT.data
+        with pytest.raises(NotFoundError):
+            await archive.read_output("o_" + "0" * 24)

@@ -31,12 +31,13 @@ from context_compaction.archive import (
 )
 from context_compaction.archive.local import tokens
 from context_compaction.archive.local.durable_files import close_to_others, explaining, make_folder
+from context_compaction.archive.local.log import sessions_naming
 from context_compaction.archive.local.retention import finish_deletion, measure
 from context_compaction.archive.local.transcripts import LocalTranscripts
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import choose, plan_of, usage_of
 from context_compaction.archive.session_archive import SessionArchive
-from context_compaction.errors import SettingsError
+from context_compaction.errors import ArchiveError, SettingsError
 from context_compaction.redaction import RedactionMode
 
 if TYPE_CHECKING:
@@ -274,11 +275,26 @@ class LocalArchive(SessionArchive):
             return None if output is None else (work(output),)
 
         done = await self._lanes.first_idle(partial(on_log, None))
-        if done is None:
-            key = await self._on_index(lambda: self._opened_index().find_output(output_id))
-            if key is not None:
-                done = await self._lanes.run(key, partial(on_log, key))
+        if done is not None:
+            return done
+        for key in await self._on_index(lambda: self._keys_holding(output_id)):
+            done = await self._lanes.run(key, partial(on_log, key))
+            if done is not None:
+                break
         return done
+
+    def _keys_holding(self, output_id: str) -> list[str]:
+        """The keys of the sessions that may hold an output.
+
+        The index is derived, and pointers are read without it too: by a walk over the log where
+        the index cannot be used, as where its disk is full.
+        """
+        try:
+            key = self._opened_index().find_output(output_id)
+        except ArchiveError as error:
+            _logger.warning("%s is looked for in the log: %s", output_id, error)
+            return sessions_naming(self._root, output_id.encode(errors="replace"))
+        return [] if key is None else [key]
 
     def prepare(self) -> None:
         """Make the folder where it is missing, and finish what was killed there; blocks."""

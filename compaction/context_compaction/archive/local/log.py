@@ -14,6 +14,7 @@ import platform
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -196,6 +197,25 @@ def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[P
             prefixes = sorted(path.name for path in outer.iterdir()) if outer.is_dir() else []
         groups = (sorted((outer / prefix).iterdir()) for prefix in prefixes)
         return [folder for group in groups for folder in group if folder.is_dir()]
+
+
+def sessions_naming(root: Path, name: bytes) -> list[str]:
+    """The keys of all sessions with `name` in their log, which is read whole.
+
+    Raises:
+        ArchiveError: A segment cannot be read.
+    """
+    return [folder.name for folder in session_folders(root) if _names(folder, name)]
+
+
+def _names(folder: Path, name: bytes) -> bool:
+    for segment in segment_sizes(folder):
+        path = folder / segment
+        # Another process may have deleted the session meanwhile.
+        with explaining(path, "Reading"), suppress(FileNotFoundError), path.open("rb") as file:
+            if any(name in line for line in file):
+                return True
+    return False
 
 
 def append_records(
