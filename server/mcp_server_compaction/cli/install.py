@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from context_compaction.errors import SettingsError
 
-from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE
+from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.cli.terminal import say
 from mcp_server_compaction.config import is_folder
 from mcp_server_compaction.hosts.catalog import (
@@ -94,7 +94,8 @@ def run_install(options: InstallOptions, flags: Mapping[str, Any]) -> None:
 def _installation(options: InstallOptions, flags: Mapping[str, Any]) -> Installation:
     """What is to be registered, with the flags that this program itself was given."""
     archive = flags.get("archive") or os.environ.get(ARCHIVE_VARIABLE)
-    kept = ["--archive", str(Path(archive).expanduser().absolute())] if archive else []
+    folder, address = archive_place(archive)
+    kept = ["--archive", address or str(folder)] if archive else []
     for name, flag in _SERVER_FLAGS.items():
         if flags.get(name):
             kept += [flag, str(flags[name])]
@@ -102,10 +103,7 @@ def _installation(options: InstallOptions, flags: Mapping[str, Any]) -> Installa
         if not is_folder(root):
             raise SettingsError(f"The root {root} is not a folder. Name an existing one.")
         kept += ["--root", str(root.absolute())]
-    told = kept[:2] if archive else []
-    if flags.get("redaction"):
-        told += ["--redaction", str(flags["redaction"])]
-    return Installation(this_program(), kept, told, with_hooks=options.hooks)
+    return Installation(this_program(), kept, with_hooks=options.hooks)
 
 
 def run_uninstall(host_name: str, scope: ConfigScope, *, dry_run: bool) -> None:

@@ -5,6 +5,7 @@ then each is replaced as a whole, after a copy of what was there was put aside.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -63,13 +64,11 @@ class Installation:
     Attributes:
         program: How to start this program, as a list of arguments; the first one is absolute.
         flags: What the server is told beside, as `--root DIR`.
-        hook_flags: What the hooks are told of it.
         with_hooks: Whether the host's hooks are registered too.
     """
 
     program: Sequence[str]
     flags: Sequence[str] = ()
-    hook_flags: Sequence[str] = ()
     with_hooks: bool = False
 
 
@@ -98,17 +97,18 @@ def plan_install(
         )
     texts: dict[Path, _Text] = {}
     server = _text_at(texts, path, host.format)
-    server.value = _with_server(host, server.value, installation, path)
+    chosen = _chosen_flags(host, server.value, installation, path)
+    server.value = _with_server(host, server.value, [*installation.program, *chosen])
     changes: list[Change] = []
     if host.hooks and installation.with_hooks:
         file = host.hooks.file(places, scope).resolve()
         command = [*installation.program, "hook"]
+        flags = ["--host", host.name, *_hook_flags(chosen)]
         if host.hooks.style == "plugin":
-            flags = ["--host", host.name, *installation.hook_flags]
             changes.append(_plugin_change(file, command, flags))
         else:
             hooks = _text_at(texts, file, JSON)
-            own = _own_hooks(host, host.hooks, command, installation.hook_flags)
+            own = _own_hooks(host.hooks, command, flags)
             hooks.value = _with_hooks(_without_hooks(hooks.value, None), own, host.hooks)
     changes += [text.change() for text in texts.values()]
     return [change for change in changes if change.before != change.after]
@@ -254,21 +254,28 @@ def _read(path: Path) -> str | None:
         ) from error
 
 
-def _with_server(
+def _chosen_flags(
     host: Host, value: Mapping[str, Json], installation: Installation, path: Path
-) -> dict[str, Json]:
-    section = _table(value, host.section, path)
-    old = section.get(REGISTERED_NAME)
-    flags = installation.flags
-    if old is not None:
-        if not _is_ours(old):
-            raise SettingsError(
-                f"{path} has another server named {REGISTERED_NAME!r}. Nothing was written: "
-                "rename it there, then run this again."
-            )
-        # What was chosen at an earlier installation stays, unless something is chosen now.
-        flags = flags or _flags_of(installed_command(host, value) or [])
-    entry = {**as_object(old), **host.entry([*installation.program, *flags])}
+) -> Sequence[str]:
+    """The server's flags; what was chosen earlier stays, unless something is chosen now."""
+    old = _table(value, host.section, path).get(REGISTERED_NAME)
+    if old is not None and not _is_ours(old):
+        raise SettingsError(
+            f"{path} has another server named {REGISTERED_NAME!r}. Nothing was written: "
+            "rename it there, then run this again."
+        )
+    return installation.flags or _flags_of(installed_command(host, value) or [])
+
+
+def _hook_flags(flags: Sequence[str]) -> list[str]:
+    """What of the server's flags its hooks are told: both must write into one archive alike."""
+    pairs = itertools.pairwise(flags)
+    return [word for pair in pairs if pair[0] in {"--archive", "--redaction"} for word in pair]
+
+
+def _with_server(host: Host, value: Mapping[str, Json], command: Sequence[str]) -> dict[str, Json]:
+    section = as_object(value.get(host.section))
+    entry = {**as_object(section.get(REGISTERED_NAME)), **host.entry([*command])}
     return {**value, host.section: {**section, REGISTERED_NAME: entry}}
 
 
@@ -297,13 +304,11 @@ def _flags_of(command: Sequence[str]) -> list[str]:
     return []
 
 
-def _own_hooks(
-    host: Host, hooks: Hooks, command: Sequence[str], flags: Sequence[str]
-) -> dict[str, Json]:
+def _own_hooks(hooks: Hooks, command: Sequence[str], flags: Sequence[str]) -> dict[str, Json]:
     """By event, what the host is told to run."""
     groups: dict[str, Json] = {}
     for event, matcher in hooks.events.items():
-        line = _shell_line([*command, event, "--host", host.name, *flags])
+        line = _shell_line([*command, event, *flags])
         handler: dict[str, Json] = {"command": line, "timeout": hooks.timeout}
         matched = {"matcher": matcher} if matcher else {}
         if hooks.style == "flat":

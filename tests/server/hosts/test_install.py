@@ -294,6 +294,27 @@ def test_what_was_chosen_stays_until_something_else_is_chosen(home: Path, run: R
     assert (entry()["args"], entry()["env"]) == (["--root", str(home / "project")], {"A": "b"})
 
 
+def test_hooks_write_where_the_server_reads_also_when_they_are_added_later(
+    home: Path, run: Run
+) -> None:
+    run("--archive", home / "kept", "--redaction", "on", "install", "cursor")
+    run("install", "cursor", "--hooks")
+    hooks = value_of(home / ".cursor/hooks.json")["hooks"]
+    commands = [group["command"] for groups in hooks.values() for group in groups]
+    assert all(
+        line.endswith(f"--host cursor --archive {home / 'kept'} --redaction on")
+        for line in commands
+    )
+
+
+def test_an_archive_at_an_address_is_registered_as_that_address(home: Path, run: Run) -> None:
+    address = "postgresql://team@db.example:5432/archive?sslmode=require"
+    run("--archive", address, "install", "cursor", "--hooks")
+    registered = json.loads((home / ".cursor/mcp.json").read_text("utf-8"))
+    assert registered["mcpServers"]["compaction"]["args"] == ["--archive", address]
+    assert address in (home / ".cursor/hooks.json").read_text("utf-8")
+
+
 def test_a_link_to_the_file_stays_a_link(home: Path, run: Run) -> None:
     real = put(home / "dotfiles/cursor.json", "{}")
     real.chmod(0o640)
