@@ -7,6 +7,7 @@ imported before a command needs it, since hosts start the server through this fi
 import gc
 import io
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -540,11 +541,13 @@ def uninstall(host: str, scope: "ConfigScope", dry_run: bool) -> None:
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("event")
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-def hook(event: str, rest: tuple[str, ...]) -> None:
+@click.pass_obj
+def hook(flags: Mapping[str, Any], event: str, rest: tuple[str, ...]) -> None:
     """Answer EVENT of a host, as `install --hooks` registers it; its JSON on standard input."""
     from mcp_server_compaction.hosts.hook import run_hook
 
-    run_hook([event, *rest])
+    before = [f"--{name}={flags[name]}" for name in ("archive", "redaction") if flags[name]]
+    run_hook([event, *before, *rest])
 
 
 def _header(text: str) -> tuple[str, str]:

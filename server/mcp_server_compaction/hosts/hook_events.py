@@ -61,6 +61,10 @@ _OUR_TOOLS = (
 # A read of a part that the model named is just what it wants to see.
 _PART_OF_A_FILE = ("offset", "limit", "start_line", "end_line", "pages", "head_limit")
 _MEDIA = frozenset({"image", "audio", "document", "pdf", "resource_link"})
+# Bytes in base64, beside what says of which kind they are: an output of a notebook's cell, a
+# resource of an MCP server. Hosts make pictures and files of them for the model.
+_MEDIA_TYPES = ("media_type", "mimeType", "mime_type")
+_MEDIA_BYTES = frozenset({"blob", "data", "base64", "image_data"})
 
 
 def as_object(value: Json) -> dict[str, Json]:
@@ -132,7 +136,8 @@ def _names_a_part(arguments: Json) -> bool:
 def _with_pointers(value: Json, put: Put) -> Json:
     """`value` with its long texts replaced; None where it has none."""
     if isinstance(value, str):
-        return put(value) if len(value) > LARGE_CHARS else None
+        is_text = len(value) > LARGE_CHARS and not value.startswith("data:image/")
+        return put(value) if is_text else None
     items = as_list(value)
     new = [_with_pointers(item, put) for item in items]
     if any(item is not None for item in new):
@@ -140,7 +145,8 @@ def _with_pointers(value: Json, put: Put) -> Json:
     members = as_object(value)
     if str(members.get("type")) in _MEDIA:
         return None
-    fields = {key: _with_pointers(item, put) for key, item in members.items()}
+    kept = _MEDIA_BYTES if any(name in members for name in _MEDIA_TYPES) else ()
+    fields = {key: _with_pointers(item, put) for key, item in members.items() if key not in kept}
     found = {key: item for key, item in fields.items() if item is not None}
     return {**members, **found} if found else None
 
@@ -163,7 +169,8 @@ def _instead(host: str, response: Json, put: Put) -> Json:
     text = _text_of(response)
     if text is None or len(text) <= LARGE_CHARS:
         return None
-    reason = f"Not an error: the call succeeded, and its output is kept whole.\n{put(text)}"
+    # How the call ended is said by its output: a failed one is handed over just so.
+    reason = f"Not refused: the call was made, and its output is kept whole.\n{put(text)}"
     return {"decision": "block" if host == "codex" else "deny", "reason": reason}
 
 

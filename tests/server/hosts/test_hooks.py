@@ -90,6 +90,13 @@ READ = {
     "file": {"filePath": "/a", "content": LARGE, "numLines": 9, "startLine": 1, "totalLines": 9},
 }
 BLOCKS = [{"type": "text", "text": LARGE}, {"type": "image", "data": "A" * 30_000}]
+PICTURE = "data:image/png;base64," + "A" * 30_000
+NOTEBOOK = {
+    "type": "notebook",
+    "file": {"cells": [{"image": {"image_data": "A" * 30_000, "media_type": "image/png"}}]},
+}
+PDF = {"uri": "a://b", "mimeType": "application/pdf", "blob": "A" * 30_000}
+RESOURCE = {"content": [{"type": "resource", "resource": PDF}]}
 RESULTS: list[Any] = [
     ("claude-code", "PostToolUse", claude("Bash", BASH), ("updatedToolOutput", "stdout")),
     ("claude-code", "PostToolUse", claude("Read", READ), ("updatedToolOutput", "file", "content")),
@@ -168,17 +175,52 @@ def test_a_large_output_becomes_a_pointer_in_the_shape_of_its_tool(
         ("claude-code", "PostToolUse", claude("mcp__compaction__read_persisted_output", LARGE)),
         ("claude-code", "PostToolUse", {**claude("Bash", BASH), "cursor_version": "3"}),
         ("claude-code", "PostToolUse", claude("Read", {"type": "image", "base64": LARGE})),
+        (
+            "claude-code",
+            "PostToolUse",
+            claude("Bash", {"stdout": PICTURE, "isImage": True}),
+        ),
+        ("claude-code", "PostToolUse", claude("Read", NOTEBOOK)),
+        ("cursor", "postToolUse", {**claude("MCP:x", ""), "tool_output": json.dumps(RESOURCE)}),
         ("codex", "PostToolUse", claude("Bash", SMALL)),
         ("codex", "PostToolUse", claude("mcp__x__y", {"content": BLOCKS})),
         ("cursor", "postToolUse", {**claude("Shell", ""), "tool_output": LARGE}),
         ("claude-code", "Notification", claude("Bash", BASH)),
     ],
 )
-def test_what_is_small_or_asked_for_or_not_ours_is_left_alone(
+def test_what_is_small_or_media_or_asked_for_or_not_ours_is_left_alone(
     hook: Hook, tmp_path: Path, host: str, event: str, payload: Json
 ) -> None:
     assert hook(event, payload, host) is None
     assert not (tmp_path / "archive").exists()
+
+
+@pytest.mark.parametrize("host", ["codex", "gemini-cli"])
+def test_a_large_output_of_a_failed_command_is_not_called_a_success(hook: Hook, host: str) -> None:
+    output = f"Exit code: 2\n{LARGE}"
+    event, response = {
+        "codex": ("PostToolUse", output),
+        "gemini-cli": ("AfterTool", {"llmContent": output}),
+    }[host]
+    reason = hook(event, claude("Bash", response), host)["reason"]
+    assert "Exit code: 2" in reason
+    assert "succe" not in reason
+
+
+def test_a_hook_takes_the_flags_before_its_name_too(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    payload = json.dumps(claude("Bash", f"{secret}\n{LARGE}")).encode()
+    elsewhere = tmp_path / "elsewhere"
+    flags = ["--archive", str(elsewhere), "--redaction", "on"]
+    said = run([*flags, "hook", "PostToolUse"], payload, environment)
+    assert not (tmp_path / "archive").exists()
+    marker = json.loads(said)["hookSpecificOutput"]["updatedToolOutput"]
+    pointer = next(word for word in marker.split('"') if word.startswith("o_"))
+    kept = run(["--archive", str(elsewhere), "read", pointer], b"", environment)
+    assert "step_7" in kept
+    assert secret not in kept
 
 
 VALUES = st.recursive(
