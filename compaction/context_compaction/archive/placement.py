@@ -215,7 +215,8 @@ def in_own_words(
         if entry.seq != NO_SEQ and record is None:
             raise NotFoundError(
                 f"The context names message {entry.seq}, which the session does not hold. "
-                "Append the messages before the context is committed."
+                "Append the messages before the context is committed; where the session was "
+                "deleted meanwhile, call again."
             )
         if record is None or entry.content != record.content:
             raw = kept(entry.raw)

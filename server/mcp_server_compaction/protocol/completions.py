@@ -55,7 +55,11 @@ async def _output_ids(archive: "Archive") -> AsyncGenerator[str]:
     sessions, _ = await archive.sessions(limit=_RECENT_SESSIONS)
     seen: set[str] = set()
     for session in sessions:
-        for output in await archive.outputs(session.session_id, limit=_PAGE_SIZE):
+        try:
+            outputs = await archive.outputs(session.session_id, limit=_PAGE_SIZE)
+        except NotFoundError:
+            continue  # deleted since
+        for output in outputs:
             # What is carried from one summary to the next is packed, and nothing to read.
             if output.output_id not in seen and output.media_type != _PACKED:
                 seen.add(output.output_id)

@@ -1,7 +1,14 @@
 """search_transcript over MCP."""
 
+from pathlib import Path
+from typing import Any, cast
+
 import pytest
+from context_compaction import open_archive
+from context_compaction.archive import Archive, Query, SearchPage
+from context_compaction.formats import parse
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
 
 from tests.server.helpers import (
     Era,
@@ -154,3 +161,32 @@ async def test_a_search_for_a_day_alone_lists_what_was_said_on_it(
         other = answer_of(await client.call_tool("search_transcript", {"query": "2001-02-03"}))
     assert that_day["total"] == len(MESSAGES)
     assert other["hits"] == []
+
+
+class _DeletedOnceFound:
+    """An archive of which a session is deleted right after the first search has found it."""
+
+    def __init__(self, archive: Archive, session_id: str) -> None:
+        self._archive = archive
+        self._sessions = [session_id]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._archive, name)
+
+    async def search(self, query: Query) -> SearchPage:
+        page = await self._archive.search(query)
+        while self._sessions:
+            await self._archive.delete([self._sessions.pop()])
+        return page
+
+
+async def test_a_session_that_is_deleted_while_it_is_found_takes_no_other_hits_with_it(
+    tmp_path: Path,
+) -> None:
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        for name in ("kept", "deleted"):
+            messages = parse([{"role": "user", "content": f"a quokka, {name}"}], format="anthropic")
+            await archive.append(name, messages, format="anthropic")
+        passing = cast("Archive", _DeletedOnceFound(archive, "deleted"))
+        found = await search_briefly(passing, Query("quokka"))
+    assert [hit.pointer for hit in found.hits] == ["transcript://kept/messages/0"]

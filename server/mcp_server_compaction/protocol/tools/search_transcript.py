@@ -8,6 +8,7 @@ from itertools import chain, islice, repeat
 
 from context_compaction.archive import Archive, Query, SearchPage
 from context_compaction.archive.snippets import PASSAGE_CHARS
+from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import compact_json
 from mcp_types import CallToolResult
 
@@ -57,8 +58,11 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
     pages = max(query.limit, USUAL_HITS) / USUAL_HITS
     while True:
         page = await archive.search(query)
-        marks = await edit_marks(archive, page.hits)
-        branched = await _branched(archive, {hit.session_id for hit in page.hits})
+        try:
+            marks = await edit_marks(archive, page.hits)
+            branched = await _branched(archive, {hit.session_id for hit in page.hits})
+        except NotFoundError:
+            continue  # a session was deleted since: nothing of it is found again
 
         answered = partial(_answer, page, marks, branched)
 
