@@ -63,7 +63,7 @@ def _quoted(found: re.Match[str]) -> str:
 def _value(text: str) -> Any:
     try:
         return _DECODER.raw_decode(text)[0]
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

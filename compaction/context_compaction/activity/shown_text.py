@@ -106,7 +106,7 @@ def _output_and_status(text: str) -> tuple[str, int | None]:
     if text.startswith("{"):
         try:
             value: object = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if is_object(value):
             output = value.get("output", value.get("stdout"))

@@ -34,7 +34,7 @@ def _rows(text: str) -> list[dict[str, Json]]:
     """The JSON objects of a file: one, or one a line; a torn last line is left out."""
     try:
         whole = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         whole = None
     if as_object(whole):
         return [as_object(whole)]
@@ -42,7 +42,7 @@ def _rows(text: str) -> list[dict[str, Json]]:
     for line in text.splitlines():
         try:
             rows.append(as_object(json.loads(line)))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return rows
 

@@ -193,7 +193,7 @@ def context_size(lines: Sequence[str]) -> tuple[int, int]:
             continue
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         found = _claude_size(row) or _codex_size(row)
         if found:

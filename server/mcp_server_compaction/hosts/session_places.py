@@ -122,7 +122,7 @@ def _codex_cwd(path: Path) -> str | None:
         head = file.readline(_HEAD_BYTES)
     try:
         cwd = json.loads(head)["payload"]["cwd"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return cwd if isinstance(cwd, str) else None
 

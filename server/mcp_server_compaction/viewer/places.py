@@ -78,7 +78,7 @@ def _folder_in(path: Path) -> str:
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:  # the last one is cut
+        except (ValueError, RecursionError):  # the last one is cut
             continue
         for holder in (entry, entry.get("payload")) if is_object(entry) else ():
             if is_object(holder) and isinstance(cwd := holder.get("cwd"), str):

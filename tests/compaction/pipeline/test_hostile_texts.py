@@ -1,4 +1,4 @@
-"""A text of one sign again and again costs no more than its length, whoever said it."""
+"""Hostile texts: no sign again and again costs more than its length, no nesting is a fault."""
 
 from pathlib import Path
 from time import process_time
@@ -17,9 +17,26 @@ UNITS = [
 ]  # fmt: skip
 
 
-def conversation(text: str, place: str) -> list[JsonObject]:
+# Python's parser of JSON gives up at a depth of a thousand.
+NESTED = [
+    f"{before}{opening * 5_000}1{closing * 5_000}{after}"
+    for opening, closing in (('{"a":', "}"), ("[", "]"), ('{"output":', ""))
+    for before, after in (("", ""), ('{"output":"x","metadata":', "}"), ('{"id":1}\n', "\n"))
+]
+TOOLS = {
+    "Bash": "command",
+    "exec_command": "cmd",
+    "exec": "input",
+    "Read": "file_path",
+    "apply_patch": "input",
+    "mcp__tracker__list": "query",
+    "TodoWrite": "todos",
+}
+
+
+def conversation(text: str, place: str, tool: str = "Bash") -> list[JsonObject]:
     said = {name: text if name == place else "x" for name in ("user", "agent", "input", "result")}
-    call = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": said["input"]}}
+    call = {"type": "tool_use", "id": "t", "name": tool, "input": {TOOLS[tool]: said["input"]}}
     result = {"type": "tool_result", "tool_use_id": "t", "content": said["result"]}
     if place == "error":
         result = {**result, "content": text, "is_error": True}
@@ -44,3 +61,15 @@ async def test_no_text_takes_more_than_its_length(tmp_path: Path, place: str) ->
             began = process_time()
             await compact(conversation(text, place), request, archive=archive)
             assert process_time() - began < MOST_SECONDS, unit
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("place", ["user", "agent", "input", "result", "error"])
+async def test_text_that_nests_too_deeply_for_a_parser_is_text(
+    tmp_path: Path, place: str, tool: str
+) -> None:
+    async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
+        for at, text in enumerate(NESTED):
+            request = CompactRequest(mode="full", context_window=60_000, session_id=f"s{at}")
+            result = await compact(conversation(text, place, tool), request, archive=archive)
+            assert result.status == "compacted"

@@ -207,6 +207,19 @@ async def test_a_message_that_nests_too_deeply_is_refused_by_its_line(tmp_path: 
     assert "Message 1: it nests too deeply" in result.output
 
 
+async def test_a_file_whose_first_line_nests_too_deeply_is_refused_by_its_line(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.jsonl"
+    nested = "[" * 5_000 + "]" * 5_000
+    path.write_text(
+        f'{{"role":"user","content":{nested}}}\n{{"role":"user","content":"hi"}}\n', "utf-8"
+    )
+    result = await run("--archive", str(tmp_path / "a"), "compact", str(path))
+    assert result.exit_code == 1
+    assert "it nests too deeply" in result.output
+
+
 async def test_a_file_of_one_message_on_one_line_is_a_conversation(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text('{"role":"user","content":"hi"}\n', encoding="utf-8")

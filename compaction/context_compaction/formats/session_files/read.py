@@ -173,6 +173,8 @@ def _is_lines(text: str) -> bool:
         _load(behind_nuls(first, "\0")[1])
     except ValueError:
         return False
+    except RecursionError:
+        return True  # where it stands as a line it is refused by its number
     return True
 
 
