@@ -8,9 +8,10 @@ text goes to standard output, its size in tokens of o200k_base to standard error
 - `all`: the whole transcript, from which questions and answers are written.
 - `newest`: the newest text that comes to N tokens.
 - `ours`: what `compact()` leaves at N tokens, written by no model.
-- `prompt`: what `compact()` asks a host's model for, and the nine sections' prompt after it.
+- `prompt`: what `compact()` asks a host's model for.
 - `words`: `compact()` with the text of `--words` as the host's summary.
-- `nine`: the text of `--words`, a model's summary, and then the newest text up to N tokens.
+- `nine`: the text of `--words`, what a model gave for the whole transcript and `NINE_SECTIONS`
+  after it, and then the newest text up to N tokens.
 
 N is what is left beside the session's system messages, which a host keeps under every condition.
 With `--archive` the originals stay in that folder, for readers who may search.

@@ -111,7 +111,7 @@ class Blobs(ABC):
         """How many bytes are stored of a blob; raises `NotFoundError` where there is none."""
 
     @abstractmethod
-    def _read_at(self, digest: str, start: int, length: int) -> bytes:
+    def _read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
         """Some of the bytes that are stored of a blob, fewer only where they end."""
 
     @abstractmethod

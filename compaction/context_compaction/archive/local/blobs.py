@@ -65,10 +65,10 @@ class BlobStore(Blobs):
                     f"The archive's file {path} is missing. Restore it from a backup."
                 ) from None
 
-    def _read_at(self, digest: str, start: int, length: int) -> bytes:
+    def _read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
         path = self._path(digest)
         with explaining(path, "Reading"):
-            return read_at(path, start, length)
+            return read_at(path, start, size_bytes)
 
     def _place(self, digest: str) -> str:
         return str(self._path(digest))

@@ -199,8 +199,8 @@ def put_file(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
-def read_at(path: Path, offset: int, length: int) -> bytes:
-    """`length` bytes of a file from `offset`, fewer where it ends earlier."""
+def read_at(path: Path, offset: int, size_bytes: int) -> bytes:
+    """`size_bytes` of a file from `offset`, fewer where it ends earlier."""
     with path.open("rb") as file:
         file.seek(offset)
-        return file.read(length)
+        return file.read(size_bytes)

@@ -292,14 +292,14 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
             os.utime(noticed, ns=(now, now))
 
 
-def cut_segment(folder: Path, segment: str, size: int) -> None:
-    """Remove what follows byte `size` of a segment; the caller is its writer.
+def cut_segment(folder: Path, segment: str, size_bytes: int) -> None:
+    """Remove what follows the first `size_bytes` of a segment; the caller is its writer.
 
     Raises:
         ArchiveError: The segment cannot be written.
     """
     with explaining(folder / segment, "Writing"):
-        os.truncate(folder / segment, size)
+        os.truncate(folder / segment, size_bytes)
 
 
 class Writer:

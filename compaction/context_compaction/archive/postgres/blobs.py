@@ -47,14 +47,14 @@ class ObjectStore:
         """Keep an object; durable on return."""
         self._do("Writing", key, lambda: self._obstore.put(self._store, key, data))
 
-    def read(self, key: str, start: int, length: int) -> bytes:
+    def read(self, key: str, start: int, size_bytes: int) -> bytes:
         """Some bytes of an object."""
-        if not length:
+        if not size_bytes:
             return b""
         found = self._do(
             "Reading",
             key,
-            lambda: self._obstore.get_range(self._store, key, start=start, length=length),
+            lambda: self._obstore.get_range(self._store, key, start=start, length=size_bytes),
         )
         return bytes(found)
 
@@ -175,17 +175,17 @@ class TenantBlobs(Blobs):
         packed = self._packed.get(digest)
         return self._row(digest)[0] if packed is None else len(packed)
 
-    def _read_at(self, digest: str, start: int, length: int) -> bytes:
+    def _read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
         packed = self._packed.get(digest)
         if packed is not None:
-            return packed[start : start + length]
+            return packed[start : start + size_bytes]
         _, key = self._row(digest)
         if key is not None:
-            return open_objects(self._objects).read(key, start, length)
+            return open_objects(self._objects).read(key, start, size_bytes)
         row = self._connection.execute(
             "SELECT substring(data FROM %s FOR %s) FROM compaction.blob"
             " WHERE tenant = %s AND digest = %s",
-            (start + 1, length, self._tenant, digest),
+            (start + 1, size_bytes, self._tenant, digest),
         ).fetchone()
         return b"" if row is None else bytes(row[0])
 

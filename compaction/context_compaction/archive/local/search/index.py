@@ -389,11 +389,11 @@ class SearchIndex:
             raise
 
 
-def _read_log(path: Path, offset: int, length: int) -> bytes:
+def _read_log(path: Path, offset: int, size_bytes: int) -> bytes:
     """Bytes of a segment; none where it is gone."""
     try:
         with explaining(path, "Reading"):
-            return read_at(path, offset, length)
+            return read_at(path, offset, size_bytes)
     except ArchiveError as error:
         if is_gone(error):
             return b""
