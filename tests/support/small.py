@@ -6,7 +6,7 @@ from typing import Any
 
 from context_compaction.formats import FORMATS, parse
 from context_compaction.messages.attribution import Ours, attributed, claims_in
-from context_compaction.messages.model import Messages, ToolResult
+from context_compaction.messages.model import Messages, ToolResult, tool_results
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -100,12 +100,8 @@ def ours(messages: Messages) -> Messages:
 
 def result_of(messages: Messages, call_id: str) -> ToolResult:
     """The result of one call."""
-    [found] = [
-        block
-        for message in messages
-        for block in message.blocks
-        if isinstance(block, ToolResult) and block.call_id == call_id
-    ]
+    results = [result for message in messages for result in tool_results(message)]
+    [found] = [result for result in results if result.call_id == call_id]
     return found
 
 

@@ -54,24 +54,17 @@ def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
     names = _names_of_answered(messages[:start], new) if start else {}
     tools: list[list[str]] = []
     for message in new:
-        used: dict[str, None] = {}  # calls before answers
-        answers: list[ToolResult] = []
-        for block in message.blocks:
-            if isinstance(block, ToolCall):
-                names[block.call_id] = block.name
-                used[block.name] = None
-            elif isinstance(block, ToolResult):
-                answers.append(block)
-        found = (answer.name or names.get(answer.call_id) for answer in answers)
-        tools.append([*used, *(name for name in dict.fromkeys(found) if name and name not in used)])
+        calls = tool_calls(message)
+        names |= {call.call_id: call.name for call in calls}
+        told = (result.name or names.get(result.call_id) for result in tool_results(message))
+        tools.append(list(dict.fromkeys([*(call.name for call in calls), *filter(None, told)])))
     return tools
 
 
 def _names_of_answered(before: Sequence[Message], new: Sequence[Message]) -> dict[str, str]:
     """By call id, the tools of the calls in `before` that `new` answers."""
-    blocks = [block for message in new for block in message.blocks]
-    missing = {block.call_id for block in blocks if isinstance(block, ToolResult)}
-    missing -= {block.call_id for block in blocks if isinstance(block, ToolCall)}
+    missing = {result.call_id for message in new for result in tool_results(message)}
+    missing -= {call.call_id for message in new for call in tool_calls(message)}
     names: dict[str, str] = {}
     for message in reversed(before):
         if not missing:

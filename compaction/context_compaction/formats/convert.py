@@ -29,6 +29,8 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     text_of,
+    tool_calls,
+    tool_results,
 )
 
 __all__ = ["convert", "split_system"]
@@ -198,8 +200,7 @@ def _is_results(message: Message) -> bool:
 
 def _in_order(message: Message) -> Message:
     """Results first, and calls last; a message without either keeps its order."""
-    results = [block for block in message.blocks if isinstance(block, ToolResult)]
-    calls = [block for block in message.blocks if isinstance(block, ToolCall)]
+    results, calls = tool_results(message), tool_calls(message)
     if not results and not calls:
         return message
     rest = [block for block in message.blocks if not isinstance(block, ToolCall | ToolResult)]

@@ -39,6 +39,7 @@ from context_compaction.messages.model import (
     Thinking,
     ToolCall,
     ToolResult,
+    tool_results,
 )
 from context_compaction.messages.provider_rules import ProviderRules
 
@@ -206,9 +207,7 @@ def _joined(message: Message, left_out: str) -> str:
 def _render_new(message: Message, base: JsonObject | None) -> list[JsonObject]:
     stamp = message.timestamp_seconds
     stamped: JsonObject = {} if stamp is None else {"timestamp": round(stamp * 1000)}
-    results = [
-        _render_result(block, stamped) for block in message.blocks if isinstance(block, ToolResult)
-    ]
+    results = [_render_result(result, stamped) for result in tool_results(message)]
     rest = [block for block in message.blocks if not isinstance(block, ToolResult)]
     if not rest and (results or (message.source is not None and base is None)):
         return results

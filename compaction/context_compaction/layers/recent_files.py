@@ -39,6 +39,7 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     tool_calls,
+    tool_results,
 )
 from context_compaction.messages.speakers import user_texts
 from context_compaction.messages.tool_results import result_text
@@ -257,8 +258,7 @@ def _places(said: str, file: ReplayedFile) -> list[tuple[int, int]]:
 
 def _open_failure(messages: Messages) -> str:
     """The lines that name errors in the newest results; "" where all is well."""
-    results = ([b for b in m.blocks if isinstance(b, ToolResult)] for m in reversed(messages))
-    newest = next(filter(None, results), list[ToolResult]())
+    newest = next(filter(None, map(tool_results, reversed(messages))), ())
     return "\n".join(error_lines(result_text(result)) for result in newest)
 
 
@@ -272,9 +272,8 @@ def _committed_at(messages: Messages) -> int:
     messages = with_own_ids(messages)
     answered: dict[str, int] = {}
     for at in range(len(messages) - 1, -1, -1):
-        for block in messages[at].blocks:
-            if isinstance(block, ToolResult):
-                answered.setdefault(block.call_id, at)
+        for result in tool_results(messages[at]):
+            answered.setdefault(result.call_id, at)
         for call in tool_calls(messages[at]):
             if (command := classify(call).command) and _COMMIT.search(command):
                 return answered.get(call.call_id, at)

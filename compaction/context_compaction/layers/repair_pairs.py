@@ -76,12 +76,7 @@ def paired(
         stop = run_end(messages, position, rules)
         for at in range(position, stop):
             out.extend(_unclaimed(messages[at], at, claimed, placed, rules, log))
-        calls = [
-            block
-            for at in range(position, stop)
-            for block in messages[at].blocks
-            if isinstance(block, ToolCall)
-        ]
+        calls = [call for one in messages[position:stop] for call in tool_calls(one)]
         position = stop
         if not calls or (stop == len(messages) and may_end_open):
             continue

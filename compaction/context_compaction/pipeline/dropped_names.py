@@ -20,6 +20,7 @@ from context_compaction.messages.model import (
     Text,
     ToolCall,
     ToolResult,
+    tool_results,
 )
 from context_compaction.messages.names import NameKind, kind_of, may_hold_name, names_in
 from context_compaction.messages.tool_results import result_text
@@ -100,10 +101,10 @@ def _names(words: Iterable[str]) -> Iterator[str]:
 def _errors(messages: Iterable[Message]) -> list[str]:
     """The lines that report a failure, newest first, each once."""
     lines = [
-        error_line(result_text(block))[:MAX_ERROR_CHARS].strip()
+        error_line(result_text(result))[:MAX_ERROR_CHARS].strip()
         for message in messages
-        for block in message.blocks
-        if isinstance(block, ToolResult) and is_failed(block)
+        for result in tool_results(message)
+        if is_failed(result)
     ]
     return [line for line in dict.fromkeys(reversed(lines)) if line]
 

@@ -16,7 +16,12 @@ from context_compaction import formats
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.archive.opening import open_archive
 from context_compaction.hooks import ReportProgress, silent
-from context_compaction.messages.model import JsonObject, Messages, ToolCall, ToolResult
+from context_compaction.messages.model import (
+    JsonObject,
+    Messages,
+    tool_calls,
+    tool_results,
+)
 from context_compaction.messages.placeholders import is_request
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -171,12 +176,7 @@ def _user_turns(before: Messages, after: Messages) -> Share:
 
 def _results(before: Messages, after: Messages) -> Share:
     def contents(messages: Messages) -> list[tuple[str, object]]:
-        return [
-            (block.call_id, block.content)
-            for message in messages
-            for block in message.blocks
-            if isinstance(block, ToolResult)
-        ]
+        return [(one.call_id, one.content) for m in messages for one in tool_results(m)]
 
     left = dict(contents(after))
     given = contents(before)
@@ -184,12 +184,7 @@ def _results(before: Messages, after: Messages) -> Share:
 
 
 def _files(before: Messages, after: Sequence[JsonObject]) -> Share:
-    uses = (
-        classify(block)
-        for message in before
-        for block in message.blocks
-        if isinstance(block, ToolCall)
-    )
+    uses = (classify(call) for message in before for call in tool_calls(message))
     paths = {use.path for use in uses if use.path}
     text = json.dumps(after, ensure_ascii=False)
     return Share(

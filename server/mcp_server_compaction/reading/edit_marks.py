@@ -8,7 +8,7 @@ from context_compaction.activity import file_changes as change
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.archive import Archive, Hit
-from context_compaction.messages.model import Message, ToolCall
+from context_compaction.messages.model import Message, tool_calls
 
 from mcp_server_compaction.reading.file_states import replayed_session
 
@@ -47,12 +47,11 @@ def _mark(message: Message, hit: Hit, files: dict[str, ReplayedFile]) -> str:
     line = _matched_line(hit)
     if len(line) < _TELLING_CHARS:
         return ""
-    for block in message.blocks:
-        if isinstance(block, ToolCall):
-            for made in change.changes_of(block, classify(block)):
-                old, new = _sides(made)
-                if line in old or line in new:
-                    return _told(made.path, line, old, new, files.get(made.path))
+    for call in tool_calls(message):
+        for made in change.changes_of(call, classify(call)):
+            old, new = _sides(made)
+            if line in old or line in new:
+                return _told(made.path, line, old, new, files.get(made.path))
     return ""
 
 
