@@ -84,12 +84,15 @@ class LazyArchive:
         Raises:
             ArchiveError: It cannot be opened; the next call tries again.
         """
-        if self._archive is not None:
-            return self._archive  # the lock would cost each call a round of the loop
+        archive = self._archive
+        if archive is not None:
+            return archive  # the lock would cost each call a round of the loop
         async with self._lock:
-            if self._archive is None:
-                self._archive = await self._task_group.start(self._keep_open)
-            return self._archive
+            archive = self._archive
+            if archive is None:
+                archive = await self._task_group.start(self._keep_open)
+                self._archive = archive
+            return archive
 
     def close(self) -> None:
         """Let the task close the archive."""
