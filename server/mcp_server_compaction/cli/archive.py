@@ -159,7 +159,14 @@ def run_sessions(config: Config, *, as_json: bool) -> None:
     Raises:
         ArchiveError: The archive fails.
     """
-    for session in anyio.run(_sessions, config):
+    sessions = anyio.run(_sessions, config)
+    if not sessions:
+        say(
+            "No session is archived here yet: `compact FILE` or `import` archives some, and "
+            "`doctor` says where the archive lies.",
+            err=True,
+        )
+    for session in sessions:
         if as_json:
             say(json.dumps(session_document(session)))
         else:

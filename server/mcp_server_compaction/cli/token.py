@@ -52,6 +52,8 @@ def run_list(config: Config, *, tenant: str, as_json: bool) -> None:
             del one["secret_hash"]
         say(json.dumps(shown))
         return
+    if not tokens:
+        say(f"Tenant {tenant} has no tokens: `token create` makes one.", err=True)
     for token in tokens:
         until = token.expires_seconds
         expires = "never expires" if until is None else f"until {short_time(iso_time(until))}"
@@ -59,7 +61,7 @@ def run_list(config: Config, *, tenant: str, as_json: bool) -> None:
 
 
 def run_revoke(config: Config, *, tenant: str, token_ids: Sequence[str]) -> None:
-    """Let tokens in no longer.
+    """Let tokens in no longer, and say so of each.
 
     Raises:
         NotFoundError: There is no such token; those before it were revoked.
@@ -74,5 +76,6 @@ def run_revoke(config: Config, *, tenant: str, token_ids: Sequence[str]) -> None
                     raise NotFoundError(
                         f"Tenant {tenant} has no token {token_id!r}. `token list` shows the ids."
                     )
+                say(f"Revoked {token_id} of tenant {tenant}.")
 
     anyio.run(work)

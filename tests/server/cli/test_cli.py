@@ -451,6 +451,19 @@ def test_a_beginning_that_two_sessions_share_is_refused_with_both(
     assert all(name in told for name in names)
 
 
+def test_lists_with_nothing_in_them_say_so_beside_the_answer(run: Run) -> None:
+    sessions, tokens = run("sessions"), run("token", "list", "--tenant", "acme")
+    assert (sessions.stdout, tokens.stdout) == ("", "")
+    assert "No session is archived here yet" in sessions.stderr
+    assert "Tenant acme has no tokens" in tokens.stderr
+
+
+def test_a_token_that_is_revoked_is_named(run: Run) -> None:
+    run("token", "create", "--user", "robin")
+    (token,) = json.loads(run("token", "list", "--json").stdout)
+    assert token["token_id"] in run("token", "revoke", token["token_id"]).stdout
+
+
 def test_standard_input_is_compacted_and_persisted(shell: Run, tmp_path: Path) -> None:
     own = {"MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive")}
 
