@@ -165,7 +165,7 @@ def _saved(result: CompactResult) -> dict[str, int]:
     saved: Counter[str] = Counter()
     for layer in result.layers:
         saved[layer.name] += layer.tokens_before - layer.tokens_after
-    return saved
+    return dict(saved)  # `asdict` would count the items of a Counter
 
 
 def _user_turns(before: Messages, after: Messages) -> Share:
