@@ -73,8 +73,8 @@ def rows_of(text: str) -> list[tuple[str, list[float]]]:
     return rows
 
 
-def bars(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
-    """Bars on a logarithmic scale, ours in another color, as SVG."""
+def bars(title: str, rows: Sequence[tuple[str, float]]) -> str:
+    """Bars of milliseconds on a logarithmic scale, ours in another color, as SVG."""
     least = min(value for _, value in rows) / 2
     ratio = max(value for _, value in rows) / least
     height = 60 + _BAR * len(rows)
@@ -90,7 +90,7 @@ def bars(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
         color = _OURS if name.startswith("ours") else _THEIRS
         parts.append(f'<text x="270" y="{y + 14}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect x="280" y="{y}" width="{width:.1f}" height="18" fill="{color}"/>')
-        parts.append(f'<text x="{290 + width:.1f}" y="{y + 14}">{value:,.1f} {unit}</text>')
+        parts.append(f'<text x="{290 + width:.1f}" y="{y + 14}">{value:,.1f} ms</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -130,7 +130,7 @@ def pictures(texts: dict[str, str]) -> dict[str, str]:
         largest = rows_of(texts["peers"].rpartition("\n## ")[2])
         rows = [(name, values[2]) for name, values in largest if len(values) >= 4]
         if rows:
-            drawn["performance-peers.svg"] = bars("A list grown by a turn", rows, "ms")
+            drawn["performance-peers.svg"] = bars("A list grown by a turn", rows)
     if "cost" in texts:
         sized = [(name, values) for name, values in rows_of(texts["cost"]) if len(values) >= 2]
         rows = [
@@ -140,7 +140,7 @@ def pictures(texts: dict[str, str]) -> dict[str, str]:
             for size, value in zip(("200K", "1M", "5M"), values, strict=False)
         ]
         if rows:
-            drawn["performance-size.svg"] = bars("Cost of a call by size", rows, "ms")
+            drawn["performance-size.svg"] = bars("Cost of a call by size", rows)
     if "age" in texts:
         table = texts["age"].partition("compaction")[2].partition("\n\n")[0]
         numbers = [

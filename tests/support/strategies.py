@@ -83,7 +83,7 @@ _LONG_TEXTS = st.sampled_from([
 ]).map(lambda pair: pair[0] * pair[1])  # fmt: skip
 
 
-def well_formed_json(max_leaves: int = 6) -> SearchStrategy[Any]:
+def well_formed_json() -> SearchStrategy[Any]:
     """Any JSON value, shallow."""
     leaf = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=12)
     return st.recursive(
@@ -91,7 +91,7 @@ def well_formed_json(max_leaves: int = 6) -> SearchStrategy[Any]:
         lambda inner: (
             st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
         ),
-        max_leaves=max_leaves,
+        max_leaves=6,
     )
 
 

@@ -83,7 +83,21 @@ class WorkingFolder:
 
     def read_claude(self, name: str, offset: int | None, limit: int | None) -> None:
         """Claude Code: numbers and an arrow, the first 2,000 lines."""
-        self._read_numbered("Read", "file_path", name, offset, limit, "{0:6d}→{1}")
+        text = self.text(name)
+        given: Json = {"file_path": name}
+        if text is None:
+            self.say("Read", "<tool_use_error>File does not exist.</tool_use_error>",
+                     is_error=True, **given)  # fmt: skip
+            return
+        rows = text.splitlines()[(offset or 1) - 1 :][: limit or 2_000]
+        if not rows:
+            return
+        given |= {} if offset is None else {"offset": offset}
+        given |= {} if limit is None else {"limit": limit}
+        shown = "\n".join(f"{n:6d}→{row}" for n, row in enumerate(rows, offset or 1))
+        self.say(
+            "Read", f"{shown}\n\n<system-reminder>\nBe careful.\n</system-reminder>\n", **given
+        )
 
     def read_tabs(self, name: str, offset: int | None, limit: int | None) -> None:
         """Anthropic's text editor: numbers and a tab under a line of its own."""
@@ -177,23 +191,6 @@ class WorkingFolder:
             self.run(f"cat {name}")
         else:
             self.run(f"sed -n '{offset},{offset + (limit or 3) - 1}p' {name}")
-
-    def _read_numbered(
-        self, tool: str, key: str, name: str, offset: int | None, limit: int | None, form: str
-    ) -> None:
-        text = self.text(name)
-        given: Json = {key: name}
-        if text is None:
-            self.say(tool, "<tool_use_error>File does not exist.</tool_use_error>",
-                     is_error=True, **given)  # fmt: skip
-            return
-        rows = text.splitlines()[(offset or 1) - 1 :][: limit or 2_000]
-        if not rows:
-            return
-        given |= {} if offset is None else {"offset": offset}
-        given |= {} if limit is None else {"limit": limit}
-        shown = "\n".join(form.format(n, row) for n, row in enumerate(rows, offset or 1))
-        self.say(tool, shown + "\n\n<system-reminder>\nBe careful.\n</system-reminder>\n", **given)
 
     # Changing.
 

@@ -54,15 +54,13 @@ def begins_with(longer: Sequence[Json], shorter: Sequence[Json]) -> bool:
     return json.dumps(longer[: len(shorter)]) == json.dumps(shorter)
 
 
-async def whole_each_time(
-    archive: LocalArchive, turns: int, request: CompactRequest = AUTO, size_lines: int = 120
-) -> list[CompactResult]:
+async def whole_each_time(archive: LocalArchive, turns: int) -> list[CompactResult]:
     """The answers to a host that hands in all it has after each turn."""
     answers: list[CompactResult] = []
     history: list[Json] = []
     for number in range(turns):
-        history = [*history, *turn(number, size_lines)]
-        answers.append(await compact(history, request, archive=archive))
+        history = [*history, *turn(number)]
+        answers.append(await compact(history, AUTO, archive=archive))
     return answers
 
 

@@ -1,6 +1,7 @@
 """Tool: hand in a conversation, get back one that fits."""
 
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Any
 
 from anyio import to_thread
@@ -162,12 +163,7 @@ async def _reply(
 ) -> CallToolResult:
     beside: dict[str, Any] = {}
     if result.summary_prompt is not None:
-        answer.summary_request = SummaryRequest(
-            system=result.summary_prompt.system,
-            user=result.summary_prompt.user,
-            max_tokens=result.summary_prompt.max_tokens,
-            continuation=result.summary_prompt.continuation,
-        )
+        answer.summary_request = SummaryRequest(**asdict(result.summary_prompt))
         answer.next_step = (
             "Write the summary that summary_request asks for, then call again with the same "
             "messages, summary=<your text> and options={'continuation': <that of the request>}."
