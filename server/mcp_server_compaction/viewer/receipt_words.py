@@ -8,20 +8,26 @@ from mcp_server_compaction.viewer.words import count, plural
 _LAYERS = {
     "repair": "repaired what no provider accepts",
     "snip": "left out messages of the middle",
+    "unchanged": "put a pointer in the place of what was read again unchanged",
+    "waits": "left out waits but the last of each series",
+    "project_rules": "shortened rules of the project that the host handed over",
+    "request": "put an extract in the place of a request that was too long",
     "persist": "moved large results to the archive",
     "dedupe": "cleared results that a later one supersedes",
     "microcompact": "cleared old results of tools",
     "fill": "put back the newest of what was cleared, where there was room",
     "collapse": "folded finished sub-tasks to a line each",
-    "offload_media": "moved pictures and documents to the archive",
+    "offload": "moved pictures and documents to the archive",
     "summarize": "put a summary in the place of history",
+    "acknowledge": "added the answer that acknowledges the summary",
     "restore": "put back files that were in use",
+    "changed_files": "told of files that changed since they were read",
     "thinking": "left out thinking that no longer fits what precedes it",
 }
 _WRITERS = {
     "extractive": "No model wrote the summary: it is made of the conversation's own words.",
     "host": "The host's own model wrote the prose of the summary.",
-    "caller": "The caller wrote the prose of the summary.",
+    "memory": "A summary that was written earlier stands there again, with what came since.",
 }
 
 

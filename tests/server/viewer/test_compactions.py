@@ -5,11 +5,19 @@ from typing import Any
 
 import pytest
 from context_compaction.archive import CompactedLists, ContextEntry
+from context_compaction.layers import LAYERS
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.viewer.compactions import rows_of
+from mcp_server_compaction.viewer.receipt_words import sentences
 
 from tests.server.viewer.site import Site
+
+# What acts beside the layers that a policy can name.
+OTHERS = (
+    "repair", "offload", "thinking", "request", "project_rules", "fill", "acknowledge",
+    "changed_files",
+)  # fmt: skip
 
 
 async def test_a_compaction_shows_what_was_there_what_stands_there_and_why(site: Site) -> None:
@@ -56,6 +64,14 @@ async def test_a_compaction_that_is_not_there_is_named_with_those_that_are(site:
 
 def entry(seq: int, source_seq: int = -1) -> ContextEntry:
     return ContextEntry(seq, {} if seq >= 0 else {"role": "user", "content": "x"}, source_seq)
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *OTHERS])
+def test_what_a_layer_did_is_told_in_words(name: str) -> None:
+    layer = {"name": name, "tokens_before": 9, "tokens_after": 4, "edit_count": 1}
+    [told] = sentences({"layers": [layer]})
+    assert told.startswith(f"{name} ")
+    assert " acted (" not in told
 
 
 def test_lists_are_aligned_by_the_messages_that_they_share() -> None:
