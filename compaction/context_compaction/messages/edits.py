@@ -52,7 +52,8 @@ class Edit:
     Attributes:
         layer: Name of the layer.
         action: What it did, one word: "persisted", "cleared", "clipped", "summarized", "dropped",
-            "restored", "outlined", "named", "stripped", "repaired", "offloaded", "collapsed".
+            "restored", "outlined", "named", "stripped", "repaired", "offloaded", "collapsed",
+            "added".
         index: Position in the list that came in, from 0; None for something added.
         tokens_before: Estimated tokens of what was there.
         tokens_after: Estimated tokens of what is there now.

@@ -289,7 +289,7 @@ def build_result(
         ),
         summary=placeholders.summary_of(edited.messages) if went_through else None,
     )
-    snips = [edit for edit in context.repairs if edit.action == "dropped"]
+    snips = _snips(context)
     return replace(
         result,
         receipt=receipt_of(
@@ -308,6 +308,11 @@ def build_result(
 
 def _placed(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
     return tuple(replace(edit, index=context.place_of(edit.index)) for edit in edits)
+
+
+def _snips(context: CompactionContext) -> list[Edit]:
+    """The edits that left out messages which the request names."""
+    return [edit for edit in context.repairs if edit.action == "dropped"]
 
 
 def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
@@ -338,7 +343,7 @@ def stats_of(context: CompactionContext, plan: Plan, after: Messages | None) -> 
 def _given_layers(context: CompactionContext) -> tuple[LayerReport, ...]:
     """The reports of edits before any layer ran: repairs, and the removal of named messages."""
     count = context.count
-    snips = [edit for edit in context.repairs if edit.action == "dropped"]
+    snips = _snips(context)
     left = count.messages(context.messages)
     middle = left + sum(edit.tokens_before - edit.tokens_after for edit in snips)
     repairs = len(context.repairs) - len(snips)
@@ -351,7 +356,7 @@ def _given_layers(context: CompactionContext) -> tuple[LayerReport, ...]:
 
 def _snip_warnings(context: CompactionContext) -> tuple[str, ...]:
     request = context.request
-    gone = {edit.index for edit in context.repairs if edit.action == "dropped"}
+    gone = {edit.index for edit in _snips(context)}
     stay = [context.place_of(index) for index in sorted(set(request.snip_messages) - gone)]
     if not stay or request.mode == "record":
         return ()
