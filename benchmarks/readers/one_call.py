@@ -27,9 +27,9 @@ from context_compaction.archive.documents import message_text
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.tokenizer import words_of
 from context_compaction.formats.session_files.read import read_conversation
+from context_compaction.messages.model import compact_json
 from context_compaction.tokens.counter import counter_for
 from mcp_server_compaction.protocol.schemas import SearchAnswer
-from mcp_server_compaction.protocol.tools.answers import dump
 from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
 
 FOLDER = Path(__file__).parent
@@ -51,7 +51,7 @@ class Asked:
     @property
     def text(self) -> str:
         """The reply as a model sees it."""
-        return dump(self.reply.model_dump(mode="json", exclude_none=True))
+        return compact_json(self.reply.model_dump(mode="json", exclude_none=True))
 
 
 def happened(session: str, cut_lines: int) -> bytes:

@@ -258,7 +258,7 @@ def _places(said: str, file: ReplayedFile) -> list[tuple[int, int]]:
 
 def _open_failure(messages: Messages) -> str:
     """The lines that name errors in the newest results; "" where all is well."""
-    newest = next(filter(None, map(tool_results, reversed(messages))), ())
+    newest = next((found for one in reversed(messages) if (found := tool_results(one))), ())
     return "\n".join(error_lines(result_text(result)) for result in newest)
 
 

@@ -78,6 +78,7 @@ async def test_insert_summary_and_keep_cut_point() -> None:
     payload = turns(18)
     given = await timeline(payload)
     assert shape(given.messages)[0] == "summary"
+    assert given.boundary is not None
     cut = given.boundary.first_kept_index
     assert given.messages[1] is payload[cut]
 
@@ -85,6 +86,7 @@ async def test_insert_summary_and_keep_cut_point() -> None:
 async def test_split_turn_prefix_summary() -> None:
     payload = one_turn(10)
     given = await timeline(payload)
+    assert given.boundary is not None
     assert given.boundary.is_split_turn
     assert shape(given.messages) == ["summary", *["call", "result"] * 7]
     summary = given.messages[0]["content"]
