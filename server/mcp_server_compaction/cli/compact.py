@@ -304,6 +304,8 @@ def _headline(given: Input, result: CompactResult, *, is_plan: bool) -> str:
     if is_plan:
         done = f"Planned, nothing is written: {before:,} messages, {tokens}."
     if earlier := result.receipt.get("recognised"):
+        if result.tokens.before == result.tokens.after and not is_plan:
+            done = f"As before: {before:,} -> {after:,} messages, {result.tokens.after:,} tokens."
         done += (
             f"\nAn earlier call brought the first {earlier['message_count']:,} of them down to "
             f"{earlier['context_count']:,}; this one began with what that left."

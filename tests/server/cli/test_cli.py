@@ -259,6 +259,7 @@ def test_a_second_run_says_that_the_first_compacted_it(run: Run, transcript: Pat
     for options in ((), ("--mode", "plan")):
         again = run("compact", transcript, *options)
         assert f"An earlier call brought the first {count} of them down to" in again.stdout
+        assert "Compacted" not in again.stdout, "this one did nothing"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
