@@ -54,6 +54,7 @@ class ReceivedInput:
         claims: The parts of them that claim to be ours.
         copies: Those of the host's objects; None where the list is not to be remembered.
         counted_by: Names the counter: see `MessageCounter.counted_by`.
+        fitting: All formats that the list may as well be of; the caller names none then.
     """
 
     payload: Sequence[JsonObject]
@@ -63,6 +64,7 @@ class ReceivedInput:
     claims: Claims
     copies: Copies | None = None
     counted_by: str = ""
+    fitting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,17 @@ _MESSAGE_REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
 
 
 def detect(payload: Sequence[JsonObject]) -> str:
-    """The name of the format that fits every message of `payload`.
+    """The name of the format that fits every message of `payload`; raises what `fitting` does.
 
-    Where several fit, the one that more messages speak for; where they tie (plain strings by user
-    and assistant are the same in three formats), the first of `FORMATS`, which is "anthropic".
+    Where several fit alike, the first of `FORMATS`, which is "anthropic".
+    """
+    return fitting(payload)[0]
+
+
+def fitting(payload: Sequence[JsonObject]) -> tuple[str, ...]:
+    """The formats that fit every message of `payload`, and that most messages speak for.
+
+    They are several where these tie: plain strings by user and assistant are the same in three.
 
     Raises:
         InvalidMessageError: A message is not a JSON object, or it is malformed in the only
@@ -69,7 +76,8 @@ def detect(payload: Sequence[JsonObject]) -> str:
         if not left:
             _complain(raw, index, max(scores, key=scores.__getitem__))
         scores = left
-    return max(scores, key=scores.__getitem__)
+    most = max(scores.values())
+    return tuple(name for name, score in scores.items() if score == most)
 
 
 def _check_count(count: int) -> None:

@@ -15,6 +15,7 @@ from anyio import to_thread
 
 from context_compaction.archive import Store
 from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText
+from context_compaction.errors import NotFoundError
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
     Hook,
@@ -111,6 +112,7 @@ async def compact(
             return outcome.result
         written = appended.written if appended is not None else 0
         given = await to_thread.run_sync(read_input, payload, request)
+    given = await _in_format_of_session(given, archive)
     stored = await store(given, archive)
     stored = replace(
         stored, appended=replace(stored.appended, written=stored.appended.written + written)
@@ -163,6 +165,25 @@ def _received(
     found = known_beginning(payload, request, archive)
     grown = goes_on(*found, payload, request) if found else None
     return grown or read_input(payload, request, found)
+
+
+async def _in_format_of_session(given: ReceivedInput, archive: Store) -> ReceivedInput:
+    """`given`, read in the format of the session that the caller names, where several fit.
+
+    What a compaction leaves may be plain strings, which tell no format: read in another one, the
+    list would be mended by rules of a provider that it is not for.
+    """
+    session_id = given.request.session_id
+    if len(given.fitting) < 2 or session_id is None:
+        return given
+    try:
+        known, _ = await archive.context(session_id)
+    except NotFoundError:
+        return given
+    if known == given.format or known not in given.fitting:
+        return given
+    request = replace(given.request, format=known)
+    return await to_thread.run_sync(read_input, given.payload, request)
 
 
 def _planned(

@@ -49,7 +49,9 @@ def read_input(
     prepared.check(request)
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)
-    format_name = request.format or (formats.detect(payload) if payload else "anthropic")
+    named = (request.format,) if request.format else ()
+    fitting = named or (formats.fitting(payload) if payload else ("anthropic",))
+    format_name = fitting[0]
     shared = found[1] if found else 0
     parsed = formats.parse(payload, format=format_name, shallow_count=shared)
     check_budget(request, settings, parsed, count)
@@ -68,6 +70,7 @@ def read_input(
         claims_in(parsed),
         copies_for(payload, request, found),
         count.counted_by,
+        fitting,
     )
 
 

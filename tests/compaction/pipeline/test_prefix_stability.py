@@ -5,7 +5,7 @@ A session grows answer by answer, and each time its context is compacted as a ho
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from context_compaction.pipeline.compact import compact
@@ -90,3 +90,26 @@ async def test_the_prefix_breaks_only_where_the_context_was_above_its_trigger() 
     assert [call for call in calls if call.breaks and not call.was_over] == []
     quiet = [call for call in calls if not call.was_over]
     assert all(set(call.layers) <= {"persist"} for call in quiet)
+
+
+async def test_plain_strings_that_a_compaction_leaves_are_read_in_the_format_of_their_session() -> (
+    None
+):
+    given: list[Json] = []
+    for number in range(12):
+        function = {"name": "shell", "arguments": '{"command": "ls"}'}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        given += [
+            user(f"Task {number}."),
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": lines("t", 400)},
+            # Anthropic refuses such an end, and would have it mended; OpenAI takes it.
+            assistant(f"Task {number} is done. "),
+        ]
+    request = CompactRequest(session_id="s", mode="full", context_window=20_000)
+    async with temporary_archive() as archive:
+        first = await compact(given, request, archive=archive)
+        assert first.messages is not None
+        assert not any("tool_calls" in one for one in first.messages)
+        again = await compact(first.messages, replace(request, mode="auto"), archive=archive)
+    assert (first.format, again.format, again.changed) == ("openai-chat", "openai-chat", False)
