@@ -175,6 +175,9 @@ def _at_prompt(call: HookCall) -> str:
 
 def _tail_of(path: Path) -> list[str]:
     """The last whole lines of a file, newest first."""
+    # A pipe would be waited for without end.
+    if not path.is_file():
+        return []
     with contextlib.suppress(OSError), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))

@@ -283,6 +283,12 @@ def test_an_output_that_cannot_be_stored_stays_as_it_was_and_the_log_says_why(
     assert "PostToolUse" in (tmp_path / "archive/hooks/log").read_text("utf-8")
 
 
+def test_a_transcript_that_is_a_pipe_stops_no_host(hook: Hook, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    payload = {"session_id": "s-1", "transcript_path": str(tmp_path / "pipe.jsonl")}
+    assert hook("UserPromptSubmit", payload) is None
+
+
 def test_an_archive_that_is_a_file_stops_no_host(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
