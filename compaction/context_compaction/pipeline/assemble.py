@@ -49,7 +49,8 @@ def assemble(
     """
     edited = plan.edited
     if plan.cut is not None:
-        edited = _replaced(context, plan, plan.cut, summary, checkpoint)
+        replaced = _replaced(context, plan, plan.cut, summary, checkpoint)
+        edited = _without_void_thinking(context, replaced)  # files have its room
         if files:
             edited = _restored(context, plan, edited, files, fills=fills)
         if context.settings.acknowledge:
@@ -58,14 +59,19 @@ def assemble(
             edited = edited.then("acknowledge", step, context.count)
     for mend in repairs_beside_a_gap(context.rules):
         edited = edited.then("repair", mend(edited.messages), context.count)
-    if context.rules.thinking_is_bound:
-        stripped = strip_void_thinking(
-            context.messages, edited.messages, count=context.count, rule=context.settings.thinking
-        )
-        edited = edited.then("thinking", stripped, context.count)
+    edited = _without_void_thinking(context, edited)
     if plan.cut is None:  # no summary that could take over a marker
         return edited
     return replace(edited, messages=keep_cache_markers(context.markers(), edited.messages))
+
+
+def _without_void_thinking(context: CompactionContext, edited: EditedMessages) -> EditedMessages:
+    if not context.rules.thinking_is_bound:
+        return edited
+    stripped = strip_void_thinking(
+        context.messages, edited.messages, count=context.count, rule=context.settings.thinking
+    )
+    return edited.then("thinking", stripped, context.count)
 
 
 def fits(context: CompactionContext, messages: Messages, *, spare_tokens: int = 0) -> bool:

@@ -223,3 +223,21 @@ async def test_what_a_short_summary_leaves_of_a_target_goes_to_the_newest_messag
         assert 0.8 * 12_000 <= answer.tokens.upper <= 12_000
         kept[name] = sum(message in payload for message in answer.messages)
     assert kept["short"] > kept["long"]
+
+
+@pytest.mark.parametrize("target_tokens", [6_000, 8_000, 10_000])
+async def test_thinking_that_a_cut_makes_void_takes_no_room_of_files(target_tokens: int) -> None:
+    hook = "#!/bin/sh\nset -e\nexec npm run check --silent\n"
+    payload = [
+        *(message for n in range(90) for message in (user(lines(f"u{n}", 12)), assistant("Yes."))),
+        user("Make a hook of it."),
+        *answered("hook", "Write", "ok", file_path="hooks/pre-commit.sh", content=hook),
+        *(m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 60))),
+    ]
+    signed = {"type": "thinking", "thinking": "", "signature": "Eq8B/x+" * 700}
+    for message in payload[-4:]:
+        if message["role"] == "assistant":
+            message["content"] = [signed, *message["content"]]
+    result = await compacted(payload, model="claude-sonnet-4-5", target_tokens=target_tokens)
+    assert not any(part == signed for one in result.messages for part in one["content"])
+    assert hook in str(result.messages).replace("\\n", "\n")
