@@ -262,3 +262,20 @@ async def test_a_model_reads_a_report_as_words_and_not_as_a_clipped_result() -> 
     told = asked_for.user.partition('from="another agent">')[2].partition("</part>")[0]
     assert told == report
     assert "characters left out" in asked_for.user.partition('n="4"')[2]
+
+
+def test_commands_that_passed_again_and_again_are_told_by_how_often() -> None:
+    messages = [asked("Mend it.")]
+    for at in range(4):
+        for nth, (command, answer) in enumerate((
+            ("cd /app && go test ./sem -run TestGolden -update 2>&1 | tail -3", "ok"),
+            ("ls -la", "total 3"),
+            ("golangci-lint run", "Exit code 1\nError: a.go:3: unused"),
+            (f"go run ./cmd/probe {at}", "1 edge"),
+        )):
+            answered = called(f"t{at}_{nth}", "Bash", {"command": command}, answer)
+            answered[1]["content"][0]["is_error"] = answer.startswith("Exit code")
+            messages += answered
+    text = written([*messages, said("Done."), asked("Go on."), said("I do.")])
+    (line,) = (row for row in text.splitlines() if row.startswith("passed again and again"))
+    assert line == "passed again and again: go test ./sem -run TestGolden -update (4 times)"

@@ -31,7 +31,7 @@ _GIVEN = re.compile(
 _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
 # Commands that only look; what they find may speak of errors without being one.
 _LOOK = re.compile(
-    r"\A(?:ls|cat|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|"
+    r"\A(?:ls|cat|nl|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|Write-Host|"
     r"md5(?:sum)?|git (?:status|diff|log|show|branch(?! -[dD])|tag -l|fsck|rev-parse|ls-files"
     r"|cat-file|reflog|blame|count-objects|worktree list|stash list|config --(?:list|get))"
     r"|gh \w+ (?:view|checks|watch)|xxd|lsof|[\w-]+ (?:[\w-]+ )?(?:status|wait|capture|list))\b"

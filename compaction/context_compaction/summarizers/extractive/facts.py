@@ -5,6 +5,7 @@ with the files; what came of finished turns, in the log.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -35,6 +36,9 @@ _NO_NEWS = re.compile(
     r"|\(?no output\)?\.?|<shellId: .*>|agentId: .*|<usage>.*|\w+: \d+|.*</usage>",
     re.IGNORECASE,
 )
+# A command that passed so many times belongs to how the work is done here: its checks, its build.
+_OFTEN = 3
+_HABITS, _HABIT_WANTS = (3, 8), (2.0, 3.0)
 # What files contain stands with them, and what was found in them is looked for anew.
 _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
 _CODES_CHARS, _FIRST_CHARS = 400, 160
@@ -54,6 +58,7 @@ def fact_lines(
     turn: what came of a finished one stands in the log.
     """
     yield from _file_lines(turns, files)
+    yield from _habit_lines(turns)
     records: dict[str, dict[str, tuple[Action, Any]]] = {}
     outputs: dict[str, Action] = {}
     for turn in turns:
@@ -112,6 +117,16 @@ def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> 
         texts[0] += f" and {len(names) - _PATHS_ON_A_LINE} more"
     label = f"changed (in {folder})" if folder else "changed"
     yield from versions((0,), label, texts, (1.0, 3.0))
+
+
+def _habit_lines(turns: Sequence[Turn]) -> Iterator[Line]:
+    """The commands that passed again and again, those that did most often first."""
+    ran = (one for turn in turns for one in turn.actions if one.use.command and not one.lasting)
+    passed = (one for one in ran if one.failed is False and not one.is_look)
+    times = Counter(key for one in passed for key in one.keys if not is_nameless(key))
+    often = [f"{key} ({n} times)" for key, n in times.most_common(_HABITS[-1]) if n >= _OFTEN]
+    texts = ("; ".join(often[:most]) for most in _HABITS)
+    yield from versions((0, 1), "passed again and again: ", texts, _HABIT_WANTS)
 
 
 def _told_apart(names: Sequence[str], since: int, commit: int) -> str:
