@@ -54,7 +54,7 @@ _CITATION = re.compile(r"<oai-mem-citation>.*?(?:</oai-mem-citation>|\Z)", re.DO
 # How hosts say that another agent has begun.
 _LAUNCHED = re.compile(r"\A(?:\w+ )?agent (?:launched|started)\b", re.IGNORECASE)
 # What Claude Code puts below the report of another agent.
-_REPORT_END = re.compile(r"\s*\nagentId: [^\n]*(?:\n<usage>.*)?\Z", re.DOTALL)
+_REPORT_END = re.compile(r"\nagentId: [^\n]*(?:\n<usage>.*)?\Z", re.DOTALL)
 # How the text begins that a host sends for a skill; that of a command stands behind its name.
 _SKILL = (SKILL_HEAD, "<skill>")
 _COMMAND_NAME = "<command-name>"
