@@ -1,6 +1,6 @@
 """What a call costs: CPU of the engine and the archive, beside the floor of the same run.
 
-Run: python benchmarks/cost.py [--sizes 200000 1000000 5000000]
+Run: python benchmarks/cost.py [--sizes 200000 1000000 5000000] [--bare]
 
 The floor is what nobody can do without: the list read from JSON, its text counted once by tiktoken
 as it comes (our own pattern gives the same tokens in two thirds of the time), and its bytes hashed
@@ -8,7 +8,8 @@ once, in the thread that calls are made in: only the first thread of a process t
 tiktoken's fast path, every other pays a third more. It is taken of the lists of the cold calls, and
 by turns with them: lists of one size differ by a fifth in their tokens, and a machine's speed
 drifts. Every list is decoded anew before each call, as a server gets it. A turn is 14 messages and
-about 6,000 tokens; medians of `ROUNDS`.
+about 6,000 tokens; medians of `ROUNDS`. Garbage is collected as our servers set it, for the floor
+too; `--bare` leaves that as Python starts.
 """
 
 import argparse
@@ -38,6 +39,7 @@ from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.load import current_context
 from context_compaction.tokens.vocabulary import load_o200k
+from mcp_server_compaction.protocol.app import collect_seldom
 
 from tests.support.json_types import is_list, is_object
 from tests.support.plain_tiktoken import plain_o200k
@@ -238,8 +240,10 @@ async def memory(tokens: int) -> None:
     print(f"memory at {tokens} tokens, {size_mb:.1f} MB: {most_mb:.0f} MB (goal {limit_mb:.0f})")
 
 
-async def main(sizes: list[int]) -> None:
+async def main(sizes: list[int], *, is_bare: bool) -> None:
     load_o200k()
+    if not is_bare:
+        collect_seldom()
     rows: dict[int, dict[str, float]] = {}
     for tokens in sizes:
         with TemporaryDirectory() as folder:
@@ -259,6 +263,7 @@ async def main(sizes: list[int]) -> None:
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+parser.add_argument("--bare", action="store_true")
 parser.add_argument("--memory", type=int)
 parser.add_argument("--restarted", type=Path)
 given = parser.parse_args()
@@ -267,4 +272,4 @@ if given.restarted:
 elif given.memory:
     anyio.run(memory, given.memory)
 else:
-    anyio.run(main, given.sizes)
+    anyio.run(partial(main, given.sizes, is_bare=given.bare))
