@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 
+import pytest
+from context_compaction.summarizers import SummaryInput
+from context_compaction.summarizers.extractive import writer
 from context_compaction.summarizers.extractive.deeds import failures_in, open_failures
 from context_compaction.summarizers.extractive.turns import turns_of
+from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,3 +78,21 @@ def test_a_failure_is_told_until_the_same_command_passes_or_is_tried_later(
         if not any(is_same(one, key) for one in runs[n][0].split(" && ") for key in later)
     ]
     assert [number[one.action.number] for one in open_failures(turns, later)] == still
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_told"),
+    [
+        ("Exit code 1\nSwitched to a new branch 'v2'\n---created---", False),
+        ("Exit code 128\nfatal: a branch named 'v2' already exists", True),
+    ],
+)
+def test_a_command_beside_looks_failed_only_where_a_line_names_the_error(
+    answer: str, is_told: bool
+) -> None:
+    command = "git checkout -b v2 && echo ---created--- && ls testdata"
+    asked = assistant(call("a", "Bash", command=command))
+    talk = [user("Begin."), asked, user([result("a", answer, is_error=True)])]
+    parsed = read([*talk, assistant("Begun."), user("Go on."), assistant("I do.")])
+    text = writer.write(SummaryInput(parsed, 400), counter_for(""))
+    assert ("failed: git checkout -b v2" in text) is is_told

@@ -7,7 +7,7 @@ from functools import partial
 
 from context_compaction.activity.digest import has_effect, is_failed
 from context_compaction.activity.documents import PLAN, filed_in
-from context_compaction.activity.error_line import error_line, reports_trouble
+from context_compaction.activity.error_line import error_line, names_error, reports_trouble
 from context_compaction.activity.file_changes import FileChange, Writes, changes_of
 from context_compaction.activity.json_rows import named, shown
 from context_compaction.activity.late_answers import answers_of, running_head
@@ -290,4 +290,6 @@ def _action(
     is_told = use.kind == "execute" and not line.has_look
     failed = failed or (is_told and _is_trouble(label, text))
     error = error_line(text) if failed else ""
+    if line.has_look and not names_error(error):
+        error = ""  # nobody knows whether the look failed: a folder that is not there, no match
     return action(text=text, failed=failed, error=error, running_head=head)
