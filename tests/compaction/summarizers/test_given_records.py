@@ -264,18 +264,21 @@ async def test_a_model_reads_a_report_as_words_and_not_as_a_clipped_result() -> 
     assert "characters left out" in asked_for.user.partition('n="4"')[2]
 
 
-def test_commands_that_passed_again_and_again_are_told_by_how_often() -> None:
-    messages = [asked("Mend it.")]
+@pytest.mark.parametrize("is_in_turns", [True, False])
+def test_commands_that_passed_in_several_turns_are_told_by_how_often(is_in_turns: bool) -> None:
+    ran = (
+        ("cd /app && go test ./sem -run TestGolden -update 2>&1 | tail -3", "ok"),
+        ("ls -la", "total 3"),
+        ("golangci-lint run", "Exit code 1\nError: a.go:3: unused"),
+    )
+    messages: list[Json] = [asked("Mend it.")]
     for at in range(4):
-        for nth, (command, answer) in enumerate((
-            ("cd /app && go test ./sem -run TestGolden -update 2>&1 | tail -3", "ok"),
-            ("ls -la", "total 3"),
-            ("golangci-lint run", "Exit code 1\nError: a.go:3: unused"),
-            (f"go run ./cmd/probe {at}", "1 edge"),
-        )):
-            answered = called(f"t{at}_{nth}", "Bash", {"command": command}, answer)
-            answered[1]["content"][0]["is_error"] = answer.startswith("Exit code")
-            messages += answered
+        for nth, (command, answer) in enumerate((*ran, (f"go run ./probe {at}", "1 edge"))):
+            talk = called(f"t{at}_{nth}", "Bash", {"command": command}, answer)
+            talk[1]["content"][0]["is_error"] = answer.startswith("Exit code")
+            messages += talk
+        messages += [said("Done."), asked(f"Go on with {at}.")] if is_in_turns else []
     text = written([*messages, said("Done."), asked("Go on."), said("I do.")])
-    (line,) = (row for row in text.splitlines() if row.startswith("passed again and again"))
-    assert line == "passed again and again: go test ./sem -run TestGolden -update (4 times)"
+    told = [row for row in text.splitlines() if row.startswith("passed again and again")]
+    line = "passed again and again: go test ./sem -run TestGolden -update (4 times)"
+    assert told == ([line] if is_in_turns else [])

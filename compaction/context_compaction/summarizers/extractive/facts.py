@@ -120,11 +120,16 @@ def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> 
 
 
 def _habit_lines(turns: Sequence[Turn]) -> Iterator[Line]:
-    """The commands that passed again and again, those that did most often first."""
-    ran = (one for turn in turns for one in turn.actions if one.use.command and not one.lasting)
-    passed = (one for one in ran if one.failed is False and not one.is_look)
-    times = Counter(key for one in passed for key in one.keys if not is_nameless(key))
-    often = [f"{key} ({n} times)" for key, n in times.most_common(_HABITS[-1]) if n >= _OFTEN]
+    """The commands that passed again and again, in several turns, most often first."""
+    times, in_turns = Counter[str](), Counter[str]()
+    for turn in turns:
+        ran = (one for one in turn.actions if one.use.command and not one.lasting)
+        passed = (one for one in ran if one.failed is False and not one.is_look)
+        keys = Counter(key for one in passed for key in one.keys if not is_nameless(key))
+        times.update(keys)
+        in_turns.update(keys.keys())
+    habits = [one for one in times.most_common() if one[1] >= _OFTEN and in_turns[one[0]] > 1]
+    often = [f"{key} ({n} times)" for key, n in habits]
     texts = ("; ".join(often[:most]) for most in _HABITS)
     yield from versions((0, 1), "passed again and again: ", texts, _HABIT_WANTS)
 
