@@ -170,19 +170,37 @@ async def test_of_a_system_message_sent_again_and_again_the_last_stays(rounds: i
             assert after[-2:] == before[-2:]
 
 
+HOOK = "#!/bin/sh\nset -e\nexec npm run check --silent\n"
+
+
+def hook_session() -> list[Json]:
+    """Much talk, then a small file written and nine long results."""
+    return [
+        *(message for n in range(90) for message in (user(lines(f"u{n}", 12)), assistant("Yes."))),
+        user("Make a hook of it."),
+        *answered("hook", "Write", "ok", file_path="hooks/pre-commit.sh", content=HOOK),
+        *(m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 60))),
+    ]
+
+
 @pytest.mark.parametrize("target_tokens", [6_000, 8_000, 10_000])
 async def test_a_small_file_in_work_comes_back_however_much_there_is_to_tell(
     target_tokens: int,
 ) -> None:
-    hook = "#!/bin/sh\nset -e\nexec npm run check --silent\n"
-    payload = [
-        *(message for n in range(90) for message in (user(lines(f"u{n}", 12)), assistant("Yes."))),
-        user("Make a hook of it."),
-        *answered("hook", "Write", "ok", file_path="hooks/pre-commit.sh", content=hook),
-        *(m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 60))),
-    ]
-    result = await compacted(payload, model="gpt-4o", target_tokens=target_tokens)
-    assert hook in str(result.messages).replace("\\n", "\n")
+    result = await compacted(hook_session(), model="gpt-4o", target_tokens=target_tokens)
+    assert HOOK in str(result.messages).replace("\\n", "\n")
+
+
+@pytest.mark.parametrize("target_tokens", [6_000, 8_000, 10_000])
+async def test_thinking_that_a_cut_makes_void_takes_no_room_of_files(target_tokens: int) -> None:
+    payload = hook_session()
+    signed = {"type": "thinking", "thinking": "", "signature": "Eq8B/x+" * 700}
+    for message in payload[-4:]:
+        if message["role"] == "assistant":
+            message["content"] = [signed, *message["content"]]
+    result = await compacted(payload, model="claude-sonnet-4-5", target_tokens=target_tokens)
+    assert not any(part == signed for one in result.messages for part in one["content"])
+    assert HOOK in str(result.messages).replace("\\n", "\n")
 
 
 async def summarized_by_host(state: str, mode: Mode, target_tokens: int) -> CompactResult:
@@ -223,21 +241,3 @@ async def test_what_a_short_summary_leaves_of_a_target_goes_to_the_newest_messag
         assert 0.8 * 12_000 <= answer.tokens.upper <= 12_000
         kept[name] = sum(message in payload for message in answer.messages)
     assert kept["short"] > kept["long"]
-
-
-@pytest.mark.parametrize("target_tokens", [6_000, 8_000, 10_000])
-async def test_thinking_that_a_cut_makes_void_takes_no_room_of_files(target_tokens: int) -> None:
-    hook = "#!/bin/sh\nset -e\nexec npm run check --silent\n"
-    payload = [
-        *(message for n in range(90) for message in (user(lines(f"u{n}", 12)), assistant("Yes."))),
-        user("Make a hook of it."),
-        *answered("hook", "Write", "ok", file_path="hooks/pre-commit.sh", content=hook),
-        *(m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 60))),
-    ]
-    signed = {"type": "thinking", "thinking": "", "signature": "Eq8B/x+" * 700}
-    for message in payload[-4:]:
-        if message["role"] == "assistant":
-            message["content"] = [signed, *message["content"]]
-    result = await compacted(payload, model="claude-sonnet-4-5", target_tokens=target_tokens)
-    assert not any(part == signed for one in result.messages for part in one["content"])
-    assert hook in str(result.messages).replace("\\n", "\n")
