@@ -38,8 +38,9 @@ class Site:
     stranger: httpx2.AsyncClient
 
     async def html(self, address: str) -> str:
-        """A page that is there."""
-        reply = await self.http.get(address)
+        """A page that is there, loaded again as a browser does while its log is read."""
+        while (reply := await self.http.get(address)).status_code == 202:
+            pass  # each answer waits for the log; `visiting` bounds them all
         assert reply.status_code == 200, reply.text
         return reply.text
 
