@@ -129,8 +129,8 @@ def _habit_lines(turns: Sequence[Turn]) -> Iterator[Line]:
         times.update(keys)
         in_turns.update(keys.keys())
     habits = [one for one in times.most_common() if one[1] >= _OFTEN and in_turns[one[0]] > 1]
-    often = [f"{key} ({n} times)" for key, n in habits]
-    texts = ("; ".join(often[:most]) for most in _HABITS)
+    # How often, a reader would take for all runs, of which the newest stand below.
+    texts = ("; ".join(key for key, _ in habits[:most]) for most in _HABITS)
     yield from versions((0, 1), "passed again and again: ", texts, _HABIT_WANTS)
 
 
