@@ -77,12 +77,12 @@ def lines(label: str, number: int = 200) -> str:
     return "\n".join(f"{label} line {n}: value_{label}_{n * 37}" for n in range(number))
 
 
-def session(calls: int = 12) -> list[Json]:
-    """A finished turn with `calls` long results, and a new request."""
+def session(calls: int = 12, line_count: int = 150) -> list[Json]:
+    """A finished turn with `calls` results of so many lines, and a new request."""
     steps = [
         message
         for n in range(calls)
-        for message in answered(f"c{n}", "Bash", lines(f"n{n}", 150), command=f"run {n}")
+        for message in answered(f"c{n}", "Bash", lines(f"n{n}", line_count), command=f"run {n}")
     ]
     return [user("Mend the parser."), *steps, assistant("Mended."), user("Now the docs.")]
 

@@ -17,18 +17,13 @@ from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.provider_rules import problems
-from tests.support.small import answered, assistant, lines, user
+from tests.support.small import assistant, session, user
 
 REPLACING = [name for name, policy in POLICIES.items() if "summarize" in policy.layers]
 
 
-def session(calls: int = 24) -> list[Json]:
-    steps = [
-        message
-        for n in range(calls)
-        for message in answered(f"c{n}", "Bash", lines(f"n{n}", 120), command=f"run {n}")
-    ]
-    return [user("Mend the parser."), *steps, assistant("Mended."), user("Now the docs.")]
+def long_session() -> list[Json]:
+    return session(24, 120)
 
 
 async def refused(tmp_path: Path, payload: list[Json], **wishes: Any) -> CompactResult:
@@ -42,13 +37,13 @@ async def refused(tmp_path: Path, payload: list[Json], **wishes: Any) -> Compact
 async def test_each_refusal_is_met_with_at_most_half_until_nothing_is_left_to_try(
     tmp_path: Path, policy: str
 ) -> None:
-    handed = [session()]
+    handed = [long_session()]
     answer = await refused(tmp_path, handed[0], policy=policy)
     while answer.status != "no_progress" and len(handed) < 9:
         assert answer.messages not in handed
         assert answer.tokens.upper <= answer.tokens.before // 2 or not answer.fits
         assert answer.messages[-1]["content"] == "Now the docs.", "the newest turn stays"
-        assert not problems(answer.messages, "anthropic", original=session())
+        assert not problems(answer.messages, "anthropic", original=long_session())
         handed.append(answer.messages)
         answer = await refused(tmp_path, handed[-1], policy=policy)
     assert answer.status == "no_progress"
@@ -59,7 +54,7 @@ async def test_each_refusal_is_met_with_at_most_half_until_nothing_is_left_to_tr
 
 @pytest.mark.parametrize("policy", ["claude-code", "four-layer"])
 async def test_the_papers_try_once_more_and_then_say_so(tmp_path: Path, policy: str) -> None:
-    first = await refused(tmp_path, session(), policy=policy)
+    first = await refused(tmp_path, long_session(), policy=policy)
     assert first.status == "compacted"
     second = await refused(tmp_path, first.messages, policy=policy)
     assert (second.status, second.changed, second.fits) == ("no_progress", False, False)
@@ -72,22 +67,22 @@ async def test_the_papers_try_once_more_and_then_say_so(tmp_path: Path, policy: 
 
 
 async def test_a_refused_answer_is_not_given_for_the_first_list_again(tmp_path: Path) -> None:
-    first = await refused(tmp_path, session())
+    first = await refused(tmp_path, long_session())
     second = await refused(tmp_path, first.messages)
     assert second.tokens.after < first.tokens.after
     # A host that keeps its own list, in another process: what is known to fail is not tried again.
-    again = await refused(tmp_path, session())
+    again = await refused(tmp_path, long_session())
     assert again.messages == second.messages
 
 
 async def test_a_call_that_is_repeated_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = await refused(tmp_path, session())
-    again = await refused(tmp_path, session())
+    first = await refused(tmp_path, long_session())
+    again = await refused(tmp_path, long_session())
     assert again.messages == first.messages
 
 
 async def test_cache_markers_of_the_host_make_no_other_list(tmp_path: Path) -> None:
-    first = await refused(tmp_path, session())
+    first = await refused(tmp_path, long_session())
     marked = [*first.messages[:-1], user([{"type": "text", "text": "Now the docs."}])]
     marked[-1]["content"][0]["cache_control"] = {"type": "ephemeral"}
     unmarked = [*first.messages[:-1], user([{"type": "text", "text": "Now the docs."}])]
@@ -98,8 +93,8 @@ async def test_cache_markers_of_the_host_make_no_other_list(tmp_path: Path) -> N
 
 
 async def test_a_request_that_went_through_later_begins_anew(tmp_path: Path) -> None:
-    first = await refused(tmp_path, session())
-    grown = [*first.messages, assistant("Here they are."), *session()[1:]]
+    first = await refused(tmp_path, long_session())
+    grown = [*first.messages, assistant("Here they are."), *long_session()[1:]]
     answer = await refused(tmp_path, grown)
     assert answer.receipt["reactive"]["versions"] == 1
 
@@ -112,7 +107,7 @@ async def test_a_short_list_that_is_refused_is_told_of_honestly(tmp_path: Path) 
 
 
 async def test_the_gentle_policy_ends_too(tmp_path: Path) -> None:
-    handed = [session()]
+    handed = [long_session()]
     answer = await refused(tmp_path, handed[0], policy="gentle")
     while answer.status != "no_progress" and len(handed) < 9:
         assert answer.messages not in handed
@@ -137,11 +132,11 @@ def test_nothing_is_given_out_that_was_refused_whatever_target_is_named(
     calls: list[tuple[str, int]],
 ) -> None:
     async def run() -> None:
-        handed = session()
+        handed = long_session()
         met: list[list[Json]] = []
         with TemporaryDirectory() as folder, anyio.fail_after(120):
             for whose, target in calls:
-                handed = session() if whose == "first" else handed
+                handed = long_session() if whose == "first" else handed
                 met.append(handed)
                 answer = await refused(Path(folder), handed, target_tokens=target or None)
                 assert answer.messages not in met or answer.messages == handed

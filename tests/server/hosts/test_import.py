@@ -378,7 +378,7 @@ def test_zeros_of_a_crash_and_rows_written_twice_change_nothing(
 ) -> None:
     rng = Random(seed)
     whole, hurt = tmp_path / "whole.jsonl", tmp_path / "hurt.jsonl"
-    lines = [json.dumps(row).encode() + b"\n" for row in rows]
+    lines = lines_of(rows)
     whole.write_bytes(b"".join(lines))
     with hurt.open("wb") as file:
         for line in lines:
