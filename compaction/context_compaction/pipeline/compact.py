@@ -177,7 +177,7 @@ async def _in_format_of_session(given: ReceivedInput, archive: Store) -> Receive
     if len(given.fitting) < 2 or session_id is None:
         return given
     try:
-        known, _ = await archive.context(session_id)
+        known, _ = await archive.context(session_id, limit=0)  # its format alone
     except NotFoundError:
         return given
     if known == given.format or known not in given.fitting:
