@@ -257,20 +257,34 @@ def _read(path: Path) -> str | None:
 def _chosen_flags(
     host: Host, value: Mapping[str, Json], installation: Installation, path: Path
 ) -> Sequence[str]:
-    """The server's flags; what was chosen earlier stays, unless something is chosen now."""
+    """The server's flags; each that was chosen earlier stays, unless it is chosen anew now."""
     old = _table(value, host.section, path).get(REGISTERED_NAME)
     if old is not None and not _is_ours(old):
         raise SettingsError(
             f"{path} has another server named {REGISTERED_NAME!r}. Nothing was written: "
             "rename it there, then run this again."
         )
-    return installation.flags or _flags_of(installed_command(host, value) or [])
+    earlier, command = _by_flag(_flags_of(installed_command(host, value) or []))
+    chosen, _ = _by_flag(installation.flags)
+    return [*itertools.chain(*(earlier | chosen).values()), *command]
 
 
 def _hook_flags(flags: Sequence[str]) -> list[str]:
     """What of the server's flags its hooks are told: both must write into one archive alike."""
-    pairs = itertools.pairwise(flags)
-    return [word for pair in pairs if pair[0] in {"--archive", "--redaction"} for word in pair]
+    named, _ = _by_flag(flags)
+    return [*named.get("--archive", ()), *named.get("--redaction", ())]
+
+
+def _by_flag(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """By flag the words that give it, as `--root DIR` or `--root=DIR`; the command after them."""
+    flags: dict[str, list[str]] = {}
+    at = 0
+    while at < len(words) and words[at].startswith("--"):
+        name, has_value, _ = words[at].partition("=")
+        size = 1 if has_value else 2
+        flags.setdefault(name, []).extend(words[at : at + size])
+        at += size
+    return flags, [*words[at:]]
 
 
 def _with_server(host: Host, value: Mapping[str, Json], command: Sequence[str]) -> dict[str, Json]:

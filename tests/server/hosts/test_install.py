@@ -291,7 +291,19 @@ def test_what_was_chosen_stays_until_something_else_is_chosen(home: Path, run: R
     run("install", "cursor", "--hooks")
     assert (entry()["args"], entry()["env"]) == (chosen, {"A": "b"})
     run("install", "cursor", "--root", home / "project")
-    assert (entry()["args"], entry()["env"]) == (["--root", str(home / "project")], {"A": "b"})
+    chosen = ["--redaction", "on", "--root", str(home / "project")]
+    assert (entry()["args"], entry()["env"]) == (chosen, {"A": "b"})
+    run("--redaction", "warn", "--archive", home / "kept", "install", "cursor")
+    chosen = ["--redaction", "warn", *chosen[2:], "--archive", str(home / "kept")]
+    assert entry()["args"] == chosen
+    value["mcpServers"]["compaction"]["args"] = ["--archive=old", *chosen[:2], "serve", "--http"]
+    put(home / ".cursor/mcp.json", json.dumps(value))
+    run("install", "cursor", "--root", home)
+    assert entry()["args"] == ["--archive=old", *chosen[:2], "--root", str(home), "serve", "--http"]
+    run("--archive", home / "kept", "install", "cursor", "--hooks")
+    kept = ["--archive", str(home / "kept"), *chosen[:2]]
+    assert entry()["args"] == [*kept, "--root", str(home), "serve", "--http"]
+    assert " ".join(kept) in (home / ".cursor/hooks.json").read_text("utf-8")
 
 
 def test_hooks_write_where_the_server_reads_also_when_they_are_added_later(
