@@ -31,7 +31,6 @@ from context_compaction.archive.counts import (
 )
 from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
-from context_compaction.archive.history_tree import Placed
 from context_compaction.archive.node_table import MessageNode, is_message
 from context_compaction.archive.outputs import (
     StoredOutput,
@@ -166,14 +165,14 @@ class TranscriptStore(Generic[S]):
             names = found.standing.fingerprints if found.standing else ()
             state.keep_fingerprints((*found.keys, *names), after)
             if found.is_known:
-                self._sessions.secure(state, found.result.head)
+                self._sync_before(state, found, after)
                 return answer_of(state, found.result, found.standing)
         with self._sessions.writing(session_id, opens=after == ROOT) as state:
             if found is None or state is not looked_at or state.next_number != found.next_number:
                 found = place(state)  # others wrote, or nothing was looked up
                 if shares_too_little(found.result, least_shared):
                     return answer_of(state, found.result, found.standing)
-            self._sync_before(state, found.placed, found.chain, after)
+            self._sync_before(state, found, after)
             put, kept = self.blobs.put, self._kept
             records = new_records(found, messages, after, format, now_seconds, put, kept)
             if records:
@@ -250,7 +249,6 @@ class TranscriptStore(Generic[S]):
         found = state.standing(contents, appended.heads)
         if found is None or not contents:
             return None
-        self._sessions.secure(state)
         places = zip(appended.seqs, contents, strict=True)
         given = zip((message.source for message in messages), keys, strict=True)
         here = dict(zip(places, given, strict=True))
@@ -295,12 +293,13 @@ class TranscriptStore(Generic[S]):
         if self._redacts:
             check_no_secret(session_id)
 
-    def _sync_before(self, state: S, placed: Placed, chain: Sequence[str], after: str) -> None:
+    def _sync_before(self, state: S, found: PlacedList, after: str) -> None:
         """Make durable what a list builds upon: nothing may reach the device before that."""
-        if placed.repeats:
+        if found.placed.repeats or found.standing is not None:
             self._sessions.secure(state)
             return
-        known = placed.seqs.index(None) if None in placed.seqs else len(chain)
+        seqs, chain = found.placed.seqs, found.chain
+        known = seqs.index(None) if None in seqs else len(chain)
         self._sessions.secure(state, chain[known - 1] if known else after)
 
     def commit(

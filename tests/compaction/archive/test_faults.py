@@ -8,6 +8,7 @@ import resource
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,9 +24,13 @@ from context_compaction.errors import (
     NotFoundError,
 )
 from context_compaction.messages.edits import make_blob
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
 
 from tests.compaction.archive.archive_contract import add, found, parsed, transcript, user
 from tests.support.json_types import Json
+from tests.support.small import agent
 
 NOBODY = 65_534  # a user without rights
 RAWS = [user(f"message{number} " + "x" * number) for number in range(10)]
@@ -310,11 +315,11 @@ def _unprivileged() -> Generator[Path]:
         try:
             yield Path(folder)
         finally:
+            if as_root:
+                os.seteuid(0)
             for path in Path(folder).rglob("*"):
                 if path.is_dir():
                     path.chmod(0o700)
-            if as_root:
-                os.seteuid(0)
 
 
 def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_written() -> None:
@@ -341,6 +346,31 @@ def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_writ
 
         anyio.run(check)
         root.chmod(0o700)
+
+
+def test_who_may_only_read_an_archive_plans_and_gets_again_what_was_compacted() -> None:
+    with _unprivileged() as folder:
+        if os.getuid():
+            pytest.skip("an archive of somebody else's can be made by root only")
+        root, small = folder / "archive", CompactRequest(target_tokens=300, session_id="s")
+        spoken = [agent("done " * 300), user("Go on.")]
+        talk = [user("Begin."), *[message for _ in range(6) for message in spoken]]
+
+        async def compacted(request: CompactRequest) -> CompactResult:
+            async with open_archive(root, index_root=folder / "index") as archive:
+                return await compact(talk, request, archive=archive)
+
+        os.seteuid(0)
+        first = anyio.run(compacted, small)
+        for path in [root, *root.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        os.seteuid(NOBODY)
+        again = anyio.run(compacted, small)
+        plan = anyio.run(compacted, replace(small, mode="plan", target_tokens=200))
+        assert (first.changed, again.messages) == (True, first.messages)
+        assert plan.tokens.after < first.tokens.after
+        with pytest.raises(ArchiveError, match=r"Permission denied.*may be read and"):
+            anyio.run(compacted, replace(small, target_tokens=200))
 
 
 def test_an_archive_that_cannot_be_made_or_read_is_an_error_that_names_it() -> None:

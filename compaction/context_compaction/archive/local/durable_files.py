@@ -31,6 +31,7 @@ LOCK_TIMEOUT_SECONDS = 20.0
 
 # EFBIG is the limit on one file's size (`ulimit -f`), EDQUOT the user's share of the disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def explain(error: OSError, path: Path, doing: str) -> ArchiveError:
@@ -50,6 +51,16 @@ def explaining(path: Path, doing: str) -> Generator[None]:
         yield
     except OSError as error:
         raise explain(error, path, doing) from error
+
+
+@contextmanager
+def may_be_refused() -> Generator[None]:
+    """Pass over it where the block may not write; other errors are raised."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
 
 
 def is_gone(error: ArchiveError) -> bool:

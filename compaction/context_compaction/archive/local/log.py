@@ -24,6 +24,7 @@ from context_compaction.archive.local.durable_files import (
     FILE_MODE,
     explaining,
     make_folder,
+    may_be_refused,
     read_at,
     sync_file,
     sync_folders,
@@ -268,7 +269,7 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
 
     A process may have been killed, or be waiting, between its write and its sync; what it wrote can
     be read already, so whoever builds upon it makes it durable first. Searchers get notice then, so
-    that whatever was acknowledged is found.
+    that whatever was acknowledged is found; who may only read has written nothing, and gives none.
 
     Raises:
         ArchiveError: A segment cannot be opened or synced.
@@ -289,7 +290,8 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
         # are only as fine as its ticks. The inner one first: whoever sees the outer one sees both.
         now = time.time_ns()
         for noticed in (folder.parent, folder.parent.parent):
-            os.utime(noticed, ns=(now, now))
+            with may_be_refused():
+                os.utime(noticed, ns=(now, now))
 
 
 def cut_segment(folder: Path, segment: str, size_bytes: int) -> None:
