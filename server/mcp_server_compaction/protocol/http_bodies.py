@@ -13,14 +13,21 @@ from typing import Any
 import zstandard
 from anyio import CapacityLimiter, to_thread
 from context_compaction.messages.model import JsonObject, is_list, is_object
-from mcp_types import INVALID_REQUEST
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 from pydantic_core import from_json, to_json
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_server_compaction.protocol.deps import SET_ASIDE, SetAside
-from mcp_server_compaction.protocol.stdio import ODD_ID, has_odd_id, without_halves
+from mcp_server_compaction.protocol.stdio import (
+    ODD_ID,
+    TOO_DEEP,
+    has_odd_id,
+    id_in,
+    is_too_deep,
+    without_halves,
+)
 
 # A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -128,17 +135,24 @@ def _refuse_odd_id(body: bytes) -> None:
     except ValueError:
         return  # the SDK says what is wrong
     if is_object(request) and "method" in request and has_odd_id(request):
-        error = {"code": INVALID_REQUEST, "message": f"The request {ODD_ID}. Nothing was done."}
-        answer = to_json({"jsonrpc": "2.0", "id": None, "error": error}).decode()
-        raise RefusedBodyError(400, answer, "application/json")
+        raise _refused(INVALID_REQUEST, ODD_ID, None)
+
+
+def _refused(code: int, problem: str, request_id: RequestId | None) -> RefusedBodyError:
+    error = ErrorData(code=code, message=f"The request {problem}. Nothing was done.")
+    answer = JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+    return RefusedBodyError(400, answer.model_dump_json(exclude_unset=True), "application/json")
 
 
 def _set_aside(body: bytes) -> tuple[JsonObject, bytes]:
     """The lists in a call of the tool, and the body without them; whatever else as it is."""
     try:
         request: Any = from_json(body)
-    except ValueError:
-        return {}, body  # the SDK says what is wrong
+    except ValueError as error:
+        if not is_too_deep(error):
+            return {}, body  # the SDK says what is wrong
+        request_id = id_in(body.decode("utf-8", "replace"))
+        raise _refused(PARSE_ERROR, TOO_DEEP, request_id) from error
     params = request.get("params") if is_object(request) else None
     given = params.get("arguments") if is_object(params) else None
     if not (is_object(params) and is_object(given) and params.get("name") == _TOOL):

@@ -49,6 +49,7 @@ _ESCAPE = re.compile(
 )
 _ID = re.compile(r'"id"\s{0,9}:\s{0,9}("[^"\\]{0,200}"|-?[0-9]{1,18}(?![0-9.eE]))')
 ODD_ID = "has an id that is neither a string nor an integer"
+TOO_DEEP = "nests more than 200 levels deep: give what nests so deep as a string"
 _TAIL_CHARS = 400  # an id that stands behind the parameters is looked for in so much of the end
 
 
@@ -121,7 +122,7 @@ def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
     if len(line) >= MAX_FRAME_BYTES:
         problem = f"has more than {MAX_FRAME_BYTES} bytes: send less at a time"
         head = line[:_TAIL_CHARS].decode("utf-8", "replace")
-        return _refusal(INVALID_REQUEST, problem, _id_in(head))
+        return _refusal(INVALID_REQUEST, problem, id_in(head))
     try:
         message = _message(line)
     except ValueError:
@@ -161,14 +162,20 @@ def has_odd_id(message: JsonObject) -> bool:
     return "id" in message and (not isinstance(found, str | int) or isinstance(found, bool))
 
 
+def is_too_deep(error: ValueError) -> bool:
+    """Whether pydantic's parser refuses a text for its depth."""
+    return "recursion limit" in str(error)
+
+
 def _explain(text: str, error: ValueError) -> Refusal:
     """Why a line is no message, with the id to answer under as far as it can be found."""
     if not isinstance(error, ValidationError):
-        return _refusal(PARSE_ERROR, f"is not JSON that can be read: {error}", _id_in(text))
+        problem = TOO_DEEP if is_too_deep(error) else f"is not JSON that can be read: {error}"
+        return _refusal(PARSE_ERROR, problem, id_in(text))
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return _refusal(PARSE_ERROR, "is not JSON that can be read", _id_in(text))
+        return _refusal(PARSE_ERROR, "is not JSON that can be read", id_in(text))
     if is_list(value):
         return _refusal(INVALID_REQUEST, "is a list: send one message a line", None)
     if not is_object(value):
@@ -191,10 +198,10 @@ def _refusal(code: int, problem: str, request_id: RequestId | None) -> Refusal:
 def answered_id(text: str) -> RequestId | None:
     """The id of the request that a line answers, which need not be JSON; None of any other line."""
     is_answer = '"jsonrpc"' in text and re.search(r'"(?:result|error)"\s{0,9}:', text) is not None
-    return _id_in(text) if is_answer else None
+    return id_in(text) if is_answer else None
 
 
-def _id_in(text: str) -> RequestId | None:
+def id_in(text: str) -> RequestId | None:
     """The id of a request that cannot be read: before its parameters, or else at its end."""
     head = text[: text.find('"params"')] if '"params"' in text else text
     found = _ID.search(head[:_TAIL_CHARS])

@@ -141,3 +141,14 @@ async def test_an_id_that_cannot_be_answered_under_is_refused_and_not_passed_ove
     assert (told["id"], told["error"]["code"]) == (None, -32600)
     del call["id"]
     assert (await sent(json.dumps(call).encode(), "identity")).status_code == 200
+
+
+@pytest.mark.parametrize("levels", [200, 300, 5_000])
+async def test_a_call_that_nests_too_deep_is_refused_by_its_id_in_words(levels: int) -> None:
+    arguments = b'{"messages":' + b"[" * levels + b"]" * levels + b"}"
+    head = b'{"jsonrpc":"2.0","id":"a7","method":"tools/call","params":{"name":"compact_messages",'
+    answer = await sent(head + b'"arguments":' + arguments + b"}}", "identity")
+    assert answer.status_code == 400
+    told = answer.json()
+    assert (told["id"], told["error"]["code"]) == ("a7", -32700)
+    assert "200 levels deep: give what nests so deep as a string" in told["error"]["message"]

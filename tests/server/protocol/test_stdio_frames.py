@@ -125,6 +125,7 @@ def test_a_line_that_cannot_be_read_is_answered_by_its_id_and_logged(
             server.send(line)
             answer = server.answer()
             assert (answer["id"], answer["error"]["code"]) == (request_id, code), line[:80]
+            assert ("levels deep" in answer["error"]["message"]) == (DEEP in line)
             assert b"standard input" in server.logged.get(timeout=WAIT_SECONDS)
         assert "tools" in server.ask("tools/list", {})[-1]["result"]
 
