@@ -20,8 +20,9 @@ from context_compaction.archive.history_tree import (
 )
 from context_compaction.archive.node_table import MessageNode, Node
 from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, PackedRecords, Record
-from context_compaction.errors import ArchiveDamagedError, NotFoundError
+from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
+from context_compaction.messages.model import JsonObject
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,6 +30,7 @@ S = TypeVar("S", bound="TranscriptState")
 
 # Kinds of records that no history is made of.
 _APART = ("session", "output", "pin", "counts")
+_KINDS = frozenset({*_APART, "message", "receipt", "run", "context"})
 # So many messages that a list no longer has are known by fingerprint still: it may come again, as
 # where the lists of several agents come under one name.
 _SPARE_FINGERPRINTS = 1_000
@@ -138,8 +140,13 @@ class TranscriptState:
         return newest.format if newest else ""
 
     def learn(self, record: LoggedRecord) -> None:
-        """Take in one record."""
+        """Take in one record.
+
+        Raises:
+            ArchiveError: A newer version wrote it, and it may be a part of a history.
+        """
         head = record.head
+        _check_known(head, self.session_id)
         number: int = head["n"]
         self.next_number = max(self.next_number, number + 1)
         seconds: float = head["ts"]
@@ -404,6 +411,16 @@ class TranscriptState:
     def _receipts_among(self, names: Iterable[str]) -> list[int]:
         """The numbers of the receipts of a list among `names`, or that left one."""
         return [number for name in names for number in self._receipts_at.get(name, ())]
+
+
+def _check_known(head: JsonObject, session_id: str) -> None:
+    """Refuse a record of which this version does not know what it says of the session."""
+    if head["kind"] not in _KINDS or head.get("v", RECORD_VERSION) > RECORD_VERSION:
+        raise ArchiveError(
+            f"Session {session_id or head.get('session', '')!r} was written to by a newer version, "
+            "and this one cannot read it. Nothing was changed. Update mcp-server-compaction, each "
+            "copy that uses this archive."
+        )
 
 
 def _part(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
