@@ -157,58 +157,53 @@ async def test_an_image_passes_however_large_it_is(tmp_path: Path) -> None:
         assert as_json(await proxied.call_tool("picture", {})) == as_json(original)
 
 
-# Answers as programs in JavaScript write a text that was cut within an emoji.
-CUT = r"""
+# A server by hand, which may do what the SDK never does; `written_server` fills in the expressions.
+WRITTEN = r"""
 import json, sys
 for line in sys.stdin:
     asked = json.loads(line)
     if asked.get("method") == "initialize":
         result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {}}
-        result["serverInfo"] = {"name": "cut", "version": "1"}
-    elif asked.get("method") == "tools/list":
-        result = {"tools": [{"name": "any", "inputSchema": {"type": "object"}}]}
-    else:
-        result = {"content": [{"type": "text", "text": "tail \ud83d"}]}
-    if "id" in asked:
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-"""
-
-
-async def test_an_answer_that_was_cut_within_an_emoji_arrives(tmp_path: Path) -> None:
-    archive = str(tmp_path / "archive")
-    command = [*PROXY, "--archive", archive, "wrap", "--", sys.executable, "-c", CUT]
-    async with client_of(command, "legacy") as client:
-        assert text_of(await client.call_tool("any", {})) == "tail \ufffd"
-
-
-# A server with a reading tool of its own, whose answers to calls may be broken.
-OWN = r"""
-import json, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    if asked.get("method") == "initialize":
-        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {}}
-        result["serverInfo"] = {"name": "own", "version": "1"}
+        result["serverInfo"] = {"name": "written", "version": "1"}
     elif asked.get("method") == "tools/list":
         names = ("read_persisted_output", "any")
         result = {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in names]}
     else:
         name = asked.get("params", {}).get("name")
-        result = {"content": [{"type": "text", "text": f"{name}\n" * 9_000}]}
+        result = {"content": [{"type": "text", "text": TEXT}]}
     if "id" in asked:
         told = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result})
         print("log", flush=True)
-        print(BREAK(told) if asked["method"] == "tools/call" else told, flush=True)
+        print(TOLD if asked["method"] == "tools/call" else told, flush=True)
 """
+
+
+LONG = r'f"{name}\n" * 9_000'
+
+
+def written_server(text: str, told: str = "told") -> list[str]:
+    """A server with a reading tool of its own.
+
+    Its answers to calls have a text, by the tool's `name`, and are written as `told` has them.
+    """
+    return [sys.executable, "-c", WRITTEN.replace("TEXT", text).replace("TOLD", told)]
+
+
+async def test_an_answer_that_was_cut_within_an_emoji_arrives(tmp_path: Path) -> None:
+    archive = str(tmp_path / "archive")
+    # As programs in JavaScript write it.
+    server = written_server(r'"tail \ud83d"')
+    command = [*PROXY, "--archive", archive, "wrap", "--", *server]
+    async with client_of(command, "legacy") as client:
+        assert text_of(await client.call_tool("any", {})) == "tail \ufffd"
 
 
 async def test_a_server_that_has_a_reading_tool_keeps_it_and_its_results_pass_whole(
     tmp_path: Path,
 ) -> None:
-    program = OWN.replace("BREAK", "")
     archive, log = str(tmp_path / "archive"), tmp_path / "log"
     command = ["sh", "-c", 'exec "$@" 2> "$0"', str(log), *PROXY, "--archive", archive]
-    command += ["wrap", "--", sys.executable, "-c", program]
+    command += ["wrap", "--", *written_server(LONG)]
     async with client_of(command, "legacy") as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [READ, "any"]
         for name in ("any", READ):
@@ -219,17 +214,16 @@ async def test_a_server_that_has_a_reading_tool_keeps_it_and_its_results_pass_wh
 @pytest.mark.parametrize(
     "broken",
     [
-        "(lambda told: told[:-1])",
-        "(lambda told: told.replace('any', chr(1)))",
-        "(lambda told: told.replace('{\"content\"', '[{\"content\"').replace('}]}', '}]}]'))",
+        "told[:-1]",
+        "told.replace('any', chr(1))",
+        "told.replace('{\"content\"', '[{\"content\"').replace('}]}', '}]}]')",
     ],
 )
 async def test_an_answer_that_cannot_be_read_becomes_an_error_for_who_asked(
     tmp_path: Path, broken: str
 ) -> None:
-    program = OWN.replace("BREAK", broken)
     archive = str(tmp_path / "archive")
-    command = [*PROXY, "--archive", archive, "wrap", "--", sys.executable, "-c", program]
+    command = [*PROXY, "--archive", archive, "wrap", "--", *written_server(LONG, broken)]
     async with client_of(command, "legacy") as client:
         with pytest.raises(MCPError, match="answer of the server behind"):
             await client.call_tool("any", {})
