@@ -8,7 +8,7 @@ into, and all where they restore a tree or rewrite what they find.
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import lru_cache, partial
@@ -30,6 +30,8 @@ from context_compaction.activity.shell_words import (
     placed,
     program_of,
     redirections,
+    temporary_variables,
+    variable_in,
     with_backslashes,
 )
 
@@ -233,8 +235,8 @@ def _effects(
 ) -> list[CommandEffect]:
     found: list[CommandEffect] = []
     outer: list[str | None] = []  # folders of the shells around this one
-    shows = 0
-    start = folder
+    shows, start = 0, folder
+    temporary = temporary_variables(words)
     for pipeline, is_certain in pipelines(words):
         first, last = pipeline[0][0], pipeline[-1][-1]
         outer += [folder] * (len(first) - len(first.lstrip("(")))
@@ -247,9 +249,10 @@ def _effects(
             folder = _left(outer, folder, closed)
             continue
         made = [
-            _told(effect, part)
+            told
             for part in pipeline
             for effect in _of_command(part, documents, folder, command)
+            for told in _told(effect, part, temporary)
         ]
         shown = _shown(pipeline, folder)
         shows += 1
@@ -296,11 +299,15 @@ def _left(outer: list[str | None], folder: str | None, closed: int) -> str | Non
     return folder
 
 
-def _told(effect: CommandEffect, words: Sequence[str]) -> CommandEffect:
-    """`effect`; an uncertain one with the part of the command line that may cause it."""
+def _told(
+    effect: CommandEffect, words: Sequence[str], temporary: Collection[str]
+) -> list[CommandEffect]:
+    """`effect`; an uncertain one by what part of a line, and without files that are its own."""
     if not isinstance(effect, MayChange):
-        return effect
-    return replace(effect, by=" ".join(redirections(words)[0]))
+        return [effect]
+    named = tuple(word for word in effect.words if variable_in(word) not in temporary)
+    is_done = effect.words and not named
+    return [] if is_done else [replace(effect, words=named, by=" ".join(redirections(words)[0]))]
 
 
 def _doubts(effect: CommandEffect) -> Iterator[CommandEffect]:
@@ -421,16 +428,11 @@ def _changed_by_git(
     if names[:1] == ["mv"]:
         yield from _moved(names[1:], arguments, folder, by="git")
         return
-    if names[:1] == ["apply"]:
-        # What it changes stands in a patch that may be anywhere.
-        looks = any(word in ("--check", "--stat", "--numstat") for word in arguments)
-        yield from [] if looks else [MayChange()]
-        return
     made = git_effects(arguments, folder)
+    # A patch that is applied changes files alone.
     if made is None:
         yield MayChange()
-        yield Git("forget")
-        return
+        made = [] if names[:1] == ["apply"] else [Git("forget")]
     yield from made
 
 

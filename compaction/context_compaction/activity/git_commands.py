@@ -175,6 +175,13 @@ def _stashed(given: _Given) -> list[Git] | None:
     return [Git(verbs[verb])] if verb in verbs and is_last else None
 
 
+def _applied(given: _Given) -> list[Git] | None:
+    if given.has("--check", "--stat", "--numstat", "--summary"):
+        return []
+    # What it changes stands in a patch that may be anywhere.
+    return [Git("forget")] if given.has("--cached") else None
+
+
 def _initialised(given: _Given) -> list[Git] | None:
     return [Git("forget")] if not given.has("--help") else []
 
@@ -188,6 +195,7 @@ _FOLLOWED = {
     "reset": _reset,
     "stash": _stashed,
     "init": _initialised,
+    "apply": _applied,
 }
 
 

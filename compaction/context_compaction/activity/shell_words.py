@@ -32,6 +32,8 @@ _RUNNERS = re.compile(
     r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m"
     r"|(?:corepack )?(?:npm|pnpm|yarn) exec|(?:mise|rtx) (?:x|exec)(?: [\w@.:/-]+)* --) "
 )
+_TEMPORARY = re.compile(r"(\w+)=\$\(mktemp\b")
+_VARIABLE = re.compile(r"\$\{?(\w+)")
 GLOB = re.compile(r"[*?\[{$`]")
 
 
@@ -91,6 +93,17 @@ def placed(path: str, folder: str | None, *, may_match: bool = False) -> str | N
     if is_absolute(path) or path.startswith("~/"):
         return plain_path(path)
     return None if folder is None else joined_path(folder, path)
+
+
+def temporary_variables(words: Sequence[str]) -> frozenset[str]:
+    """The variables that a command line has hold a new file or folder, which nothing else names."""
+    return frozenset(named[1] for word in words if (named := _TEMPORARY.match(word)))
+
+
+def variable_in(word: str) -> str | None:
+    """The variable that a word begins with."""
+    found = _VARIABLE.match(word)
+    return found and found[1]
 
 
 def redirections(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:

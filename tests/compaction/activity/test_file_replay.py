@@ -298,6 +298,10 @@ def test_a_formatter_is_held_to_touch_files_of_its_language_alone(command: str) 
         "ssh build 'cd app && make' a.py",
         "shellcheck a.py",
         "git stash -q; git checkout -q 0cfd5b3; wc -l *; git checkout -q fork; git stash pop -q",
+        "git apply --cached ../hunk.patch && git diff --cached --stat",
+        'out=$(mktemp) && pytest -q b.py > "$out" && python - "$out" < t.py; rm -f "$out"',
+        "tmp=$(mktemp).md\ncat > \"$tmp\" <<'EOF'\na.py\nEOF\nworkmux send -f $tmp",
+        'd="$(mktemp -d)"; sort c.txt > "$d/x.txt"; tar xf c.tgz -C ${d}; mv "$d/x.txt" c.txt',
     ],
 )
 def test_what_only_looks_leaves_no_doubt(command: str) -> None:
@@ -346,6 +350,9 @@ def test_an_edit_that_a_command_spells_out_is_replayed(command: str, changed: st
     "command",
     [
         "sed -i -E 's/(a|b)+/c/' P.md",
+        "t=$(mktemp); sort P.md > $t && mv $t P.md",
+        "f=$(ls *.md); echo x >> $f",
+        "git apply fix.patch",
         'sed -i "s/Plan/$NAME/" P.md',
         "mv P.md releases/1.2; sed -i 's/Plan/Map/' releases/1.2",
         "grep -q x P.md && sed -i 's/Plan/Map/' P.md; true",
