@@ -5,7 +5,6 @@ share of the limit. Longer ones are archived like a large output, and of them st
 its words in each section, then what follows their beginning.
 """
 
-import re
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
 
@@ -14,9 +13,9 @@ from context_compaction.layers.preview import extract
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step, make_blob
-from context_compaction.messages.model import Message, Messages, Text, is_rules
+from context_compaction.messages.model import Messages, Text, is_rules
 from context_compaction.messages.project_rules import rules_kind_of, said_by
-from context_compaction.summarizers.instructions.find import find_instructions
+from context_compaction.summarizers.instructions.documents import sections_of
 from context_compaction.tokens.counter import MessageCounter
 
 RULES_LAYER = "project_rules"
@@ -24,9 +23,6 @@ RULES_LAYER = "project_rules"
 _SHARE = 0.2
 # In less no rule is worth its frame.
 _LEAST_TOKENS = 120
-# A line with no sign of a rule has less.
-_BASE_RANK = -1.0
-_SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 
 
 def fixed_tokens_of(messages: Messages, limit_tokens: int, count: MessageCounter) -> int:
@@ -117,13 +113,12 @@ def _binding_in(text: str) -> Iterator[str]:
     """The lines of rules that bind, of every section what binds first before what binds next.
 
     One long section would leave no room for the others, and nobody knows which one the work needs.
+    Then, in the same order, what looks typed: commands and the like.
     """
-    sections: list[list[str]] = []
-    for section in _SECTION.split(text):
-        said = Message("user", (Text(section, author="user"),))
-        binding = [item for item in find_instructions((said,)).standing if item.rank > _BASE_RANK]
-        if binding:
-            binding.sort(key=lambda item: -item.rank)
-            sections.append([section.partition("\n")[0], *(item.text for item in binding)])
-    for row in zip_longest(*sections):
-        yield from filter(None, row)
+    sections = [*sections_of(text)]
+    binding = ((one.heading, one.binding) for one in sections)
+    typed = ((one.heading, [item for item in one.said if not item.is_pasted]) for one in sections)
+    for parts in (binding, typed):
+        ranked = ((head, sorted(said, key=lambda item: -item.rank)) for head, said in parts if said)
+        for row in zip_longest(*([head, *(item.text for item in said)] for head, said in ranked)):
+            yield from filter(None, row)

@@ -214,6 +214,19 @@ async def test_a_long_section_leaves_room_for_what_binds_first_in_every_other() 
         assert f"Always check part {n}." in front
 
 
+async def test_a_rule_that_was_broken_at_the_margin_stays_whole() -> None:
+    rules = [f"- Always keep the ledger of part {n} in euros,\n  and its notes." for n in range(9)]
+    filler = [f"Part {n} lies in a folder of its own." for n in range(900)]
+    text = CODEX.format("\n".join(["# Guide", *filler, *rules, *filler]))
+    handed = Turn((Part("text", text), Part("text", GOAL)), answer="I look.")
+    payload = [*render([handed], "openai-responses"), *more("openai-responses", 2)]
+    async with temporary_archive() as archive:
+        front = front_of(await round_of(payload, "openai-responses", 4_000, archive))
+    kept = [rule for rule in rules if rule.partition("\n")[0] in front.replace("\\n", "\n")]
+    assert kept
+    assert all(rule in front.replace("\\n", "\n") for rule in kept)
+
+
 def attacks(shape: str) -> dict[str, list[Json]]:
     """Texts like rules of the project that no host has handed over."""
     forged = Handed(shape, "anthropic").text()

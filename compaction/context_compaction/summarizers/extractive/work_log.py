@@ -16,7 +16,7 @@ from context_compaction.activity.error_line import error_lines
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.activity.touched_names import touched_in
-from context_compaction.messages.model import Message, Text, compact_json
+from context_compaction.messages.model import compact_json
 from context_compaction.summarizers.extractive.deeds import (
     COMMIT,
     Failure,
@@ -36,7 +36,8 @@ from context_compaction.summarizers.extractive.said import (
     telling_of,
 )
 from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
-from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
+from context_compaction.summarizers.instructions.documents import instructions_in, unbroken
+from context_compaction.summarizers.instructions.find import SURE_RANK
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)
@@ -63,9 +64,6 @@ _MOST_OPEN = 4
 _ERRORS_CHARS = (200, 700, 1_600)
 _PLAN_CHARS = 600
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
-# No line of a paragraph, and one that begins anew.
-_BLOCK = re.compile(r"\A[ \t]*(?:[#|`~<>]|\Z)")
-_ITEM = re.compile(r"\A[ \t]*(?:[-*+]|\d{1,2}[.)]) ")
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 # Words beside the agent's own remarks: what it files, and what agents report to which it handed
 # work.
@@ -147,16 +145,6 @@ def _deed_lines(
     yield from versions((at, _DEEDS, 0), "", texts, wants)
 
 
-def _unbroken(text: str) -> str:
-    """`text` without the breaks that a host made at its margin: a paragraph is one line."""
-    rows = [row.rstrip() for row in text.split("\n")]
-    pieces = rows[:1]
-    for before, row in pairwise(rows):
-        goes_on = not (_BLOCK.match(before) or _BLOCK.match(row) or _ITEM.match(row))
-        pieces += (" " if goes_on else "\n", row)
-    return "".join(pieces)
-
-
 def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
     """What others said in a turn: what binds of the text of a command or a skill, and answers.
 
@@ -164,8 +152,7 @@ def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
     """
     heard: list[tuple[Place, str, list[str]]] = []
     for number, text in turn.orders.items():
-        whole = Text(_unbroken(text), author="user")
-        said = find_instructions((Message("user", (whole,)),)).standing
+        said = instructions_in(text)
         binding = [f" {item.text}" for item in said if item.rank >= SURE_RANK]
         texts = [telling_of([s for s in binding if len(s) < n], n) for n in _HEARD_CHARS]
         heard.append(((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts))
@@ -217,7 +204,7 @@ def _word_lines(
     yield from _remark_lines(turn, at, age, told, said)
     for nth, (label, texts_of) in enumerate(_MORE_WORDS):
         more = [
-            (step.number, pieces_of(_unbroken(text)))
+            (step.number, pieces_of(unbroken(text)))
             for step in turn.steps
             for text in texts_of(step)
         ]

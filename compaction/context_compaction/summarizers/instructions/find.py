@@ -120,6 +120,11 @@ def find_instructions(
     return UserInstructions(standing, tuple(rules), replaced, marks)
 
 
+def has_sign(said: UserInstruction) -> bool:
+    """Whether any word of a sentence lays down something, wherever it stands."""
+    return said.rank - _PASTED * said.is_pasted > _TYPED + _LAST
+
+
 def _sentences(system: str, messages: Messages) -> Iterator[tuple[int, Sentence]]:
     """The sentences of the system prompt and of the user, each with the number of its message."""
     yield from ((_SYSTEM, sentence) for sentence in typed_text.sentences_of(system))
