@@ -18,6 +18,9 @@ _MOUNTED = re.compile(r"/(?:mnt/|cygdrive/)?([A-Za-z])(?:/|\Z)")
 _BACKSLASHED = re.compile(r"\.{0,2}[\w.-]*(?:\\[\w.*-][\w.* -]*)+\\?\Z")
 _NAMED_DRIVE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z]):(?:\\|/(?!/))")
 
+# A shorter name of a file without its ending may be any word.
+_STEM_CHARS = 5
+
 
 @lru_cache(maxsize=4_096)
 def plain_path(path: str) -> str:
@@ -43,6 +46,19 @@ def is_absolute(path: str) -> bool:
 def joined_path(folder: str, path: str) -> str:
     """`path` as seen from where `folder` starts."""
     return plain_path(path if is_absolute(path) else posixpath.join(folder, path))
+
+
+def names_path(said: str, path: str) -> bool:
+    """Whether `said` names the file at `path`."""
+    name = posixpath.basename(path)
+    stem = posixpath.splitext(name)[0]
+    if stem not in said:
+        return False
+    is_name = "." in name.strip(".") and name in said
+    if is_name and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", said):
+        return True
+    is_telling = len(stem) >= _STEM_CHARS and ("_" in stem or "-" in stem)
+    return is_telling and re.search(rf"\b{re.escape(stem)}\b", said) is not None
 
 
 def below_drive(path: str) -> str:

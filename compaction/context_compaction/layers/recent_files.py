@@ -12,7 +12,7 @@ from itertools import chain
 from typing import cast
 
 from context_compaction.activity.error_line import error_lines
-from context_compaction.activity.file_paths import is_absolute
+from context_compaction.activity.file_paths import is_absolute, names_path
 from context_compaction.activity.file_replay import NEARLY_SURE, UNSURE
 from context_compaction.activity.known_file import FilePart, ReplayedFile
 from context_compaction.activity.outline import (
@@ -62,7 +62,6 @@ _DOCUMENT_CHARS = 4 * 5_000
 # Of so many files used last, and of prose, the texts are followed and looked through.
 NEWEST_FILES = 50
 _WANTED: tuple[FileUse, ...] = ("steering", "work", "named", "read", "earlier")
-_STEM_CHARS = 5
 _MENTIONED_LINES = 25
 # Before a line stands its number, or the mark of a patch.
 _MARKED = re.compile(r"\A(?:\s*\d+(?:\t|→|: ?|\. | ?\| ?)|[+-])")
@@ -280,19 +279,6 @@ def _committed_at(messages: Messages) -> int:
     return -1
 
 
-def _names(said: str, path: str) -> bool:
-    """Whether `said` names the file at `path`."""
-    name = posixpath.basename(path)
-    stem = posixpath.splitext(name)[0]
-    if stem not in said:
-        return False
-    is_name = "." in name.strip(".") and name in said
-    if is_name and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", said):
-        return True
-    is_telling = len(stem) >= _STEM_CHARS and ("_" in stem or "-" in stem)
-    return is_telling and re.search(rf"\b{re.escape(stem)}\b", said) is not None
-
-
 def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
     """The role of `file` in the work; None for one that is not restored."""
     is_inside = _is_inside(file.path, folder)
@@ -301,7 +287,7 @@ def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
         return None
     # What the user tells the agent to read steers the work, too.
     is_text = is_prose(file.path)
-    is_told = is_text and file.reads and _names(work.told, file.path)
+    is_told = is_text and file.reads and names_path(work.told, file.path)
     if _is_steering(file) or is_told or _is_new_document(file, work):
         return "steering"
     if not is_inside:
@@ -309,7 +295,7 @@ def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
     is_spoken_of = file.is_changed and bool(work.named.get(file.path))
     if work.is_open(file):
         return "work"
-    if is_spoken_of or _names(work.said, file.path):
+    if is_spoken_of or names_path(work.said, file.path):
         return "named"
     # Documentation that was looked up for an earlier request has told what it had to.
     is_read = file.read_at > max(file.changed_at, work.newest if is_text else work.since)
