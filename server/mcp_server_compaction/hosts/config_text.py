@@ -59,7 +59,10 @@ def changed_text(format: TextFormat, text: str, value: Json, path: object) -> st
     Raises:
         SettingsError: That cannot be written so that it reads back the same.
     """
-    new = format.rewrite(text, value)
+    try:
+        new = format.rewrite(text, value)
+    except (ValueError, KeyError, TypeError):  # what its writer has no form for
+        new = ""
     if value_of(format, new, path) != value:
         raise SettingsError(
             f"{path} is written in a way that cannot be changed safely. Nothing was written: add "
@@ -81,15 +84,17 @@ def _parse_toml(text: str) -> Json:
 def _rewrite_toml(text: str, value: Json) -> str:
     import tomlkit
 
-    document = tomlkit.parse(text)
+    plain = text.removeprefix("\ufeff")
+    document = tomlkit.parse(plain)
     _fill_toml(document, value)
     new: str = tomlkit.dumps(document)  # pyright: ignore[reportUnknownMemberType] - partly typed
-    return new
+    return text.removesuffix(plain) + new
 
 
 def _fill_toml(table: Any, value: Mapping[str, Json]) -> None:
     """Make a table of tomlkit hold `value`."""
     import tomlkit
+    from tomlkit.items import InlineTable
 
     for key in [key for key in table if key not in value]:
         del table[key]
@@ -102,7 +107,9 @@ def _fill_toml(table: Any, value: Mapping[str, Json]) -> None:
         elif isinstance(item, Mapping):
             members = cast("Mapping[str, Json]", item)
             nested = bool(members) and all(isinstance(each, Mapping) for each in members.values())
-            table[key] = tomlkit.table(is_super_table=nested)
+            is_inline = isinstance(table, InlineTable)  # which holds no other tables
+            new = tomlkit.inline_table() if is_inline else tomlkit.table(is_super_table=nested)
+            table[key] = new
             _fill_toml(table[key], members)
         else:
             table[key] = item

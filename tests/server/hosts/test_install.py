@@ -383,6 +383,26 @@ def process(home: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'mcp_servers = { foo = { command = "a" } } # mine\nmodel = "x"\n',
+        "mcp_servers = {}\n",
+        '\ufeff[mcp_servers.foo]\ncommand = "a"\n',
+    ],
+)
+def test_toml_of_one_line_and_behind_a_byte_order_mark_is_added_to_and_restored(
+    run: Run, home: Path, text: str
+) -> None:
+    path = put(home / ".codex/config.toml", text)
+    run("install", "codex")
+    servers = tomllib.loads(path.read_text("utf-8").removeprefix("\ufeff"))["mcp_servers"]
+    assert servers.pop("compaction")["command"] == this_program()[0]
+    assert servers == tomllib.loads(text.removeprefix("\ufeff"))["mcp_servers"]
+    run("uninstall", "codex")
+    assert path.read_text("utf-8") == text
+
+
 @pytest.mark.slow
 def test_doctor_starts_the_server_as_the_host_would(tmp_path: Path) -> None:
     assert "install codex --hooks" in process(tmp_path, "doctor", "codex", code=1)
