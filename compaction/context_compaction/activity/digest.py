@@ -37,6 +37,8 @@ _EXIT_STATUS = re.compile(
     r"^.{0,32}\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d+)\W{0,3}$",
     re.I | re.MULTILINE,
 )
+# `gh pr checks` ends so while none has failed and some still run.
+_PENDING_STATUS = re.compile(r"^.{0,32}\bexit(?:ed)?(?: with)? code:? ?8$", re.I | re.MULTILINE)
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
 _COMMAND_CHARS = 160
@@ -387,6 +389,8 @@ def is_failed(result: ToolResult | None) -> bool | None:
     if result is None:
         return None
     text = result_text(result)
+    if "\tpending\t" in text and _PENDING_STATUS.search(text):
+        return False
     if result.is_error or says_failed(text):
         return True
     end = text[-400:]

@@ -255,14 +255,14 @@ class _Replay:
     def _read(self, at: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str) -> None:
         if result.is_error or is_stand_in(result) or use.path is None:
             return
+        if "[File: " not in text and change.begins_with_failure(text) and text.count("\n") < 3:
+            return
         file = self._file(self._spelled(use.path))
         file.used_at = file.read_at = at
         file.reads += 1
         if file.path in self._older or file.path.endswith(".ipynb"):
             return
         if placeholders.seems_placeholder(result):
-            return
-        if "[File: " not in text and change.begins_with_failure(text) and text.count("\n") < 3:
             return
         start, limit, is_known = lines_asked(named_arguments(call))
         if not is_known:

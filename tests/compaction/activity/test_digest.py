@@ -94,6 +94,14 @@ def test_an_exit_status_that_a_text_speaks_of_is_no_failure() -> None:
     assert of(answered("a", "Bash", text, command="x")).runs[0].failed is False
 
 
+@pytest.mark.parametrize("status", [8, 1])
+@pytest.mark.parametrize("told", ["Exit code {}\n{}", "Process exited with code {}\nOutput:\n{}"])
+def test_checks_that_still_run_have_not_failed(told: str, status: int) -> None:
+    text = told.format(status, "lint\tpass\t9s\t\ntests\tpending\t0\t\n")
+    runs = of(answered("a", "Bash", text, command="gh pr checks 7")).runs
+    assert runs[0].failed is (status == 1)
+
+
 def test_a_zero_exit_status_is_no_failure() -> None:
     assert of(answered("a", "Bash", "done\nexit code 0", command="x")).runs[0].failed is False
 

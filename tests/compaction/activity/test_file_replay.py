@@ -201,6 +201,11 @@ def test_what_a_program_says_of_a_file_that_it_cannot_read_is_not_its_text(
     assert (file.text, file.parts) == (None, ())
 
 
+def test_a_read_that_failed_is_no_use_of_the_file() -> None:
+    said = answered("1", "view", "Error: Path does not exist", path="a.py")
+    assert replay_files(read([user("Look."), *said])) == {}
+
+
 @pytest.mark.parametrize(
     ("path", "shown"),
     [

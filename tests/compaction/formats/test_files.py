@@ -298,7 +298,7 @@ def test_copilots_events_give_what_was_typed_said_called_and_answered() -> None:
     assert conversation.messages[2].blocks == (
         ToolCall("c1", "view", {"path": "a.py"}, source=conversation.payload[2]["tool_calls"][0]),
     )
-    assert conversation.payload[3]["content"] == "no such file"
+    assert conversation.payload[3]["content"] == "Error: no such file"
     assert conversation.messages[4].timestamp_seconds is not None
     assert conversation.notes == ("line 12: Copilot compacted here; all messages are kept",)
 

@@ -352,9 +352,10 @@ def _copilot_answer(data: JsonObject) -> JsonObject | None:
 
 
 def _copilot_result(data: JsonObject) -> JsonObject:
-    failed = object_or_none(data.get("error")) or {}
+    failed = (object_or_none(data.get("error")) or {}).get("message")
     result = object_or_none(data.get("result")) or {}
-    content = result.get("content") or failed.get("message") or ""
+    # The format has no flag for it, and a bare "Path does not exist" may be what a file says.
+    content = result.get("content") or (f"Error: {failed}" if failed else "")
     return {"role": "tool", "tool_call_id": data["toolCallId"], "content": content}
 
 
