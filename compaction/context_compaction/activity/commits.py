@@ -21,6 +21,15 @@ _REWRITES = re.compile(
     r"\bgit\b[^\n;&|]{0,80}? (?:(?P<rebase>rebase\b)|(?P<amend>commit\b[^\n;&|]{0,200} --amend\b)"
     r"|reset (?!--hard)[^\n;&|]{0,20}(?:HEAD|@)(?:~(?P<back>\d{0,2})|\^))[^\n;&|]{0,200}"
 )
+# The branch that a checkout or a status names, and one that a push brought to where it goes.
+_BRANCH = re.compile(
+    r"^(?:Switched to (?:a new )?branch '|On branch |## (?=\S+\.\.\.))([^\s']+?)(?='|\.\.\.|\s*$)",
+    re.MULTILINE,
+)
+_PUSHED = re.compile(
+    r"^\W{1,4}(?:[0-9a-f]{7,40}\.{2,3}[0-9a-f]{7,40}|\[new branch\]) +(\S+) +-> \1\s*$",
+    re.MULTILINE,
+)
 _FOLDED = ("fixup! ", "squash! ", "amend! ")
 
 
@@ -67,6 +76,29 @@ def known_commits(runs: Iterable[tuple[int, str, str]]) -> KnownCommits:
     of_git = [run for run in runs if "git" in run[1]]
     listed = (found for *_, answer in of_git for found in _LISTED.findall(answer))
     return KnownCommits({subject: name for name, subject in listed}, _replaced(of_git))
+
+
+def branch_told(runs: Iterable[tuple[int, str, str]]) -> str:
+    """The branch that is checked out, with its last commit and push; "" without either.
+
+    Args:
+        runs: The number, the command and the answer of each run that did not fail.
+    """
+    branch = ""
+    made: dict[str, int] = {}
+    pushed: dict[str, int] = {}
+    for number, _, answer in (run for run in runs if "git" in run[1]):
+        for commit in commits_in(answer):
+            branch = commit.branch.partition(" ")[0]
+            made[branch] = number
+        branch = [branch, *_BRANCH.findall(answer)][-1]
+        pushed.update((name, number) for name in _PUSHED.findall(answer))
+    at, pushed_at = made.get(branch, -1), pushed.get(branch, -1)
+    if max(at, pushed_at) < 0:
+        return ""
+    parts = [branch, f"last commit [{at}]" if at >= 0 else ""]
+    parts.append(f"pushed [{pushed_at}]" if pushed_at >= at else "no push of it is told")
+    return ", ".join(filter(None, parts))
 
 
 def _replaced(runs: Iterable[tuple[int, str, str]]) -> dict[str, int]:

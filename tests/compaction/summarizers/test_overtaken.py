@@ -177,3 +177,27 @@ def test_files_that_were_changed_since_the_last_commit_are_told_apart_from_the_o
     talk += [*wrote("app/a.py"), failed, answer]
     told = written([*talk, *TALK_OF_IT], 900)
     assert "changed since commit [5]: app/a.py; before: app/b.py" in told
+
+
+def test_the_branch_is_told_with_its_last_commit_and_whether_it_was_pushed() -> None:
+    made = [user("Go."), *ran("a", "git switch -c fix/wal", "Switched to a new branch 'fix/wal'")]
+    made += ran("b", "git commit -qm one", "[fix/wal 1f00aa1] one\n 1 file changed")
+    assert "branch: fix/wal, last commit [3], no push of it is told" in written(made)
+    made += ran("c", "git push", "To github.com:a/b\n   1f00aa0..1f00aa1  fix/wal -> fix/wal")
+    assert "branch: fix/wal, last commit [3], pushed [5]" in written(made)
+    made += ran("d", "git fetch", "   1f00aa0..1f00aa9  main       -> origin/main")
+    assert "branch: fix/wal, last commit [3], pushed [5]" in written(made)
+    made += ran("e", "git commit -qm two", "[fix/wal 2f00aa2] two\n 1 file changed")
+    assert "branch: fix/wal, last commit [9], no push of it is told" in written(made)
+
+
+def test_no_branch_is_told_where_nothing_was_committed() -> None:
+    looked = [user("Go."), *ran("a", "git status -sb", "## main...origin/main")]
+    assert "branch: " not in written(looked)
+
+
+def test_a_branch_is_told_where_it_was_committed_to_or_pushed_last() -> None:
+    talk = [user("Go."), *ran("a", "git commit -qm one", "[main 1f00aa1] one\n 1 file changed")]
+    later = ran("c", "git push", "   1f00aa0..1f00aa1  main -> main")
+    assert "branch: main" in written(talk)
+    assert "branch: " not in written(talk, later=[*later, user("And now?")])

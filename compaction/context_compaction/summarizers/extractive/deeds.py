@@ -8,7 +8,13 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import TypeAlias
 
-from context_compaction.activity.commits import KnownCommits, commits_in, known_commits, subjects_in
+from context_compaction.activity.commits import (
+    KnownCommits,
+    branch_told,
+    commits_in,
+    known_commits,
+    subjects_in,
+)
 from context_compaction.activity.error_line import counts_failures, error_lines, outcome_line
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
@@ -108,8 +114,17 @@ def is_commit(action: Action) -> bool:
 
 def commits_of(turns: Sequence[Turn]) -> KnownCommits:
     """What the commands of `turns` tell of the commits."""
+    return known_commits(_runs_that_passed(turns))
+
+
+def branch_of(turns: Sequence[Turn]) -> str:
+    """What the commands of `turns` tell of the branch that is checked out."""
+    return branch_told(_runs_that_passed(turns))
+
+
+def _runs_that_passed(turns: Sequence[Turn]) -> Iterator[tuple[int, str, str]]:
     ran = (one for turn in turns for one in turn.actions if one.use.command and not one.failed)
-    return known_commits((one.number, one.use.command or "", one.text) for one in ran)
+    return ((one.number, one.use.command or "", one.text) for one in ran)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import is_bookkeeping
 from context_compaction.summarizers.extractive.commands import is_nameless
-from context_compaction.summarizers.extractive.deeds import is_commit
+from context_compaction.summarizers.extractive.deeds import branch_of, is_commit
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.extractive.turns import Action, Turn
@@ -36,6 +36,7 @@ _NO_NEWS = re.compile(
     r"|\(?no output\)?\.?|<shellId: .*>|agentId: .*|<usage>.*|\w+: \d+|.*</usage>",
     re.IGNORECASE,
 )
+_BRANCH_WANT = 1.5
 # A command that passed so many times belongs to how the work is done here: its checks, its build.
 _OFTEN = 3
 _HABITS, _HABIT_WANTS = (3, 8), (2.0, 3.0)
@@ -117,6 +118,13 @@ def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> 
         texts[0] += f" and {len(names) - _PATHS_ON_A_LINE} more"
     label = f"changed (in {folder})" if folder else "changed"
     yield from versions((0,), label, texts, (1.0, 3.0))
+
+
+def branch_lines(turns: Sequence[Turn], keys_later: Set[str]) -> Iterator[Line]:
+    """The branch that is checked out; where what comes later commits or pushes, that tells it."""
+    is_past = any(key.startswith(("git commit", "git push")) for key in keys_later)
+    if not is_past and (branch := branch_of(turns)):
+        yield Line((0, 0), _BRANCH_WANT, f"branch: {branch}")
 
 
 def _habit_lines(turns: Sequence[Turn]) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from context_compaction.messages.placeholders import is_request
 from context_compaction.messages.speakers import agent_goes_on, user_text
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive.deeds import open_failures, short_names
-from context_compaction.summarizers.extractive.facts import OUTPUTS, fact_lines
+from context_compaction.summarizers.extractive.facts import OUTPUTS, branch_lines, fact_lines
 from context_compaction.summarizers.extractive.fit import (
     SMALL_TOKENS,
     Chosen,
@@ -90,14 +90,15 @@ def _sections(
     """The lines of each section, of which not all may fit."""
     has_later = any(map(is_request, request.later))
     is_running = request.is_turn_prefix or not has_later
-    keys_later = command_keys(request.later, request.tool_kinds) if is_running else None
+    run_later = command_keys(request.later, request.tool_kinds)
+    keys_later = run_later if is_running else None
     files = request.files
     if files is None:
         files = replay_files(request.messages, request.tool_kinds)
     messages = (*earlier.messages, *request.messages)
     asked = "\n".join(map(user_text, (*messages, *request.later)))
     followed = followed_lines((0, 2), turns, files, asked, request)
-    facts = [*fact_lines(turns, files, keys_later), *followed]
+    facts = [*fact_lines(turns, files, keys_later), *branch_lines(turns, run_later), *followed]
     sections: dict[str, list[Line]] = {PREVIOUS: [*_entry_lines(earlier.entries, len(turns))]}
     if request.beside:
         # The prose was written from what commands and tools answered, and may say what was refuted.
