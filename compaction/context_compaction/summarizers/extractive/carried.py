@@ -26,6 +26,7 @@ from context_compaction.messages.model import (
     Message,
     Messages,
     Text,
+    Thinking,
     ToolCall,
     ToolResult,
     compact_json,
@@ -36,7 +37,8 @@ from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.commands import without_heredocs
 from context_compaction.summarizers.extractive.deeds import commits_of, effects_of
-from context_compaction.summarizers.extractive.said import ends_of
+from context_compaction.summarizers.extractive.said import ends_of, joined
+from context_compaction.summarizers.extractive.thoughts import conclusions
 from context_compaction.summarizers.extractive.turns import Action, turns_of
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
@@ -80,11 +82,14 @@ def carried_of(
     messages = with_own_ids(messages)
     turns = turns_of(messages, numbers, kinds)
     actions = {one.call.call_id: one for turn in turns for one in turn.actions if one.call}
+    thoughts = conclusions(turns)
     kept: list[tuple[int, Message]] = []
     left_chars, first = _WORK_CHARS, len(messages)
     while first and left_chars > 0:
         first -= 1
-        blocks = tuple(_shorter(messages[first], actions))
+        number = numbers[first]
+        thought = joined(thoughts.get(first if number is None else number, ()))
+        blocks = tuple(_shorter(messages[first], actions, thought))
         if blocks and not placeholders.is_synthetic(messages[first]):
             kept.append((first, Message(messages[first].role, blocks)))
             left_chars -= len(compact_json([*map(_row, blocks)]))
@@ -140,6 +145,8 @@ def _row(block: Block) -> list[Any]:
             return ["result", block.call_id, result_text(block), block.is_error, hidden]
         case Text():
             return ["text", block.text, block.author]
+        case Thinking():
+            return ["thought", block.text]
         case _:  # nothing else is carried
             return []
 
@@ -148,14 +155,18 @@ def _block(row: Sequence[Any]) -> Block:
     kind, *rest = row
     if kind == "text":
         return Text(rest[0], author=rest[1])
+    if kind == "thought":
+        return Thinking(rest[0])
     if kind == "call":
         return ToolCall(*rest)
     call_id, text, is_error, hidden = rest
     return ToolResult(call_id, (Text(text, author="compaction" if hidden else None),), is_error)
 
 
-def _shorter(message: Message, actions: Mapping[str, Action]) -> Iterator[Block]:
-    """The blocks of `message`, shortened; `actions` by the ids of their calls."""
+def _shorter(message: Message, actions: Mapping[str, Action], thought: str) -> Iterator[Block]:
+    """What its agent `thought`, and its blocks, shortened; `actions` by the ids of their calls."""
+    if thought:
+        yield Thinking(thought)
     for block in message.blocks:
         match block:
             case Text() if message.role == "user":

@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -162,6 +162,15 @@ class Failure:
         if self.passed is None:
             return bool(self.action.lasting) or self.action.use.kind != "execute"
         return bool(self.changed)
+
+
+def after_failures(turn: Turn) -> set[int]:
+    """The numbers of the steps that follow a failure: there the agent says what it came from."""
+    return {
+        step.number
+        for before, step in pairwise(turn.steps)
+        if any(a.failed and a.error and a.use.command and not a.is_look for a in before.actions)
+    }
 
 
 def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:

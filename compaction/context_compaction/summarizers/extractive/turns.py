@@ -19,6 +19,7 @@ from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Messages,
     Text,
+    Thinking,
     ToolCall,
     ToolResult,
     is_stand_in,
@@ -93,13 +94,14 @@ class Action:
 
 @dataclass(slots=True)
 class Step:
-    """The texts and the calls of one message of the agent; what these file, and have reported."""
+    """The texts, calls and thoughts of one message; what is filed by it, and reported to it."""
 
     number: int
     said: str
     actions: list[Action] = field(default_factory=list[Action])
     filed: list[str] = field(default_factory=list[str])
     reports: list[str] = field(default_factory=list[str])
+    thought: str = ""
 
     @property
     def pieces(self) -> list[str]:
@@ -149,12 +151,14 @@ def turns_of(
     results = answers_of(messages)
     turns: list[Turn] = []
     written: dict[str, str] = {}
+    thought = ""
     for at, (message, given) in enumerate(zip(messages, numbers, strict=True)):
         if placeholders.is_synthetic(message):
             continue
         number = at if given is None else given
         if not turns or (message.role == "user" and user_text(message).strip()):
             turns.append(Turn(number))
+            thought = ""
         texts = [block for block in message.blocks if isinstance(block, Text)]
         if message.role != "assistant":
             called = messages[at - 1].blocks if at else ()
@@ -167,6 +171,8 @@ def turns_of(
             for text in (text for author, text in said if author == "tool" and text.strip()):
                 _observe(turns[-1], number, text)
             continue
+        thoughts = (block.text.strip() for block in message.blocks if isinstance(block, Thinking))
+        thought = "\n".join(filter(None, (thought, *thoughts)))  # it may be a message of its own
         own = "\n".join(block.text for block in texts if block.author != "host")
         step = Step(number, _CITATION.sub("", own))
         step.actions += [
@@ -184,7 +190,9 @@ def turns_of(
             before[0].actions += step.actions  # what it announced
             before[0].filed += step.filed
             before[0].reports += step.reports
+            thought = ""
         elif step.said.strip() or step.actions:
+            step.thought, thought = thought, ""
             turns[-1].steps.append(step)
     _leave_newest(turns, _DRAWING, "drawing", r"\g<0>")
     handed_over = "".join(word for message in later for word in user_text(message).split())

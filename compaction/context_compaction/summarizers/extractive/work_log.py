@@ -8,7 +8,7 @@ work: the last words, running calls, open problems, the plan.
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import attrgetter
 
 from context_compaction.activity.digest import plan_of, records_in
@@ -20,6 +20,7 @@ from context_compaction.messages.model import compact_json
 from context_compaction.summarizers.extractive.deeds import (
     COMMIT,
     Failure,
+    after_failures,
     commits_of,
     done_in,
     effects_of,
@@ -35,6 +36,7 @@ from context_compaction.summarizers.extractive.said import (
     pieces_of,
     telling_of,
 )
+from context_compaction.summarizers.extractive.thoughts import conclusions
 from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
 from context_compaction.summarizers.instructions.documents import instructions_in, unbroken
 from context_compaction.summarizers.instructions.find import SURE_RANK
@@ -65,9 +67,10 @@ _ERRORS_CHARS = (200, 700, 1_600)
 _PLAN_CHARS = 600
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
-# Words beside the agent's own remarks: what it files, and what agents report to which it handed
-# work.
+# Words beside the agent's own remarks: what it files, what agents report to which it handed work,
+# and what it thought where it said nothing.
 _REPORTED = "reported to the agent"
+_THOUGHT = "agent thought"
 _MORE_WORDS = (("agent filed", attrgetter("filed")), (_REPORTED, attrgetter("reports")))
 # The parts of an entry, in order.
 _DEEDS, _ON_THE_WAY, _CLOSING = range(3)
@@ -87,6 +90,7 @@ def log_lines(
     told = {last_said}  # commands and statements
     open_actions = {id(one.action) for one in still_open}
     known = commits_of(turns)
+    thoughts = conclusions(turns)
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
         effects = effects_of(turn.actions, known)
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
@@ -98,7 +102,8 @@ def log_lines(
         for rank, (line, number) in enumerate(mine.items()):
             yield Line((at, _ON_THE_WAY, number, rank), 1 + rank + age * 0.3, line)
         yield from _heard_lines(turn, at, age)
-        yield from _word_lines(turn, at, age, told, AGE_WANT if commits else _SHORT_AGE_WANT)
+        short_age_want = AGE_WANT if commits else _SHORT_AGE_WANT
+        yield from _word_lines(turn, at, age, told, short_age_want, thoughts)
 
 
 def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]:
@@ -184,10 +189,15 @@ def _answers_in(text: str, chars: int) -> str:
 
 
 def _word_lines(
-    turn: Turn, at: int, age: int, told: set[str], short_age_want: float
+    turn: Turn,
+    at: int,
+    age: int,
+    told: set[str],
+    short_age_want: float,
+    thoughts: Mapping[int, Sequence[str]],
 ) -> Iterator[Line]:
     """What the agent said in a turn: its closing words, and before them what gives reasons."""
-    causes = _after_failures(turn)
+    causes = after_failures(turn)
     words = (
         (step.number, step.telling or (step.pieces if step.number in causes else []))
         for step in turn.steps
@@ -209,6 +219,8 @@ def _word_lines(
             for text in texts_of(step)
         ]
         yield from _remark_lines(turn, at, age, told, more, label, (nth,))
+    thought = [(one.number, thoughts[one.number]) for one in turn.steps if one.number in thoughts]
+    yield from _remark_lines(turn, at, age, told, thought, _THOUGHT, (len(_MORE_WORDS),))
 
 
 def _remark_lines(
@@ -222,15 +234,15 @@ def _remark_lines(
 ) -> Iterator[Line]:
     """What was said on the way: the agent's longest text gives reasons, then the newest.
 
-    What others reported comes after that: the agent may have found that it is not so.
+    What others reported comes after that, and thoughts: the agent may have found that it is not so.
     """
-    is_own = speaker != _REPORTED
-    after_failure = _after_failures(turn) if is_own else set[int]()
+    is_own = speaker not in (_REPORTED, _THOUGHT)
+    causes = set[int]() if speaker == _REPORTED else after_failures(turn)
     longest = max((len(joined(pieces)) for _, pieces in said if is_own), default=0)
     for rank, (number, pieces) in enumerate(reversed(said)):
         text = joined(pieces)
         is_why = len(text) == longest > WHY_CHARS
-        is_cause = number in after_failure
+        is_cause = number in causes
         if text in told or not (is_why or is_cause or is_telling(text)):
             continue
         told.add(text)
@@ -242,15 +254,6 @@ def _remark_lines(
         place = (at, _ON_THE_WAY, number, *((*behind, rank) if behind else ()))
         label = f"{speaker} [{number}]: "
         yield from versions(place, label, texts, wants)
-
-
-def _after_failures(turn: Turn) -> set[int]:
-    """The numbers of the steps that follow a failure: there the agent says what it came from."""
-    return {
-        step.number
-        for before, step in pairwise(turn.steps)
-        if any(a.failed and a.error and a.use.command and not a.is_look for a in before.actions)
-    }
 
 
 def _said_want(chars: int, age: int) -> float:
