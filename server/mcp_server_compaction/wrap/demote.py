@@ -56,11 +56,9 @@ def demote(
     """
     demoted = _Replacer(demotion, tool_name)
     content = result.get("content")
-    texts = dict(_texts_of(content)) if is_list(content) else {}
-    changed = demoted.texts_within(texts)
     after = dict(result)
-    if changed:
-        after["content"] = _with(content, changed)
+    if is_list(content):
+        after["content"] = demoted.blocks(content)
     structured = result.get("structuredContent")
     if is_object(structured) and demotion.is_large(compact_json(structured)):
         shorter, pointer = demoted.structured(structured)
@@ -87,6 +85,20 @@ class _Replacer:
         self._demotion = demotion
         self._tool_name = tool_name
         self.blobs: dict[str, Blob] = {}
+
+    def blocks(self, content: Sequence[Any]) -> Sequence[Any]:
+        """The blocks with markers for long texts, and one for many short ones, as rows are."""
+        changed = self.texts_within(dict(_texts_of(content)))
+        after: Sequence[Any] = _with(content, changed)
+        shown = dict(_texts_of(after))
+        short = [int(path[0]) for path in shown if path not in changed]
+        text = "\n".join(_as_text(content[at]) for at in short)
+        is_within = not self._demotion.is_large("\n".join(shown.values()))
+        if is_within or len(short) < 2 or len(text) <= self._demotion.preview_chars:
+            return after
+        joined = {short[0]: {"type": "text", "text": self._marker(text)}}
+        gone = short[1:]
+        return [joined.get(at, block) for at, block in enumerate(after) if at not in gone]
 
     def texts_within(self, texts: Mapping[_Path, str]) -> dict[_Path, str]:
         """Markers for the longest of `texts`, until all of them are within the threshold."""
@@ -136,6 +148,12 @@ def _texts_of(content: Sequence[Any]) -> Iterator[tuple[_Path, str]]:
             yield (index, "text"), block["text"]
         elif is_object(resource) and isinstance(resource.get("text"), str):
             yield (index, "resource", "text"), resource["text"]
+
+
+def _as_text(block: JsonObject) -> str:
+    """The text of a block where it stands among others; a resource's behind its address."""
+    resource = block.get("resource")
+    return f"{resource.get('uri')}\n{resource['text']}" if is_object(resource) else block["text"]
 
 
 def _leaves(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, str]]:
