@@ -17,7 +17,7 @@ from context_compaction.archive import Archive, Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import ArchiveError, NotFoundError
 from context_compaction.messages.edits import make_blob
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.compaction.archive.archive_contract import (
@@ -178,6 +178,23 @@ async def test_rows_of_lines_that_never_reached_the_disk_are_forgotten(tmp_path:
         assert await found(archive, "apple", order="recent") == pointers("s", 1, 0)
 
 
+async def test_an_archive_begun_anew_in_the_same_place_is_searched_like_any_other(
+    tmp_path: Path,
+) -> None:
+    """The index goes by the place: it has rows of what stood there before."""
+    root, index_root = tmp_path / "archive", tmp_path / "index"
+    said = [user("we begin"), user("what port has staging?"), assistant("staging has 8443")]
+    for others in (5, 1):  # of the first time there are many, so that not all is made anew
+        await anyio.to_thread.run_sync(partial(shutil.rmtree, root, ignore_errors=True))
+        async with open_archive(root, index_root=index_root) as archive:
+            await add(archive, "s", *said)
+            for number in range(others):
+                await add(archive, f"other-{number}", user("wombat"))
+            assert await found(archive, "staging port") == pointers("s", 1, 2)
+            asked, _ = (await archive.search(Query("staging port"))).hits
+            assert asked.next is not None, "the answer to the question"
+
+
 async def test_a_rebuilt_index_orders_by_time_not_by_folder(tmp_path: Path) -> None:
     index = tmp_path / "index"
     async with open_archive(tmp_path / "archive", index_root=index) as archive:
@@ -244,9 +261,11 @@ async def test_opening_reads_nothing_of_sessions_that_have_not_changed(tmp_path:
         assert await found(archive, "quokka") == pointers("s3", 1)
 
 
-STEPS = ("append", "delete", "copy", "restore", "search")
+STEPS = ("append", "delete", "copy", "restore", "begin anew", "search")
+SEARCHED = ("apple", "apple fruit")  # of several words, the messages around a hit count
 
 
+@example(steps=[(step, "a") for step in ("append", "search", "begin anew", "append")])
 @settings(max_examples=15)
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from("abc")), max_size=10))
 def test_a_kept_index_answers_as_a_new_one_does_whatever_happened_to_the_log(
@@ -266,20 +285,24 @@ async def _take_step(folder: Path, step: str, session: str) -> None:
         source, target = (root, backup) if step == "copy" else (backup, root)
         await anyio.to_thread.run_sync(partial(_replace, source, target))
         return
+    if step == "begin anew":
+        await anyio.to_thread.run_sync(partial(shutil.rmtree, root, ignore_errors=True))
     async with open_archive(root, index_root=index_root) as archive:
         if step == "append":
             try:
                 raws = await transcript(archive, session)
             except NotFoundError:
                 raws = []
-            await add(archive, session, *raws, user(f"apple {session} {len(raws)}"))
+            said = [user(f"apple {session} {len(raws)}"), assistant(f"a fruit {len(raws)}")]
+            await add(archive, session, *raws, *said)
         elif step == "delete":
             with suppress(NotFoundError):
                 await archive.delete([session])
-        else:
-            kept = await found(archive, "apple", limit=50)
+        elif step == "search":
+            kept = [await found(archive, text, limit=50) for text in SEARCHED]
             async with open_archive(root, index_root=folder / "new index") as other:
-                assert sorted(kept) == sorted(await found(other, "apple", limit=50))
+                new = [await found(other, text, limit=50) for text in SEARCHED]
+            assert [*map(sorted, kept)] == [*map(sorted, new)]
             await anyio.to_thread.run_sync(shutil.rmtree, folder / "new index")
 
 

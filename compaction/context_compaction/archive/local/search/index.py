@@ -309,8 +309,8 @@ class SearchIndex:
         """The row of the message with the next number in the same session."""
         row = connection.execute(
             "SELECT next.id FROM doc JOIN doc AS next ON next.session = doc.session"
-            " AND next.seq = doc.seq + 1 WHERE doc.id = ?",
-            (doc.doc_id,),
+            " AND next.seq = doc.seq + 1 AND next.segment != ? WHERE doc.id = ?",
+            (NO_SEGMENT, doc.doc_id),
         ).fetchone()
         return None if row is None else next(iter(self.docs(connection, [row[0]])), None)
 

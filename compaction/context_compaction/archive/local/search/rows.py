@@ -15,6 +15,7 @@ from context_compaction.archive.local.search.fts_tables import (
     time_range_tokens,
 )
 from context_compaction.archive.local.search.index import Doc, SearchIndex
+from context_compaction.archive.local.search.ingest import NO_SEGMENT
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES
 from context_compaction.archive.search.hits import DocText
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates
@@ -112,10 +113,10 @@ class IndexRows:
         found = self._connection.execute(
             "SELECT doc.id, near.id, abs(near.seq - doc.seq) FROM doc JOIN doc AS near"
             " ON near.session = doc.session AND near.seq BETWEEN doc.seq - ?1 AND doc.seq + ?1"
-            " WHERE doc.seq >= 0 AND near.seq >= 0 AND near.id != doc.id"
+            " WHERE doc.seq >= 0 AND near.seq >= 0 AND near.seq != doc.seq AND near.segment != ?4"
             " AND doc.id IN (SELECT value FROM json_each(?2))"
             " AND (?3 IS NULL OR near.id IN (SELECT value FROM json_each(?3)))",
-            (NEIGHBOR_MESSAGES, json.dumps(ids), self._allowed.ids),
+            (NEIGHBOR_MESSAGES, json.dumps(ids), self._allowed.ids, NO_SEGMENT),
         )
         near: dict[int, dict[int, int]] = {}
         for doc_id, other, distance in found:
