@@ -13,7 +13,7 @@ from context_compaction.errors import SettingsError
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.cli.terminal import say
-from mcp_server_compaction.config import is_folder
+from mcp_server_compaction.config import KEY_VARIABLE, is_folder, load_config
 from mcp_server_compaction.hosts.catalog import (
     REGISTERED_NAME,
     ConfigScope,
@@ -30,6 +30,7 @@ from mcp_server_compaction.hosts.installing import (
     forget_backup,
     plan_install,
     plan_uninstall,
+    runs_hooks,
     this_program,
 )
 
@@ -86,13 +87,15 @@ def run_install(options: InstallOptions, flags: Mapping[str, Any]) -> None:
     _apply(changes)
     if "archive-v0" in Path(installation.program[0]).parts:
         say("This program runs from uv's cache, which may be emptied: `uv tool install` it.")
-    if host.hooks and not options.hooks:
+    if host.hooks and not runs_hooks(host, options.scope, this_user()):
         say("With --hooks, large outputs and whole sessions are archived without being asked for.")
     say(f"{host.after} Check it: mcp-server-compaction doctor {host.name}")
 
 
 def _installation(options: InstallOptions, flags: Mapping[str, Any]) -> Installation:
     """What is to be registered, with the flags that this program itself was given."""
+    # What the server would refuse is not registered; a key comes to it from the host.
+    load_config(**flags, environment={KEY_VARIABLE: "the host's"})
     archive = flags.get("archive") or os.environ.get(ARCHIVE_VARIABLE)
     folder, address = archive_place(archive)
     kept = ["--archive", address or str(folder)] if archive else []

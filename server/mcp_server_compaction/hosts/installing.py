@@ -64,7 +64,7 @@ class Installation:
     Attributes:
         program: How to start this program, as a list of arguments; the first one is absolute.
         flags: What the server is told beside, as `--root DIR`.
-        with_hooks: Whether the host's hooks are registered too.
+        with_hooks: Whether the host's hooks are registered too, where they are not yet.
     """
 
     program: Sequence[str]
@@ -100,7 +100,7 @@ def plan_install(
     chosen = _chosen_flags(host, server.value, installation, path)
     server.value = _with_server(host, server.value, [*installation.program, *chosen])
     changes: list[Change] = []
-    if host.hooks and installation.with_hooks:
+    if host.hooks and (installation.with_hooks or runs_hooks(host, scope, places)):
         file = host.hooks.file(places, scope).resolve()
         command = [*installation.program, "hook"]
         flags = ["--host", host.name, *_hook_flags(chosen)]
@@ -112,6 +112,14 @@ def plan_install(
             hooks.value = _with_hooks(_without_hooks(hooks.value, None), own, host.hooks)
     changes += [text.change() for text in texts.values()]
     return [change for change in changes if change.before != change.after]
+
+
+def runs_hooks(host: Host, scope: ConfigScope, places: UserFolders) -> bool:
+    """Whether the host runs our hooks already, which then keep to what the server is told."""
+    if host.hooks is None:
+        return False
+    text = _read(host.hooks.file(places, scope).resolve())
+    return _is_our_plugin(text) or _OUR_HOOK.search(text or "") is not None
 
 
 def plan_uninstall(host: Host, scope: ConfigScope, places: UserFolders) -> list[Change]:

@@ -319,6 +319,42 @@ def test_hooks_write_where_the_server_reads_also_when_they_are_added_later(
     )
 
 
+@hooked_host
+def test_hooks_that_run_follow_the_server_also_where_install_names_them_no_more(
+    case: Case, home: Path, run: Run
+) -> None:
+    run("install", case.name, "--hooks")
+    said = run("--archive", home / "kept", "install", case.name)
+    assert "With --hooks" not in said
+    assert str(home / "kept") in (home / case.hook_file).read_text("utf-8")
+    after = files_below(home)
+    assert run("install", case.name).endswith("nothing was changed.\n")
+    assert files_below(home) == after
+    run("uninstall", case.name)
+    assert files_below(home) == {}
+    run("install", case.name)
+    assert "With --hooks" in run("--archive", home / "other", "install", case.name)
+    assert not (home / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--redaction", "maybe"),
+        ("--summarizer", "nobody"),
+        ("--summary-timeout", "x"),
+        ("--summary-url", "ftp://a"),
+        ("--import-sessions", "sometimes"),
+    ],
+)
+def test_what_the_server_would_refuse_is_not_registered(
+    home: Path, run: Run, flags: tuple[str, str]
+) -> None:
+    assert flags[1] in run(*flags, "install", "cursor", "--hooks", code=2)
+    assert files_below(home) == {}
+    run("--summarizer", "anthropic", "install", "cursor")  # the host has the key
+
+
 def test_an_archive_at_an_address_is_registered_as_that_address(home: Path, run: Run) -> None:
     address = "postgresql://team@db.example:5432/archive?sslmode=require"
     run("--archive", address, "install", "cursor", "--hooks")
