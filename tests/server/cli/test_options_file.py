@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from mcp_server_compaction.cli import main
 
 from tests.server.http import COMMAND, environment_of
@@ -35,6 +36,18 @@ def test_a_file_says_what_no_flag_says(tmp_path: Path) -> None:
     assert "from-flag" in _sessions(tmp_path, *flag).stdout
 
 
+def test_a_file_names_one_root_or_several_and_commands_of_commands(tmp_path: Path) -> None:
+    path = tmp_path / "options.toml"
+    start = f'archive = "{tmp_path / "archive"}"\n'
+    for roots in (f'"{tmp_path}"', f'["{tmp_path}", "{tmp_path.parent}"]'):
+        path.write_text(f"{start}root = {roots}\n[token.create]\nuser = 'zoe'\nscope = 'read'\n")
+        made = CliRunner().invoke(main, ["--config", str(path), "token", "create"])
+        assert made.exit_code == 0, made.output
+        assert str(tmp_path) in CliRunner().invoke(main, ["--config", str(path), "doctor"]).stdout
+    listed = CliRunner().invoke(main, ["--config", str(path), "token", "list"]).stdout
+    assert listed.count("zoe  read  never") == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
@@ -44,6 +57,10 @@ def test_a_file_says_what_no_flag_says(tmp_path: Path) -> None:
         ("[serve]\nprot = 1", "'prot', which is no option of serve"),
         ("[serv]\nport = 1", "'serv', which is no option of all commands, nor a command"),
         ("serve = 1", "[serve]"),
+        ('archive = ["a", "b"]', "'archive' several values"),
+        ("root = {}", "'root' several values"),
+        ("[token]\nuser = 1", "'user', which is no option of token, nor a command of it"),
+        ("[token.create]\nusr = 1", "'usr', which is no option of create"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused_in_words(
