@@ -17,6 +17,7 @@ from context_compaction.messages.model import (
     JsonObject,
     Message,
     Text,
+    Thinking,
     ToolCall,
     ToolResult,
     is_list,
@@ -84,8 +85,9 @@ def is_own_tool(name: str) -> bool:
 def message_text(raw: JsonObject, format: str) -> str:
     """The text of a stored message, at most `MAX_INDEXED_CHARS`, as its hits count positions.
 
-    Text, names and arguments of calls, and results; no pictures and no thinking. A message that
-    the format can no longer read (it was stored by another version) returns all its strings.
+    Text, thinking that can be read, names and arguments of calls, and results; no pictures. A
+    message that the format can no longer read (it was stored by another version) returns all its
+    strings.
     """
     return read_stored(raw, format).text
 
@@ -110,15 +112,15 @@ class StoredText:
 def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> StoredText:
     """The text and paths of a stored message.
 
-    What our own tools were asked and answered repeats what the archive holds, so it is not found
-    beside other text; a message of nothing else has it as its text.
+    What our own tools were asked and answered, and the thought of asking, repeats what the archive
+    holds, so it is not found beside other text; a message of nothing else has it as its text.
 
     Args:
         raw: The message.
         format: Its format.
         tools: The names of the tools that it calls or that answer in it.
     """
-    answers_own = bool(tools) and all(map(is_own_tool, tools))
+    concerns_own = bool(tools) and all(map(is_own_tool, tools))
     try:
         message = FORMATS[format].parse_message(raw, 0)
     except (KeyError, InvalidMessageError):
@@ -126,7 +128,7 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     texts: list[str] = []
     own: list[str] = []
     for block in message.blocks:
-        parts = own if _is_own(block, answers_own) else texts
+        parts = own if _is_own(block, concerns_own) else texts
         parts += filter(None, _block_texts(block))
     return StoredText(
         "\n".join(texts or own)[:MAX_INDEXED_CHARS],
@@ -136,12 +138,14 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     )
 
 
-def _is_own(block: Block, answers_own: bool) -> bool:
+def _is_own(block: Block, concerns_own: bool) -> bool:
     match block:
+        case Thinking():
+            return concerns_own
         case ToolCall():
             return is_own_tool(block.name)
         case ToolResult():
-            return is_own_tool(block.name) if block.name else answers_own
+            return is_own_tool(block.name) if block.name else concerns_own
         case _:
             return False
 
@@ -180,7 +184,7 @@ def storable(text: str) -> str:
 
 def _block_texts(block: Block) -> list[str]:
     match block:
-        case Text():
+        case Text() | Thinking():
             return [block.text]
         case ToolCall():
             return [block.name, *_strings(block.arguments)]

@@ -10,7 +10,8 @@
 - Scripts written without blanks (Chinese, Japanese, Thai...) give overlapping pairs of characters,
   so that words of two characters are found; a run ends with its last character alone.
 
-A change here needs a new `TERMS_VERSION`: indexes of another version are rebuilt.
+A change here, or of what text a message has (documents.py), needs a new `TERMS_VERSION`: indexes of
+another version are rebuilt.
 """
 
 import re
@@ -25,7 +26,7 @@ from context_compaction.messages.names import STOP_WORDS, pieces_of
 
 _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 
-TERMS_VERSION = f"6-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
+TERMS_VERSION = f"7-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_TERMS = 24
 MAX_QUERY_WORDS = 64  # that a phrase is looked for by, and that a text is read for

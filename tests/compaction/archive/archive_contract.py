@@ -936,6 +936,22 @@ async def an_absent_word_finds_nothing_and_says_so_exactly(archive: Archive) -> 
 
 
 @promise
+async def what_the_agent_thought_is_found_but_not_what_nobody_can_read(archive: Archive) -> None:
+    thought = {"type": "thinking", "thinking": "The decoder refuses it.", "signature": "c2lnbmVk"}
+    hidden = {"type": "redacted_thinking", "data": "c2VjcmV0bHk"}
+    asks = call("t1", "search_transcript", query="leak")
+    asks["content"].insert(0, {**thought, "thinking": "I look for the porphyry leak."})
+    own = [asks, result("t1", "Nothing was found.")]
+    speaks = {"role": "assistant", "content": [thought, hidden, {"type": "text", "text": "Done."}]}
+    await add(archive, "s", user("Mend the plinth."), speaks, *own, user("The porphyry is dry."))
+    assert await found(archive, "decoder refuses") == pointers("s", 1)
+    for unread in ("c2lnbmVk", "c2VjcmV0bHk"):
+        assert await found(archive, unread) == []
+    # What it thought of asking us is found as little as what it asked.
+    assert await found(archive, "porphyry") == pointers("s", 4)
+
+
+@promise
 async def words_that_stand_together_come_first(archive: Archive) -> None:
     far = "The parser runs first." + " Nothing happens here." * 40 + " Then the cache is cleared."
     await add(archive, "a", user(far))
