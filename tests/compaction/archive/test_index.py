@@ -183,16 +183,17 @@ async def test_an_archive_begun_anew_in_the_same_place_is_searched_like_any_othe
 ) -> None:
     """The index goes by the place: it has rows of what stood there before."""
     root, index_root = tmp_path / "archive", tmp_path / "index"
-    said = [user("we begin"), user("what port has staging?"), assistant("staging has 8443")]
-    for others in (5, 1):  # of the first time there are many, so that not all is made anew
+    asked, answer = user("what port has staging?"), assistant("staging has 8443")
+    for first in ("a wombat and a numbat", "a wombat"):
         await anyio.to_thread.run_sync(partial(shutil.rmtree, root, ignore_errors=True))
         async with open_archive(root, index_root=index_root) as archive:
-            await add(archive, "s", *said)
-            for number in range(others):
-                await add(archive, f"other-{number}", user("wombat"))
-            assert await found(archive, "staging port") == pointers("s", 1, 2)
-            asked, _ = (await archive.search(Query("staging port"))).hits
-            assert asked.next is not None, "the answer to the question"
+            await add(archive, "s", user(first), asked, answer)
+            page = await archive.search(Query("staging port"))
+            assert [hit.pointer for hit in page.hits] == pointers("s", 1, 2)
+            assert page.total == 2
+            assert page.hits[0].next is not None, "the answer to the question"
+            page = await archive.search(Query("wombat numbat", order="recent"))
+            assert (page.total, page.has_any) == (1, first == "a wombat")
 
 
 async def test_a_rebuilt_index_orders_by_time_not_by_folder(tmp_path: Path) -> None:
@@ -262,7 +263,8 @@ async def test_opening_reads_nothing_of_sessions_that_have_not_changed(tmp_path:
 
 
 STEPS = ("append", "delete", "copy", "restore", "begin anew", "search")
-SEARCHED = ("apple", "apple fruit")  # of several words, the messages around a hit count
+# Of several words, the messages around a hit count.
+SEARCHED = [Query(words, limit=50) for words in ("apple", "apple fruit")]
 
 
 @example(steps=[(step, "a") for step in ("append", "search", "begin anew", "append")])
@@ -299,11 +301,15 @@ async def _take_step(folder: Path, step: str, session: str) -> None:
             with suppress(NotFoundError):
                 await archive.delete([session])
         elif step == "search":
-            kept = [await found(archive, text, limit=50) for text in SEARCHED]
+            kept = [_hits_and_total(await archive.search(query)) for query in SEARCHED]
             async with open_archive(root, index_root=folder / "new index") as other:
-                new = [await found(other, text, limit=50) for text in SEARCHED]
-            assert [*map(sorted, kept)] == [*map(sorted, new)]
+                new = [_hits_and_total(await other.search(query)) for query in SEARCHED]
+            assert kept == new
             await anyio.to_thread.run_sync(shutil.rmtree, folder / "new index")
+
+
+def _hits_and_total(page: SearchPage) -> tuple[list[str], int]:
+    return sorted(hit.pointer for hit in page.hits), page.total
 
 
 def _replace(source: Path, target: Path) -> None:

@@ -147,7 +147,7 @@ class Ranker(Generic[D]):
         pieces = [piece for term in terms for piece in term.pieces]
         has_any = False
         ids, count = self._rows.newest(terms, CANDIDATES, every=True)
-        if not count:
+        if not ids and count < CANDIDATES:
             has_any = len(terms) > 1
             ids, count = self._rows.newest([*terms, *pieces], CANDIDATES)
         missing = tuple(term for term in terms if has_any and not self.is_found(term))

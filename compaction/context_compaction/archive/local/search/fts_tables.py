@@ -23,6 +23,11 @@ MAX_DAY = 1 << 17  # the year 2328; a time filter past it means no limit
 # saves a quarter of its time, which goes into merging, and a tenth of the size (measured).
 UNWRITTEN_BYTES = 16 * 1024 * 1024
 
+# Rows whose log proved to be other than indexed keep their id, so that it is not given to another
+# text while the full-text table still knows the old one. This number of a segment marks them, ...
+NO_SEGMENT = 0
+HAS_DEAD_ROWS = "dead rows"  # ... and this key of `meta` says that there are any
+
 FILLER = "z"  # a token that no query asks for in its column
 OWN = "own"  # the token of what our own tools were asked and answered
 
@@ -66,6 +71,7 @@ class Filter:
         ids: The rows of one history, as a JSON list; None for all rows.
         since_seconds: Its earliest time, in Unix time; tokens hold days only.
         until_seconds: Its latest time.
+        has_dead_rows: Whether some rows are of a log that has gone, so that each is looked at.
     """
 
     tokens: tuple[tuple[str, ...], ...] = ()
@@ -75,6 +81,7 @@ class Filter:
     ids: str | None = None
     since_seconds: float = -inf
     until_seconds: float = inf
+    has_dead_rows: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -88,14 +95,14 @@ class Filter:
         every = " AND ".join(f"({part})" for part in (expression, self.expression, *meta) if part)
         return f'({every}) NOT (meta : "{OWN}")' if every and self.without_own else every
 
-    def in_time(self, connection: sqlite3.Connection, ids: Sequence[int]) -> list[int]:
-        """Those of `ids` that lie between the two times, in their order."""
-        if self.since_seconds == -inf and self.until_seconds == inf:
+    def living(self, connection: sqlite3.Connection, ids: Sequence[int]) -> list[int]:
+        """Those of `ids` that the log holds, between the two times, in their order."""
+        if (self.since_seconds, self.until_seconds) == (-inf, inf) and not self.has_dead_rows:
             return list(ids)
         rows = connection.execute(
             "SELECT id FROM doc WHERE id IN (SELECT value FROM json_each(?))"
-            " AND seconds BETWEEN ? AND ?",
-            (json.dumps(ids), self.since_seconds, self.until_seconds),
+            " AND segment != ? AND seconds BETWEEN ? AND ?",
+            (json.dumps(ids), NO_SEGMENT, self.since_seconds, self.until_seconds),
         )
         kept = {doc_id for (doc_id,) in rows}
         return [doc_id for doc_id in ids if doc_id in kept]
@@ -201,7 +208,7 @@ def newest_ids(
     expression: str,
     limit: int,
 ) -> list[int]:
-    """The last `limit` rows that match, last first; `allowed.in_time` is still to be applied."""
+    """The last `limit` rows that match, last first; `allowed.living` is still to be applied."""
     ids: list[int] = []
     for partition in partitions:
         ids += _ids(connection, partition, allowed, expression, limit - len(ids))

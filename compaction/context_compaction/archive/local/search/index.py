@@ -30,8 +30,8 @@ from context_compaction.archive.local.log import (
     session_folders,
 )
 from context_compaction.archive.local.records import decode_body, decode_head
+from context_compaction.archive.local.search.fts_tables import NO_SEGMENT
 from context_compaction.archive.local.search.ingest import (
-    NO_SEGMENT,
     SCHEMA,
     News,
     drop_stale_rows,

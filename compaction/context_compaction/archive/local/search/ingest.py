@@ -27,6 +27,8 @@ from context_compaction.archive.local.log import SegmentPart, session_folder
 from context_compaction.archive.local.records import parse_body
 from context_compaction.archive.local.search.fts_tables import (
     FILLER,
+    HAS_DEAD_ROWS,
+    NO_SEGMENT,
     OWN,
     PARTITION_SCHEMA,
     TermsRow,
@@ -44,10 +46,6 @@ from context_compaction.archive.search.parts import (
     tools_in,
 )
 from context_compaction.archive.tokenizer import terms_of
-
-# Rows whose log proved to be other than indexed keep their id, so that it is not given to another
-# text while the full-text table still knows the old one. This number of a segment marks them.
-NO_SEGMENT = 0
 
 SCHEMA = (
     PARTITION_SCHEMA
@@ -217,6 +215,7 @@ def drop_stale_rows(
                 "UPDATE doc SET segment = ? WHERE segment = ?", (NO_SEGMENT, segment)
             )
             connection.execute("DELETE FROM segment WHERE id = ?", (segment,))
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, 'yes')", (HAS_DEAD_ROWS,))
 
 
 def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> Iterator[_Row]:
@@ -341,6 +340,7 @@ def remove_dead_rows(connection: sqlite3.Connection) -> None:
     )
     connection.execute("DELETE FROM doc WHERE segment = ?", (NO_SEGMENT,))
     connection.execute("DELETE FROM session WHERE id NOT IN (SELECT session FROM segment)")
+    connection.execute("DELETE FROM meta WHERE key = ?", (HAS_DEAD_ROWS,))
 
 
 def _forget_words(connection: sqlite3.Connection, table: str) -> int:

@@ -101,7 +101,7 @@ def _newest_docs(
             ids = [doc_id for (doc_id,) in rows]
         else:
             ids = newest_ids(connection, partitions, allowed, expression, _DOCS_A_READ)
-        yield from index.docs(connection, allowed.in_time(connection, ids))
+        yield from index.docs(connection, allowed.living(connection, ids))
         if not ids:
             return
         allowed = replace(allowed, last_id=min(ids) - 1)

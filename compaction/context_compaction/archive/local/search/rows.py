@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from context_compaction.archive.local.search.fts_tables import (
     IN_HISTORY,
+    NO_SEGMENT,
     Filter,
     Partition,
     expression_of,
@@ -15,7 +16,6 @@ from context_compaction.archive.local.search.fts_tables import (
     time_range_tokens,
 )
 from context_compaction.archive.local.search.index import Doc, SearchIndex
-from context_compaction.archive.local.search.ingest import NO_SEGMENT
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES
 from context_compaction.archive.search.hits import DocText
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates
@@ -60,7 +60,7 @@ class IndexRows:
             rows_with += count
             # FTS5 has weighted it within this table; the weight is to be that of all rows.
             within = max(math.log((partition.doc_count - count + 0.5) / (count + 0.5)), _LEAST_IDF)
-            allowed = set(self._allowed.in_time(self._connection, [doc_id for doc_id, _ in rows]))
+            allowed = set(self._allowed.living(self._connection, [doc_id for doc_id, _ in rows]))
             shares.update((doc_id, -score / within) for doc_id, score in rows if doc_id in allowed)
             if len(rows) == limit:
                 is_whole = False
@@ -76,7 +76,7 @@ class IndexRows:
         expression = Filter((tuple(tokens),)).match("")
         ids = newest_ids(self._connection, self._partitions, self._allowed, expression, CANDIDATES)
         count = sum(self._count(partition, expression, None) for partition in self._partitions)
-        shares = dict.fromkeys(self._allowed.in_time(self._connection, ids), 1.0)
+        shares = dict.fromkeys(self._allowed.living(self._connection, ids), 1.0)
         return Candidates(shares, count, len(ids) < CANDIDATES)
 
     def newest(
@@ -85,7 +85,7 @@ class IndexRows:
         """See `Rows.newest`."""
         expression = (" AND " if every else " OR ").join(map(expression_of, terms))
         ids = newest_ids(self._connection, self._partitions, self._allowed, expression, limit)
-        return self._allowed.in_time(self._connection, ids), len(ids)
+        return self._allowed.living(self._connection, ids), len(ids)
 
     def by_time(self, ids: Sequence[int]) -> list[int]:
         """See `Rows.by_time`."""

@@ -15,6 +15,7 @@ from context_compaction.archive import History, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor
 from context_compaction.archive.documents import is_own_tool
 from context_compaction.archive.local.search.fts_tables import (
+    HAS_DEAD_ROWS,
     Filter,
     load_partitions,
     path_expression,
@@ -69,7 +70,8 @@ def search(
             if cursor is not None:
                 allowed = replace(allowed, last_id=cursor[1])
             rows = IndexRows(index, connection, allowed)
-            everything = IndexRows(index, connection, Filter(without_own=allowed.without_own))
+            of_all = Filter(without_own=allowed.without_own, has_dead_rows=allowed.has_dead_rows)
+            everything = IndexRows(index, connection, of_all)
             return words_page(query, rows, everything, within, still_allowed)
 
     return index.run(work)
@@ -148,7 +150,13 @@ def _filter(connection: sqlite3.Connection, query: Query, within: History | None
         ids=None if within is None else _rows_of(connection, query.session_id or "", within),
         since_seconds=since,
         until_seconds=until,
+        has_dead_rows=_has_dead_rows(connection),
     )
+
+
+def _has_dead_rows(connection: sqlite3.Connection) -> bool:
+    query = "SELECT 1 FROM meta WHERE key = ?"
+    return connection.execute(query, (HAS_DEAD_ROWS,)).fetchone() is not None
 
 
 def _rows_of(connection: sqlite3.Connection, session_id: str, history: History) -> str:
