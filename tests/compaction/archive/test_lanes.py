@@ -44,6 +44,32 @@ async def test_a_huge_append_holds_up_no_other_session(tmp_path: Path) -> None:
         assert await transcript(archive, "huge") == huge
 
 
+async def test_a_session_beside_huge_appends_is_held_up_once_and_a_new_one_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"s{number}" for number in range(4 * LANES)]  # some of them beside the huge one
+    order: list[str] = []
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+
+        async def append_huge(said: str) -> None:
+            await add(archive, "huge", *[user(f"{at}{said}" * 1_000_000) for at in range(20)])
+            order.append("huge")
+
+        async def beside_huge(said: str, patience_seconds: float) -> None:
+            monkeypatch.setattr(local_archive, "HELD_UP_SECONDS", patience_seconds)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(append_huge, said)
+                await anyio.lowlevel.checkpoint()
+                for name in names:
+                    await add(archive, name, user(said))
+                order.extend(names)
+
+        await beside_huge("first", 60)
+        await beside_huge("then", 0)
+        await beside_huge("again", 60)
+    assert order == [*names, "huge"] * 3
+
+
 @pytest.mark.parametrize("sessions", [1, 3, 12])
 async def test_calls_that_overlap_keep_the_order_of_their_session(
     sessions: int, tmp_path: Path
