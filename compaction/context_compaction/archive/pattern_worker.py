@@ -24,7 +24,8 @@ def main() -> None:
     request: dict[str, Any] = json.loads(sys.stdin.readline())
     text: str = request["pattern"]
     try:
-        pattern = regex.compile(text)
+        # As grep has it: ^ and $ are those of each line.
+        pattern = regex.compile(text, regex.MULTILINE)
     except regex.error as error:
         pattern = None
         _say(str(error))
