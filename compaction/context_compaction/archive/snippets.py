@@ -1,11 +1,12 @@
 """Where a text contains a query, and the piece of the text to show."""
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import accumulate, islice
 
-from context_compaction.archive.tokenizer import QueryTerm, phrase_words
+from context_compaction.archive.tokenizer import QueryTerm, folded, phrase_words
 
 SNIPPET_CHARS = 240
 # Long enough for a decision with its reason, or a list with its head.
@@ -65,18 +66,38 @@ class _Finder:
 
     def starts(self, text: str) -> list[int]:
         """Where the first `MAX_MATCHES` matches begin."""
-        return [match.start() for match in islice(self._pattern.finditer(text), MAX_MATCHES)]
+        return [start for start, _ in self._matches(text)]
 
     def places(self, text: str) -> list[tuple[int, int, float]]:
         """The first `MAX_MATCHES` matches: where, which term, and how much it counts."""
         places: list[tuple[int, int, float]] = []
         if not self._terms:
             return places
-        for match in islice(self._pattern.finditer(text), MAX_MATCHES):
+        for start, match in self._matches(text):
             term = (match.lastindex or 1) - 1
-            weight = self._terms[term].weight * _closeness(self._terms[term], text, match)
-            places.append((match.start(), term, weight))
+            weight = self._terms[term].weight * _closeness(self._terms[term], match)
+            places.append((start, term, weight))
         return places
+
+    def _matches(self, text: str) -> Iterator[tuple[int, "re.Match[str]"]]:
+        """The first `MAX_MATCHES` matches in `text` as it is indexed, and where in `text`."""
+        shown = folded(text)
+        place_of = _by_lines(text) if shown != text else int
+        for match in islice(self._pattern.finditer(shown), MAX_MATCHES):
+            yield place_of(match.start()), match
+
+
+def _by_lines(text: str) -> Callable[[int], int]:
+    """For a place in the folded text the one in `text`: of the same line, and near enough in it."""
+    lines = text.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
+    folded_starts = [0, *accumulate(len(folded(line)) for line in lines)]
+
+    def place_of(at: int) -> int:
+        line = bisect_right(folded_starts, at) - 1
+        return min(starts[line] + at - folded_starts[line], len(text) - 1)
+
+    return place_of
 
 
 def snippet_span(length_chars: int, at: int, max_chars: int = SNIPPET_CHARS) -> tuple[int, int]:
@@ -142,9 +163,9 @@ def _common_start(one: str, other: str) -> str:
     return one[: min(len(one), len(other)) if end is None else end]
 
 
-def _closeness(term: QueryTerm, text: str, match: "re.Match[str]") -> float:
+def _closeness(term: QueryTerm, match: "re.Match[str]") -> float:
     """How much a match is what was asked for: the same, another form of it, a part of a word."""
-    if _is_inner(text, match.start(), match.end()):
+    if _is_inner(match.string, match.start(), match.end()):
         return INNER_WEIGHT
     found = match[0].lower()
     if term.is_prefix or found.endswith(term.runs[-1].lower()):

@@ -9,24 +9,28 @@
   and stemmed, so that they do not disturb phrases.
 - Scripts written without blanks (Chinese, Japanese, Thai...) give overlapping pairs of characters,
   so that words of two characters are found; a run ends with its last character alone.
+- A letter and its accent are one letter, whether a text has them as one character or as two (names
+  of files on a Mac have two). Forms of full and half width and ligatures are the plain letters, and
+  marks without width (a soft hyphen, a place where a line may break) part no word.
 
 A change here, or of what text a message has (documents.py), needs a new `TERMS_VERSION`: indexes of
 another version are rebuilt.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from itertools import chain, pairwise
 from typing import Any
+from unicodedata import normalize
 
 from context_compaction.messages.names import STOP_WORDS, pieces_of
 
 _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 
-TERMS_VERSION = f"7-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
+TERMS_VERSION = f"8-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_TERMS = 24
 MAX_QUERY_WORDS = 64  # that a phrase is looked for by, and that a text is read for
@@ -46,6 +50,8 @@ _UNSPACED = (
     "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
+_WIDTHS = re.compile("[\ufb00-\ufb06\uff00-\uffef]+")  # and the ligatures ff to st
+_NO_WIDTH = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]+")
 _HASH = re.compile("[0-9a-f]{12,}|[0-9A-F]{12,}")  # commits, request ids, digests
 _FIRST_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _NON_BLANK = re.compile(r"\S+")
@@ -66,7 +72,7 @@ class Terms:
     Attributes:
         words: Every word, parted by blanks; phrases are found along them.
         word_count: How many they are.
-        parts: The distinct pieces of its identifiers.
+        parts: The distinct pieces of its identifiers, and words as written that are indexed folded.
     """
 
     words: str
@@ -125,14 +131,27 @@ _memo = _Memo()
 
 def terms_of(text: str) -> Terms:
     """The tokens of a text to be indexed."""
-    runs = _runs(text)
+    shown = folded(text)
+    runs = _runs(shown)
     words = " ".join(map(_memo.__getitem__, runs))
     names = sorted(set(runs) - _memo.plain)
-    parts = list(dict.fromkeys(chain.from_iterable(map(_parts, names))))
+    # A pattern looks for the text as it is: for what folding changes, its words are parts too.
+    raw = sorted(set(_WORD.findall(text)).difference(runs)) if shown != text else ()
+    as_written = chain.from_iterable(_memo[run].split(" ") for run in raw)
+    parts = list(dict.fromkeys(chain(as_written, *map(_parts, names))))
     return Terms(words, words.count(" ") + 1 if words else 0, parts)
 
 
+def folded(text: str) -> str:
+    """`text` as its words are taken from it; itself where that changes nothing."""
+    if text.isascii():
+        return text
+    plain = normalize("NFC", _NO_WIDTH.sub("", text))
+    return _WIDTHS.sub(lambda found: normalize("NFKC", found[0]), plain)
+
+
 def _runs(text: str) -> list[str]:
+    """The words of a folded text."""
     return text.translate(_ASCII_WORDS).split() if text.isascii() else _WORD.findall(text)
 
 
@@ -142,7 +161,7 @@ def query_terms(text: str) -> list[QueryTerm]:
     Each run of characters between blanks is one phrase. Stop words are dropped unless there is
     nothing else. `name*` finds every word that begins so.
     """
-    text = _ENDING.sub(" ", text)
+    text = _ENDING.sub(" ", folded(text))
     terms = list(_query_terms(text, STOP_WORDS)) or list(_query_terms(text, frozenset()))
     return list(dict.fromkeys(terms))[:MAX_QUERY_TERMS]
 
@@ -167,7 +186,7 @@ def likely_names(text: str) -> list[QueryTerm]:
 
 def words_of(text: str) -> set[str]:
     """The words of a text, as they are indexed."""
-    return set(" ".join(map(_memo.__getitem__, _runs(text))).split(" "))
+    return set(" ".join(map(_memo.__getitem__, _runs(folded(text)))).split(" "))
 
 
 def stems_of_prefix(prefix: str) -> list[str]:
@@ -181,21 +200,29 @@ def stems_of_prefix(prefix: str) -> list[str]:
 
 def phrase_words(text: str) -> list[str]:
     """The words of `text` in its order, as a phrase looks for them."""
-    return [word for run in _WORD.findall(text) for word in _run_words(run)]
+    return [word for run in _WORD.findall(folded(text)) for word in _run_words(run)]
 
 
 def phrase_term(text: str) -> QueryTerm | None:
     """`text` as one phrase, by its first `MAX_QUERY_WORDS` words; None where it holds none."""
-    every = _WORD.findall(text)
-    runs = tuple(run[:MAX_QUERY_WORDS] if _is_unspaced(run) else run for run in every)
-    runs = runs[:MAX_QUERY_WORDS]
+    every = _WORD.findall(folded(text))
+    runs = tuple(_until_cut(every))[:MAX_QUERY_WORDS]
     is_prefix = text.endswith("*") and runs == tuple(every)
-    words = [word for run in runs[:-1] for word in _run_words(run)]
+    words = [word for run in runs[:-1] for word in _memo[run].split(" ")]  # up to its very end
     words += _prefix_words(runs[-1]) if runs and is_prefix else _run_words(runs[-1]) if runs else []
     if not words:
         return None
     # A lone last character of an unspaced script is indexed only as the beginning of a pair.
     return QueryTerm(tuple(words), runs, is_prefix or _is_lone(runs[-1]))
+
+
+def _until_cut(runs: Sequence[str]) -> Iterator[str]:
+    """`runs` up to the first that is too long a run of an unspaced script, cut."""
+    for run in runs:
+        is_long = len(run) > MAX_QUERY_WORDS and _is_unspaced(run)
+        yield run[:MAX_QUERY_WORDS] if is_long else run
+        if is_long:
+            return
 
 
 def _query_terms(text: str, dropped: frozenset[str]) -> Iterator[QueryTerm]:

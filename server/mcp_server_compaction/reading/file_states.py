@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from unicodedata import normalize
 
 from anyio import to_thread
 from context_compaction import formats
@@ -107,15 +108,16 @@ def _named(
     """The file that `path` means, and others that it could mean.
 
     That is the one which the calls name so; else, of those whose path ends so or is the end of
-    `path`, one that still stands, the one used last.
+    `path`, one that still stands, the one used last. An accent is the same, as a character of its
+    own (as a Mac's own listings have it) or not.
     """
-    asked = plain_path(path)
+    asked = normalize("NFC", plain_path(path))
     ending = [
         file
         for name, file in files.items()
-        if plain_path(name) == asked
-        or name.endswith(f"/{asked.lstrip('/')}")
-        or asked.endswith(f"/{plain_path(name)}")
+        if (plain := normalize("NFC", plain_path(name))) == asked
+        or plain.endswith(f"/{asked.lstrip('/')}")
+        or asked.endswith(f"/{plain}")
     ]
     if not ending:
         shown = ", ".join(list(reversed(files))[:_NAMED_PATHS]) or "none"
@@ -125,7 +127,9 @@ def _named(
             f"{f' and {left} more' if left > 0 else ''}. "
             f"transcript://{session_id}/files lists them."
         )
-    best = files.get(asked) or max(ending, key=lambda file: (not file.is_deleted, file.used_at))
+    best = files.get(plain_path(path)) or max(
+        ending, key=lambda file: (not file.is_deleted, file.used_at)
+    )
     return best, [file for file in ending if file is not best and not file.is_deleted]
 
 

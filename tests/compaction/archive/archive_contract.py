@@ -5,7 +5,10 @@ A test module runs the checks of `CONTRACT`, each with an archive of its own.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 from context_compaction import formats
@@ -879,6 +882,41 @@ async def a_session_is_listed_with_those_that_descend_from_it(archive: Archive) 
     assert await family("top") == {"top", "child", "twin", "grandchild"}
     assert await family("child") == {"child", "grandchild"}
     assert await family("nobody") == set()
+
+
+@promise
+async def words_are_found_whatever_scripts_they_mix_and_however_their_letters_are_made(
+    archive: Archive,
+) -> None:
+    words = ["Müller", "データベース", "main", "接続", "Ärger", "ガイド", "ab\u00adcd", "x1", "終"]
+    forms = ("NFC", "NFD", "NFKC")
+    texts = [normalize(form, " ".join(words)) for form in forms]
+    wide = "".join(chr(ord(letter) + 0xFEE0) for letter in "code42")
+    await add(archive, "s", *map(user, texts), user(f"half ﾃﾞｰﾀ {wide} wide ﬁle"))
+    every = sorted(pointers("s", 0, 1, 2))
+    for start, stop in combinations(range(len(words) + 1), 2):
+        for form in forms:
+            query = normalize(form, " ".join(words[start:stop]))
+            assert sorted(await found(archive, query, kind="phrase")) == every, query
+    for word in [*map(partial(normalize, "NFD"), words), "abcd", "müller"]:
+        assert {*every} <= {*await found(archive, word)}, word
+    for query in ("データ", "code42 wide", "half ﾃﾞｰﾀ", "file", wide):
+        assert pointers("s", 3)[0] in await found(archive, query, kind="phrase"), query
+    # A pattern is for the text as it is.
+    for at, text in enumerate(texts):
+        name = text.split(" ")[0]
+        assert pointers("s", at)[0] in await found(archive, rf"{name}\b.*main", kind="regex")
+    assert await found(archive, r"ab\u00adcd x1", kind="regex") != []
+    (hit,) = (await archive.search(Query(wide))).hits
+    assert wide in hit.snippet
+
+
+@promise
+async def a_path_with_names_in_another_script_narrows_a_search(archive: Archive) -> None:
+    path = normalize("NFD", "/Users/müller/プロジェクト/メイン/main.py")
+    await add(archive, "s", call("c1", "Read", file_path=path), result("c1", "needle"))
+    for asked in (path, normalize("NFC", path), "プロジェクト/メイン/main.py", "メイン"):
+        assert await found(archive, "needle", path=asked) == pointers("s", 1), asked
 
 
 @promise

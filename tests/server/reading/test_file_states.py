@@ -3,6 +3,7 @@
 import posixpath
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unicodedata import normalize
 
 import pytest
 from context_compaction import CompactRequest, Query, compact, formats
@@ -58,6 +59,15 @@ async def test_a_file_reads_as_its_calls_leave_it_at_the_end_and_as_of_any_messa
         assert "deleted at message 8" in await refused("files/plan.md")
         assert "transcript://s/messages/10" in await refused("files/far.py")
         assert "Its files: /srv/price.py" in await refused("files/other.py@6")
+
+
+async def test_a_file_is_read_however_the_accents_of_its_path_are_made(tmp_path: Path) -> None:
+    path = normalize("NFD", "/Users/müller/été.py")
+    messages = answered("1", "Write", "ok", file_path=path, content="net = 1\n")
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        await archive.append("s", formats.parse(messages, format="anthropic"), format="anthropic")
+        for asked in (path, normalize("NFC", path), "été.py"):
+            assert (await file_state(archive, "s", None, asked, None)).text == "net = 1\n"
 
 
 async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
