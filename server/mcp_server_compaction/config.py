@@ -27,6 +27,18 @@ SUMMARY_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARY_TIMEOUT"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 URL_VARIABLE = "ANTHROPIC_BASE_URL"
 
+# What each flag of `load_config` is called in the environment.
+VARIABLES: Mapping[str, str] = {
+    "archive": ARCHIVE_VARIABLE,
+    "roots": ROOTS_VARIABLE,
+    "summarizer": SUMMARIZER_VARIABLE,
+    "summary_model": SUMMARY_MODEL_VARIABLE,
+    "summary_url": URL_VARIABLE,
+    "summary_timeout": SUMMARY_TIMEOUT_VARIABLE,
+    "redaction": REDACTION_VARIABLE,
+    "imports": IMPORT_VARIABLE,
+}
+
 NO_ROOTS = Roots()
 # Claude Desktop gives a tool four minutes, other hosts one or two.
 DEFAULT_SUMMARY_SECONDS = 120.0

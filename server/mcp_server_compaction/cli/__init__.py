@@ -6,6 +6,7 @@ imported before a command needs it, since hosts start the server through this fi
 
 import gc
 import io
+import os
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from mcp_server_compaction.cli.completion import (
 from mcp_server_compaction.cli.running import WrongOption, config_of, finish, run
 from mcp_server_compaction.cli.terminal import say
 from mcp_server_compaction.cli.token_group import token
+from mcp_server_compaction.config import VARIABLES
 
 if TYPE_CHECKING:
     from mcp_server_compaction.hosts.catalog import ConfigScope
@@ -39,6 +41,12 @@ def _read_options(context: click.Context, _: click.Parameter, path: Path | None)
             context.default_map = options_of(path, main)
         except SettingsError as error:
             raise WrongOption(str(error)) from error
+
+
+def _is_overruled(context: click.Context, name: str) -> bool:
+    """Whether a flag stands in the file alone, and a variable says otherwise."""
+    is_of_file = context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+    return is_of_file and bool(os.environ.get(VARIABLES[name]))
 
 
 # "-" is standard input.
@@ -79,7 +87,7 @@ def main(context: click.Context, /, **flags: Any) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    context.obj = flags
+    context.obj = {name: value for name, value in flags.items() if not _is_overruled(context, name)}
     if context.invoked_subcommand is None:
         # A person who types the bare name waits for words; a host holds both ends of a pipe.
         if sys.stdin.isatty() and sys.stdout.isatty():
@@ -546,7 +554,7 @@ def hook(flags: Mapping[str, Any], event: str, rest: tuple[str, ...]) -> None:
     """Answer EVENT of a host, as `install --hooks` registers it; its JSON on standard input."""
     from mcp_server_compaction.hosts.hook import run_hook
 
-    before = [f"--{name}={flags[name]}" for name in ("archive", "redaction") if flags[name]]
+    before = [f"--{name}={flags[name]}" for name in ("archive", "redaction") if flags.get(name)]
     run_hook([event, *before, *rest])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from mcp_server_compaction.cli import main
+from mcp_server_compaction.config import MODEL_VARIABLE, POLICY_VARIABLE, VARIABLES
 
 from tests.server.http import COMMAND, environment_of
 
@@ -34,6 +35,30 @@ def test_a_file_says_what_no_flag_says(tmp_path: Path) -> None:
     assert "from-file" in _sessions(tmp_path, "--config", str(path)).stdout
     flag = ("--config", str(path), "--archive", str(tmp_path / "from-flag"))
     assert "from-flag" in _sessions(tmp_path, *flag).stdout
+
+
+def test_a_variable_goes_before_the_file_and_a_flag_before_both(tmp_path: Path) -> None:
+    places = {name: tmp_path / name for name in ("file", "variable", "flag")}
+    for place in places.values():
+        place.mkdir()
+    lines = (f"{name} = '{places['file']}'" for name in ("archive", "root"))
+    (tmp_path / "options.toml").write_text("\n".join(lines), encoding="utf-8")
+    named = ["MCP_COMPACTION_ARCHIVE", "MCP_COMPACTION_ROOTS"]
+
+    variables: dict[str, str | None] = dict.fromkeys(named, str(places["variable"]))
+    unset: dict[str, str | None] = dict.fromkeys(named)
+    flags = [f"--archive={places['flag']}", f"--root={places['flag']}"]
+    for name, words, environment in (
+        ("file", [], unset),
+        ("variable", [], variables),
+        ("flag", flags, variables),
+    ):
+        asked = ["--config", str(tmp_path / "options.toml"), *words, "doctor"]
+        told = CliRunner().invoke(main, asked, env=environment).stdout
+        assert re.findall(r"^(?:archive|roots)  +(\S+)", told, re.MULTILINE) == [
+            str(places[name]),
+            str(places[name]),
+        ]
 
 
 def test_a_file_names_one_root_or_several_and_commands_of_commands(tmp_path: Path) -> None:
@@ -83,6 +108,12 @@ def test_the_docs_have_every_option_of_the_service() -> None:
         for option in parameter.opts
     }
     assert listed == named
+    others = set(re.findall(r"\| (`--[a-z-]+`|–) \| `([A-Z_]+)`", page))
+    flags = {one.name: f"`{one.opts[0]}`" for one in main.params}
+    assert {flags[name] for name in VARIABLES} == {flag for flag, _ in others} - {"–"}
+    assert {(flags[name], variable) for name, variable in VARIABLES.items()} <= others
+    unnamed = {variable for flag, variable in others if flag == "–"}
+    assert unnamed == {POLICY_VARIABLE, MODEL_VARIABLE}
 
 
 @pytest.mark.parametrize("name", ["compose.yaml", "Caddyfile"])
