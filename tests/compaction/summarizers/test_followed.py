@@ -1,5 +1,7 @@
 """A document that was read once and that the work follows is told by what binds of it."""
 
+from time import process_time
+
 import pytest
 from context_compaction import CompactRequest, compact, formats
 from context_compaction.messages.model import text_of
@@ -93,3 +95,13 @@ async def test_what_binds_of_a_followed_plan_survives_later_compactions() -> Non
             messages = [*done.messages, assistant("Yes.")]
             text = "\n".join(text_of(one.blocks) for one in read(done.messages))
             assert text.count(RULE) == 1
+        write = call("w", "Write", file_path=PATH, content="# Another plan\n")
+        more = [assistant(write), user([result("w", "Done.")]), user("And now?")]
+        done = await compact([*messages, *more], request, archive=archive)
+        assert "which the work follows" not in str(done.messages)
+
+
+def test_a_long_document_costs_time_that_grows_with_its_length() -> None:
+    started_seconds = process_time()
+    written(talk("Start the rollout-plan.", WORK, text=PLAN + "\n" * 200_000 + "```\n" * 9))
+    assert process_time() - started_seconds < 5

@@ -26,8 +26,8 @@ _MOST_DOCUMENTS = 2
 _MOST_CHARS = 24_000
 _CHARS, _WANTS = (500, 1_500), (1.0, 2.0)
 _FOLLOWED = ", which the work follows, of it:"
-_TOLD = re.compile(rf"^(\S.*\[\d+\]){_FOLLOWED}\n((?:  .+(?:\n|\Z))+)", re.MULTILINE)
-_FENCED = re.compile(r"^\s*```.*?^\s*```[^\n]*$", re.MULTILINE | re.DOTALL)
+_TOLD = re.compile(rf"^(\S.*) (\[\d+\]){_FOLLOWED}\n((?:  .+(?:\n|\Z))+)", re.MULTILINE)
+_FENCED = re.compile(r"^[ \t]*```.*?^[ \t]*```[^\n]*$", re.MULTILINE | re.DOTALL)
 # What is labelled is an item of the work ("WP5: Types"): the log tells what came of it.
 _LABELLED = re.compile(r"#+ [A-Za-z]+[-_]?\d+\b")
 _ENDS = (".", "!", "?", ":", "。", "！", "？", "：")
@@ -47,11 +47,12 @@ def followed_lines(
     """
     found: dict[str, list[str]] = {}
     for path, number, text in _followed(turns, files, asked, request.later):
-        sections = [one for one in sections_of(text[:_MOST_CHARS]) if one.heading and one.binding]
+        sections = [one for one in sections_of(text) if one.heading and one.binding]
         found[f"{path} [{number}]"] = [_binding_of(sections, chars) for chars in _CHARS]
-    for label, rows in _TOLD.findall(request.earlier):
-        whole = "\n".join(map(str.strip, rows.splitlines()))
-        found.setdefault(label, [head_of(whole, chars) for chars in _CHARS])
+    for path, number, rows in _TOLD.findall(request.earlier):
+        if path not in files or not files[path].is_changed:
+            whole = "\n".join(map(str.strip, rows.splitlines()))
+            found.setdefault(f"{path} {number}", [head_of(whole, chars) for chars in _CHARS])
     for age, (label, told) in enumerate([*found.items()][:_MOST_DOCUMENTS]):
         wants = (want + age for want in _WANTS)
         yield from versions((*place, age), f"{label}{_FOLLOWED}\n", told, wants)
@@ -66,7 +67,7 @@ def _followed(
         for path, file in files.items()
         if file.reads and not file.is_changed and is_prose(path) and names_path(asked, path)
     )
-    read = [(path, _FENCED.sub("", text)) for path, text in named if text]
+    read = [(path, _FENCED.sub("", text[:_MOST_CHARS])) for path, text in named if text]
     if not read:
         return []
     said = [(step.number, _words(step.said)) for turn in turns for step in turn.steps]
