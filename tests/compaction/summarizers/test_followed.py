@@ -75,6 +75,13 @@ def test_a_text_that_nobody_named_or_speaks_of_is_not_taken_for_a_plan(
     assert "which the work follows" not in written(messages)
 
 
+def test_of_several_files_of_one_name_none_is_taken_for_the_one_that_was_named() -> None:
+    other = call("b", "Read", file_path="/shop/old/rollout-plan.md")
+    reads = [assistant(other), user([result("b", "# Old plan\n\nKeep it.\n")])]
+    messages = [*talk("Start the work on the rollout-plan.", WORK), *reads, assistant(WORK)]
+    assert "which the work follows" not in written(messages)
+
+
 def test_a_document_that_the_work_itself_changes_is_left_to_the_files() -> None:
     edit = call("b", "Edit", file_path=PATH, old_string="by day", new_string="by hour")
     changed = [user("Change it."), assistant(edit), user([result("b", "Done.")])]

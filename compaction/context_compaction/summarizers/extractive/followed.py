@@ -4,8 +4,10 @@ A plan is mostly read once, at the beginning, where the user names it. It steers
 comes back to it: where it says the words of its headings after it has read them.
 """
 
+import posixpath
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from context_compaction.activity.file_paths import names_path
@@ -62,10 +64,12 @@ def _followed(
     turns: Sequence[Turn], files: Mapping[str, ReplayedFile], asked: str, later: Messages
 ) -> list[tuple[str, int, str]]:
     """Path, number of the message that shows it, and text of what is followed, most first."""
+    alike = Counter(map(posixpath.basename, files))  # of several "SKILL.md" none is named
     named = (
         (path, file.text or file.last_text or "")
         for path, file in files.items()
-        if file.reads and not file.is_changed and is_prose(path) and names_path(asked, path)
+        if file.reads and not file.is_changed and is_prose(path)
+        if alike[posixpath.basename(path)] == 1 and names_path(asked, path)
     )
     read = [(path, _FENCED.sub("", text[:_MOST_CHARS])) for path, text in named if text]
     if not read:
