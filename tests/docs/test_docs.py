@@ -142,6 +142,13 @@ def test_the_command_line_is_told_of_in_many_places() -> None:
     assert len(commands()) > 10
 
 
+def test_the_page_on_architecture_names_every_folder_of_the_packages() -> None:
+    named = set(re.findall(r"^\| `([a-z]+)` \|", text_of("architecture.md"), re.MULTILINE))
+    packages = [ROOT / "compaction" / "context_compaction", ROOT / "server/mcp_server_compaction"]
+    folders = {file.parent.name for package in packages for file in package.glob("*/__init__.py")}
+    assert named == folders
+
+
 def test_every_file_and_folder_that_the_pages_name_is_there() -> None:
     library, server = ROOT / "compaction/context_compaction", ROOT / "server/mcp_server_compaction"
     places = [ROOT, library, server, library / "summarizers/llm"]

@@ -372,7 +372,7 @@ def _system_warnings(context: CompactionContext) -> tuple[str, ...]:
     target_tokens = context.budget.target_tokens
     system = tuple(message for message in context.parsed if message.role == "system")
     system_tokens = context.count.messages(system)
-    if system_tokens * 2 <= target_tokens:
+    if not system or system_tokens * 2 <= target_tokens:
         return ()
     return (
         f"System messages stay whole and take {system_tokens} of the {target_tokens} tokens that "

@@ -330,6 +330,7 @@ def persist(context: click.Context, /, file: Path, **options: Any) -> None:
 @click.option("--session", metavar="S", shell_complete=sessions_for, help="Only in this session.")
 @click.option("--role", type=click.Choice(["system", "user", "assistant", "tool"]))
 @click.option("--tool", metavar="NAME", help="Only results of this tool.")
+@click.option("--path", metavar="P", help="Only what names this file, or a call on it gave.")
 @click.option("--since", metavar="TIME", help="ISO 8601 date or time.")
 @click.option("--until", metavar="TIME", help="ISO 8601 date or time.")
 @click.option("--kind", type=click.Choice(["words", "phrase", "regex"]), default="words")

@@ -85,7 +85,7 @@ def run_compact(job: CompactJob, config: Config) -> None:
     Raises:
         CompactionError: There is no such conversation, an option is wrong, or the archive fails.
     """
-    _check_out(job)
+    _check(job)
     outcome = anyio.run(_compact, job, config)
     if job.out is not None:
         _write_messages(job.out, outcome.result.messages)
@@ -204,7 +204,12 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
     return max(1, total * int(number) // 100)
 
 
-def _check_out(job: CompactJob) -> None:
+def _check(job: CompactJob) -> None:
+    """Refuse what cannot be meant, before anything is read."""
+    for name in (job.format_name, job.to_format):
+        if name and name not in formats.FORMATS:
+            known = ", ".join(formats.FORMATS)
+            raise SettingsError(f"There is no format {name!r}. Choose one of: {known}.")
     if job.out is None:
         return
     if job.out.suffix not in {".json", ".jsonl"}:
@@ -300,7 +305,8 @@ def _headline(given: Input, result: CompactResult, *, is_plan: bool) -> str:
     """What came of it in one line, and of what: an earlier call may have compacted it before."""
     before, after = len(given.payload), len(result.messages)
     tokens = f"{result.tokens.before:,} -> {result.tokens.after:,} tokens"
-    done = f"{result.status.capitalize()}: {before:,} -> {after:,} messages, {tokens}."
+    status = result.status.capitalize().replace("_", " ")
+    done = f"{status}: {before:,} -> {after:,} messages, {tokens}."
     if is_plan:
         done = f"Planned, nothing is written: {before:,} messages, {tokens}."
     if earlier := result.receipt.get("recognised"):
@@ -318,7 +324,7 @@ def _resume_line(outcome: _Outcome, *, is_plan: bool) -> str:
     if is_plan:
         return "No session was written: this was a plan. Leave out --mode plan to have it."
     if resumable is None:
-        return f"No session was written, since this one is {outcome.result.status}: go on with it."
+        return "No session was written, since nothing was compacted: go on with this one."
     return (
         f"The session stands compacted in {resumable.path}, the original as it was.\n"
         f"Go on with it: {resumable.command}"

@@ -59,3 +59,6 @@ async def test_instructions_of_the_host_that_take_most_of_a_target_are_named() -
     roomy = await compacted(told, model="gpt-4o", target_tokens=9_000, format="openai-chat")
     assert "System messages stay whole and take " in "".join(crowded.warnings)
     assert roomy.warnings == ()
+    none = await compacted(told[1:], model="gpt-4o", target_tokens=5, format="openai-chat")
+    assert not none.fits
+    assert "System messages" not in "".join(none.warnings)

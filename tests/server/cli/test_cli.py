@@ -147,8 +147,8 @@ def test_wishes_for_a_summary_say_when_none_was_written(run: Run, transcript: Pa
     [
         (["--target", "lots"], 2, "25%"),
         (["--policy", "absent"], 2, "default"),
-        (["--format", "absent"], 1, "anthropic"),
-        (["--to", "absent"], 1, "anthropic"),
+        (["--format", "absent"], 2, "anthropic"),
+        (["--to", "absent"], 2, "anthropic"),
         (["--out", "out.txt"], 2, ".jsonl"),
         (["--out", "session.json"], 2, "input file"),
         (["--window", "0"], 2, "--window"),
@@ -180,6 +180,8 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
     assert "elsewhere in the archive: value_3_17." in run(
         "search", "value_3_17", "--role", "system"
     ).stderr.replace(" 3 17", "_3_17")
+    of_file = run("search", "look", "--path", "src/module_3.py").stdout
+    assert of_file.count("I look at") == of_file.count("I look at module 3.") == 1
     shown = run("search", "value_3_17", "--limit", "1")
     assert shown.stdout.startswith("s/")
     assert "value_3_17" in run("read", shown.stdout.split()[0]).stdout
