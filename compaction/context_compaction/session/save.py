@@ -161,9 +161,15 @@ def commit_of(
     elif is_told or model is not None:
         earlier_calls = decision.earlier_calls
         state = _whole_state(result, context, earlier_calls, messages, entries, wishes)
-        rejection = rejection_of(result, session.rejections)
+        # To find nothing again costs little, and says again why; a model is not asked twice.
+        is_final = result.status != "no_progress" or model is not None
         state = replace(
-            state, rejection=rejection, memory=memory, model=model, carried=tuple(carried[0])
+            state,
+            rejection=rejection_of(result, session.rejections),
+            memory=memory,
+            model=model,
+            carried=tuple(carried[0]),
+            repeat_key=state.repeat_key if is_final else "",
         )
     else:
         # A summary for later; it is no compaction, so nothing else of this call is remembered.

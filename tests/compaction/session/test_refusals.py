@@ -81,6 +81,21 @@ async def test_a_call_that_is_repeated_gives_the_same_bytes(tmp_path: Path) -> N
     assert again.messages == first.messages
 
 
+@pytest.mark.parametrize("mode", ["reactive", "micro"])
+async def test_that_nothing_can_be_made_smaller_is_said_each_time(
+    tmp_path: Path, mode: str
+) -> None:
+    history = [user("a " * 9_000), assistant("b " * 9_000), user("Go on.")]
+    await refused(tmp_path, history, mode="full")
+    first = await refused(tmp_path, history, mode=mode)
+    assert (first.status, first.fits) == ("no_progress", mode == "micro")
+    for _ in range(2):
+        again = await refused(tmp_path, history, mode=mode)
+        assert (again.status, again.fits, again.messages, again.warnings) == (
+            first.status, first.fits, first.messages, first.warnings
+        )  # fmt: skip
+
+
 async def test_cache_markers_of_the_host_make_no_other_list(tmp_path: Path) -> None:
     first = await refused(tmp_path, long_session())
     marked = [*first.messages[:-1], user([{"type": "text", "text": "Now the docs."}])]
