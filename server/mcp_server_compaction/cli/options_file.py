@@ -34,7 +34,8 @@ def _options(
     given: Mapping[str, Any], command: click.Command, path: Path, where: str
 ) -> dict[str, Any]:
     """What a table says of `command` and, where it is a group, of its commands."""
-    commands = command.commands if isinstance(command, click.Group) else {}
+    none: Mapping[str, click.Command] = {}
+    commands = command.commands if isinstance(command, click.Group) else none
     options: dict[str, Any] = {}
     for name, value in given.items():
         inner = commands.get(name)
