@@ -60,11 +60,16 @@ class Standing:
         message_count: How many messages of the list it stands for.
         stored: The context.
         heads: For each of its entries, the history that ends there.
+        lead: How many of its first entries are not those that were stored but the first messages
+            of the list: a host's own, edited since ...
+        stored_lead: ... and how many were stored.
     """
 
     message_count: int
     stored: StoredContext
     heads: tuple[str, ...]
+    lead: int = 0
+    stored_lead: int = 0
 
 
 @dataclass(slots=True)
@@ -261,6 +266,38 @@ class TranscriptState:
             chain = chain_hashes(contents)
             standing = Standing(kept + count, stored, tuple(chain[: len(made)]))
         return standing
+
+    def standing_behind(
+        self, contents: Sequence[str], chain: Sequence[str], lead: int
+    ) -> Standing | None:
+        """The same for a list whose first `lead` messages, the host's own, were edited since.
+
+        A host may write the time into its system message at every call. Its list goes on from what
+        the newest context replaces all the same, behind the message as it is now.
+        """
+        if self.newest_context is None or not lead:
+            return None
+        before = self._lead_of(self.newest_context)
+        if not before or before == [*contents[:lead]]:
+            return None
+        swapped = [*before, *contents[lead:]]
+        found = self.standing(swapped, chain_hashes(swapped))
+        if found is None or self._lead_of(found.stored) != before:
+            return None
+        # What follows is named as it was stored: no list that begins otherwise was.
+        heads = (*chain[:lead], *found.heads[len(before) :])
+        count = found.message_count - len(before) + lead
+        return Standing(count, found.stored, heads, lead, len(before))
+
+    def _lead_of(self, stored: StoredContext) -> list[str]:
+        """The content hashes of the host's own messages that a context begins with."""
+        lead: list[str] = []
+        for content, seq, *_ in self.entries_of(stored):
+            said = self.messages.get(seq)
+            if said is None or said.role != "system":
+                break
+            lead.append(str(content))
+        return lead
 
     def entries_of(self, stored: StoredContext) -> list[Any]:
         """The entries of a context, as its record has them."""

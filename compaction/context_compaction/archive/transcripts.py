@@ -246,7 +246,9 @@ class TranscriptStore(Generic[S]):
         counted: CountOf,
     ) -> StandingContext | None:
         """What a compaction left of the beginning of a list, with the host's own objects."""
-        found = state.standing(contents, appended.heads)
+        heads = appended.heads
+        lead = next((at for at, message in enumerate(messages) if message.role != "system"), 0)
+        found = state.standing(contents, heads) or state.standing_behind(contents, heads, lead)
         if found is None or not contents:
             return None
         places = zip(appended.seqs, contents, strict=True)
@@ -256,8 +258,12 @@ class TranscriptStore(Generic[S]):
         try:
             record = state.context_records[found.stored.number]
             made = iter(self._body(state, record))
-            entries: list[ContextEntry] = []
-            for content, seq, source_seq, *_ in record.head["entries"]:
+            entries = [
+                ContextEntry(seq, message.source or {})
+                for seq, message in zip(appended.seqs, messages[: found.lead], strict=False)
+            ]
+            names += keys[: found.lead] if counted_by else ()
+            for content, seq, source_seq, *_ in record.head["entries"][found.stored_lead :]:
                 raw, key = (next(made), None) if seq == NO_SEQ else here.get((seq, content), _NONE)
                 raw = self._raws(state, [seq])[0] if raw is None else raw
                 entries.append(ContextEntry(seq, raw, source_seq))

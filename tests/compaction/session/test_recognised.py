@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from tests.support.small import answered, assistant, lines, text, user
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 HandIn = Literal["whole", "compacted"]
+SYSTEM_ROLES = ("system", "developer")
 AUTO = CompactRequest(
     format="anthropic", session_id="s", context_window=50_000, max_output_tokens=4_000
 )
@@ -393,16 +395,27 @@ class Growth:
     hand_in: tuple[HandIn, ...]
 
 
-async def _grow(payload: list[Json], growth: Growth, request: CompactRequest) -> None:
-    """Check the answers to a host that hands in its list as it grows, and again the last time."""
+async def _grow(
+    payload: list[Json], growth: Growth, request: CompactRequest, *, tells_time: bool = False
+) -> None:
+    """Check the answers to a host that hands in its list as it grows, and again the last time.
+
+    It may have the time in its first message, the system's.
+    """
+
+    def now(messages: list[Json]) -> list[Json]:
+        told = {"role": "system", "content": f"Be brief. It is {at + 1} o'clock."}
+        return [told, *messages[1:]] if tells_time else messages
+
     assert request.format is not None
     edits: list[Edit] = []
     context: list[Json] = []
+    last: list[Json] = []
     at = 0
     async with temporary_archive() as archive:
         for stop, form in zip(growth.stops, growth.hand_in, strict=True):
-            stood = [*context, *payload[at:stop]]
-            handed = payload[:stop] if form == "whole" else stood
+            stood = now([*context, *payload[at:stop]])
+            handed = now(payload[:stop]) if form == "whole" else stood
             try:
                 answer = await compact(handed, request, archive=archive)
             except InvalidMessageError:
@@ -413,12 +426,13 @@ async def _grow(payload: list[Json], growth: Growth, request: CompactRequest) ->
                 assert json.dumps(answer.messages) == json.dumps(stood)
             elif answer.tokens.before_upper <= answer.tokens.trigger:
                 assert {layer.name for layer in answer.layers} <= {"repair", "persist"}
+            last = now(payload[:stop])
             context, at = answer.messages, stop
             edits += answer.edits
-        again = await compact(payload[:at], request, archive=archive)
+        again = await compact(last, request, archive=archive)
         assert json.dumps(again.messages) == json.dumps(context), "the same list, other bytes"
         told = replace(again, edits=tuple(edits))
-        await check_readback(payload[:at], told, request.format, archive)
+        await check_readback(last, told, request.format, archive)
 
 
 @st.composite
@@ -429,7 +443,9 @@ def growths(draw: st.DrawFn, count: int) -> Growth:
     return Growth(tuple(stops), tuple(hand_in))
 
 
-def _check(payload: list[Json], format: str, growth: Growth, trigger: int) -> None:
+def _check(
+    payload: list[Json], format: str, growth: Growth, trigger: int, *, tells_time: bool = False
+) -> None:
     request = CompactRequest(
         format=format,
         session_id="s",
@@ -437,7 +453,7 @@ def _check(payload: list[Json], format: str, growth: Growth, trigger: int) -> No
         settings={"trigger_tokens": trigger},
     )
 
-    anyio.run(_grow, payload, growth, request)
+    anyio.run(partial(_grow, payload, growth, request, tells_time=tells_time))
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -460,3 +476,17 @@ def test_a_broken_list_that_grows_keeps_what_stands_whether_it_comes_whole_or_co
 ) -> None:
     payload = data.draw(hostile_conversations(format))
     _check(payload, format, data.draw(growths(len(payload))), trigger)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", ["openai-chat", "openai-responses"])
+@given(data=st.data(), trigger=st.sampled_from([200, 1_000, 4_000]))
+@EXAMPLES
+def test_a_growing_list_keeps_what_stands_though_its_system_message_is_edited_at_every_call(
+    format: str, data: st.DataObject, trigger: int
+) -> None:
+    drawn = data.draw(conversations(format))
+    payload = [{}, *(message for message in drawn if message.get("role") not in SYSTEM_ROLES)]
+    stops = data.draw(growths(len(payload))).stops
+    growth = Growth(stops, ("whole",) * len(stops))
+    _check(payload, format, growth, trigger, tells_time=True)
