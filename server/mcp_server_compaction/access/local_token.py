@@ -28,14 +28,17 @@ def ensure_token(folder: Path) -> str:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        status, text = path.stat(), path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The token's file {path} cannot be used: {error}.") from error
+        status, text = path.stat(), path.read_text("ascii", "replace").strip()
+    except OSError as error:
+        raise SettingsError(
+            f"The token's file {path} cannot be used: {error.strerror}. Pages and HTTP need an "
+            "archive that may be written: `migrate SOURCE TARGET` copies one that may be read."
+        ) from error
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise SettingsError(
             f"The token's file {path} may be read by others. Delete it, and a new token is made "
             "by the next start."
         )
-    if len(text) < _TOKEN_BYTES:
+    if len(text) < _TOKEN_BYTES or not text.isascii():
         raise SettingsError(f"The token's file {path} holds no token. Delete it and start again.")
     return text

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 import uvicorn
 from anyio.abc import SocketStream
+from context_compaction.errors import SettingsError
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_server_compaction.access import rates
@@ -70,6 +71,12 @@ def test_the_token_lies_in_a_file_of_the_users_alone_and_stays(tmp_path: Path) -
     with serving(tmp_path) as second:
         assert second.token == first.token
     assert ensure_token(tmp_path / "other") != first.token
+    for odd in (b"short", b"\xff" * 40):
+        (tmp_path / "other" / "http-token").write_bytes(odd)
+        with pytest.raises(SettingsError, match="holds no token"):
+            ensure_token(tmp_path / "other")
+    with pytest.raises(SettingsError, match=r"File exists\. .* `migrate SOURCE TARGET`"):
+        ensure_token(path)
     path.chmod(0o644)
     done = subprocess.run(
         [*COMMAND, "--archive", str(tmp_path / "archive"), "serve", "--http", "--port", "0"],
