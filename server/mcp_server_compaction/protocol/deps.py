@@ -129,7 +129,8 @@ class Deps:
         greeted: Set once a host has its answer to `initialize`, or to a request without one.
         imports: The sessions that hosts keep on disk.
         turns: Lets so many compactions in at a time, in the order in which they came ...
-        large_turns: ... and these, of large requests, beside them.
+        new_turns: ... beside them those of sessions without a known list ...
+        large_turns: ... and those of large requests.
     """
 
     config: Config
@@ -138,15 +139,26 @@ class Deps:
     imports: SessionImports
     greeted: anyio.Event
     turns: anyio.Semaphore
+    new_turns: anyio.Semaphore
     large_turns: anyio.Semaphore
 
-    def turn(self, request: Any) -> anyio.Semaphore:
+    def turn(self, request: Any, archive: "Archive", session_id: str | None) -> anyio.Semaphore:
         """Whose turn a compaction takes, unless it may wait for a model.
+
+        A first list takes ten times as long as one that goes on. After a restart all are first
+        ones, and each session's second call would wait for those of all the others.
 
         Args:
             request: The HTTP request that asks for it; None on stdio, where one host calls.
+            archive: That of the tenant that asks.
+            session_id: The session, where the caller names one.
         """
-        return self.large_turns if size_of(request) > LARGE_REQUEST_BYTES else self.turns
+        from context_compaction.session.known_list import KNOWN_LISTS  # loaded with the engine
+
+        if size_of(request) > LARGE_REQUEST_BYTES:
+            return self.large_turns
+        is_known = session_id is not None and KNOWN_LISTS.of_session(archive, session_id)
+        return self.turns if is_known else self.new_turns
 
     async def archive(self) -> "Archive":
         """The archive of the tenant that is asking.
@@ -174,10 +186,11 @@ async def open_deps(
         is_remote = config.archive_address is not None
         most = MAX_REMOTE_COMPACTIONS if is_remote else MAX_COMPACTIONS
         turns = anyio.Semaphore(most, fast_acquire=True)
+        new_turns = anyio.Semaphore(most, fast_acquire=True)
         large_turns = anyio.Semaphore(MAX_LARGE_COMPACTIONS, fast_acquire=True)
         async with anyio.create_task_group() as background:
             background.start_soon(_after_greeting, greeted, imports)
-            yield Deps(config, archives, changes, imports, greeted, turns, large_turns)
+            yield Deps(config, archives, changes, imports, greeted, turns, new_turns, large_turns)
             background.cancel_scope.cancel()
 
 

@@ -80,6 +80,28 @@ async def test_small_calls_are_answered_while_large_ones_wait_for_each_other(
     assert sum(one.startswith("large") for one in until_last_small) <= 4, ended
 
 
+async def test_a_known_list_does_not_wait_for_the_first_ones_of_others(tmp_path: Path) -> None:
+    known, first = conversation(4, 60), conversation(40, 100)
+    ended: list[str] = []
+    one_ended = anyio.Event()
+    async with served(tmp_path) as http:
+
+        async def ask(session: str) -> None:
+            await compacted(http, session, first)
+            ended.append(session)
+            one_ended.set()
+
+        await compacted(http, "known", known[:-2])
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as group:
+                for number in range(24):
+                    group.start_soon(ask, f"first-{number}")
+                await one_ended.wait()
+                await compacted(http, "known", known)
+                ended.append("known")
+    assert ended.index("known") <= 8, ended
+
+
 async def test_pages_and_tools_share_one_open_archive(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -88,8 +88,9 @@ async def compact_messages(
         sampling,
         may_refuse=is_modern(context.session),
     )
+    turn = deps.turn(context.request, archive, request.session_id)
     try:
-        async with deps.turn(context.request) if model is None else nullcontext():
+        async with turn if model is None else nullcontext():
             stage_ended(0.0)
             result = await compact(
                 given.payload,
