@@ -1,5 +1,6 @@
 """From search arguments to the archive's query, and from a page of hits to an answer."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -124,14 +125,19 @@ def _next_answer(hit: Hit | None, max_chars: int, is_branched: bool) -> NextAnsw
 
 
 def unfound(page: SearchPage) -> str:
-    """What a page does not have of the words asked for, in sentences that end with a blank."""
+    """What a page does not have: words, parts of outputs. In sentences that end with a blank."""
+    from context_compaction.archive.search.hits import MAX_HITS_PER_OUTPUT
+
     missing, elsewhere = (
         ", ".join(words)[:MAX_TERMS_CHARS] for words in (page.missing_terms, page.elsewhere)
     )
     nowhere = f"Nowhere found: {missing}. " if missing else ""
     away = f"Not here, but elsewhere in the archive: {elsewhere}. " if elsewhere else ""
     some = "No text has all of the words: these have some. " if page.has_any else ""
-    return nowhere + away + some
+    listed = Counter(hit.pointer for hit in page.hits if hit.kind == "output")
+    is_cut = MAX_HITS_PER_OUTPUT in listed.values()
+    few = f"Of one output at most {MAX_HITS_PER_OUTPUT} parts are listed. " if is_cut else ""
+    return nowhere + away + some + few
 
 
 def _note(page: SearchPage) -> str:

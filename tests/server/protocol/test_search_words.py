@@ -194,6 +194,20 @@ async def test_equal_outputs_are_two_hits_and_leave_room_for_the_one_statement(
     assert "note" not in second
 
 
+async def test_a_page_that_leaves_out_parts_of_a_large_output_says_so(
+    environment: dict[str, str],
+) -> None:
+    log = "\n".join(f"{n} the quokka hops" for n in range(20_000))
+    async with spawned(environment) as client:
+        await client.call_tool("persist_large_output", {"output": log, "session_id": "s"})
+        many = await search(client, "quokka")
+        last = await search(client, "19999")
+    assert many["total"] > len(many["hits"]) == 3
+    assert "next_cursor" not in many
+    assert many["note"].startswith("Of one output at most 3 parts are listed. ")
+    assert "parts" not in last["note"]
+
+
 async def test_a_hit_in_an_edit_tells_old_from_new_and_whether_it_stands(
     environment: dict[str, str],
 ) -> None:
