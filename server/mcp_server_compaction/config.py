@@ -120,15 +120,15 @@ def load_config(
     archived: the caller may sit elsewhere.
 
     Raises:
-        SettingsError: A named root is no folder, the archive's place is a file, or what was said
-            of summaries cannot be.
+        SettingsError: A named root is no folder, the archive's place is a file, there is no such
+            policy, or what was said of summaries cannot be.
     """
     folder, address = archive_place(archive or environment.get(ARCHIVE_VARIABLE))
     return Config(
         archive_folder=folder,
         archive_address=address,
         roots=_roots(roots, environment.get(ROOTS_VARIABLE), over_http=over_http),
-        policy=environment.get(POLICY_VARIABLE) or "default",
+        policy=_policy(environment.get(POLICY_VARIABLE)),
         model=environment.get(MODEL_VARIABLE) or None,
         summaries=Summaries(
             writer=(writer := _writer(summarizer or environment.get(SUMMARIZER_VARIABLE))),
@@ -140,6 +140,19 @@ def load_config(
         redaction=_redaction(redaction or environment.get(REDACTION_VARIABLE), over_http=over_http),
         imports_sessions=_imports(imports or environment.get(IMPORT_VARIABLE)) and not over_http,
     )
+
+
+def _policy(named: str | None) -> str:
+    if not named:
+        return "default"
+    from context_compaction.policies import POLICIES  # with all layers: only for who names one
+
+    if named not in POLICIES:
+        known = ", ".join(POLICIES)
+        raise SettingsError(
+            f"There is no policy {named!r}. Name one of {known} with {POLICY_VARIABLE}."
+        )
+    return named
 
 
 def _roots(flags: Sequence[str], variable: str | None, *, over_http: bool) -> Roots:

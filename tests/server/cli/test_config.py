@@ -43,6 +43,8 @@ def test_policy_and_model_come_from_the_environment() -> None:
     )
     assert (config.policy, config.model) == ("gentle", "claude-opus-4-7")
     assert load_config(environment={}).policy == "default"
+    with pytest.raises(SettingsError, match=r"gentel.*gentle.*MCP_COMPACTION_POLICY"):
+        load_config(environment={"MCP_COMPACTION_POLICY": "gentel"})
 
 
 def test_a_place_that_is_no_folder_is_refused_by_the_name_of_its_setting(tmp_path: Path) -> None:
