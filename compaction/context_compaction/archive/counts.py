@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 from context_compaction.archive.records import LoggedRecord, Record, ascii_json
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import ArchiveDamagedError
+from context_compaction.find_secrets import rules_version
 from context_compaction.messages.model import is_list
-from context_compaction.redaction import rules_version
 
 _FINGERPRINT_CHARS = _HASH_CHARS = 32
 _ENTRY_PARTS = 3

@@ -125,7 +125,7 @@ def load_engine(config: Config) -> None:
     """Load what the first call of a tool would wait for: half a second of CPU."""
     for module in _ENGINE:
         import_module(module)
-    from context_compaction.redaction import find_secrets
+    from context_compaction.find_secrets import find_secrets
     from context_compaction.tokens.counter import counter_for
 
     find_secrets("")  # its detector's rules

@@ -3,6 +3,7 @@
 import json
 import re
 import tempfile
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from itertools import product
@@ -11,7 +12,8 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.redaction import RedactionMode, find_secrets, redact, redact_json
+from context_compaction.find_secrets import find_secrets
+from context_compaction.redaction import RedactionMode, redact, redact_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
@@ -261,6 +263,44 @@ def test_redacting_twice_is_redacting_once_and_leaves_no_known_secret(
     assert not find_secrets(clean)
 
 
+# A password that is no key of a provider, where programs and people put it.
+ODD_PASSWORD = "horse7!battery2+staple"
+PLACES_OF_PASSWORDS = (
+    'export DB_PASSWORD="{}"',
+    '{{"client_secret": "{}"}}',
+    "postgresql://me:{}@db.internal:5432/x",
+    "git clone https://me:{}@git.internal/x",
+    "curl -sS -u me:{} https://x.internal",
+    "curl --user 'me:{}' https://x.internal",
+    "<server><password>{}</password></server>",
+    '<add key="Mail.Password" value="{}" />',
+    "define( 'DB_PASSWORD', '{}' );",
+    "machine x.internal login me password {}",
+)
+
+
+@pytest.mark.parametrize("place", PLACES_OF_PASSWORDS)
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_password_is_found_where_programs_take_it_and_in_the_json_of_a_call(
+    place: str, depth: int
+) -> None:
+    said = place.format(ODD_PASSWORD)
+    for _ in range(depth):  # as the arguments of a call: a string of JSON, in a string of JSON
+        said = json.dumps({"command": said})
+    clean = redact(said)
+    assert "horse7" not in clean
+    assert "staple" not in clean
+    assert [secret.kind for secret in find_secrets(said)] != []
+
+
+def test_the_credentials_of_docker_are_found_and_other_values_of_auth_are_not() -> None:
+    auth = b64encode(f"me:{PASSWORD}".encode()).decode()
+    said = json.dumps({"auths": {"x.internal": {"auth": auth}}})
+    assert auth not in redact(said)
+    for other in ('{"auth": "required"}', '{"auth": "a1b2c3d4e5f6"}'):
+        assert not find_secrets(other)
+
+
 NAMES = (
     *("passwd", "password", "PASSWORD", "passpwd", "secret_token", "apI-key", "api", "İ", "ı"),
     *("access_key", "credentials", "Bearer ", "basic ", "basicbasic ", "ghp_", "k", "\u212a"),
@@ -317,7 +357,7 @@ akc akia asia a3t :// discord ghp_ gho_ glpat- gldt- eyj -us :_authtoken= pypi- 
 telegram twilio sk-ant- sk- github_pat_ aiza ya29. hf_ npm_ xapp- whsec_ dapi shp hvs. lin_api_
 sntry 8q~ passw secret token api auth
 """.replace(" ", "\n")
-    + "bearer \nbasic "
+    + "bearer \nbasic \nlogin \ncurl \nname=\n</"
 )
 
 
@@ -331,6 +371,7 @@ def test_a_secret_is_found_whatever_words_share_its_letters(shared: int) -> None
 @pytest.mark.parametrize(
     "hostile",
     ["eyJ", "sk-ant-", "://u:", "password=", "-----BEGIN PRIVATE KEY-----", "xoxb-1-", "bearer ",
+     "curl ", "curl -u a:", "login a ", "<token>", "key=\"token\" ", "token\", \"", "://a:b!",
      "AKIA", "//npm/:_authToken=", "a1b2c3", "basic "],
 )  # fmt: skip
 def test_no_text_takes_more_than_linear_time(hostile: str) -> None:
