@@ -32,7 +32,7 @@ _RUNNERS = re.compile(
     r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m"
     r"|(?:corepack )?(?:npm|pnpm|yarn) exec|(?:mise|rtx) (?:x|exec)(?: [\w@.:/-]+)* --) "
 )
-_TEMPORARY = re.compile(r"(\w+)=\$\(mktemp\b")
+_TEMPORARY = re.compile(r"\b(\w+)=\$\(mktemp\b")
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 GLOB = re.compile(r"[*?\[{$`]")
 
