@@ -18,7 +18,7 @@ from context_compaction.errors import SettingsError
 
 from mcp_server_compaction.cli.completion import (
     HostName,
-    files_for,
+    files_and_sessions_for,
     formats_for,
     policies_for,
     sessions_for,
@@ -218,7 +218,7 @@ def wrap(
 
 
 @main.command()
-@click.argument("source", metavar="SESSION", shell_complete=files_for)
+@click.argument("source", metavar="SESSION", shell_complete=files_and_sessions_for)
 @click.option(
     "--resume",
     type=click.Choice(["claude-code", "codex", "pi", "opencode"]),
@@ -282,7 +282,13 @@ def policies(as_json: bool) -> None:
 
 @main.command()
 @click.argument("file", type=_FILE)
-@click.option("--policies", "names", metavar="A,B", help="Names; all if left out.")
+@click.option(
+    "--policies",
+    "names",
+    metavar="A,B",
+    shell_complete=policies_for,
+    help="Names; all if left out.",
+)
 @click.option(
     "--window", type=click.IntRange(1), metavar="N", help="Tokens; half of the file's if left out."
 )
@@ -373,7 +379,11 @@ def read(context: click.Context, /, pointer: str, **part: Any) -> None:
 
 @main.command()
 @click.option(
-    "--of", "session", metavar="S", help="Only this session and its sub-agents, with their tokens."
+    "--of",
+    "session",
+    metavar="S",
+    shell_complete=sessions_for,
+    help="Only this session and its sub-agents, with their tokens.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.pass_context

@@ -285,7 +285,8 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
         _print_layers(result, is_plan=is_plan)
     if not result.fits:
         say(_does_not_fit(result))
-    notes = [*given.notes, *_unknown_model(job.model), *_unused_wishes(job, result)]
+    named = job.model or (config.model if given.model is None else None)
+    notes = [*given.notes, *_unknown_model(named), *_unused_wishes(job, result)]
     for line in [*notes, *result.warnings]:
         say(f"Note: {line}")
     if writer := written_by(result.receipt):

@@ -47,20 +47,21 @@ def _host_choice() -> "click.Choice[str]":
     return click.Choice(tuple(HOSTS))
 
 
-def files_for(
-    _context: click.Context, _option: click.Parameter, typed: str
+def files_and_sessions_for(
+    context: click.Context, option: click.Parameter, typed: str
 ) -> "list[CompletionItem]":
-    """Whatever files the shell finds."""
+    """Whatever files the shell finds, and sessions."""
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(typed, type="file")]
+    return [CompletionItem(typed, type="file"), *sessions_for(context, option, typed)]
 
 
 def policies_for(_context: click.Context, _option: click.Parameter, typed: str) -> list[str]:
-    """Policies whose names begin with what was typed."""
+    """Policies whose names begin with what was typed, behind those of a list that end in commas."""
     from context_compaction.policies import POLICIES
 
-    return [name for name in POLICIES if name.startswith(typed)]
+    before, comma, last = typed.rpartition(",")
+    return [f"{before}{comma}{name}" for name in POLICIES if name.startswith(last)]
 
 
 def formats_for(_context: click.Context, _option: click.Parameter, typed: str) -> list[str]:

@@ -498,6 +498,9 @@ def test_a_file_that_is_no_text_is_not_persisted(run: Run, tmp_path: Path) -> No
         ("mcp-server-compaction compact --to open", "openai-chat"),
         ("mcp-server-compaction search --session my-s", "my-session"),
         ("mcp-server-compaction ses", "sessions"),
+        ("mcp-server-compaction compact my-s", "my-session"),
+        ("mcp-server-compaction sessions --of my-s", "my-session"),
+        ("mcp-server-compaction compare --policies default,ec", "default,economy"),
     ],
 )
 def test_a_shell_is_offered_what_fits(
@@ -520,8 +523,12 @@ def test_help_and_version_are_found_where_people_look(run: Run) -> None:
     assert run("version").stdout.startswith("mcp-server-compaction 0.")
 
 
-def test_a_model_that_is_not_known_is_told(run: Run, transcript: Path) -> None:
+def test_a_model_that_is_not_known_is_told(
+    run: Run, transcript: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "'claud-3' is not known" in run("compact", transcript, "--model", "claud-3").stdout
+    monkeypatch.setenv("MCP_COMPACTION_MODEL", "claud-4")
+    assert "'claud-4' is not known" in run("compact", transcript).stdout
     assert "not known" not in run("compact", transcript, "--model", "gpt-4o").stdout
 
 
