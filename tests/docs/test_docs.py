@@ -149,6 +149,18 @@ def test_the_page_on_architecture_names_every_folder_of_the_packages() -> None:
     assert named == folders
 
 
+def test_every_link_of_the_pages_outside_the_docs_leads_to_a_file() -> None:
+    """The links within the docs are looked up where these are built."""
+    places = [*ROOT.glob("*.md"), *ROOT.glob("benchmarks/**/*.md"), *ROOT.glob("examples/*/*.md")]
+    links = [
+        (page, link)
+        for page in places
+        for link in re.findall(r"\]\(([^)#\s:]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 40
+    assert [link for page, link in links if not (page.parent / link).exists()] == []
+
+
 def test_every_file_and_folder_that_the_pages_name_is_there() -> None:
     library, server = ROOT / "compaction/context_compaction", ROOT / "server/mcp_server_compaction"
     places = [ROOT, library, server, library / "summarizers/llm"]
