@@ -1,7 +1,7 @@
 """The lines of a tool's output that name its errors, or tell how it ended."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 LINE_CHARS = 300  # a longer line is shown cut; minified files have lines of megabytes
@@ -36,6 +36,13 @@ _CAME_TO = re.compile(
 _COUNTED_FAILURES = re.compile(
     r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail(?:ed|ing)?|errors?)\b|\bfail[^\w\n]{1,3}[1-9]"
 )
+# A row that is one of several counts of a run: "6 did not run", "13 passed (43.1s)", "# fail 1".
+_COUNT_ROW = re.compile(
+    r"(?:\W{0,8}\d{1,6} (?P<what>[a-z][a-z ]{1,30}?)|# (?P<what_tap>[a-z]{2,12}) \d{1,6})"
+    r"(?: \([\d.]+ ?\w{1,3}\))?\Z"
+)
+_NONE = re.compile(r"\b0\b")
+_TERMINAL_CODE = re.compile(r"\x1b\[[\d;]{0,12}[A-Za-z]")
 # A part of a run that failed, though the last part passed.
 _FAILED_PART = re.compile(r"^[ \t]*FAIL\b|\bFAILED\b", re.MULTILINE)
 # One of these stands in it; to look for them first is far faster, and most outputs have none.
@@ -62,16 +69,46 @@ def outcome_line(text: str, *, failed: bool) -> str:
 
     Of one that `failed` the last that names an error, and else what a run of tests counted last.
     """
+    if not failed:
+        return "; ".join(_counted(_rows_at_end(text)))[:_OUTCOME_CHARS]
+    rows = error_lines(text[-_END_CHARS:]).split("\n")
+    return next((row for row in reversed(rows) if not _STATUS.search(row)), "")[:_OUTCOME_CHARS]
+
+
+def _rows_at_end(text: str) -> list[str]:
+    """The last rows of an output; none where no run of tests is counted in them."""
     end = text[-_END_CHARS:]
-    if not failed and not any(map(end.__contains__, _CAME_TO_SIGNS)):
-        return ""  # as most, and a look at each line takes its time
-    rows = error_lines(end).split("\n") if failed else [row.strip() for row in end.split("\n")]
-    told = (row for row in reversed(rows) if failed or _tells_count(row))
-    return next((row for row in told if not _STATUS.search(row)), "")[:_OUTCOME_CHARS]
+    if not any(map(end.__contains__, _CAME_TO_SIGNS)):
+        return []  # as most, and a look at each line takes its time
+    rows = map(str.strip, _TERMINAL_CODE.sub("", end).split("\n"))
+    return [row for row in rows if row]
 
 
 def _tells_count(row: str) -> bool:
     return any(map(row.__contains__, _CAME_TO_SIGNS)) and _CAME_TO.search(row) is not None
+
+
+def _counted(rows: Sequence[str]) -> list[str]:
+    """The row that tells what a run of tests came to, the last one.
+
+    Where it is one of several counts, all of them: what failed does not stand with what passed, and
+    what was not run in a row beside it.
+    """
+    ends = (at for at, row in reversed([*enumerate(rows)]) if _tells_count(row))
+    last = next((at for at in ends if not _STATUS.search(rows[at])), None)
+    if last is None:
+        return []
+    told: dict[str, str] = {}
+    is_beside = True
+    for row in reversed(rows[: last + 1]):
+        found = _COUNT_ROW.match(row)
+        is_beside = found is not None and (is_beside or _tells_count(row))
+        if found and is_beside:
+            if (what := found["what"] or found["what_tap"]) in told:
+                break  # of another run
+            told[what] = row
+    counts = (row for row in reversed(told.values()) if _tells_count(row) or not _NONE.search(row))
+    return [*counts] or [rows[last]]
 
 
 def error_line(text: str) -> str:
@@ -127,20 +164,22 @@ def counts_failures(text: str) -> bool:
 
 
 def reports_trouble(text: str) -> bool:
-    """Whether the beginning of an output names an error on a line.
+    """Whether the beginning of an output names an error on a line, or its end counts failed tests.
 
     Not where tests were counted behind it and none failed: what they expect they print too.
     """
-    if not _names_trouble(text[:_SCANNED_CHARS]):
+    is_named = _names_trouble(text[:_SCANNED_CHARS])
+    if not is_named and not counts_failures(text[-_END_CHARS:]):
         return False
-    if _FAILED_PART.search(scanned(text)):
+    if is_named and _FAILED_PART.search(scanned(text)):
         return True
-    rows = [row.strip() for row in reversed(text[-_END_CHARS:].split("\n"))]
-    behind = [*takewhile(lambda row: not _tells_count(row), rows)]
-    counted = [*takewhile(_tells_count, rows[len(behind) :])]
-    if not counted or counts_failures("\n".join(counted)):
-        return True
-    return _names_trouble("\n".join(behind))
+    rows = _rows_at_end(text)
+    behind = [*takewhile(lambda row: not _tells_count(row), reversed(rows))]
+    beside = takewhile(_tells_count, reversed(rows[: len(rows) - len(behind)]))
+    counted = "\n".join((*beside, *_counted(rows)))
+    if counts_failures(counted):
+        return is_named or "pass" in counted  # else nobody knows whether tests were run
+    return is_named and (not counted or _names_trouble("\n".join(behind)))
 
 
 def _names_trouble(text: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from context_compaction.activity.error_line import outcome_line
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.summarizers.extractive.deeds import failures_in, open_failures
@@ -96,3 +97,32 @@ def test_a_command_beside_looks_failed_only_where_a_line_names_the_error(
     parsed = read([*talk, assistant("Begun."), user("Go on."), assistant("I do.")])
     text = writer.write(SummaryInput(parsed, 400), counter_for(""))
     assert ("failed: git checkout -b v2" in text) is is_told
+
+
+COUNTED = """
+  1 failed
+    [chromium] › tests/share.spec.ts:338:3 › 6.1 Alice takes the folder back
+  6 did not run
+  13 passed (43.1s)
+"""
+
+
+@pytest.mark.parametrize("above", ["TimeoutError: 10000ms exceeded.", "\x1b[2mthe page\x1b[22m"])
+def test_a_run_that_counts_failures_did_not_pass_behind_a_pipe_either(above: str) -> None:
+    rows = "\n".join(f"case {n} of the table" for n in range(20))
+    line = "npx playwright test share.spec.ts 2>&1 | tail -50"
+    talk = [user("Run it."), assistant(call("a", "Bash", command=line))]
+    talk.append(user([result("a", f"{rows}\n{above}{COUNTED}")]))
+    parsed = read([*talk, assistant("I look at it.")])
+    text = writer.write(SummaryInput(parsed, 700, is_turn_prefix=True), counter_for(""))
+    assert "open: failed: npx playwright test share.spec.ts 2>&1 | tail -50 [1] -> " in text
+    assert "1 failed" in text
+    assert "-> … 13 passed" not in text
+
+
+def test_what_failed_and_what_did_not_run_is_told_beside_what_passed() -> None:
+    outcome = "1 failed; 6 did not run; 13 passed (43.1s)"
+    assert outcome_line(COUNTED, failed=False) == outcome
+    assert outcome_line(f"{COUNTED}\nagain\n{COUNTED}", failed=False) == outcome
+    assert outcome_line(f"{COUNTED}\nagain\n 14 passed (3s)", failed=False) == "14 passed (3s)"
+    assert outcome_line(" 5 pass\n 1 fail\n 9 expect() calls", failed=False) == "5 pass; 1 fail"
