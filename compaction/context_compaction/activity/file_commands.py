@@ -26,13 +26,13 @@ from context_compaction.activity.script_edits import LineEdit, sed_edits
 from context_compaction.activity.shell_words import (
     GLOB,
     HEREDOC,
+    line_words,
     pipelines,
     placed,
     program_of,
     redirections,
     temporary_variables,
     variable_in,
-    with_backslashes,
 )
 
 _DOCUMENT = "HEREDOC"
@@ -86,9 +86,6 @@ _REMEMBERED = 1_000
 _LINES_WANTED = re.compile(r"(\d+)(?:,(\d+|\$))?p;?\Z")
 _CODE_WRITES = re.compile(r"write|open\(|replace|rename|unlink|remove|>|sed |copy|move|\bmv\b|dump")
 _CHANGES_FOLDER = re.compile(r"(?:^|[;&|(\n])[ \t]{0,20}(?:cd|pushd|popd)\b")
-# `shlex` forgets which words stood in quotes: those that look like operators are marked.
-_QUOTED_OPERATOR = re.compile(r"(['\"])([;&|<>]+)\1")
-_QUOTE = "\ue000"
 _MOVES_OTHERWISE = re.compile(r"-\w*[tnuiTSb]|--\w")
 _EXPANDS = re.compile(r"\$[\w{(*@#?!-]|[`!]")
 _NOWHERE = ("/dev/", "$null")
@@ -213,12 +210,7 @@ def _effects_of(command: str, folder: str | None) -> Sequence[CommandEffect]:
     if len(bare) > MAX_COMMAND_CHARS:
         return _unread(command)
     try:
-        line = re.sub(r"\n+", " ; ", with_backslashes(bare.replace("\\\n", " ")))
-        line = _QUOTED_OPERATOR.sub(rf"\1{_QUOTE}\2\1", line)
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
-        lexer.whitespace_split = True
-        lexer.commenters = ""
-        words = list(lexer)
+        words = line_words(bare)
     except ValueError:
         return _unread(command)
     return _effects(words, documents, command, folder)

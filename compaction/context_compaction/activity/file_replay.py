@@ -25,6 +25,7 @@ from context_compaction.activity.known_file import KnownFile, ReplayedFile
 from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.shell_folder import is_scratch, shell_folder, work_folder
+from context_compaction.activity.shell_words import without_comments
 from context_compaction.activity.shown_text import (
     ShownText,
     is_cut,
@@ -555,7 +556,7 @@ class _Replay:
 
 def _reason(command: str, what: str = "perhaps changed") -> str:
     """Why a file may differ from its known text."""
-    command = _FOLDER_FIRST.sub("", command)
+    command = _FOLDER_FIRST.sub("", without_comments(command).lstrip())
     label = " ".join(command.strip().partition("\n")[0].split())
     cut = "…" if len(label) > _COMMAND_CHARS else ""
     return f"{what} by {label[:_COMMAND_CHARS]}{cut}"

@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 from context_compaction.activity.file_paths import is_absolute, joined_path, plain_path
@@ -13,6 +14,13 @@ HEREDOC = re.compile(
     r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?)(?:\n|\A|(?<=\n))[ \t]*\2[ \t]*(?=\n|\Z|\)|;|&)",
     re.DOTALL,
 )
+# A comment, or what stands in quotes, where a number sign begins none.
+_COMMENT = re.compile(
+    rf"({QUOTED.pattern}|\\.)|(?:^|(?<=[\s;&|(]))#[^\n]*", re.DOTALL | re.MULTILINE
+)
+# `shlex` forgets which words stood in quotes: those that look like operators are marked.
+_QUOTED_OPERATOR = re.compile(r"(['\"])([;&|<>]+)\1")
+_QUOTE = "\ue000"
 # A path of Windows; shells of other systems drop a backslash before a letter, so there is none.
 _UNQUOTED_PATH = re.compile(
     rf"({QUOTED.pattern})|(?<![^\s=>,(:])(?:[A-Za-z]:|[\w.-]+)(?:\\[\w*-][\w.*-]*)+\\?(?![^\s;|&)<>,])"
@@ -37,9 +45,28 @@ _VARIABLE = re.compile(r"\$\{?(\w+)")
 GLOB = re.compile(r"[*?\[{$`]")
 
 
-def with_backslashes(line: str) -> str:
-    """`line` with the backslashes of Windows paths so that they outlast the splitting in words."""
-    return _UNQUOTED_PATH.sub(lambda found: found[1] or found[0].replace("\\", "\\\\"), line)
+def without_comments(line: str) -> str:
+    """`line`, which has no documents, without its comments; where it is nothing else, as it is."""
+    if "#" not in line:
+        return line
+    bare = _COMMENT.sub(lambda found: found[1] or "", line)
+    return bare if bare.strip() else line
+
+
+def line_words(line: str) -> list[str]:
+    """The words of a command line without documents, operators among them; ";" for its lines.
+
+    Raises:
+        ValueError: A quotation mark is open.
+    """
+    line = without_comments(line).replace("\\\n", " ")
+    # The backslashes of Windows paths are to outlast the splitting in words.
+    line = _UNQUOTED_PATH.sub(lambda found: found[1] or found[0].replace("\\", "\\\\"), line)
+    line = _QUOTED_OPERATOR.sub(rf"\1{_QUOTE}\2\1", re.sub(r"\n+", " ; ", line))
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    return list(lexer)
 
 
 def pipelines(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:

@@ -41,7 +41,7 @@ COMMANDS = (
     "sed -i 's|2.*o|a/b|' {0}; grep -q nothing {0}", "sed -i '/def/s/f/\\n&*/' {0} && cat {0}",
     "sed -i '2,3d' {0}", "sed -i '$d; 1s/x/y/' {0}", "sed -i '/def/,/end/ s/x/Z/g' {0} {1}",
     "sed -i '/x/,2s/ /_/; 3,/task/d' {0}", "sed -i '/return/,$ s/x/r/' {0}; cat {0}",
-    "sed -i '2,1s/e/E/' {0}",
+    "sed -i '2,1s/e/E/' {0}", "# a file's lines\nrm {0} # it isn't {1}", "echo '# it' a#b >> {0}",
     "false && sed -i 's/x/z/' {0}; true", "grep -q task {0} && sed -i 's/x/z/' {0}; true",
     "true || echo gone > {0}",
     "grep -q task {0} || cat > {0} <<'E'\nnew\nE",
@@ -306,6 +306,8 @@ def test_a_formatter_is_held_to_touch_files_of_its_language_alone(command: str) 
         "git apply --cached ../hunk.patch && git diff --cached --stat",
         'out=$(mktemp) && pytest -q b.py > "$out" && python - "$out" < t.py; rm -f "$out"',
         "tmp=$(mktemp).md\ncat > \"$tmp\" <<'EOF'\na.py\nEOF\nworkmux send -f $tmp",
+        "# Does it read the API's a.py?\n# Ask the port's health\ncurl -s http://api/h | jq .",
+        "ls  # isn't a.py here",
         'd="$(mktemp -d)"; sort c.txt > "$d/x.txt"; tar xf c.tgz -C ${d}; mv "$d/x.txt" c.txt',
     ],
 )

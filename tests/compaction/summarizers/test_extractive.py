@@ -922,6 +922,34 @@ def test_of_a_long_output_the_outcome_alone_is_told() -> None:
     assert "case 7 " not in text
 
 
+def test_a_command_is_named_by_what_it_does_and_not_by_its_comments() -> None:
+    line = (
+        "# Is the API's address right?\n# First: its health\ncurl -s localhost/health  # don't wait"
+    )
+    text = written([user("Ask."), *ran("a", line, "status 1 is up")])
+    assert "curl -s localhost/health [1] -> status 1 is up" in text
+    assert "#" not in text
+
+
+def test_of_requests_to_one_address_the_newest_alone_is_told_as_done() -> None:
+    log_in = "{}=$(curl -s -X POST http://api/login -H 'Content-Type: application/json' -d '{}')"
+    longer = f'{{"email": "a@example.com", "secret": "{"x" * 90}"}}'
+    talk = [
+        user("Share it."),
+        *ran("a", "curl -s -X POST http://api/shares -d '{\"at\": 1}'", "500"),
+        *ran("b", f"{log_in.format('A', longer)}\n{log_in.format('B', longer)}", "201"),
+        *ran("c", 'echo hi | curl -s -X POST -F "file=@-" "http://api/add"', "201"),
+        *ran("d", "curl -s -X POST http://api/shares -d '{\"at\": 2}'", "201"),
+    ]
+    text = written([*talk, assistant("Shared."), user("Go on."), assistant("I go on.")], 900)
+    [told] = [line for line in text.splitlines() if "do not repeat" in line]
+    assert told.partition(": ")[2].split("; ") == [
+        "curl -X POST http://api/login",
+        'curl -s -X POST -F "file=@-" "http://api/add"',
+        "curl -s -X POST http://api/shares -d '{\"at\": 2}'",
+    ]
+
+
 @pytest.mark.parametrize("end", ["Wall time: 0.03 seconds", "real\t0m1.4s", "exit:0", ""])
 def test_how_long_a_command_took_is_no_answer_of_it(end: str) -> None:
     talk = [

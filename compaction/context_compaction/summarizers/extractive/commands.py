@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from context_compaction.activity.digest import acts_outside
-from context_compaction.activity.shell_words import HEREDOC, QUOTED
+from context_compaction.activity.shell_words import HEREDOC, QUOTED, without_comments
 from context_compaction.summarizers.extractive.said import to_last_space
 
 _LABEL_CHARS = 120
@@ -29,6 +29,9 @@ _GIVEN = re.compile(
     r"|timeout \S+|nice|time|do|then|\$\w+ =(?= [a-z][\w-]* [\w-])) )+"
 )
 _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
+# What it sends, and where to: the same request may be written in many ways.
+_REQUEST = re.compile(r"\bcurl\b.*?(?:-X ?|--request[ =])([A-Z]+)\b|\bcurl\b")
+_ADDRESS = re.compile(r"https?://[^\s'\"|)]+")
 # Commands that only look; what they find may speak of errors without being one.
 _LOOK = re.compile(
     r"\A(?:ls|cat|nl|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|Write-Host|"
@@ -54,14 +57,27 @@ class CommandLine:
 
 def command_line(text: str) -> CommandLine:
     """The parts of the command line `text`."""
-    parts = [part.strip() for part in _PARTS.findall(without_heredocs(text)) if part.strip()]
+    bare = without_comments(without_heredocs(text))
+    parts = [part.strip() for part in _PARTS.findall(bare) if part.strip()]
     parts = [_GIT_FOLDER.sub("git ", _GIVEN.sub("", part)) for part in parts]
-    # A look changes nothing; only what is behind its pipe may.
-    done = (QUOTED.sub("''", one).partition("|")[2] if is_look(one) else one for one in parts)
-    lasting = tuple(part.strip() for part in done if acts_outside(part))
+    lasting = tuple(part for one in parts if (part := _done(one)) and acts_outside(part))
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts or [""]
     told = tuple(flat(part) for part in parts if not is_look(part))
     return CommandLine(told or (flat(parts[-1]),), lasting, 0 < len(told) < len(parts))
+
+
+def _done(part: str) -> str:
+    """What of a part may change something: of a look, which does not, what is behind its pipe."""
+    if not is_look(part):
+        return part
+    unquoted = QUOTED.sub(lambda text: "'" * len(text[0]), part)
+    return part[len(unquoted.partition("|")[0]) + 1 :].strip()
+
+
+def bare_request(part: str) -> str | None:
+    """Method and address of a part that sends something to an address; None for any other."""
+    sent, to = _REQUEST.search(flat(part)), _ADDRESS.search(flat(part))
+    return f"curl -X {sent[1] or 'POST'} {to[0]}" if sent and to else None
 
 
 def bare_command(part: str) -> str:

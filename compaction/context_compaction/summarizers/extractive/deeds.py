@@ -18,7 +18,12 @@ from context_compaction.activity.commits import (
 from context_compaction.activity.error_line import counts_failures, error_lines, outcome_line
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
-from context_compaction.summarizers.extractive.commands import bare_command, is_nameless, one_line
+from context_compaction.summarizers.extractive.commands import (
+    bare_command,
+    bare_request,
+    is_nameless,
+    one_line,
+)
 from context_compaction.summarizers.extractive.said import head_of
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
@@ -84,7 +89,13 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
 def effects_of(actions: Iterable[Action], known: KnownCommits) -> list[str]:
     """What `actions` did that must not be repeated, each once; their commits as `known`."""
     done = (action for action in actions if action.lasting and action.failed is False)
-    return list(dict.fromkeys(told for one in done for told in _effects_told(one, known)))
+    told: dict[str, str] = {}
+    for effect in (effect for one in done for effect in _effects_told(one, known)):
+        key = bare_request(effect) or effect
+        if key != effect:
+            told.pop(key, None)  # of requests to one address the newest alone
+        told[key] = effect
+    return list(told.values())
 
 
 def _effects_told(action: Action, known: KnownCommits) -> Iterator[str]:
@@ -97,11 +108,17 @@ def _effects_told(action: Action, known: KnownCommits) -> Iterator[str]:
     if commits:
         return
     subjects = iter(subjects_in(action.use.command or ""))
-    parts = [bare_command(part) for part in action.lasting if action.use.command]
+    parts = [_bare_effect(part) for part in action.lasting if action.use.command]
     for at, part in enumerate(parts):
         if part.startswith("git commit") and (subject := next(subjects, "")):
             parts[at] = " ".join(f"{COMMIT}{known.hashes.get(subject, '')} {subject}".split())
-    yield "; ".join(parts or action.lasting)
+    yield from parts or action.lasting
+
+
+def _bare_effect(part: str) -> str:
+    """A part of a command line; of a request that is too long for that where it was sent."""
+    bare = bare_command(part)
+    return (bare_request(part) or bare) if "…" in bare else bare
 
 
 def is_commit(action: Action) -> bool:
