@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,11 @@ ON CONFLICT (key) DO UPDATE SET
     first_seconds = min(first_seconds, excluded.first_seconds),
     last_seconds = max(last_seconds, excluded.last_seconds)
 RETURNING id
+"""
+# What is known of a session of which nothing is indexed any more is known of another log.
+_FORGET_SESSIONS = """
+UPDATE session SET parent = NULL, title = '', title_seq = ?, first_seconds = ?, last_seconds = ?
+WHERE NOT EXISTS (SELECT 1 FROM segment WHERE segment.session = session.id)
 """
 _UPSERT_SEGMENT = """
 INSERT INTO segment (session, name, indexed_to, tail_length, tail_crc) VALUES (?, ?, ?, ?, ?)
@@ -203,6 +209,7 @@ def drop_stale_rows(
             (folder,),
         )
     ]
+    is_stale = False
     for segment, key, name, end, tail_length, tail_crc in segments:
         path = session_folder(root, key) / name
         with explaining(path, "Reading"):
@@ -215,7 +222,10 @@ def drop_stale_rows(
                 "UPDATE doc SET segment = ? WHERE segment = ?", (NO_SEGMENT, segment)
             )
             connection.execute("DELETE FROM segment WHERE id = ?", (segment,))
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, 'yes')", (HAS_DEAD_ROWS,))
+            is_stale = True
+    if is_stale:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, 'yes')", (HAS_DEAD_ROWS,))
+        connection.execute(_FORGET_SESSIONS, (_NO_TITLE, inf, -inf))
 
 
 def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> Iterator[_Row]:
