@@ -51,6 +51,7 @@ RULES = ProviderRules(
     unique_call_ids=True,
     calls_follow_user=True,
     may_end_empty=False,
+    joins_results=False,
     calls_have_ids=False,
 )
 

@@ -29,6 +29,8 @@ class ProviderRules:
             the provider joins them.
         may_end_empty: A last message of the assistant may be empty, as some hosts ask for a
             continuation; Gemini refuses it there too.
+        joins_results: Results in adjacent messages count as those of one, as the provider joins
+            them; Gemini counts the results in the one message that follows the calls.
         calls_have_ids: Calls and results are matched by an id; without, by order and name.
     """
 
@@ -48,4 +50,5 @@ class ProviderRules:
     system_follows_user: bool = False
     roles_alternate: bool = False
     may_end_empty: bool = True
+    joins_results: bool = True
     calls_have_ids: bool = True

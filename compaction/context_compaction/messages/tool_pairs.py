@@ -272,7 +272,11 @@ def _pair_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
         if not ids or stop == len(messages):
             continue
         if rules.results_follow_call:
-            near = [(at, result.call_id) for at, result in answers(messages, stop)]
+            near = [
+                (at, result.call_id)
+                for at, result in answers(messages, stop)
+                if rules.joins_results or at == stop
+            ]
             mine = [(at, call_id) for at, call_id in near if call_id in ids]
         else:
             mine = [

@@ -1,6 +1,7 @@
 """Repair: a broken list becomes one that the provider takes, and says what was mended."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -207,6 +208,32 @@ async def test_thinking_that_ends_a_turn_is_left_out_and_named() -> None:
     assert answer.warnings == (
         "Message 1: thinking at the end of the assistant's turn was left out.",
     )
+
+
+@pytest.mark.parametrize("role", ["user", "function"])
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("stops", [(1, 2), (1,), (2,)])
+async def test_geminis_results_of_one_turn_come_into_one_content(
+    role: str, has_ids: bool, stops: tuple[int, ...]
+) -> None:
+    def named(at: int, **more: Any) -> Json:
+        return {"name": "f", **({"id": f"c{at}"} if has_ids else {}), **more}
+
+    calls = [{"functionCall": named(at, args={"at": at})} for at in range(3)]
+    results = [{"functionResponse": named(at, response={"out": f"n{at}"})} for at in range(3)]
+    bounds = [0, *stops, len(results)]
+    broken = [
+        {"role": "user", "parts": [{"text": "go"}]},
+        {"role": "model", "parts": calls},
+        *({"role": role, "parts": results[a:b]} for a, b in pairwise(bounds)),
+        {"role": "model", "parts": [{"text": "done"}]},
+    ]
+    assert problems(broken, "gemini")
+    mended = await compacted(broken, mode="record", format="gemini")
+    assert not problems(mended.messages, "gemini")
+    assert mended.messages[2]["parts"] == results
+    assert mended.messages[3] is broken[-1]
+    assert any("moved next to its call" in warning for warning in mended.warnings)
 
 
 async def test_an_empty_answer_at_the_end_stays_only_where_the_provider_takes_it() -> None:
