@@ -24,7 +24,12 @@ from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import KnownFile, ReplayedFile
 from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
-from context_compaction.activity.shell_folder import is_scratch, shell_folder, work_folder
+from context_compaction.activity.shell_folder import (
+    is_scratch,
+    shell_folder,
+    top_folder,
+    work_folder,
+)
 from context_compaction.activity.shell_words import without_comments
 from context_compaction.activity.shown_text import (
     ShownText,
@@ -118,8 +123,11 @@ class _Replay:
         self._numbered = tools_that_number(answered, extra_kinds)
         self._git = GitState()
         self._cased: dict[str, str] = {}
+        self._top = ""
         commands, used = self._commands(answered)
         self._shell = shell_folder(commands, frozenset(used))
+        if not self._shell.top:
+            self._top = top_folder(frozenset(map(self._spelled, used)))
         last = {self._spelled(path): n for n, path in enumerate(used)}
         paths = sorted(last, key=last.__getitem__)
         older = paths[: max(0, len(paths) - newest)] if newest is not None else ()
@@ -141,6 +149,8 @@ class _Replay:
     def _spelled(self, path: str) -> str:
         """The one name of the file at `path`: on drives letters are alike in both cases."""
         path = self._shell.drives.plain(path)
+        if self._top and path and path[:1] != "~":
+            path = joined_path(self._top, path)
         return self._cased.setdefault(path.casefold(), path) if has_drive(path) else path
 
     def _file(self, path: str) -> KnownFile:

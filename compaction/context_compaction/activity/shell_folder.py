@@ -6,8 +6,8 @@ reveal which; the commands do, by the files that they name after one that has le
 
 import posixpath
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from context_compaction.activity.file_commands import (
@@ -51,6 +51,24 @@ def work_folder(paths: Sequence[str]) -> str:
         if not files or files < _MOST_OF_ALL * len(absolute):
             return folder
         folder += f"{name}/"
+
+
+def top_folder(paths: Iterable[str]) -> str:
+    """The folder that relative `paths` start from where the others are absolute; "" if not known.
+
+    Some hosts have patches name files from the top of the work, and all other calls from the root:
+    it is the folder in which most of what the relative ones begin with lies.
+    """
+    absolute = [path for path in paths if is_absolute(path)]
+    relative = [path for path in paths if not is_absolute(path) and path[:1] != "~"]
+    begun = {path.partition("/")[0] for path in relative} - {".."}
+    below: defaultdict[str, set[str]] = defaultdict(set)
+    for path in absolute:
+        for at in (at for at, char in enumerate(path) if char == "/"):
+            below[path[: at + 1]].add(path[at + 1 :].partition("/")[0])
+    found = {top: len(names & begun) for top, names in below.items()}
+    top = max(found, key=lambda top: (found[top], -len(top)), default="")
+    return top if begun and 2 * found.get(top, 0) >= len(begun) else ""
 
 
 def is_scratch(path: str, folder: str) -> bool:

@@ -305,8 +305,9 @@ def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    is_relative = not is_absolute(path) and not path.startswith(("~", "../"))
-    return path.startswith(folder) if folder else is_relative
+    if is_absolute(path):
+        return bool(folder) and path.startswith(folder)
+    return not path.startswith(("~", "../"))
 
 
 def _recent(
@@ -360,14 +361,17 @@ def _text_of_last(file: ReplayedFile) -> str:
 
 
 def _is_steering(file: ReplayedFile) -> bool:
-    """Whether the agent wrote or repeatedly used the text: a plan, a specification, notes."""
+    """Whether the text is a plan, a specification, notes.
+
+    That is one that the agent wrote or used repeatedly, or a list of tasks that has open ones.
+    """
     text = _text_of_last(file)
     if not is_prose(file.path) or not text or len(text) > _STEERING_CHARS:
         return False
     if posixpath.basename(file.path) in _GUIDES:
         return True
-    is_checklist = _TASK.search(text) is not None
-    return (is_checklist and file.is_changed) or file.reads + file.writes >= _STEERING_USES
+    tasks = _TASK if file.is_changed else OPEN_TASK
+    return tasks.search(text) is not None or file.reads + file.writes >= _STEERING_USES
 
 
 def _is_new_document(file: ReplayedFile, work: _Work) -> bool:

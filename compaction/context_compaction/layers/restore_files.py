@@ -137,6 +137,7 @@ def _chosen(
 
     First what steers the work, whole, and the parts or the outline of what is in work; then as much
     more of each as its share of the room allows, and of what is in work at last all that fits.
+    Where the room is to be filled, what was only read has what that leaves.
     """
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
@@ -145,9 +146,10 @@ def _chosen(
     wanted = wanted if is_filled else wanted[: settings.restore_files]
     parts = max(_LARGE_PART, sum(file.use == "work" for _, file in wanted))
     chosen: dict[int, tuple[str, str]] = {}
-    for stage in ("least", "share", "all"):
-        share_tokens = max(_SMALL_FILE_TOKENS, left_tokens // max(_WHOLE_PART, len(wanted)))
-        some = wanted
+    for stage in ("least", "share", "all", "read"):
+        is_last = stage == "read"
+        some = [item for item in wanted if (is_filled and item[1].use == "read") == is_last]
+        share_tokens = max(_SMALL_FILE_TOKENS, left_tokens // max(_WHOLE_PART, len(some)))
         if stage == "all":
             most = max(0, settings.restore_files - len(wanted))
             is_plenty = left_tokens >= _PLENTY_TOKENS

@@ -431,6 +431,30 @@ def test_a_patch_finds_its_lines_and_may_move_the_file() -> None:
     assert files["a.py"].is_deleted
 
 
+@given(short=st.lists(st.booleans(), min_size=4, max_size=4))
+def test_a_file_is_one_whether_calls_name_it_from_the_top_of_the_work_or_from_the_root(
+    short: list[bool],
+) -> None:
+    """As hosts do whose patches name files from the top, and all else from the root."""
+    top = "/home/me/work/"
+    names = ("src/a.py", "ui/src/b.ts", "package.json", "src/new/c.py")
+    calls = [
+        message
+        for number, name in enumerate(names[:3])
+        for message in answered(f"r{number}", "read", "one\ntwo\n", filePath=top + name)
+    ]
+    for number, (name, is_short) in enumerate(zip(names, short, strict=True)):
+        change = "Add File: {}\n+new" if number == 3 else "Update File: {}\n@@\n-two\n+2"
+        patch = change.format(name if is_short else top + name)
+        text = f"*** Begin Patch\n*** {patch}\n*** End Patch"
+        calls += answered(f"p{number}", "apply_patch", "Success.", patchText=text)
+    files = replay_files(read([user("Go."), *calls]))
+    assert {path: file.text for path, file in files.items()} == {
+        **{top + name: "one\n2\n" for name in names[:3]},
+        top + names[3]: "new\n",
+    }
+
+
 def test_a_patch_of_several_files_that_was_refused_has_changed_none() -> None:
     patch = (
         "*** Begin Patch\n*** Update File: a.py\n@@\n-one\n+two\n"

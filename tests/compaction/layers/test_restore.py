@@ -27,7 +27,13 @@ from tests.support.promises import check_promises, temporary_archive
 from tests.support.small import COUNT, answered, assistant, lines, read, user
 
 
-def restored(files: list[FileText], limit_tokens: int = 1_000_000, **constants: Any) -> Step:
+def restored(
+    files: list[FileText],
+    limit_tokens: int = 1_000_000,
+    *,
+    is_filled: bool = False,
+    **constants: Any,
+) -> Step:
     messages = read([user("the summary"), assistant("answer")])
     return restore_files(
         messages,
@@ -36,6 +42,7 @@ def restored(files: list[FileText], limit_tokens: int = 1_000_000, **constants: 
         files=files,
         at=1,
         limit_tokens=limit_tokens,
+        is_filled=is_filled,
     )
 
 
@@ -631,6 +638,41 @@ def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> 
         ("c.py", "text of c"),
     ]
     assert "the old text of an edit is not there" in found[0].note
+
+
+def test_a_list_of_open_tasks_steers_the_work_though_it_was_only_read_once() -> None:
+    plan = "# Phase 1\n\n- [ ] Build the model\n  - Keep the tree as it is\n- [ ] Build the view\n"
+    done = plan.replace("[ ]", "[x]")
+    messages = read([
+        user("Start phase 1."),
+        *answered("p", "Read", plan, file_path="docs/phase-1.md"),
+        *answered("d", "Read", done, file_path="docs/phase-0.md"),
+        *answered("a", "Write", "ok", file_path="a.py", content="x = 1\n"),
+    ])
+    use = {file.path: file.use for file in recent_files(replay_files(messages), messages=messages)}
+    assert use["docs/phase-1.md"] == "steering"
+    assert use["docs/phase-0.md"] != "steering"
+
+
+def test_a_file_that_only_a_patch_names_from_the_top_of_the_work_is_part_of_it() -> None:
+    patch = "*** Begin Patch\n*** Add File: new/b.py\n+y = 2\n*** End Patch"
+    messages = read([
+        user("go"),
+        *answered("a", "read", "x = 1\n", filePath="/home/me/work/src/a.py"),
+        *answered("b", "read", "z = 3\n", filePath="/home/me/work/lib/c.py"),
+        *answered("p", "apply_patch", "Success. Updated: A new/b.py", patchText=patch),
+    ])
+    found = recent_files(replay_files(messages), messages=messages)
+    assert (found[0].path, found[0].use) == ("new/b.py", "work")
+
+
+def test_of_files_that_were_only_read_outlines_come_where_those_of_the_work_have_room() -> None:
+    code = "\n".join(f"def f{n}(a: int) -> str:\n    return {n} * a" for n in range(60))
+    work = FileText("work.py", code, "", ((2, 2),), "work")
+    looked = [FileText(f"r{n}.py", code, "", (), "read") for n in range(20)]
+    room_tokens = COUNT.text(code) + 400
+    step = restored([work, *looked], limit_tokens=room_tokens, is_filled=True)
+    assert [edit.note for edit in step.edits if edit.action == "restored"] == ["work.py"]
 
 
 def test_a_read_that_failed_restores_nothing() -> None:
