@@ -26,6 +26,7 @@ _BRANCH = re.compile(
     r"^(?:Switched to (?:a new )?branch '|On branch |## (?=\S+\.\.\.))([^\s']+?)(?='|\.\.\.|\s*$)",
     re.MULTILINE,
 )
+_ASKS_BRANCH = re.compile(r"\bgit (?:branch --show-current|rev-parse --abbrev-ref HEAD)\s*\Z")
 _PUSHED = re.compile(
     r"^\W{1,4}(?:[0-9a-f]{7,40}\.{2,3}[0-9a-f]{7,40}|\[new branch\]) +(\S+) +-> \1\s*$",
     re.MULTILINE,
@@ -79,15 +80,19 @@ def known_commits(runs: Iterable[tuple[int, str, str]]) -> KnownCommits:
 
 
 def branch_told(runs: Iterable[tuple[int, str, str]]) -> str:
-    """The branch that is checked out, with its last commit and push; "" without either.
+    """The branch that is checked out, with its last commit and push.
+
+    "" without either, but for one that a command has asked for.
 
     Args:
         runs: The number, the command and the answer of each run that did not fail.
     """
-    branch = ""
+    branch = asked = ""
     made: dict[str, int] = {}
     pushed: dict[str, int] = {}
-    for number, _, answer in (run for run in runs if "git" in run[1]):
+    for number, command, answer in (run for run in runs if "git" in run[1]):
+        if _ASKS_BRANCH.search(command) and len(answer.split()) == 1:
+            branch = asked = answer.strip()
         for commit in commits_in(answer):
             branch = commit.branch.partition(" ")[0]
             made[branch] = number
@@ -95,7 +100,7 @@ def branch_told(runs: Iterable[tuple[int, str, str]]) -> str:
         pushed.update((name, number) for name in _PUSHED.findall(answer))
     at, pushed_at = made.get(branch, -1), pushed.get(branch, -1)
     if max(at, pushed_at) < 0:
-        return ""
+        return branch if branch == asked else ""
     parts = [branch, f"last commit [{at}]" if at >= 0 else ""]
     parts.append(f"pushed [{pushed_at}]" if pushed_at >= at else "no push of it is told")
     return ", ".join(filter(None, parts))

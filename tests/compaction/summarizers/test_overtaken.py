@@ -196,6 +196,11 @@ def test_no_branch_is_told_where_nothing_was_committed() -> None:
     assert "branch: " not in written(looked)
 
 
+def test_a_branch_that_was_asked_for_is_told_without_a_commit() -> None:
+    asked = [user("Go."), *ran("a", "git branch --show-current", "feat/share\n")]
+    assert "branch: feat/share" in written(asked)
+
+
 def test_a_branch_is_told_where_it_was_committed_to_or_pushed_last() -> None:
     talk = [user("Go."), *ran("a", "git commit -qm one", "[main 1f00aa1] one\n 1 file changed")]
     later = ran("c", "git push", "   1f00aa0..1f00aa1  main -> main")
