@@ -327,6 +327,9 @@ def with_room(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
     if plan.history and plan.prefix:
         of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)
     checkpoint_tokens = int(tokens * of_prefix)
+    if plan.history and plan.prefix:
+        # Neither has more to tell than what it replaces.
+        checkpoint_tokens = min(max(checkpoint_tokens, tokens - history_size), prefix_size)
     summary_tokens = tokens - checkpoint_tokens if plan.history else 0
     return replace(plan, summary_tokens=summary_tokens, checkpoint_tokens=checkpoint_tokens)
 

@@ -221,6 +221,23 @@ def items(count: int) -> str:
     return "\n".join(f"- Item {n} was changed and looked at again." for n in range(count))
 
 
+@pytest.mark.parametrize("target_tokens", [3_000, 4_000, 6_000])
+async def test_a_greeting_before_a_long_turn_takes_no_room_of_what_is_told_of_it(
+    target_tokens: int,
+) -> None:
+    steps = [answered(f"c{n}", "Bash", lines(f"n{n}", 60)) for n in range(60)]
+    for n, (said, _) in enumerate(steps):
+        said["content"].insert(0, {"type": "text", "text": f"The cause {n} is in `part_{n}.py`."})
+    turn = [user("Mend the tests."), *(message for step in steps for message in step)]
+    greeting = [user("Hello."), assistant("Hello.")]
+
+    async def told(payload: list[Json]) -> int:
+        result = await compacted(payload, target_tokens=target_tokens)
+        return str(result.messages).count("The cause ")
+
+    assert await told([*greeting, *turn]) >= 0.9 * await told(turn)
+
+
 async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_words() -> None:
     answer = await summarized_by_host(items(200), "full", 10_000)
     assert answer.receipt["writer"] == "host"
