@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from context_compaction import formats
 from context_compaction.activity.file_replay import replay_files
-from context_compaction.budget import check_budget, token_budget_of
+from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
 from context_compaction.layers.microcompact import candidates_once
@@ -88,6 +88,11 @@ def context_of(
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(parsed, rules, count, settings, unique_ids=budget.is_over or replaces)
+    if repaired.messages is not parsed and not budget.is_over:
+        # What stands in for missing results counts too.
+        budget = _measured(budget, repaired.messages, count)
+        if budget.is_over and not replaces:
+            repaired = _repaired(parsed, rules, count, settings, unique_ids=True)
     fixed_tokens = fixed_tokens_of(repaired.messages, budget.limits.tokens, count)
     open_tokens = budget.target_tokens - int(fixed_tokens * count.margin)
     settings = settings.scaled(open_tokens, budget.trigger_tokens)
@@ -161,12 +166,17 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
         stripped = strip_void_thinking(context.parsed, messages, count=context.count, rule=rule)
         edits, messages = (*edits, *stripped.edits), stripped.messages
     messages = keep_cache_markers(cache_markers(context.parsed), messages)
-    is_over = (
-        context.request_count.estimate(messages).upper > context.budget.trigger_tokens
-        or context.count.request_bytes(messages) > context.limits.bytes
-    )
-    budget = replace(context.budget, is_over=is_over)
+    budget = _measured(context.budget, messages, context.count)
     return replace(context, messages=messages, repairs=edits, budget=budget)
+
+
+def _measured(budget: TokenBudget, messages: Messages, count: MessageCounter) -> TokenBudget:
+    """`budget` over its trigger only where `messages`, in the place of those handed in, are."""
+    is_over = (
+        budget.request_count.estimate(messages).upper > budget.trigger_tokens
+        or count.request_bytes(messages) > budget.limits.bytes
+    )
+    return replace(budget, is_over=is_over)
 
 
 def _repaired(

@@ -236,6 +236,23 @@ async def test_geminis_results_of_one_turn_come_into_one_content(
     assert any("moved next to its call" in warning for warning in mended.warnings)
 
 
+@pytest.mark.parametrize(
+    "wish", [{"target_tokens": 9_000}, {"settings": {"trigger_tokens": 9_000}}]
+)
+async def test_a_list_that_only_its_repair_brings_above_the_trigger_is_compacted(
+    wish: dict[str, Any],
+) -> None:
+    broken = [user("Begin.")]
+    for at in range(80):
+        broken += [assistant("word " * 34, call(f"c{at}", "Bash")), user(f"Never mind {at}.")]
+    made = await compacted(broken, **wish)
+    assert made.tokens.before_upper <= 9_000
+    assert made.status == "compacted"
+    assert made.fits
+    assert made.tokens.upper <= 9_000
+    assert not problems(made.messages, "anthropic")
+
+
 async def test_an_empty_answer_at_the_end_stays_only_where_the_provider_takes_it() -> None:
     anthropic: list[Json] = [user("go"), {"role": "assistant", "content": ""}]
     gemini: list[Json] = [

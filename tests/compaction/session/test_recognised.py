@@ -422,9 +422,11 @@ async def _grow(
                 return  # nested too deeply
             if not problems(stood, request.format):
                 assert not problems(answer.messages, request.format, original=stood)
+            # What stands in for missing results may bring a list above the trigger.
+            is_repaired = any(layer.name == "repair" for layer in answer.layers)
             if not answer.layers:
                 assert json.dumps(answer.messages) == json.dumps(stood)
-            elif answer.tokens.before_upper <= answer.tokens.trigger:
+            elif answer.tokens.before_upper <= answer.tokens.trigger and not is_repaired:
                 assert {layer.name for layer in answer.layers} <= {"repair", "persist"}
             last = now(payload[:stop])
             context, at = answer.messages, stop
