@@ -120,7 +120,8 @@ def with_redaction(result: CompactResult, report: JsonObject | None) -> CompactR
     if report is None:
         return result
     warnings = (*result.warnings, *_warnings(report))
-    return replace(result, receipt={**result.receipt, "redaction": report}, warnings=warnings)
+    receipt = {**result.receipt, "redaction": report, "warnings": list(warnings)}
+    return replace(result, receipt=receipt, warnings=warnings)
 
 
 def _warnings(report: JsonObject) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def run_compact(job: CompactJob, config: Config) -> None:
     if job.out is not None:
         _write_messages(job.out, outcome.result.messages)
     if job.as_json:
-        say(json.dumps(_report(outcome), ensure_ascii=True, indent=1))
+        say(json.dumps(_report(outcome, job, config), ensure_ascii=True, indent=1))
     else:
         _print_report(outcome, job, config)
 
@@ -241,7 +241,7 @@ def _write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
         ) from error
 
 
-def _report(outcome: _Outcome) -> JsonObject:
+def _report(outcome: _Outcome, job: CompactJob, config: Config) -> JsonObject:
     """The receipt for `--json`; a result that changed nothing has the same fields."""
     given, result, resumable = outcome.given, outcome.result, outcome.resumable
     return {
@@ -251,7 +251,8 @@ def _report(outcome: _Outcome) -> JsonObject:
         "changed": result.changed,
         "fits": result.fits,
         "message_count": {"before": len(given.payload), "after": len(result.messages)},
-        "notes": list(given.notes),
+        "warnings": list(result.warnings),
+        "notes": _notes(outcome, job, config),
         "resume": resumable
         and {
             "path": str(resumable.path),
@@ -285,9 +286,7 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
         _print_layers(result, is_plan=is_plan)
     if not result.fits:
         say(_does_not_fit(result))
-    named = job.model or (config.model if given.model is None else None)
-    notes = [*given.notes, *_unknown_model(named), *_unused_wishes(job, result)]
-    for line in [*notes, *result.warnings]:
+    for line in [*_notes(outcome, job, config), *result.warnings]:
         say(f"Note: {line}")
     if writer := written_by(result.receipt):
         say(f"Summary written by: {writer}.")
@@ -300,6 +299,13 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
         say(f"Messages written to {job.out}")
     if job.resume is not None:
         say(_resume_line(outcome, is_plan=is_plan))
+
+
+def _notes(outcome: _Outcome, job: CompactJob, config: Config) -> list[str]:
+    """What was noticed of the input and of what was asked, beside the result's own warnings."""
+    given = outcome.given
+    named = job.model or (config.model if given.model is None else None)
+    return [*given.notes, *_unknown_model(named), *_unused_wishes(job, outcome.result)]
 
 
 def _headline(given: Input, result: CompactResult, *, is_plan: bool) -> str:

@@ -98,6 +98,18 @@ def test_compact_prints_its_receipt_as_json_alone(run: Run, transcript: Path) ->
     assert receipt["message_count"]["after"] <= receipt["message_count"]["before"]
 
 
+def test_json_has_every_note_that_a_person_is_shown(run: Run, tmp_path: Path) -> None:
+    secret = "the key is AKIAIOSFODNN7EXAMPLQ"  # of no account
+    said = [{"role": "user", "content": secret}, {"role": "assistant", "content": "I see."}]
+    (tmp_path / "s.json").write_text(json.dumps(said), encoding="utf-8")
+    wishes = ("compact", "s.json", "--model", "claud-3", "--pin", "Be brief.")
+    shown = run(*wishes).stdout.splitlines()
+    told = json.loads(run(*wishes, "--json", "--session", "other").stdout)
+    notes = [line.removeprefix("Note: ") for line in shown if line.startswith("Note: ")]
+    assert notes == told["notes"] + told["warnings"]
+    assert len(notes) == 3
+
+
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
 def test_compact_writes_the_messages_whole(
     run: Run, transcript: Path, tmp_path: Path, suffix: str
