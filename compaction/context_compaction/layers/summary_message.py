@@ -83,8 +83,10 @@ def summarize(
     """
     stop = cut.first_kept if cut.request_at is None else cut.request_at
     repeated = _repeated(messages) if summary is not None else frozenset[int]()
-    out, edits = _kept(messages[:stop], repeated, count)
-    if summary is not None:
+    if summary is None:  # nothing of them is replaced
+        out, edits = list(messages[:stop]), list[Edit]()
+    else:
+        out, edits = _kept(messages[:stop], repeated, count)
         out.append(summary)
         folded = turn_prefix_of(messages, cut) if cut.folds_request else ()
         edits.append(_edit((*history_of(messages, cut), *folded), summary, count))

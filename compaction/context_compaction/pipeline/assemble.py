@@ -12,7 +12,7 @@ from context_compaction.context import (
     span_of,
 )
 from context_compaction.layers.base import FileText
-from context_compaction.layers.cut_point import CutPoint
+from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.layers.repair import alternate_roles, repairs_beside_a_gap
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.layers.summary_message import (
@@ -101,9 +101,8 @@ def _replaced(
         return _summarized(context, plan, where, made, None)
     if history or block:
         # With nothing but pinned text to carry, the span is that of the turn's beginning.
-        made = summary_message(
-            span_of(context, history or prefix), summary, block, may_grow=may_grow
-        )
+        replaced = history or history_of(plan.edited.messages, where) or prefix
+        made = summary_message(span_of(context, replaced), summary, block, may_grow=may_grow)
     inside = checkpoint_message(span_of(context, prefix), checkpoint) if prefix else None
     return _summarized(context, plan, where, made, inside)
 

@@ -24,9 +24,9 @@ from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.recent_files import RecentFile, not_shown, with_text
 from context_compaction.layers.restore_files import largest_tokens, shown_file
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import tool_calls
+from context_compaction.messages.model import Message, Text, tool_calls
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
-from context_compaction.messages.speakers import user_text
+from context_compaction.messages.speakers import passages, user_text
 from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.assemble import assemble, fits
 from context_compaction.pipeline.effort import (
@@ -67,6 +67,9 @@ _SMALL_FILE_CHARS = 800
 # So much of a target may a request be that no user typed, once the agent acts on it; readers' own
 # contexts were alike from a sixteenth to a quarter.
 _NOTICE_SHARE = 1 / 8
+# Lines of the host's before the running request stay up to this part: a summary of them would be
+# an empty frame, which counts half as much in the sessions of Claude Code that begin with "/clear".
+_HOST_LINES_SHARE = 1 / 50
 # Words may come to this part of what they stand for: a list that was to be made smaller must come
 # out smaller, however short it was; more where the caller says what it is to come to.
 _SUMMARY_SHARE = 0.2
@@ -274,10 +277,27 @@ def cut_at(context: CompactionContext, cleared: Plan, where: CutPoint) -> Plan:
         edited = _with_short_notice(context, edited, where.request_at)
     source = edited.messages
     history, prefix = history_of(source, where), turn_prefix_of(source, where)
+    most_tokens = int(context.share_tokens * _HOST_LINES_SHARE)
+    if prefix and not where.folds_request and not any(map(_may_be_told, history)):
+        is_ours = any(map(placeholders.is_synthetic, history))
+        history = history if is_ours or context.count.messages(history) > most_tokens else ()
     plan = Plan(edited, cleared.level, where, history, prefix, begun=cleared.begun)
     bound_tokens = _bound_tokens(context, plan)
     plan = replace(plan, bound_tokens=bound_tokens, pins=_pins_of(context, plan, bound_tokens))
     return replace(plan, bare=assemble(context, plan).messages)
+
+
+def _may_be_told(message: Message) -> bool:
+    """Whether a summary has something to tell of a message.
+
+    Not of lines of the host's own, of files that we put back, and of an earlier one that is empty.
+    """
+    if placeholders.is_synthetic(message):
+        return bool((placeholders.body_of(message) or "").strip())
+    has_others = any(not isinstance(block, Text) for block in message.blocks)
+    return has_others or any(
+        author != "host" and text.strip() for author, text in passages(message)
+    )
 
 
 def _with_short_rules(
@@ -321,10 +341,11 @@ def _with_short_request(
 
 def with_room(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
     """`plan` with `tokens` shared between the summary of history and the checkpoint."""
-    history_size, prefix_size = map(context.count.total, (plan.history, plan.prefix))
+    told = plan.history if any(map(_may_be_told, plan.history)) else ()
+    history_size, prefix_size = map(context.count.total, (told, plan.prefix))
     tokens = min(tokens, max(0, plan.bound_tokens - _rules_tokens(plan)))
     of_prefix = prefix_size / max(1, history_size + prefix_size)
-    if plan.history and plan.prefix:
+    if told and plan.prefix:
         of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)
     checkpoint_tokens = int(tokens * of_prefix)
     if plan.history and plan.prefix:

@@ -162,3 +162,48 @@ def test_what_a_file_says_of_errors_and_commits_is_not_carried_as_the_works_own(
     of_file, of_command = (result_text(r) for m in carried for r in tool_results(m))
     assert ("ValueError" in of_file, "1a2b3c4" in of_file) == (False, False)
     assert ("ValueError" in of_command, "1a2b3c4" in of_command) == (True, True)
+
+
+CLEARED = "<local-command-stdout>{}</local-command-stdout>"
+
+
+def long_turn() -> list[Json]:
+    """A running turn of which the agent says something at each step."""
+    steps: list[Json] = []
+    for n in range(30):
+        [called, answer] = answered(f"c{n}", "Bash", lines(f"n{n}", 40), command=f"make step{n}")
+        said = f"Step {n} fails because table_{n} has no index on column_{n}; I add it."
+        steps += [assistant(said, *called["content"]), answer]
+    return [user(GOAL), *steps]
+
+
+async def test_lines_of_the_host_alone_get_no_summary_of_their_own() -> None:
+    payload = [user("<command-name>/clear</command-name>"), user(CLEARED.format("")), *long_turn()]
+    async with temporary_archive() as archive:
+        wish = CompactRequest(format="anthropic", target_tokens=6_000)
+        result = await compact(payload, wish, archive=archive)
+    told = compact_json(list(result.messages))
+    assert list(result.messages[:2]) == payload[:2]
+    assert "<turn_context" in told
+    assert "<context_summary" not in told
+
+
+async def test_lines_of_the_host_beside_a_pin_stay_readable_through_its_frame() -> None:
+    payload = [user(CLEARED.format("zephyr")), *long_turn()]
+    async with temporary_archive() as archive:
+        wish = CompactRequest(format="anthropic", target_tokens=6_000, pinned=("Keep it German.",))
+        result = await compact(payload, wish, archive=archive)
+    told = compact_json(list(result.messages))
+    assert "Keep it German." in told
+    assert "zephyr" in told or "/messages/0-0@" in told
+
+
+async def test_what_nothing_is_told_of_takes_no_room_of_what_is() -> None:
+    said: list[int] = []
+    for before in ([], [user(CLEARED.format(lines("listed", 30)))]):
+        async with temporary_archive() as archive:
+            wish = CompactRequest(format="anthropic", target_tokens=3_000)
+            result = await compact([*before, *long_turn()], wish, archive=archive)
+        told = compact_json(list(result.messages))
+        said.append(sum(f"has no index on column_{n};" in told for n in range(30)))
+    assert said[1] >= said[0] - 1
