@@ -195,6 +195,22 @@ agentId: a6b37c0 (for resuming to continue this agent's work if needed)
 tool_uses: 21</usage>"""
 
 
+def test_a_finding_at_the_beginning_of_a_long_turn_precedes_the_pages_of_a_report() -> None:
+    found = "Found it: `root()` in `nav.ts` matches `shared-folder` too, since it is a substring."
+    steps = [called(f"c{n}", "Bash", {"command": f"run {n}"}, "ok") for n in range(50)]
+    for n, (step, _) in enumerate(steps):
+        step["content"].insert(0, {"type": "text", "text": f"`step_{n}` did not help."})
+    report = "\n".join(f"- `cause_{n}` is in `part_{n}.ts`." for n in range(400))
+    messages = [
+        asked("Make the tests pass."),
+        said(found),
+        *(message for step in steps for message in step),
+        *called("t1", "Task", {"prompt": "Why does it answer 500?"}, report),
+        said("Good; I test the upload of `a.txt` directly."),
+    ]
+    assert found in written(messages, 2_200)
+
+
 @pytest.mark.parametrize(
     ("tool", "given"),
     [

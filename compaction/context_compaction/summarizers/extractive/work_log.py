@@ -246,7 +246,8 @@ def _remark_lines(
         if text in told or not (is_why or is_cause or is_telling(text)):
             continue
         told.add(text)
-        want = age * AGE_WANT + 0.3 if is_why else (3 if is_own else 6) + age + rank * 0.5
+        late = 1.5 * math.log1p(rank / 3)  # many follow it in a long turn; it may say why
+        want = age * AGE_WANT + 0.3 if is_why else (3 if is_own else 6) + age + late
         if is_cause:
             want = min(want, 1.5 + age * 0.3 + rank * 0.2)
         wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
