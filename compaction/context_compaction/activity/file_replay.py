@@ -149,7 +149,7 @@ class _Replay:
     def _spelled(self, path: str) -> str:
         """The one name of the file at `path`: on drives letters are alike in both cases."""
         path = self._shell.drives.plain(path)
-        if self._top and path and path[:1] != "~":
+        if self._top and "/" in path and path[:1] != "~":  # a name alone may be anywhere
             path = joined_path(self._top, path)
         return self._cased.setdefault(path.casefold(), path) if has_drive(path) else path
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise
 
 from context_compaction.activity.file_commands import (
     GoesTo,
@@ -57,15 +58,17 @@ def top_folder(paths: Iterable[str]) -> str:
     """The folder that relative `paths` start from where the others are absolute; "" if not known.
 
     Some hosts have patches name files from the top of the work, and all other calls from the root:
-    it is the folder in which most of what the relative ones begin with lies.
+    it is the folder in which most of the folders lie that the relative ones begin with.
     """
     absolute = [path for path in paths if is_absolute(path)]
     relative = [path for path in paths if not is_absolute(path) and path[:1] != "~"]
-    begun = {path.partition("/")[0] for path in relative} - {".."}
+    begun = {name for name, slash, _ in (path.partition("/") for path in relative) if slash}
+    begun.discard("..")
     below: defaultdict[str, set[str]] = defaultdict(set)
     for path in absolute:
-        for at in (at for at, char in enumerate(path) if char == "/"):
-            below[path[: at + 1]].add(path[at + 1 :].partition("/")[0])
+        ends = [at for at, char in enumerate(path) if char == "/"]
+        for at, to in pairwise(ends):
+            below[path[: at + 1]].add(path[at + 1 : to])
     found = {top: len(names & begun) for top, names in below.items()}
     top = max(found, key=lambda top: (found[top], -len(top)), default="")
     return top if begun and 2 * found.get(top, 0) >= len(begun) else ""

@@ -437,7 +437,7 @@ def test_a_file_is_one_whether_calls_name_it_from_the_top_of_the_work_or_from_th
 ) -> None:
     """As hosts do whose patches name files from the top, and all else from the root."""
     top = "/home/me/work/"
-    names = ("src/a.py", "ui/src/b.ts", "package.json", "src/new/c.py")
+    names = ("src/a.py", "ui/src/b.ts", "docs/d.md", "src/new/c.py")
     calls = [
         message
         for number, name in enumerate(names[:3])
