@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, islice
 
-from context_compaction.archive.tokenizer import QueryTerm, folded, phrase_words
+from context_compaction.archive.tokenizer import NO_WIDTH, QueryTerm, folded, phrase_words
 
 SNIPPET_CHARS = 240
 # Long enough for a decision with its reason, or a list with its head.
@@ -82,20 +82,28 @@ class _Finder:
     def _matches(self, text: str) -> Iterator[tuple[int, "re.Match[str]"]]:
         """The first `MAX_MATCHES` matches in `text` as it is indexed, and where in `text`."""
         shown = folded(text)
-        place_of = _by_lines(text) if shown != text else int
+        place_of = _places(text) if shown != text else int
         for match in islice(self._pattern.finditer(shown), MAX_MATCHES):
             yield place_of(match.start()), match
 
 
-def _by_lines(text: str) -> Callable[[int], int]:
-    """For a place in the folded text the one in `text`: of the same line, and near enough in it."""
-    lines = text.splitlines(keepends=True)
+def _places(text: str) -> Callable[[int], int]:
+    """For a place in the folded text the one in `text`.
+
+    Marks without width are counted, as emoji are made of them; letters that folding joins are not,
+    so that within a line with many of these it is near enough.
+    """
+    marks = [found.span() for found in NO_WIDTH.finditer(text)]
+    gone = [0, *accumulate(stop - start for start, stop in marks)]
+    marked = [start - before for (start, _), before in zip(marks, gone, strict=False)]
+    lines = NO_WIDTH.sub("", text).splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]
     folded_starts = [0, *accumulate(len(folded(line)) for line in lines)]
 
     def place_of(at: int) -> int:
         line = bisect_right(folded_starts, at) - 1
-        return min(starts[line] + at - folded_starts[line], len(text) - 1)
+        plain = starts[line] + at - folded_starts[line]
+        return min(plain + gone[bisect_right(marked, plain)], len(text) - 1)
 
     return place_of
 

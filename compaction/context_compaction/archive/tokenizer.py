@@ -51,7 +51,7 @@ _UNSPACED = (
 )
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 _WIDTHS = re.compile("[\ufb00-\ufb06\uff00-\uffef]+")  # and the ligatures ff to st
-_NO_WIDTH = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]+")
+NO_WIDTH = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]+")
 _HASH = re.compile("[0-9a-f]{12,}|[0-9A-F]{12,}")  # commits, request ids, digests
 _FIRST_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _NON_BLANK = re.compile(r"\S+")
@@ -146,7 +146,7 @@ def folded(text: str) -> str:
     """`text` as its words are taken from it; itself where that changes nothing."""
     if text.isascii():
         return text
-    plain = normalize("NFC", _NO_WIDTH.sub("", text))
+    plain = normalize("NFC", NO_WIDTH.sub("", text))
     return _WIDTHS.sub(lambda found: normalize("NFKC", found[0]), plain)
 
 
