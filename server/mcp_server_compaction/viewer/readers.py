@@ -14,6 +14,7 @@ CONDITIONS = {
     "ours": "this program",
     "ours-again": "read again after mends",
     "ours-one-call": "with one call a question",
+    "ours-one-call-again": "with one call a question, read again",
     "ours-with-words": "with a model's words",
     "ours-with-words-again": "with a model's words, read again",
     "nine": "a model's summary in nine sections",
