@@ -21,7 +21,7 @@ from context_compaction.errors import (
 )
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, content_hash
-from context_compaction.messages.model import JsonObject, Message
+from context_compaction.messages.model import JsonObject, Message, lead_of
 
 _DAY_SECONDS = 86_400.0  # clocks may differ by as much
 
@@ -64,7 +64,7 @@ def placed_in(
     after: str,
 ) -> Placed:
     """Where a list belongs that goes on from the history `after`."""
-    lead = next((at for at, m in enumerate(messages) if m.role != "system"), 0)
+    lead = lead_of(messages)
     if after == ROOT:
         return state.tree.place(contents, chain, lead)
 

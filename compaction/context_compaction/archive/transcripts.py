@@ -68,7 +68,7 @@ from context_compaction.formats import FORMATS
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes, content_hash
-from context_compaction.messages.model import JsonObject, Message
+from context_compaction.messages.model import JsonObject, Message, lead_of
 from context_compaction.redaction import check_no_secret, redact_blob, redact_json, redact_source
 from context_compaction.request import check_session_id
 
@@ -246,8 +246,7 @@ class TranscriptStore(Generic[S]):
         counted: CountOf,
     ) -> StandingContext | None:
         """What a compaction left of the beginning of a list, with the host's own objects."""
-        heads = appended.heads
-        lead = next((at for at, message in enumerate(messages) if message.role != "system"), 0)
+        heads, lead = appended.heads, lead_of(messages)
         found = state.standing(contents, heads) or state.standing_behind(contents, heads, lead)
         if found is None or not contents:
             return None

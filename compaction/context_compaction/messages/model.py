@@ -183,6 +183,11 @@ def make_message(role: Role, text: str) -> Message:
     return Message(role, (Text(text, author="compaction"),))
 
 
+def lead_of(messages: Sequence[Message]) -> int:
+    """How many system messages `messages` begins with; 0 where there are no others."""
+    return next((at for at, message in enumerate(messages) if message.role != "system"), 0)
+
+
 def tool_calls(message: Message) -> tuple[ToolCall, ...]:
     """The calls that `message` makes, in order."""
     return tuple([block for block in message.blocks if isinstance(block, ToolCall)])

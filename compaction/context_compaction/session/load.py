@@ -16,7 +16,7 @@ from context_compaction.context import ReceivedInput
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.attribution import NOTHING, Claims, Ours, claims_in
 from context_compaction.messages.history_hash import ROOT, history_hash
-from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.model import JsonObject, Messages, lead_of
 from context_compaction.policies import policy_named
 from context_compaction.request import CompactRequest, check_session_id
 from context_compaction.session import prepared
@@ -341,8 +341,7 @@ def _ids_of(messages: Messages) -> Iterator[str]:
     """The ids that a list may have: the first that no other conversation has is its own."""
     said = _said(messages)
     yield derived_id(messages)
-    first = next((at for at, message in enumerate(messages) if message.role != "system"), 0)
-    yield _id_of(messages[: first + 1])
+    yield _id_of(messages[: lead_of(messages) + 1])
     for stop in range(2, len(said)):
         yield _id_of(said[:stop])
 
