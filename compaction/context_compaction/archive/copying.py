@@ -4,13 +4,21 @@ Records are copied in their order, and those that the target holds already are p
 copy that was broken off goes on where it stopped, and one that is run again takes over what is new.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from context_compaction.archive import Archive, SessionInfo
-from context_compaction.errors import ArchiveError
+from context_compaction.archive import Archive, CopiedRecord, SessionInfo
+from context_compaction.archive.frames import Blobs
+from context_compaction.archive.outputs import StoredOutput, encode_content, info_of
+from context_compaction.archive.records import LoggedRecord, Record, ascii_json, externalise
+from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.errors import ArchiveError, SettingsError
+from context_compaction.messages.model import JsonObject
+from context_compaction.request import check_session_id
 
 _RECORDS = 1_000  # a call
+_OUTPUT_BYTES = 16 * 1024 * 1024  # a call
 _SESSIONS = 100  # a page of the list
 
 Report = Callable[[SessionInfo, int], None]
@@ -93,3 +101,60 @@ async def _compared(source: Archive, target: Archive, session: SessionInfo, afte
             )
         after += count
     return after
+
+
+def read_records(
+    store: TranscriptStore[Any], session_id: str, after: int, limit: int
+) -> list[CopiedRecord]:
+    """See `Archive.records`."""
+    state = store.sessions.state(check_session_id(session_id))
+    chosen: list[LoggedRecord] = []
+    size_bytes = 0
+    for record in store.sessions.all_records(state)[after:][:limit]:
+        if size_bytes > _OUTPUT_BYTES:
+            break
+        size_bytes += record.head.get("bytes", 0)
+        chosen.append(record)
+    bodies = store.sessions.bodies(state, chosen)
+    return [
+        CopiedRecord(
+            {name: value for name, value in record.head.items() if name not in {"n", "last"}},
+            _content(record.head, body, store.blobs),
+        )
+        for record, body in zip(chosen, bodies, strict=True)
+    ]
+
+
+def add_records(
+    store: TranscriptStore[Any],
+    session_id: str,
+    records: Sequence[CopiedRecord],
+    after: int,
+    parent_session_id: str | None,
+) -> None:
+    """See `Archive.add_records`."""
+    check_session_id(session_id)
+    sessions = store.sessions
+    with sessions.writing(session_id, opens=bool(records) and not after) as state:
+        sessions.secure(state)
+        held = len(sessions.all_records(state))
+        if held != after:
+            raise SettingsError(
+                f"Session {session_id!r} holds {held} records there, and not {after}: somebody "
+                "else writes to it. Run it again when nobody does."
+            )
+        new = [Record(record.head, _body(record, store.blobs)) for record in records]
+        if new:
+            sessions.write(state, session_id, parent_session_id, new)
+
+
+def _content(head: JsonObject, body: Any, blobs: Blobs) -> Any:
+    if head["kind"] != "output":
+        return body
+    return StoredOutput(info_of(head, ""), body, blobs).read_whole()
+
+
+def _body(record: CopiedRecord, blobs: Blobs) -> str:
+    if record.head["kind"] == "output":
+        return ascii_json(encode_content(record.content, blobs))
+    return externalise(record.content, blobs.put)

@@ -21,6 +21,7 @@ from context_compaction.archive import (
     SessionInfo,
     StoredReceipt,
 )
+from context_compaction.archive.copying import add_records, read_records
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import NotFoundError
@@ -248,7 +249,7 @@ class SessionArchive(ABC):
     async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
         """See `Archive.records`."""
         return await self._on_session(
-            session_id, lambda store: store.records(session_id, after, limit)
+            session_id, lambda store: read_records(store, session_id, after, limit)
         )
 
     async def add_records(
@@ -262,5 +263,5 @@ class SessionArchive(ABC):
         """See `Archive.add_records`."""
         await self._on_session(
             session_id,
-            lambda store: store.add_records(session_id, records, after, parent_session_id),
+            lambda store: add_records(store, session_id, records, after, parent_session_id),
         )

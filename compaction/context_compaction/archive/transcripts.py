@@ -14,7 +14,6 @@ from context_compaction.archive import (
     ArchivedMessage,
     CompactedLists,
     ContextEntry,
-    CopiedRecord,
     History,
     OutputInfo,
     SessionInfo,
@@ -33,7 +32,6 @@ from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.node_table import MessageNode, is_message
 from context_compaction.archive.outputs import (
-    StoredOutput,
     describe_blob,
     encode_content,
     figures_of,
@@ -72,7 +70,6 @@ from context_compaction.messages.model import JsonObject, Message, lead_of
 from context_compaction.redaction import check_no_secret, redact_blob, redact_json, redact_source
 from context_compaction.request import check_session_id
 
-_COPIED_BYTES = 16 * 1024 * 1024  # of outputs that are copied by one call
 _NONE = None, None
 S = TypeVar("S", bound=TranscriptState)
 
@@ -118,7 +115,7 @@ class TranscriptStore(Generic[S]):
         """`redacts` removes secrets from whatever is written from now on."""
         self._redacts = redacts
         self.blobs = blobs
-        self._sessions = sessions
+        self.sessions = sessions
 
     def _existing(self, session_id: str) -> S:
         """What is kept now of a session that must be there.
@@ -127,7 +124,7 @@ class TranscriptStore(Generic[S]):
             SettingsError: The id cannot name a session.
             NotFoundError: The archive holds no such session.
         """
-        state = self._sessions.state(check_session_id(session_id))
+        state = self.sessions.state(check_session_id(session_id))
         if not state.exists:
             raise NotFoundError.of_session(session_id)
         return state
@@ -158,7 +155,7 @@ class TranscriptStore(Generic[S]):
         found: PlacedList | None = None
         # What goes on from a known list is nearly always new: it is looked up once, under the lock.
         if after == ROOT or not messages or dry_run or least_shared:
-            looked_at = state = self._sessions.state(session_id)
+            looked_at = state = self.sessions.state(session_id)
             found = place(state)
             if dry_run or shares_too_little(found.result, least_shared):
                 return answer_of(state, found.result, found.standing)
@@ -167,7 +164,7 @@ class TranscriptStore(Generic[S]):
             if found.is_known:
                 self._sync_before(state, found, after)
                 return answer_of(state, found.result, found.standing)
-        with self._sessions.writing(session_id, opens=after == ROOT) as state:
+        with self.sessions.writing(session_id, opens=after == ROOT) as state:
             if found is None or state is not looked_at or state.next_number != found.next_number:
                 found = place(state)  # others wrote, or nothing was looked up
                 if shares_too_little(found.result, least_shared):
@@ -181,10 +178,10 @@ class TranscriptStore(Generic[S]):
                 seconds = records[-1].head["ts"]
                 record = counts_record(state, counted_by, format, made, seconds)
                 records += [] if record is None else [record]
-                self._sessions.write(state, session_id, parent_session_id, records)
+                self.sessions.write(state, session_id, parent_session_id, records)
                 if record is not None:
                     counts_written(state, counted_by, format, made)
-        self._sessions.secure(state, found.result.head)
+        self.sessions.secure(state, found.result.head)
         return answer_of(state, found.result, found.standing)
 
     def _placed(
@@ -227,12 +224,12 @@ class TranscriptStore(Generic[S]):
         """See `Archive.keep_counts`."""
         self._existing(session_id)
         counted_by = counter_name(counted_by, redacts=self._redacts)
-        with self._sessions.writing(session_id) as state:
+        with self.sessions.writing(session_id) as state:
             self._counts(state, counted_by, format)
             # With the time of the last message: counts do not make a session newer.
             record = counts_record(state, counted_by, format, counts, state.last_seconds)
             if record is not None:
-                self._sessions.write(state, session_id, None, [record])
+                self.sessions.write(state, session_id, None, [record])
                 counts_written(state, counted_by, format, counts)
 
     def _standing(
@@ -301,11 +298,11 @@ class TranscriptStore(Generic[S]):
     def _sync_before(self, state: S, found: PlacedList, after: str) -> None:
         """Make durable what a list builds upon: nothing may reach the device before that."""
         if found.placed.repeats or found.standing is not None:
-            self._sessions.secure(state)
+            self.sessions.secure(state)
             return
         seqs, chain = found.placed.seqs, found.chain
         known = seqs.index(None) if None in seqs else len(chain)
-        self._sessions.secure(state, chain[known - 1] if known else after)
+        self.sessions.secure(state, chain[known - 1] if known else after)
 
     def commit(
         self,
@@ -327,8 +324,8 @@ class TranscriptStore(Generic[S]):
             outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
         output_ids = [*outputs]
         opens = bool(blobs or receipt is not None or context)
-        with self._sessions.writing(session_id, opens=opens) as state:
-            self._sessions.secure(state)
+        with self.sessions.writing(session_id, opens=opens) as state:
+            self.sessions.secure(state)
             records: list[Record] = []
             for blob in blobs:
                 output = outputs.pop(blob.output_id, None)
@@ -350,7 +347,7 @@ class TranscriptStore(Generic[S]):
                 body = externalise(made, self.blobs.put)
                 records.append(Record({"kind": "context", "ts": now_seconds} | named, body))
             if records:
-                self._sessions.write(state, session_id, None, records)
+                self.sessions.write(state, session_id, None, records)
 
     def context(
         self, session_id: str, after: int, limit: int | None
@@ -410,7 +407,7 @@ class TranscriptStore(Generic[S]):
         if head is not None:
             within = [seq for seq in state.history(head) if start <= seq <= stop]
         nodes = [node for node in map(state.messages.get, within) if node is not None]
-        bodies = self._sessions.bodies(state, nodes)
+        bodies = self.sessions.bodies(state, nodes)
         return [
             ArchivedMessage(session_id, node.seq, node.format, raw, float(node.seconds))
             for node, raw in zip(nodes, bodies, strict=True)
@@ -446,13 +443,13 @@ class TranscriptStore(Generic[S]):
         state = self._existing(session_id)
         numbers = sorted(state.receipts) if heads is None else state.receipts_of(heads)
         records = [state.receipts[number] for number in part_of(numbers, after, limit)]
-        return self._sessions.bodies(state, records)
+        return self.sessions.bodies(state, records)
 
     def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
         """See `Archive.stored_receipts`."""
         state = self._existing(session_id)
         records = [state.receipts[number] for number in sorted(state.receipts)]
-        pairs = zip(records, self._sessions.bodies(state, records), strict=True)
+        pairs = zip(records, self.sessions.bodies(state, records), strict=True)
         return [StoredReceipt(float(record.head["ts"]), body) for record, body in pairs]
 
     def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
@@ -516,13 +513,13 @@ class TranscriptStore(Generic[S]):
     def retain(self, session_id: str, *, retained: bool) -> None:
         """See `Archive.retain`."""
         self._existing(session_id)
-        with self._sessions.writing(session_id) as state:
-            self._sessions.secure(state)
+        with self.sessions.writing(session_id) as state:
+            self.sessions.secure(state)
             if state.is_retained != retained:
                 # With the time of the last message: that does not make a session newer.
                 then = state.last_seconds
                 record = Record({"kind": "pin", "ts": then, "pinned": retained})
-                self._sessions.write(state, session_id, None, [record])
+                self.sessions.write(state, session_id, None, [record])
 
     def _title(self, state: S) -> str:
         # In their order without sorting them all: a session may have a hundred thousand.
@@ -534,56 +531,6 @@ class TranscriptStore(Generic[S]):
                     return title
         return ""
 
-    def records(self, session_id: str, after: int, limit: int) -> list[CopiedRecord]:
-        """See `Archive.records`."""
-        state = self._sessions.state(check_session_id(session_id))
-        chosen: list[LoggedRecord] = []
-        size_bytes = 0
-        for record in self._sessions.all_records(state)[after:][:limit]:
-            if size_bytes > _COPIED_BYTES:
-                break
-            size_bytes += record.head.get("bytes", 0)
-            chosen.append(record)
-        bodies = self._sessions.bodies(state, chosen)
-        return [
-            CopiedRecord(
-                {name: value for name, value in record.head.items() if name not in {"n", "last"}},
-                self._content(record.head, body),
-            )
-            for record, body in zip(chosen, bodies, strict=True)
-        ]
-
-    def _content(self, head: JsonObject, body: Any) -> Any:
-        if head["kind"] != "output":
-            return body
-        return StoredOutput(info_of(head, ""), body, self.blobs).read_whole()
-
-    def add_records(
-        self,
-        session_id: str,
-        records: Sequence[CopiedRecord],
-        after: int,
-        parent_session_id: str | None,
-    ) -> None:
-        """See `Archive.add_records`."""
-        check_session_id(session_id)
-        with self._sessions.writing(session_id, opens=bool(records) and not after) as state:
-            self._sessions.secure(state)
-            held = len(self._sessions.all_records(state))
-            if held != after:
-                raise SettingsError(
-                    f"Session {session_id!r} holds {held} records there, and not {after}: somebody "
-                    "else writes to it. Run it again when nobody does."
-                )
-            new = [Record(record.head, self._copied_body(record)) for record in records]
-            if new:
-                self._sessions.write(state, session_id, parent_session_id, new)
-
-    def _copied_body(self, record: CopiedRecord) -> str:
-        if record.head["kind"] == "output":
-            return ascii_json(encode_content(record.content, self.blobs))
-        return externalise(record.content, self.blobs.put)
-
     def _raws(self, state: S, seqs: Sequence[int]) -> list[JsonObject]:
         nodes: list[MessageNode] = []
         for seq in seqs:
@@ -594,8 +541,8 @@ class TranscriptStore(Generic[S]):
                     "Hand over the whole message list again, which stores it anew."
                 )
             nodes.append(node)
-        return self._sessions.bodies(state, nodes)
+        return self.sessions.bodies(state, nodes)
 
     def _body(self, state: S, record: LoggedRecord) -> Any:
-        (body,) = self._sessions.bodies(state, [record])
+        (body,) = self.sessions.bodies(state, [record])
         return body
