@@ -185,10 +185,11 @@ def _start(
     start = start_of(payload, given.messages, appended, request, standing)
     if standing.message_count < len(payload):
         return start
-    is_repeated = _is_outcome(start.payload, request, states)
-    if asks_anew(request) and not is_repeated:
-        return plain
-    return replace(start, is_repeated=is_repeated)
+    # Each reactive call reports a refusal: a host that keeps its own list has sent what stands.
+    is_repeated = request.mode != "reactive" and _is_outcome(start.payload, request, states)
+    if is_repeated or not asks_anew(request, _newest_mode(states)):
+        return replace(start, is_repeated=is_repeated)
+    return plain
 
 
 def _settled(start: Start, messages: Messages, format: str) -> Start:
@@ -211,7 +212,7 @@ def _settled(start: Start, messages: Messages, format: str) -> Start:
 def _rejections(start: Start, states: Sequence[SessionState]) -> PromptTooLongRejections:
     """The refusals of the list, where this call reports one."""
     request = start.request
-    if request.mode != "reactive" or not start.payload or start.is_repeated:
+    if request.mode != "reactive" or not start.payload:
         return PromptTooLongRejections()
     settings = override(policy_named(request.policy).settings, request.settings)
     return rejections_of(start.payload, states, settings.reactive_retries)
@@ -244,6 +245,11 @@ def _is_outcome(
     keys = (state.repeat_key for state in reversed(states))
     last = next(filter(None, keys), None)
     return last is not None and last == repeat_key(history_hash(payload), request)
+
+
+def _newest_mode(states: Sequence[SessionState]) -> str:
+    """The mode of the newest of the calls that left `states`, where it is known."""
+    return next((state.mode for state in reversed(states) if state.repeat_key), "")
 
 
 async def _ours(claims: Claims, session: Session, archive: Store) -> Ours:

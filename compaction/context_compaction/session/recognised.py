@@ -95,14 +95,17 @@ def places_of(numbers: Iterable[int], seqs: Iterable[int]) -> Places:
     return tuple(map(place_of_seq.get, numbers))
 
 
-def asks_anew(request: CompactRequest) -> bool:
-    """Whether a call acts at once, whatever the budget.
+def asks_anew(request: CompactRequest, left_by: str = "") -> bool:
+    """Whether a call acts at once, whatever the budget, on a list that was compacted as a whole.
 
-    A caller that passes in the very list of a compaction with other wishes for such a call wants
-    them met by that list, not by what the earlier wishes have left of it.
+    A caller that passes in that very list with other wishes for such a call wants them met by it,
+    not by what the earlier wishes have left of it. But what was asked for by hand, or after a
+    refusal (the mode `left_by`, where it is known), is not undone by the next call of a loop.
     """
     is_at_once = request.target_tokens is not None and request.context_window is None
-    return request.mode == "full" or (request.mode in ("auto", "plan") and is_at_once)
+    if request.mode in ("auto", "plan"):
+        return is_at_once and left_by not in ("full", "reactive")
+    return request.mode == "full"
 
 
 def named(result: CompactResult, start: Start) -> CompactResult:

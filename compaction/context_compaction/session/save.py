@@ -214,6 +214,7 @@ def _whole_state(
         filling=Filling(earlier_calls.refill.streak, free_tokens) if earlier_calls.refill else None,
         made=made_in(messages),
         repeat_key=repeat_key(history, wishes),
+        mode=wishes.mode,
     )
 
 

@@ -136,6 +136,7 @@ class SessionState:
         model: That a model was asked, if one was.
         made: The hash of each message of ours in the result, so that it is known again.
         repeat_key: Names the result together with what was asked of it; "" for none.
+        mode: The mode that was asked for; "" where it is not known.
         prepared: The list prepared to be applied later, if any.
         carried: For each summary in the result, the output that holds its shortened originals.
     """
@@ -149,6 +150,7 @@ class SessionState:
     model: ModelCall | None = None
     made: tuple[str, ...] = ()
     repeat_key: str = ""
+    mode: str = ""
     prepared: PreparedList | None = None
     carried: tuple[CarriedOriginals, ...] = ()
 
@@ -186,6 +188,7 @@ def state_of(receipt: JsonObject) -> SessionState:
         _read_if(ModelCall, kept.get("model")),
         tuple(kept.get("made", ())),
         kept.get("repeat_key", ""),
+        kept.get("mode", ""),
         _read_if(PreparedList, kept.get("prepared")),
         tuple(_read(CarriedOriginals, item) for item in kept.get("carried", ())),
     )
