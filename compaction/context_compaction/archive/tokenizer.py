@@ -12,6 +12,8 @@
 - A letter and its accent are one letter, whether a text has them as one character or as two (names
   of files on a Mac have two). Forms of full and half width and ligatures are the plain letters, and
   marks without width (a soft hyphen, a place where a line may break) part no word.
+- Latin letters are found with and without their accents: `resume` finds `résumé`, as in FTS5. What
+  is a letter of its own (ø, ß, й) stays one.
 
 A change here, or of what text a message has (documents.py), needs a new `TERMS_VERSION`: indexes of
 another version are rebuilt.
@@ -30,7 +32,7 @@ from context_compaction.messages.names import STOP_WORDS, pieces_of
 
 _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 
-TERMS_VERSION = f"8-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
+TERMS_VERSION = f"9-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_TERMS = 24
 MAX_QUERY_WORDS = 64  # that a phrase is looked for by, and that a text is read for
@@ -51,6 +53,9 @@ _UNSPACED = (
 )
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 _WIDTHS = re.compile("[\ufb00-\ufb06\uff00-\uffef]+")  # and the ligatures ff to st
+_LATIN = (*range(0xC0, 0x250), *range(0x1E00, 0x1F00))  # letters with accents, among others
+_PLAIN = {char: normalize("NFD", char)[0] for char in map(chr, _LATIN)}
+_ACCENTED = re.compile("[\u00c0-\u024f\u1e00-\u1eff]")
 NO_WIDTH = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]+")
 _HASH = re.compile("[0-9a-f]{12,}|[0-9A-F]{12,}")  # commits, request ids, digests
 _FIRST_UNSPACED = re.compile(rf"[{_UNSPACED}]")
@@ -146,6 +151,11 @@ def folded(text: str) -> str:
     """`text` as its words are taken from it; itself where that changes nothing."""
     if text.isascii():
         return text
+    return _ACCENTED.sub(lambda found: _PLAIN[found[0]], _composed(text))
+
+
+def _composed(text: str) -> str:
+    """`text` with each letter and its accents as one character."""
     plain = normalize("NFC", NO_WIDTH.sub("", text))
     return _WIDTHS.sub(lambda found: normalize("NFKC", found[0]), plain)
 
@@ -161,7 +171,7 @@ def query_terms(text: str) -> list[QueryTerm]:
     Each run of characters between blanks is one phrase. Stop words are dropped unless there is
     nothing else. `name*` finds every word that begins so.
     """
-    text = _ENDING.sub(" ", folded(text))
+    text = _ENDING.sub(" ", _composed(text))
     terms = list(_query_terms(text, STOP_WORDS)) or list(_query_terms(text, frozenset()))
     return list(dict.fromkeys(terms))[:MAX_QUERY_TERMS]
 
@@ -172,7 +182,7 @@ def likely_names(text: str) -> list[QueryTerm]:
     `turbo encabulator` may be `turbo_encabulator` or `TurboEncabulator`, and `rotates` a part of
     `whenRotates`, where its stem would find any `rotate`.
     """
-    runs = [run for run in _WORD.findall(text) if run.isascii()]
+    runs = [run for run in _WORD.findall(folded(text)) if run.isascii()]
     if len(runs) > MAX_NAME_RUNS:
         return []
     names: list[QueryTerm] = []
@@ -227,7 +237,8 @@ def _until_cut(runs: Sequence[str]) -> Iterator[str]:
 
 def _query_terms(text: str, dropped: frozenset[str]) -> Iterator[QueryTerm]:
     for chunk in _NON_BLANK.findall(text):
-        runs = [run for run in _WORD.findall(chunk) if run.lower() not in dropped]
+        # By the word as it was asked for: "thé" is no "the".
+        runs = [folded(run) for run in _WORD.findall(chunk) if run.lower() not in dropped]
         whole = phrase_term(chunk) if runs else None
         if whole is not None:
             words = runs if len(whole.runs) > 1 else []

@@ -912,6 +912,36 @@ async def words_are_found_whatever_scripts_they_mix_and_however_their_letters_ar
 
 
 @promise
+async def latin_letters_are_found_with_and_without_their_accents(archive: Archive) -> None:
+    written = "Ein Résumé über die Größe von naïveParser: Việt, Ærø, Łódź"
+    await add(archive, "s", user(written), user("The tea"), user("мой кой мои"))
+    first, second, third = pointers("s", 0, 1, 2)
+    asked = (
+        "resume",
+        "RÉSUMÉ",
+        "résumés",
+        "uber",
+        "Grosse",
+        "große",
+        "naïve",
+        "naive_parser",
+        "viet",
+    )
+    for query in (*asked, "resume uber die", "łodz", "ærø"):
+        is_found = query != "Grosse"  # a letter of its own
+        assert await found(archive, query) == [first] * is_found, query
+    assert await found(archive, "resume uber die", kind="phrase") == [first]
+    assert await found(archive, "thé") == [second], "a word of its own, and no stop word"
+    assert await found(archive, "мои") == [third]
+    assert await found(archive, "мо") == []
+    assert await found(archive, "й", kind="regex") == [third]
+    assert await found(archive, "Résumé.*Größe", kind="regex") == [first]
+    assert await found(archive, "Resume", kind="regex") == [], "a pattern is for the text as it is"
+    (hit,) = (await archive.search(Query("große łodz"))).hits
+    assert "Łódź" in hit.snippet
+
+
+@promise
 async def a_path_with_names_in_another_script_narrows_a_search(archive: Archive) -> None:
     path = normalize("NFD", "/Users/müller/プロジェクト/メイン/main.py")
     await add(archive, "s", call("c1", "Read", file_path=path), result("c1", "needle"))
