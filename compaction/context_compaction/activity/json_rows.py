@@ -21,6 +21,8 @@ _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\
 _CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
 _JSON_CHARS = 100_000
 _MOST_SHORT = 60  # records that are made short
+# What is longer is a text, not a value.
+_VALUE_CHARS = 60
 # A longer member of a record is told by its own members.
 _MEMBER_CHARS = 160
 
@@ -138,8 +140,10 @@ def table_of(values: Sequence[Any]) -> tuple[str, list[str]] | None:
         return None
     columns = _columns(records)
     varied = [key for key, (_, cells) in columns.items() if len(set(cells)) > 1] or list(columns)
-    # What a record is known by goes before what it holds.
+    # What a record is known by goes before what it holds, and values before prose: a row that is
+    # cut short loses the end of a text, not a verdict behind it.
     flat = [key for key in varied if not _holds(records[0][key])]
+    flat.sort(key=lambda key: max(map(len, columns[key][1])) > _VALUE_CHARS)
     nested = [key for key in varied if _holds(records[0][key])]
     common = ", ".join(f"{key}: {shown(records[0][key])}" for key in columns if key not in varied)
     header = " | ".join(columns[key][0] for key in (*flat, *nested))

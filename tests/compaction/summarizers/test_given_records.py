@@ -68,6 +68,15 @@ def test_records_given_to_a_tool_stand_with_the_state_as_header_and_rows(
     assert text.index("Where it stands") < text.index("ReportX [1]") if "## " in text else True
 
 
+def test_a_value_behind_a_long_text_is_not_cut_off_with_it() -> None:
+    records = [
+        {"file": f"part{n}.py", "scenario": f"case {n} " * 40, "verdict": f"REFUTED-{n}"}
+        for n in range(3)
+    ]
+    text = written([asked("Review it."), *called("a", "ReportX", {"findings": records})])
+    assert all(f"part{n}.py | REFUTED-{n} | case {n} case" in text for n in range(3))
+
+
 def test_of_records_the_newest_are_told_whole_and_older_ones_in_short() -> None:
     older = [{"id": n, "note": f"note {n} of the first survey " * 9} for n in range(12)]
     talk = [asked("Survey it."), *called("a", "survey_note", {"notes": older}), said("Noted.")]
