@@ -12,9 +12,11 @@ near it, one reference in six of good summaries went, and no false one.
 """
 
 import html
+import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.errors import SummaryError
@@ -28,12 +30,23 @@ _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORE
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 _HEADING = re.compile(r"^#{1,4} +\S", re.MULTILINE)
-_EMPTY_LINE = re.compile(r"^\W*(?:none|n/a|nothing)?\W*$", re.IGNORECASE)
+# With what a program prints for nothing, and a place of a template that nobody filled.
+_EMPTY_LINE = re.compile(
+    r"^\W*(?:none|n/a|nothing|null|undefined|object object|tbd|todo)?\W*$"
+    r"|^[-*\s]*(?:\[[^\]]*\]|<[^>]*>|\{[^}]*\}+)\s*$",
+    re.IGNORECASE,
+)
+# What only JSON begins with, and what only a string of it has for its lines.
+_JSON_START = re.compile(r'(?:```\w*\s*)?(?:\{\s*"|\[\s*["{]|"\w+"\s*:\s*["\[{])')
+_ESCAPED_LINE = re.compile(r"\\n *(?:[-*]|#+) ")
+_JSON = json.JSONDecoder(strict=False)  # with line breaks in its strings
+_TEXT_FIELDS = ("summary", "text", "content")
 # A summary has seven headings or nine; an apology or an error has none.
 _MIN_HEADINGS = 2
 _SHOWN_CHARS = 200
 _REFUSAL = re.compile(
-    r"\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e|i can(?:['’]t|not)\b"
+    r"\A<(?:!doctype|html)\b|\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e"
+    r"|i can(?:['’]t|not)\b"
     r"|i(?:['’]m| am) (?:unable|not able)|i won['’]t|as an ai\b|api error|error\b|type\W+error"
     r"|internal server error|overloaded|rate limit|抱歉|对不起|很抱歉|申し訳|lo siento|désolé"
     r"|es tut mir leid|к сожалению|извините)",
@@ -133,9 +146,7 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
         raise SummaryError("Nothing was written")
     has_headings = len(_HEADING.findall(text)) >= _MIN_HEADINGS
     if not has_headings and (needs_headings or _REFUSAL.match(text)):
-        flat = " ".join(text.split())
-        shown = flat if len(flat) <= _SHOWN_CHARS else f"{flat[: _SHOWN_CHARS - 1]}…"
-        raise SummaryError(f"What was written is no summary but: {shown}")
+        raise SummaryError(f"What was written is no summary but: {_beginning(text)}")
     draft = _checked(text, source)
     lines = (line for line in draft.text.splitlines() if not _HEADING.match(line))
     if all(map(_EMPTY_LINE.match, lines)):
@@ -144,12 +155,57 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
 
 
 def _cleaned(answer: str) -> str:
-    """The summary in `answer`: without its analysis, tags and fence."""
+    """The summary in `answer`: without its analysis, tags, fence and JSON."""
     text = _ANALYSIS.sub("", answer).strip()
     for frame in (_SUMMARY.search, _FENCE.match):
         found = frame(text)
         text = found[1].strip() if found else text
+    inner = _out_of_json(text)
+    if inner != text:
+        return _cleaned(inner)
     return without_titles(placeholders.quoted(text))
+
+
+def _out_of_json(text: str) -> str:
+    """The text that `text` holds as JSON; itself where it is none.
+
+    Raises:
+        SummaryError: It is JSON without a text, or the beginning of some.
+    """
+    is_escaped = text[:1] in '"#' and "\n" not in text and _ESCAPED_LINE.search(text) is not None
+    if not (is_escaped or text.startswith(("{", "[", '"', "```"))):
+        return text
+    given = f'"{text}"' if text[0] == "#" else text
+    try:
+        value, stop = _JSON.raw_decode(given)
+        texts = _texts_in(value)
+    except (ValueError, RecursionError):
+        if _JSON_START.match(text) or (is_escaped and text[0] == '"'):
+            raise SummaryError(
+                f"What was written is JSON that is cut off or cannot be read: {_beginning(text)}"
+            ) from None
+        return text
+    if stop < len(given):
+        return text  # prose that begins with it
+    if not texts and isinstance(value, dict | list):
+        raise SummaryError(
+            f"What was written is JSON without a `summary` or `text`: {_beginning(text)}"
+        )
+    return "\n\n".join(texts) or text
+
+
+def _texts_in(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return [text for item in value for text in _texts_in(item)]
+    fields = value if isinstance(value, dict) else {}
+    return next((_texts_in(fields[name]) for name in _TEXT_FIELDS if fields.get(name)), [])
+
+
+def _beginning(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _SHOWN_CHARS else f"{flat[: _SHOWN_CHARS - 1]}…"
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:
