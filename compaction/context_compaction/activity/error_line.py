@@ -42,7 +42,7 @@ _COUNT_ROW = re.compile(
     r"(?: \([\d.]+ ?\w{1,3}\))?\Z"
 )
 _NONE = re.compile(r"\b0\b")
-_TERMINAL_CODE = re.compile(r"\x1b\[[\d;]{0,12}[A-Za-z]")
+TERMINAL_CODE = re.compile(r"\x1b\[[\d;]{0,12}[A-Za-z]")
 # A part of a run that failed, though the last part passed.
 _FAILED_PART = re.compile(r"^[ \t]*FAIL\b|\bFAILED\b", re.MULTILINE)
 # One of these stands in it; to look for them first is far faster, and most outputs have none.
@@ -80,7 +80,7 @@ def _rows_at_end(text: str) -> list[str]:
     end = text[-_END_CHARS:]
     if not any(map(end.__contains__, _CAME_TO_SIGNS)):
         return []  # as most, and a look at each line takes its time
-    rows = map(str.strip, _TERMINAL_CODE.sub("", end).split("\n"))
+    rows = map(str.strip, TERMINAL_CODE.sub("", end).split("\n"))
     return [row for row in rows if row]
 
 

@@ -1,7 +1,7 @@
 """Archived messages as a person or a model reads them: texts, calls and results.
 
-Signatures, usage and encodings stay out; the JSON lines, which can be asked for, have every byte.
-No text is cut.
+Signatures, usage, encodings and the colours of a terminal stay out; the JSON lines, which can be
+asked for, have every byte. No text is cut.
 """
 
 import difflib
@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from context_compaction.activity.error_line import TERMINAL_CODE
 from context_compaction.archive.documents import role_of
 from context_compaction.errors import InvalidMessageError
 from context_compaction.formats import FORMATS
@@ -32,6 +33,7 @@ from mcp_server_compaction.protocol.sessions import iso_time
 # Lines between the first and the last that differ, old and new together, up to which what they
 # share is looked for: that takes time in proportion to the square and more.
 MAX_COMPARED_LINES = 200
+MAX_LIST_CHARS = 400  # on one line; the items of a longer list have lines of their own
 _OLD, _NEW = "old", "new"  # how the arguments of edits begin: old_string, oldText, old_str, …
 
 
@@ -67,7 +69,7 @@ def _message_text(
     lines = [f"[{name}] {role_of(message)}{when}"]
     for block in message.blocks:
         lines += _block_lines(block, names)
-    return "".join(f"{line}\n" for line in lines)
+    return TERMINAL_CODE.sub("", "".join(f"{line}\n" for line in lines))
 
 
 def block_text(block: Block) -> str:
@@ -137,7 +139,7 @@ def _value_lines(name: str, value: Any) -> list[str]:
         )
     if is_object(value) and _has_lines(value):
         return [f"{name}:", *_argument_lines(value)] if name else _argument_lines(value)
-    if is_list(value) and _has_lines(value):
+    if is_list(value) and (_has_lines(value) or len(json.dumps(value)) > MAX_LIST_CHARS):
         return [
             line for at, item in enumerate(value) for line in _value_lines(f"{name}[{at}]", item)
         ]

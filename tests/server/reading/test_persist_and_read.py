@@ -1,5 +1,6 @@
 """Large outputs: into the archive, and back again byte for byte."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -235,7 +236,7 @@ async def test_a_long_matching_line_is_cut_around_its_match(config: Config) -> N
         part = await client.call_tool(
             "read_persisted_output", {"output_id": output_id, "offset": offset, "limit": 200}
         )
-    assert len(shown) < 600
+    assert len(shown) < 1_700
     assert "NEEDLE" in shown
     assert "NEEDLE" in text_of(part)
 
@@ -277,9 +278,44 @@ async def test_reading_behind_the_end_says_where_the_end_is(config: Config) -> N
     assert "4 characters" in by_offset
 
 
-async def test_messages_read_as_exact_json_lines(config: Config, era: Era) -> None:
-    import json
+async def test_one_long_line_of_json_shows_all_its_fields_and_reads_exactly_by_offset(
+    config: Config,
+) -> None:
+    reply = {"body": "word " * 3_000, "checks": [{"name": "lint", "conclusion": "SUCCESS"}]}
+    text = json.dumps(reply)
+    async with connect(config) as client:
+        output_id = (await _persist(client, text))["output_id"]
 
+        async def read(**part: object) -> str:
+            arguments = {"output_id": output_id, **part}
+            return text_of(await client.call_tool("read_persisted_output", arguments))
+
+        shown = json.loads(await read())
+        exact = await read(offset=0, limit=100_000)
+        body = await read(json_path="$.body", offset=0, limit=100_000)
+    assert shown["checks"] == reply["checks"]
+    assert shown["body"].startswith("word word")
+    assert exact == text
+    assert body == reply["body"]
+
+
+async def test_all_matches_show_with_fewer_lines_around_them_than_were_asked_for(
+    config: Config,
+) -> None:
+    text = "".join(f"line {n} {'HIT' if n % 50 == 0 else 'x' * 60}\n" for n in range(2_000))
+    async with connect(config) as client:
+        output_id = (await _persist(client, text))["output_id"]
+        result = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "pattern": "HIT", "context": 20}
+        )
+    lines = text_of(result).split("\n")
+    assert sum("HIT" in line for line in lines) == 40
+    assert len(lines) > 40
+    assert len(text_of(result)) <= MAX_CHARS
+    assert "Less context than asked for" in text_of(result, 1)
+
+
+async def test_messages_read_as_exact_json_lines(config: Config, era: Era) -> None:
     messages = conversation(calls=3)
     async with connect(config, era) as client:
         session_id = answer_of(

@@ -88,6 +88,12 @@ def bounded(value: JsonObject, max_chars: int) -> JsonObject:
     return result
 
 
+def shortened(value: Any, max_chars: int) -> Any:
+    """`value` with long texts and lists anywhere in it cut, as far as that makes it fit."""
+    sizes = (_cut(value, limits) for limits in _CUTS)
+    return next((cut for cut in sizes if len(compact_json(cut)) <= max_chars), value)
+
+
 # Longest string in characters, and most items of a list; tried in this order until it fits.
 _CUTS = ((4_000, 100), (2_500, 40), (2_000, 20), (1_000, 12), (500, 8), (240, 6), (120, 3), (60, 2))
 _MIN_FIELDS = 12  # an object of the answer's own schema is never cut
