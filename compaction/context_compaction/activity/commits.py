@@ -1,7 +1,7 @@
 """The commits that git commands made, as their answers and command lines name them."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from context_compaction.activity.shell_words import QUOTED
@@ -30,6 +30,11 @@ _ASKS_BRANCH = re.compile(r"\bgit (?:branch --show-current|rev-parse --abbrev-re
 _PUSHED = re.compile(
     r"^\W{1,4}(?:[0-9a-f]{7,40}\.{2,3}[0-9a-f]{7,40}|\[new branch\]) +(\S+) +-> \1\s*$",
     re.MULTILINE,
+)
+# What may bring work into a history, with git or in its place.
+_SETTLES = re.compile(
+    r"\bgit\b[^\n]{0,400}\b(?:commit|push|merge|rebase|cherry-pick|revert|am)\b"
+    r"|\b(?:gh pr|glab mr|jj|hg|gt|svn)\b"
 )
 _FOLDED = ("fixup! ", "squash! ", "amend! ")
 
@@ -88,22 +93,29 @@ def branch_told(runs: Iterable[tuple[int, str, str]]) -> str:
         runs: The number, the command and the answer of each run that did not fail.
     """
     branch = asked = ""
-    made: dict[str, int] = {}
+    made: dict[str, tuple[int, str]] = {}
     pushed: dict[str, int] = {}
     for number, command, answer in (run for run in runs if "git" in run[1]):
         if _ASKS_BRANCH.search(command) and len(answer.split()) == 1:
             branch = asked = answer.strip()
         for commit in commits_in(answer):
             branch = commit.branch.partition(" ")[0]
-            made[branch] = number
+            made[branch] = number, commit.name
         branch = [branch, *_BRANCH.findall(answer)][-1]
         pushed.update((name, number) for name in _PUSHED.findall(answer))
-    at, pushed_at = made.get(branch, -1), pushed.get(branch, -1)
+    at, name = made.get(branch, (-1, ""))
+    pushed_at = pushed.get(branch, -1)
     if max(at, pushed_at) < 0:
         return branch if branch == asked else ""
-    parts = [branch, f"last commit [{at}]" if at >= 0 else ""]
+    parts = [branch, f"last commit {name} [{at}]" if at >= 0 else ""]
     parts.append(f"pushed [{pushed_at}]" if pushed_at >= at else "no push of it is told")
     return ", ".join(filter(None, parts))
+
+
+def is_without_commit(commands: Sequence[str]) -> bool:
+    """Whether `commands` use git, and none of them may have committed or pushed anything."""
+    uses_git = any("git " in command for command in commands)
+    return uses_git and not any(map(_SETTLES.search, commands))
 
 
 def _replaced(runs: Iterable[tuple[int, str, str]]) -> dict[str, int]:

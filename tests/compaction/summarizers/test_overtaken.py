@@ -182,13 +182,26 @@ def test_files_that_were_changed_since_the_last_commit_are_told_apart_from_the_o
 def test_the_branch_is_told_with_its_last_commit_and_whether_it_was_pushed() -> None:
     made = [user("Go."), *ran("a", "git switch -c fix/wal", "Switched to a new branch 'fix/wal'")]
     made += ran("b", "git commit -qm one", "[fix/wal 1f00aa1] one\n 1 file changed")
-    assert "branch: fix/wal, last commit [3], no push of it is told" in written(made)
+    assert "branch: fix/wal, last commit 1f00aa1 [3], no push of it is told" in written(made)
     made += ran("c", "git push", "To github.com:a/b\n   1f00aa0..1f00aa1  fix/wal -> fix/wal")
-    assert "branch: fix/wal, last commit [3], pushed [5]" in written(made)
+    assert "branch: fix/wal, last commit 1f00aa1 [3], pushed [5]" in written(made)
     made += ran("d", "git fetch", "   1f00aa0..1f00aa9  main       -> origin/main")
-    assert "branch: fix/wal, last commit [3], pushed [5]" in written(made)
+    assert "branch: fix/wal, last commit 1f00aa1 [3], pushed [5]" in written(made)
     made += ran("e", "git commit -qm two", "[fix/wal 2f00aa2] two\n 1 file changed")
-    assert "branch: fix/wal, last commit [9], no push of it is told" in written(made)
+    assert "branch: fix/wal, last commit 2f00aa2 [9], no push of it is told" in written(made)
+
+
+def test_changes_that_were_never_committed_are_told_to_be_so_once_git_was_used() -> None:
+    none = "git: no commit or push by the agent is told"
+    made = [user("Go."), *answered("w", "Write", "Written.", file_path="a.py", content="x = 1\n")]
+    assert none not in written(made)  # another tool than git may keep this work
+    made += ran("a", "git status --short", " M a.py")
+    assert none in written(made)
+    assert none not in written([*made, *ran("b", "git commit -qm one", "")])
+    assert none not in written([*made, *ran("b", "jj describe -m one", "")])
+    assert none not in written([*made, *ran("b", "gh pr create --fill", "")])
+    looked = [user("Go."), *ran("a", "git status --short", "")]
+    assert none not in written(looked)
 
 
 def test_no_branch_is_told_where_nothing_was_committed() -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
+from context_compaction.activity.commits import is_without_commit
 from context_compaction.activity.error_line import outcome_line
 from context_compaction.activity.json_rows import codes_in, members, parsed_json
 from context_compaction.activity.known_file import ReplayedFile
@@ -121,10 +122,19 @@ def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> 
 
 
 def branch_lines(turns: Sequence[Turn], keys_later: Set[str]) -> Iterator[Line]:
-    """The branch that is checked out; where what comes later commits or pushes, that tells it."""
-    is_past = any(key.startswith(("git commit", "git push")) for key in keys_later)
-    if not is_past and (branch := branch_of(turns)):
+    """The branch that is checked out, and whether changes were committed at all.
+
+    Where what comes later commits or pushes, that tells it.
+    """
+    if any(key.startswith(("git commit", "git push")) for key in keys_later):
+        return
+    if branch := branch_of(turns):
         yield Line((0, 0), _BRANCH_WANT, f"branch: {branch}")
+    done = [action for turn in turns for action in turn.actions if action.failed is False]
+    if any(action.changes for action in done) and is_without_commit([
+        action.use.command for action in done if action.use.command
+    ]):
+        yield Line((0, 2), _BRANCH_WANT, "git: no commit or push by the agent is told")
 
 
 def _habit_lines(turns: Sequence[Turn]) -> Iterator[Line]:
