@@ -888,6 +888,27 @@ def test_the_files_of_a_patch_are_told_whatever_its_argument_is_called(argument:
     assert "wrote plan.md; edited a.py" in text
 
 
+def test_a_file_that_a_patch_deletes_is_deleted_and_no_changed_file() -> None:
+    first = "*** Begin Patch\n*** Update File: a.test.ts\n@@\n-x\n+y\n*** End Patch"
+    second = (
+        "*** Begin Patch\n*** Delete File: a.test.ts\n*** Add File: a.test.tsx\n+y\n*** End Patch"
+    )
+    read = answered("r", "read", "x", path="/work/app/a.test.ts")  # other calls name it otherwise
+    talk = [user("Test it."), *read, *answered("p", "apply_patch", "Success.", input=first)]
+    talk += [*answered("q", "apply_patch", "Success.", input=second), assistant("Renamed.")]
+    text = written([*talk, user("Go on."), assistant("I do.")], 900)
+    assert "wrote a.test.tsx; deleted a.test.ts" in text
+    assert "changed: a.test.tsx\n" in text
+
+
+def test_what_a_command_opened_stands_behind_it_with_its_address() -> None:
+    command = "git commit -qm one && git push -q && gh pr create --fill"
+    answer = "[fix 1f00aa1] one\nhttps://example.org/a/b/pull/7\n"
+    text = written([user("Send it."), *ran("a", command, answer), assistant("Sent.")], 900)
+    told = "commit 1f00aa1 one; git push -q; gh pr create --fill -> https://example.org/a/b/pull/7"
+    assert f"done, do not repeat: {told}" in text
+
+
 def test_what_an_edit_touched_stands_behind_the_name_of_its_file() -> None:
     old, new = "def parse(text):\n    return text", "def parse(text):\n    return text.strip()"
     change = {"file_path": "src/parser.py", "old_string": old, "new_string": new}

@@ -16,7 +16,7 @@ from context_compaction.activity.commits import (
     subjects_in,
 )
 from context_compaction.activity.error_line import counts_failures, error_lines, outcome_line
-from context_compaction.activity.file_changes import Writes
+from context_compaction.activity.file_changes import Deletes, FileChange, Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.commands import (
     bare_command,
@@ -37,6 +37,10 @@ _PROGRAM_WORDS = 2
 _RUN_WORDS = 3
 # Behind a pipe the exit status is hidden, and these show only a part of what was said.
 _FILTERED = re.compile(r"\|\s*(?:\w*grep|rg|wc|awk|sed|cut|jq|sort|uniq)\b")
+# What only makes ready for a commit, or is one.
+_OF_COMMIT = ("git commit", "git add", "git rm", "git mv")
+# A row that is an address alone: of the request or the issue that a command opened.
+_ADDRESS = re.compile(r"^https?://\S{4,200}$", re.MULTILINE)
 Run: TypeAlias = tuple[str, ...]  # the words by which it is known again
 
 
@@ -58,32 +62,47 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
 
 
 def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[str], list[str]]:
-    """The files that a turn wrote and edited; the commands that it ran and the files it read.
+    """The files that a turn wrote, edited and deleted; what it ran and the files it read.
 
     What is reported elsewhere is left out, and so is a command that is `told` already; one that is
     not is added there.
     """
-    done: dict[str, dict[str, None]] = {"wrote": {}, "edited": {}, "ran": {}, "read": {}}
+    verbs = ("wrote", "edited", "deleted", "ran", "read")
+    done: dict[str, dict[str, None]] = {verb: {} for verb in verbs}
     for action in turn.actions:
         key, use = one_line(action.keys[-1], _KEY_CHARS), action.use
         if action.lasting or action.is_refused:
             continue
         if action.changes and not action.failed:
             for made in action.changes:
-                is_whole = isinstance(made, Writes) or use.kind == "write"
-                done["wrote" if is_whole else "edited"][names.get(made.path, "")] = None
+                _note_change(done, made, names.get(made.path, ""), is_write=use.kind == "write")
         elif use.kind == "read":
             done["read"][names.get(use.path or "", "")] = None
         elif use.command and not (action.is_look or is_nameless(key) or key in told):
             done["ran"][key] = None
     told.update(done["ran"])
-    for name in done["wrote"]:
-        done["edited"].pop(name, None)
-    wrote, edited, ran, read = (
+    wrote, edited, deleted, ran, read = (
         [f"{verb} {', '.join(filter(None, objects))}"] if any(objects) else []
         for verb, objects in done.items()
     )
-    return [*wrote, *edited], [*ran, *read]
+    return [*wrote, *edited, *deleted], [*ran, *read]
+
+
+def _note_change(
+    done: Mapping[str, dict[str, None]], made: FileChange, name: str, *, is_write: bool
+) -> None:
+    """Note the change of the file `name` under its verb: of a new file that it was written."""
+    if isinstance(made, Deletes):
+        done["wrote"].pop(name, None)
+        done["edited"].pop(name, None)
+        done["deleted"][name] = None
+        return
+    done["deleted"].pop(name, None)
+    if isinstance(made, Writes) or is_write:
+        done["edited"].pop(name, None)
+        done["wrote"][name] = None
+    elif name not in done["wrote"]:
+        done["edited"][name] = None
 
 
 def effects_of(actions: Iterable[Action], known: KnownCommits) -> list[str]:
@@ -105,14 +124,16 @@ def _effects_told(action: Action, known: KnownCommits) -> Iterator[str]:
         at = known.replaced.get(made.name)
         told = f"{made.name} {made.subject}" if at is None else f"amended at [{at}]"
         yield f"{COMMIT}{told}"
-    if commits:
-        return
     subjects = iter(subjects_in(action.use.command or ""))
     parts = [_bare_effect(part) for part in action.lasting if action.use.command]
+    if commits:
+        parts = [part for part in parts if not part.startswith(_OF_COMMIT)]
     for at, part in enumerate(parts):
         if part.startswith("git commit") and (subject := next(subjects, "")):
             parts[at] = " ".join(f"{COMMIT}{known.hashes.get(subject, '')} {subject}".split())
-    yield from parts or action.lasting
+    if parts and (made_at := _ADDRESS.findall(action.text)):
+        parts[-1] = f"{parts[-1]} -> {made_at[-1]}"
+    yield from parts or (() if commits else action.lasting)
 
 
 def _bare_effect(part: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from context_compaction.activity.commits import is_without_commit
 from context_compaction.activity.error_line import outcome_line
+from context_compaction.activity.file_changes import Deletes
 from context_compaction.activity.json_rows import codes_in, members, parsed_json
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
@@ -100,6 +101,7 @@ def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> 
     actions = [action for turn in turns for action in turn.actions]
     done = [action for action in actions if action.failed is False]
     made = [(one.path, action.number) for action in done for one in action.changes]
+    last = {one.path: one for action in done for one in action.changes}
     used = (action.use.path for action in actions if action.use.path)
     folder = work_folder([*(path for path, _ in made), *used])
     changed_at = dict(made)
@@ -107,7 +109,7 @@ def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> 
         path
         for path in dict.fromkeys(path for path, _ in reversed(made))
         if path and not (path.startswith("../") or is_scratch(path, folder) or "*" in path)
-        if path not in replayed or not replayed[path].is_deleted
+        if not (isinstance(last[path], Deletes) or (path in replayed and replayed[path].is_deleted))
     ][:_MOST_FILES]
     names = [path.removeprefix(folder) for path in paths]
     if not paths:
