@@ -262,8 +262,7 @@ def _token_budget(
         overhead_tokens=requests.overhead_upper,
     )
     if request.mode == "reactive":
-        # The provider has refused this list, so our count of it was too low: aim well below it.
-        target = min(target, before.tokens // 2)
+        target = _after_refusal(target, before, requests.overhead_upper)
     return TokenBudget(
         before,
         trigger,
@@ -280,6 +279,20 @@ def _token_budget(
     )
 
 
+def _after_refusal(target_tokens: int, before: Estimate, fixed_tokens: int) -> int:
+    """The target for a list that the provider has refused.
+
+    Our count of it was too low: half of it, or a quarter of what is not fixed where that is more;
+    beside many tools all of the conversation would go in vain.
+    """
+    movable_tokens = max(0, before.upper - fixed_tokens)
+    least_tokens = fixed_tokens + movable_tokens // 4
+    target_tokens = min(target_tokens, max(before.tokens // 2, least_tokens))
+    if target_tokens > fixed_tokens:
+        return target_tokens
+    return fixed_tokens + max(1, min(target_tokens, movable_tokens) // 4)
+
+
 def limit_tokens(budget: TokenBudget, mode: Mode) -> int:
     """The most tokens of a result: the target if the list must shrink, else the trigger."""
     brings_down = mode == "reactive" or (budget.is_over and mode != "record")
@@ -292,10 +305,27 @@ def check_budget(
     """Refuse figures that no list could be measured by, or that do not belong to `messages`.
 
     Raises:
-        SettingsError: See `token_budget_of`.
+        SettingsError: See `token_budget_of`; or what stays whatever is compacted leaves nothing of
+            the target, so that the whole conversation would go and the request be too long still.
     """
     _anchor(request, len(messages))
-    token_budget_of(replace(request, usage=None, usage_message_index=None), settings, (), count)
+    alone = replace(request, usage=None, usage_message_index=None)
+    budget = token_budget_of(alone, settings, (), count)
+    if request.mode in ("record", "reactive"):
+        return
+    fixed_tokens = budget.request_count.overhead_upper
+    if fixed_tokens < budget.target_tokens:
+        return
+    if request.target_tokens is None:
+        what = f"A compaction comes down to {budget.target_tokens} tokens in this window"
+        remedy = "Pass the model's true `context_window`, or fewer tools."
+    else:
+        what = f"`target_tokens` is {request.target_tokens}"
+        remedy = f"Name more than {fixed_tokens}, by what is to stay of the conversation."
+    raise SettingsError(
+        f"{what}, but system prompt and tools, which stay, take up to {fixed_tokens}: nothing "
+        f"would be left of the conversation. {remedy}"
+    )
 
 
 def _anchor(request: CompactRequest, message_count: int) -> UsageAnchor | None:

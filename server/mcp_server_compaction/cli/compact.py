@@ -190,7 +190,7 @@ _MOST_DIGITS = 12  # far more tokens than any window has
 
 
 def _target_tokens(target: str | None, given: Input, model: str | None) -> int | None:
-    """The target in tokens; a percentage is of what the conversation has."""
+    """The target in tokens; a percentage is of the messages, beside which the rest stays."""
     if target is None:
         return None
     number = target.removesuffix("%").replace("_", "").replace(",", "")
@@ -200,8 +200,8 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
         return int(number)
     count = counter_for(model)
     overhead = count.overhead(system=given.system, tools=given.tools)
-    total = count.messages(formats.parse(given.payload, format=given.format)) + overhead
-    return max(1, total * int(number) // 100)
+    total = count.messages(formats.parse(given.payload, format=given.format))
+    return max(1, overhead + total * int(number) // 100)
 
 
 def _check(job: CompactJob) -> None:

@@ -79,7 +79,8 @@ async def _compare(
     count = counter_for(model)
     overhead = count.overhead(system=given.system, tools=given.tools)
     tokens = count.messages(formats.parse(given.payload, format=format_name)) + overhead
-    window = job.window or max(1_000, tokens // 2)
+    # About half of a small window is for input, and what stands beside the messages stays.
+    window = job.window or max(1_000, tokens // 2, 4 * overhead)
     request = CompactRequest(
         format=format_name,
         model=model,

@@ -1,12 +1,18 @@
-"""The waterfall from a window to trigger and target."""
+"""The waterfall from a window to trigger and target, and what stays whatever is compacted."""
 
+import re
 from typing import Any
 
 import pytest
 from context_compaction.budget import make_budget
 from context_compaction.errors import SettingsError
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.promises import temporary_archive
+from tests.support.small import compacted, lines, session
 
 
 def test_a_window_of_200k_starts_compaction_at_170616_tokens() -> None:
@@ -113,3 +119,46 @@ def test_an_impossible_budget_is_refused_with_what_to_do(
 
     with pytest.raises(SettingsError, match=message):
         make_budget(**values)
+
+
+TOOLS = [{"name": "t", "description": lines("d", 600), "input_schema": {"type": "object"}}]
+STAYING: dict[str, dict[str, Any]] = {
+    "tools": {"tools": TOOLS},
+    "system": {"system": lines("s", 600)},
+    "overhead": {"overhead_tokens": 9_000},
+}
+
+
+@pytest.mark.parametrize("staying", STAYING)
+@pytest.mark.parametrize("mode", ["auto", "full", "micro", "plan"])
+async def test_a_target_below_what_stays_is_refused_with_how_much_is_needed(
+    staying: str, mode: Any
+) -> None:
+    history = session(24, 120)
+    wishes: dict[str, Any] = {"mode": mode, "session_id": "s"} | STAYING[staying]
+    async with temporary_archive() as archive:
+        with pytest.raises(SettingsError, match="nothing would be left") as refused:
+            await compact(history, CompactRequest(target_tokens=3_000, **wishes), archive=archive)
+        least = int(re.findall(r"Name more than (\d+)", str(refused.value))[0])
+        with pytest.raises(SettingsError, match=f"more than {least}"):
+            await compact(history, CompactRequest(target_tokens=least, **wishes), archive=archive)
+        enough = CompactRequest(target_tokens=least + 4_000, **wishes)
+        answer = await compact(history, enough, archive=archive)
+        assert answer.fits or mode == "micro"
+        recorded = CompactRequest(target_tokens=3_000, **wishes | {"mode": "record"})
+        assert (await compact(history, recorded, archive=archive)).messages == history
+
+
+async def test_a_window_that_holds_only_what_stays_is_refused() -> None:
+    with pytest.raises(SettingsError, match="true `context_window`, or fewer tools"):
+        await compacted(session(24, 120), context_window=9_000, tools=TOOLS)
+
+
+async def test_a_refusal_beside_many_tools_leaves_a_part_of_the_conversation() -> None:
+    history = session(8, 60)
+    answer = await compacted(history, mode="reactive", tools=TOOLS)
+    alone = await compacted(history, mode="reactive")
+    beside = answer.tokens.before - alone.tokens.before
+    assert beside > answer.tokens.before / 2
+    assert answer.fits
+    assert answer.tokens.after - beside > 1_000
