@@ -21,6 +21,8 @@ The tree::
 Each message names the input, what is wrong with it, and what to do next.
 """
 
+from collections.abc import Sequence
+
 
 class CompactionError(Exception):
     """The root of every expected failure. Its text is written for the caller, model or person."""
@@ -90,6 +92,14 @@ class NotFoundError(ArchiveError):
         """The error for a session that an archive does not hold."""
         return cls(
             f"The archive holds no session {session_id!r}. List the sessions to see its ids."
+        )
+
+    @classmethod
+    def of_tenant(cls, tenant: str, known: Sequence[str], unseen: str = "") -> "NotFoundError":
+        """The error for a tenant of whom an archive holds nothing; `unseen` says of whom else."""
+        return cls(
+            f"The archive holds nothing of a tenant {tenant!r}, but of "
+            f"{', '.join(known) or 'nobody'}{unseen}. Name one of them."
         )
 
 

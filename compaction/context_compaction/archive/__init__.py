@@ -344,10 +344,12 @@ class Archive(Store, Search, Maintenance, Tokens, Protocol):
         """The owner of these sessions; nothing of another tenant's can be read or written here."""
         ...
 
-    async def for_tenant(self, tenant: str) -> "Archive":
+    async def for_tenant(self, tenant: str, *, opens: bool = True) -> "Archive":
         """The part of the same store that belongs to `tenant`; it ends with this archive.
 
         Raises:
             SettingsError: The name cannot be a tenant's.
+            NotFoundError: It holds nothing of that tenant, and the call does not `opens` it; the
+                text names those that are known.
         """
         ...

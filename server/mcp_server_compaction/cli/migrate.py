@@ -24,6 +24,7 @@ def run_migrate(source: str, target: str, *, tenant: str | None, as_json: bool) 
 
     Raises:
         SettingsError: A place cannot be used, the source is missing, or both are one.
+        NotFoundError: The source holds nothing of that tenant.
         ArchiveError: An archive failed, or the target holds another session of the same name.
     """
     folder, address = archive_place(source)
@@ -53,7 +54,8 @@ async def _copy(source: str, target: str, tenant: str | None) -> tuple[Copied, s
     async with _opened(source) as first, _opened(target) as second:
         one, other = first, second
         if tenant is not None:
-            one, other = await first.for_tenant(tenant), await second.for_tenant(tenant)
+            one = await first.for_tenant(tenant, opens=False)
+            other = await second.for_tenant(tenant)
         health = await one.health()
         done = 0
 

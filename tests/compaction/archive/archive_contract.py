@@ -1402,3 +1402,14 @@ async def a_tenant_sees_and_changes_nothing_of_another(archive: Archive) -> None
     for name in ("", "../x", "a b", "x" * 65, ".hidden"):
         with pytest.raises(SettingsError, match="tenant"):
             await archive.for_tenant(name)
+
+
+@promise
+async def a_tenant_that_is_not_there_is_told_with_those_that_are(archive: Archive) -> None:
+    await add(archive, "s", user("of the default one"))
+    await add(await archive.for_tenant("acme"), "s", user("of another"))
+    for name in ("acme", DEFAULT_TENANT):
+        assert (await archive.for_tenant(name, opens=False)).tenant == name
+    for _ in range(2):  # to ask makes nothing
+        with pytest.raises(NotFoundError, match=f"'acne', but of .*{DEFAULT_TENANT}"):
+            await archive.for_tenant("acne", opens=False)

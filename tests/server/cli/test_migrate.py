@@ -73,3 +73,8 @@ def test_migrate_copies_the_tenant_that_is_named_and_no_other(tmp_path: Path) ->
     wrong = run("migrate", source, target, "--tenant", "a b")
     assert wrong.returncode == 2
     assert "tenant" in wrong.stderr
+    folders = len([*source.glob("tenants/*")])
+    typo = run("migrate", source, target, "--tenant", "acne")
+    assert (typo.returncode, typo.stdout) == (1, "")
+    assert "default, acme, other" in typo.stderr
+    assert len([*source.glob("tenants/*")]) == folders, "to ask makes no tenant"

@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -31,7 +31,12 @@ from context_compaction.archive import (
     check_tenant,
 )
 from context_compaction.archive.local import tokens
-from context_compaction.archive.local.durable_files import close_to_others, explaining, make_folder
+from context_compaction.archive.local.durable_files import (
+    close_to_others,
+    explaining,
+    make_folder,
+    put_file,
+)
 from context_compaction.archive.local.log import sessions_naming
 from context_compaction.archive.local.retention import finish_deletion, measure
 from context_compaction.archive.local.session_cache import CACHED_SESSIONS
@@ -39,7 +44,7 @@ from context_compaction.archive.local.transcripts import LocalTranscripts
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import choose, plan_of, usage_of
 from context_compaction.archive.session_archive import SessionArchive
-from context_compaction.errors import ArchiveError, SettingsError
+from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
 
 if TYPE_CHECKING:
@@ -52,6 +57,7 @@ LANES = 16  # threads for the log; a long append holds up only its own
 # 1,000 messages.
 HELD_UP_SECONDS = 0.25
 
+_NAME = "tenant"  # the file with the name, of which the folder has a hash
 # What this package puts into an archive's folder.
 _OURS = frozenset({
     "blobs",
@@ -60,6 +66,7 @@ _OURS = frozenset({
     "imports",
     "lock",
     "sessions",
+    "tenant",
     "tenants",
     "tokens",
     "trash",
@@ -129,11 +136,12 @@ class LocalArchive(SessionArchive):
         """See `Archive.tenant`."""
         return self._tenant
 
-    async def for_tenant(self, tenant: str) -> "LocalArchive":
+    async def for_tenant(self, tenant: str, *, opens: bool = True) -> "LocalArchive":
         """See `Archive.for_tenant`: an archive in a folder of its own, below that of this one.
 
         Raises:
             SettingsError: The name cannot be a tenant's.
+            NotFoundError: There is no such folder, and the call does not `opens` it.
             ArchiveError: The folder cannot be made.
         """
         if check_tenant(tenant) == self._tenant:
@@ -144,9 +152,10 @@ class LocalArchive(SessionArchive):
                 "was opened."
             )
         if tenant not in self._tenants:
-            archive = LocalArchive(
-                self._folder_of(tenant), self._index_root, self._redaction, tenant
-            )
+            folder = self._folder_of(tenant)
+            if not (opens or await to_thread.run_sync(folder.is_dir)):
+                raise await to_thread.run_sync(self._no_tenant, tenant)
+            archive = LocalArchive(folder, self._index_root, self._redaction, tenant)
             await to_thread.run_sync(archive.prepare)
             self._tenants.setdefault(tenant, archive)
         return self._tenants[tenant]
@@ -154,6 +163,15 @@ class LocalArchive(SessionArchive):
     def _folder_of(self, tenant: str) -> Path:
         # The name as a hash: file systems differ in which names are one.
         return self._root / "tenants" / blake2b(tenant.encode(), digest_size=16).hexdigest()
+
+    def _no_tenant(self, tenant: str) -> NotFoundError:
+        with explaining(self._root, "Reading"):
+            folders = list(self._root.glob("tenants/*"))
+            names = [path.read_text("utf-8") for path in self._root.glob(f"tenants/*/{_NAME}")]
+        nameless = len(folders) - len(names)
+        # Of an earlier version, and not opened since.
+        unseen = f" and {nameless} whose names it does not have" if nameless else ""
+        return NotFoundError.of_tenant(tenant, [DEFAULT_TENANT, *sorted(names)], unseen)
 
     async def search(self, query: Query) -> SearchPage:
         """See `Archive.search`.
@@ -304,6 +322,9 @@ class LocalArchive(SessionArchive):
         with explaining(self._root, "Making"):
             make_folder(self._root)
             close_to_others(self._root, _OURS)
+        if self._tenant != DEFAULT_TENANT and not self._root.joinpath(_NAME).exists():
+            with suppress(OSError):  # it may be there to be read alone
+                put_file(self._root / _NAME, self._tenant.encode())
         finish_deletion(self._root)
 
     async def aclose(self) -> None:

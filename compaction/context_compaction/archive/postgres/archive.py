@@ -147,11 +147,20 @@ class PostgresArchive(SessionArchive):
         """See `Archive.tenant`."""
         return self._tenant
 
-    async def for_tenant(self, tenant: str) -> "PostgresArchive":
-        """See `Archive.for_tenant`."""
-        return (
-            self if check_tenant(tenant) == self._tenant else PostgresArchive(self._shared, tenant)
-        )
+    async def for_tenant(self, tenant: str, *, opens: bool = True) -> "PostgresArchive":
+        """See `Archive.for_tenant`. Row-level security hides other tenants from most roles.
+
+        Raises:
+            SettingsError: The name cannot be a tenant's.
+            NotFoundError: No row is the tenant's, and the call does not `opens` it.
+        """
+        if check_tenant(tenant) == self._tenant:
+            return self
+        archive = PostgresArchive(self._shared, tenant)
+        if not (opens or tenant in await archive._run(maintenance.tenants, reads=True)):
+            known = await self._run(maintenance.tenants, reads=True)
+            raise NotFoundError.of_tenant(tenant, known, " as far as this role may see")
+        return archive
 
     async def search(self, query: Query) -> SearchPage:
         """See `Archive.search`.

@@ -84,6 +84,15 @@ def delete(connection: Connection, tenant: str, session_ids: Sequence[str]) -> D
     return Deleted(freed, [key for key, _ in objects])
 
 
+def tenants(connection: Connection) -> list[str]:
+    """The tenants with rows that may be seen: the transaction's own, or all of them."""
+    rows = connection.execute(
+        "SELECT tenant FROM compaction.session UNION SELECT tenant FROM compaction.access_token"
+        " ORDER BY tenant"
+    )
+    return [tenant for (tenant,) in rows]
+
+
 def stale_sessions(connection: Connection, tenant: str) -> list[str]:
     """The sessions whose words another version of the tokenizer made."""
     rows = connection.execute(
