@@ -137,7 +137,8 @@ def _chosen(
 
     First what steers the work, whole, and the parts or the outline of what is in work; then as much
     more of each as its share of the room allows, and of what is in work at last all that fits.
-    Where the room is to be filled, what was only read has what that leaves.
+    Where the room is to be filled, what was only read has what that leaves, and what was changed
+    earlier an outline of what is left then.
     """
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
@@ -181,6 +182,11 @@ def _chosen(
                     chosen[n] = (action, part)
                     left_tokens -= more_tokens
                     break
+    if is_filled:
+        left = [(n, file) for n, file in texts if file.use == "earlier" and n not in chosen]
+        for n, part in _outlines_of_earlier(left, count, left_tokens):
+            chosen[n] = ("outlined", part)
+            left_tokens -= count.text(part) + 1
     shown = [(n, action, part) for n, (action, part) in sorted(chosen.items())]
     missing = [(n, file) for n, file in enumerate(files) if n not in chosen]
     return [*shown, *_names(missing, count, left_tokens)]
@@ -199,6 +205,19 @@ def _of_the_rest(
     for n, file in earlier:
         if is_data(file.text or "", file.path) if is_filled else is_plenty:
             yield n, file
+
+
+def _outlines_of_earlier(
+    files: Sequence[tuple[int, FileText]], count: MessageCounter, left_tokens: int
+) -> Iterator[tuple[int, str]]:
+    """How the files changed earlier are laid out, where nothing else wants the room."""
+    for n, file in files:
+        most_tokens = min(left_tokens - _label_tokens(file, count), _OUTLINE_TOKENS)
+        if most_tokens < _LEAST_PART_TOKENS:
+            return
+        for _, part in _outline_of(file, _outline_rows(file, (), count, most_tokens)):
+            left_tokens -= count.text(part) + 1
+            yield n, part
 
 
 def _names(

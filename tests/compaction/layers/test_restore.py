@@ -409,6 +409,17 @@ def test_what_was_changed_earlier_comes_back_where_room_is_of_no_account() -> No
     assert restored(files, restore_total_tokens=5_000).edits == ()
 
 
+def test_of_what_was_changed_earlier_an_outline_fills_the_room_that_nothing_else_wants() -> None:
+    code = "".join(f"def part_{n}(x):\n    return x + {n}\n\n" for n in range(40))
+    files = [FileText("now.py", "x = 1\n", use="work"), FileText("then.py", code, use="earlier")]
+    text = text_of(restored(files, restore_total_tokens=2_000, is_filled=True))
+    assert text.index("File: now.py") < text.index(
+        "Outline of: then.py (120 lines)\n1: def part_0(x)"
+    )
+    assert "return x + 0" not in text
+    assert "then.py" not in text_of(restored(files, restore_total_tokens=60, is_filled=True))
+
+
 @pytest.mark.parametrize("path", ["spec.md", "spec.py"])
 def test_of_a_text_that_was_lost_a_plan_comes_back_as_it_was_and_code_does_not(path: str) -> None:
     messages = read([
