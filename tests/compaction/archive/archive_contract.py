@@ -1102,6 +1102,16 @@ async def pages_follow_each_other_without_gap_or_repetition(archive: Archive) ->
 
 
 @promise
+async def the_newest_texts_with_most_of_the_words_come_first_where_none_has_all(
+    archive: Archive,
+) -> None:
+    said = ("red fox at dawn", "red fox at dusk", "red paint", "a fox", "nothing")
+    await add(archive, "s", *map(user, said))
+    assert await found(archive, "red fox unicorn", order="recent") == pointers("s", 1, 0, 3, 2)
+    assert await found(archive, "red fox", order="recent") == pointers("s", 1, 0)
+
+
+@promise
 async def one_output_does_not_fill_the_page(archive: Archive) -> None:
     await add(archive, "s", user("a needle, once"))
     log = make_blob("needle in a long log\n" * 20_000, tool_name="Bash")

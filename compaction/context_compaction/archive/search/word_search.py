@@ -4,6 +4,7 @@ Each word is looked for by itself, among its newest `CANDIDATES` rows; `archive/
 what they contain.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -143,7 +144,10 @@ class Ranker(Generic[D]):
         return self._read[doc.doc_id]
 
     def newest(self, terms: Sequence[QueryTerm]) -> Ranking:
-        """Rows with all the terms, newest first; where there are none, rows with any of them."""
+        """Rows with all the terms, newest first; where there are none, those with most of them.
+
+        Of a question of six words every message has one, so the newest with any say nothing.
+        """
         pieces = [piece for term in terms for piece in term.pieces]
         has_any = False
         ids, count = self._rows.newest(terms, CANDIDATES, every=True)
@@ -152,6 +156,9 @@ class Ranker(Generic[D]):
             ids, count = self._rows.newest([*terms, *pieces], CANDIDATES)
         missing = tuple(term for term in terms if has_any and not self.is_found(term))
         rows = self._rows.by_time(ids)
+        if has_any:
+            counts = Counter(row for term in terms for row in self._rows.candidates(term).shares)
+            rows = sorted(rows, key=lambda row: -counts[row])
         return Ranking(rows, {}, count < CANDIDATES, missing, has_any and bool(rows))
 
     def best(self, terms: Sequence[QueryTerm], text: str) -> Ranking:
