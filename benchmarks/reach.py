@@ -6,7 +6,7 @@ The cases and the needed strings are those of recall.py. A string that the compa
 not hold with its context is asked for once: the query is the longest part of the string ("muller"
 for "ivan_muller_7015"), or the string where it has but one part. It is reached where the string
 stands in a snippet of the first page of hits, as `search_transcript` gives it by default: at most
-ten hits and 2,000 tokens.
+ten hits and 2,400 tokens.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Run: python benchmarks/readers/one_call.py [SESSION ...] [--show]
 
-The reply is that of `search_transcript` by default: ten hits, at most 2,000 tokens. It holds an
+The reply is that of `search_transcript` by default: ten hits, at most 2,400 tokens. It holds an
 answer as far as the words of the answer stand in its passages: those that the question does not
 say and the transcript says somewhere, weighted by how rare they are there. From `FOUND_SHARE` on it
 counts as found. Judged by hand on thirty replies of sessions held back, 24 counted so, and held the

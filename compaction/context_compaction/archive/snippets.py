@@ -10,7 +10,7 @@ from context_compaction.archive.tokenizer import NO_WIDTH, QueryTerm, folded, ph
 
 SNIPPET_CHARS = 240
 # Long enough for a decision with its reason, or a list with its head.
-PASSAGE_CHARS = 1200
+PASSAGE_CHARS = 1_600
 CHARS_BEFORE_MATCH = 80
 MAX_MATCHES = 2000  # matches of one text that are weighed; a word may occur everywhere
 # A match inside a longer word counts less than the word itself.

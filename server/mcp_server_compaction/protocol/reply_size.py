@@ -14,11 +14,11 @@ _PIECE = re.compile(
     r"(?P<frame>transcript://|messages|assistant|\"[:,]\"|\"\},\{\")"  # around hits
     r"|(?P<code>(?=[A-Za-z+/]{0,60}+[0-9]+[A-Za-z+/]{1,60}+[0-9])[A-Za-z0-9+/=]{12,})"  # base64
     r"|(?P<escape>\\[a-z])|(?P<word>\.?(?:[A-Z]*[a-z]+|[A-Z]+))"
-    r"|(?P<number>[0-9]+)|(?P<blank>\s+)"
+    r"|(?P<number>[0-9]+)|(?P<blank>[ \t\r\n]+)"
     r"|(?P<mark>[!-/:-@\[-`{-~]+)"
     r"|(?P<rare>[\U00010000-\U0010ffff])|(?P<kana>[\u3041-\u30fe]+)"
     r"|(?P<far>[^\W_\x00-\u07ff\u3041-\u30fe\U00010000-\U0010ffff]+)"
-    r"|(?P<near>[^\W_\x00-\x7f]+)|(?P<sign>[、。「」])|(?P<symbol>.)",
+    r"|(?P<near>[^\W_\x00-\x7f]+)|(?P<sign>[、。「」\s])|(?P<symbol>.)",
     re.DOTALL,
 )
 # What can be spoken is likely to be in the vocabulary, whole or in large parts.

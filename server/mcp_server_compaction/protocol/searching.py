@@ -78,10 +78,14 @@ def search_answer(
 
 
 def _hit_answer(hit: Hit, max_chars: int, mark: str | None, is_branched: bool) -> HitAnswer:
+    from context_compaction.activity.error_line import TERMINAL_CODE
     from context_compaction.archive.snippets import passage_span
 
-    start, stop = passage_span(hit.snippet, hit.snippet_chars_before, max_chars)
-    is_whole = hit.size_chars == stop - start
+    place = hit.snippet_chars_before
+    before = TERMINAL_CODE.sub("", hit.snippet[:place])
+    passage = before + TERMINAL_CODE.sub("", hit.snippet[place:])
+    start, stop = passage_span(passage, len(before), max_chars)
+    is_whole = hit.size_chars == len(hit.snippet) and stop - start == len(passage)
     return HitAnswer(
         pointer=_pointer(hit, is_branched),
         session_id=hit.session_id if hit.kind == "output" else None,
@@ -91,7 +95,7 @@ def _hit_answer(hit: Hit, max_chars: int, mark: str | None, is_branched: bool) -
         line=hit.line,
         offset_chars=None if is_whole or _reads_whole(hit) else hit.offset_chars,
         size_chars=None if is_whole else hit.size_chars,
-        snippet=hit.snippet[start:stop],
+        snippet=passage[start:stop],
         note=" ".join(filter(None, (mark, _repeated(hit.repeats)))) or None,
         next=_next_answer(hit.next, max_chars, is_branched),
     )

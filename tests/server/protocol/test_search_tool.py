@@ -190,3 +190,22 @@ async def test_a_session_that_is_deleted_while_it_is_found_takes_no_other_hits_w
         passing = cast("Archive", _DeletedOnceFound(archive, "deleted"))
         found = await search_briefly(passing, Query("quokka"))
     assert [hit.pointer for hit in found.hits] == ["transcript://kept/messages/0"]
+
+
+async def test_the_colours_of_a_terminal_are_left_out_of_passages_and_of_messages_that_are_read(
+    config: Config,
+) -> None:
+    printed = "\x1b[31m FAIL\x1b[39m \x1b[2mtests/test_price.py\x1b[22m rounding\n" * 40
+    async with connect(config) as client:
+        sent = {"messages": [{"role": "user", "content": printed}], "mode": "record"}
+        session = answer_of(await client.call_tool("compact_messages", sent))["session_id"]
+        found = answer_of(await client.call_tool("search_transcript", {"query": "rounding"}))
+        pointer = {"output_id": f"transcript://{session}/messages/0"}
+        read = text_of(await client.call_tool("read_persisted_output", pointer))
+        exact = text_of(
+            await client.call_tool("read_persisted_output", pointer | {"as_json": True})
+        )
+    assert " FAIL tests/test_price.py rounding" in found["hits"][0]["snippet"]
+    assert " FAIL tests/test_price.py rounding" in read
+    assert "\x1b" not in found["hits"][0]["snippet"] + read
+    assert "\\u001b[31m" in exact
