@@ -1,4 +1,4 @@
-"""Which format a list of content blocks speaks for, by the type names that occur in it."""
+"""Which format a list of content blocks, or of tool definitions, speaks for."""
 
 from context_compaction.formats.parsing import list_or_none, object_or_none, text_or_none
 
@@ -45,6 +45,20 @@ def weigh_content(content: object, format: str) -> int:
     if None in kinds or kinds & _ONLY_ELSEWHERE[format]:
         return 0
     return 2 if kinds & _ONLY_HERE[format] else 1
+
+
+def format_of_tools(tools: object) -> str | None:
+    """The format that goes with `tools`, by the shape of the first; None where that tells none."""
+    listed = list_or_none(tools)
+    first = (object_or_none(listed[0]) if listed else None) or {}
+    return next((name for field, name in _TOOL_FIELDS if field in first), None)
+
+
+_TOOL_FIELDS = (
+    ("input_schema", "anthropic"),
+    ("function", "openai-chat"),
+    ("parameters", "openai-responses"),
+)
 
 
 def _others(format: str) -> frozenset[str]:

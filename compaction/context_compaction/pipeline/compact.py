@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from context_compaction.archive import Store
 from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText
-from context_compaction.errors import NotFoundError
+from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
     Hook,
@@ -168,17 +168,19 @@ def _received(
 
 
 async def _in_format_of_session(given: ReceivedInput, archive: Store) -> ReceivedInput:
-    """`given`, read in the format of the session that the caller names, where several fit.
+    """`given`, read in the format of its session, where several fit.
 
     What a compaction leaves may be plain strings, which tell no format: read in another one, the
-    list would be mended by rules of a provider that it is not for.
+    list would be mended by rules of a provider that it is not for. The session is that which the
+    caller names, or a summary in the list.
     """
-    session_id = given.request.session_id
+    named = (given.request.session_id, *given.claims.session_ids)
+    session_id = next(filter(None, named), None)
     if len(given.fitting) < 2 or session_id is None:
         return given
     try:
         known, _ = await archive.context(session_id, limit=0)  # its format alone
-    except NotFoundError:
+    except (NotFoundError, SettingsError):  # anybody may write a summary
         return given
     if known == given.format or known not in given.fitting:
         return given

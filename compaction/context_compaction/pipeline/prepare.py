@@ -9,6 +9,7 @@ from context_compaction.activity.file_replay import replay_files
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
+from context_compaction.formats.detection import format_of_tools
 from context_compaction.layers.microcompact import candidates_once
 from context_compaction.layers.recent_files import NEWEST_FILES, RecentFile, recent_files
 from context_compaction.layers.repair import repair, repairs_beside_a_gap
@@ -51,6 +52,9 @@ def read_input(
     count = counter_for(request.model, estimator=settings.estimator)
     named = (request.format,) if request.format else ()
     fitting = named or (formats.fitting(payload) if payload else ("anthropic",))
+    if len(fitting) > 1:
+        told = format_of_tools(request.tools)
+        fitting = tuple(sorted(fitting, key=lambda name: name != told))
     format_name = fitting[0]
     shared = found[1] if found else 0
     parsed = formats.parse(payload, format=format_name, shallow_count=shared)
