@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction import formats
 from context_compaction.activity.file_replay import replay_files
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.messages.model import Messages
 
 from tests.support.corpus import all_transcripts
@@ -76,7 +76,7 @@ def main() -> None:
             continue
         whole = [file for file in changed if file.text is not None]
         sure = sum(file.is_sure for file in whole)
-        parts = sum(bool(file.parts) for file in changed)
+        parts = sum(bool(file.parts or file.loose) for file in changed)
         edits = sum(file.edits for file in changed)
         print(f"| {name} | {len(changed)} | {len(whole)} | {sure} | {parts} | {edits} |")
         proof += proofs(messages)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.budget import TokenBudget, TokenLimits
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint

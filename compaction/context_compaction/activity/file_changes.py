@@ -251,3 +251,33 @@ def tells_failure(text: str) -> bool:
     if any(map(head.lower().__contains__, _UNDONE_SIGNS)) and _UNDONE.search(head):
         return True
     return begins_with_failure(head) and not _DONE.search(head)
+
+
+def hunk_at(lines: Sequence[str], hunk: Hunk, position: int) -> int | None:
+    """Index of the old lines of `hunk` after `position` and its anchors; else None."""
+    for anchor in hunk.anchors:
+        found = _find(lines, (anchor,), position)
+        position = position if found is None else found + 1
+    return _place(lines, hunk, position)
+
+
+def _place(lines: Sequence[str], hunk: Hunk, start: int) -> int | None:
+    """Index of the old lines of `hunk` from `start` on, by the search of Codex; else None."""
+    if not hunk.old:
+        return len(lines)
+    if hunk.is_at_end:
+        last = len(lines) - len(hunk.old)
+        return last if last >= start and _find(lines, hunk.old, last) == last else None
+    return _find(lines, hunk.old, start)
+
+
+def _find(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
+    """Index of `wanted` from `start` on: exact, or but for spaces around its lines; else None."""
+    size = len(wanted)
+    for form in (str, str.rstrip, str.strip):
+        sought = [form(line) for line in wanted]
+        there = [form(line) for line in lines]
+        for n in range(start, len(lines) - size + 1):
+            if there[n : n + size] == sought:
+                return n
+    return None

@@ -11,6 +11,8 @@ from itertools import product
 
 # Of a part that may stand in more places than these nothing is gained by counting them.
 _MOST_PLACES = 32
+# Longer lines may be one another's parts: to compare them at each place takes too long.
+_LONG_CHARS = 2_000
 # Some tools find what differs in these, and all around a line.
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 
@@ -220,54 +222,108 @@ def placed_spans(
 
 def without_changed(parts: Sequence[KnownLines], made: Exchange) -> list[KnownLines]:
     """`parts` without the lines that `made`, which is nowhere among them as a whole, may change."""
+    return [
+        KnownLines(part.start + start, part.rows[start:stop], part.moves)
+        for part in parts
+        for start, stop in lines_left(part.rows, made)
+    ]
+
+
+def lines_left(
+    rows: Sequence[str], made: Exchange, *, begins: bool = True, ends: bool = True
+) -> Iterator[tuple[int, int]]:
+    """The indexes between which `rows` stand as they did, wherever among them `made` was done.
+
+    `begins` and `ends` are whether the first and the last of them are whole lines.
+    """
     first, stop = made.changed
-    kept: list[KnownLines] = []
-    for part in parts:
-        gone: set[int] = set()
-        cuts: set[int] = set()  # lines may have come before these
-        for offset in _places(part.rows, made):
-            gone.update(range(max(0, offset + first), min(len(part.rows), offset + stop)))
-            if 0 < offset + stop < len(part.rows):
-                cuts.add(offset + stop)
-        kept += _cut(part, gone, cuts)
-    return kept
-
-
-def _cut(part: KnownLines, gone: set[int], cuts: set[int]) -> Iterator[KnownLines]:
-    """`part` without the lines with the indexes `gone`, in two before each of `cuts`."""
+    gone: set[int] = set()
+    cuts: set[int] = set()  # lines may have come before these
+    for offset in _places(rows, made, (not begins, not ends)):
+        gone.update(range(max(0, offset + first), min(len(rows), offset + stop)))
+        cuts.add(offset + stop)
     start: int | None = None
-    for n in range(len(part.rows) + 1):
-        is_end = n == len(part.rows) or n in gone
+    for n in range(len(rows) + 1):
+        is_end = n == len(rows) or n in gone
         if start is not None and (is_end or n in cuts):
-            yield KnownLines(part.start + start, part.rows[start:n], part.moves)
+            yield start, n
             start = None
         if start is None and not is_end:
             start = n
 
 
-def _places(rows: Sequence[str], made: Exchange) -> Iterator[int]:
-    """The indexes in `rows`, which may lie outside, at which the first old line may stand."""
+def _places(rows: Sequence[str], made: Exchange, is_open: tuple[bool, bool]) -> Iterator[int]:
+    """The indexes in `rows`, which may lie outside, at which the first old line may stand.
+
+    `is_open` is whether the first of `rows` may begin, and the last end, outside of what is known.
+    """
     shown = [_plain(row) for row in rows]
     old = [_plain(row) for row in made.old]
     for offset in range(1 - len(old), len(shown)):
         first, stop = max(0, -offset), min(len(old), len(shown) - offset)
         # What lies between is compared at once: to do it line by line would take minutes.
         inner = slice(first + 1, stop - 1), slice(first + 1 + offset, stop - 1 + offset)
-        ends = {first, stop - 1}
-        if all(_matches(made, old, n, shown[n + offset]) for n in ends) and (
-            stop - first < 3 or old[inner[0]] == shown[inner[1]]
+        if (stop - first < 3 or old[inner[0]] == shown[inner[1]]) and all(
+            _matches(old, n, shown, n + offset, made, is_open)
+            or (any(is_open) and _matches(made.old, n, rows, n + offset, made, is_open))
+            for n in {first, stop - 1}
         ):
             yield offset
 
 
-def _matches(made: Exchange, old: Sequence[str], n: int, row: str) -> bool:
-    """Whether `row` may be the line that the old one with index `n` is, or is a part of."""
-    begins, ends = n > 0 or made.is_of_lines, n < len(old) - 1 or made.is_of_lines
-    if begins and ends:
-        return old[n] == row
-    if begins:
-        return row.startswith(old[n])
-    return row.endswith(old[n]) if ends else old[n] in row
+def _matches(
+    old: Sequence[str],
+    n: int,
+    rows: Sequence[str],
+    at: int,
+    made: Exchange,
+    is_open: tuple[bool, bool],
+) -> bool:
+    """Whether the row with index `at` may be the line that the old one with index `n` is in."""
+    is_part = not made.is_of_lines
+    old_open = is_part and n == 0, is_part and n == len(old) - 1
+    row_open = is_open[0] and at == 0, is_open[1] and at == len(rows) - 1
+    return _may_meet(old[n], old_open, rows[at], row_open)
+
+
+def _may_meet(
+    one: str, one_open: tuple[bool, bool], other: str, other_open: tuple[bool, bool]
+) -> bool:
+    """Whether two texts may be parts of one line that overlap; an open side may have more."""
+    if not any(other_open):
+        return _is_in(one, one_open, other)
+    if not any(one_open):
+        return _is_in(other, other_open, one)
+    if len(one) + len(other) > _LONG_CHARS:
+        return True
+    if not one_open[0] and not other_open[0]:
+        begins: Iterable[int] = (0,)
+    elif not one_open[1] and not other_open[1]:
+        begins = (len(other) - len(one),)
+    else:
+        begins = range(1 - len(one), len(other))
+    return any(_meet_at(begin, one, one_open, other, other_open) for begin in begins)
+
+
+def _is_in(text: str, is_open: tuple[bool, bool], line: str) -> bool:
+    """Whether `text` may be the part of `line` that it is."""
+    if is_open == (True, True):
+        return text in line
+    if is_open[1]:
+        return line.startswith(text)
+    return line.endswith(text) if is_open[0] else text == line
+
+
+def _meet_at(
+    begin: int, one: str, one_open: tuple[bool, bool], other: str, other_open: tuple[bool, bool]
+) -> bool:
+    """Whether `one` may begin at the index `begin` of `other`."""
+    end = begin + len(one)
+    goes_over = (begin < 0 and not other_open[0]) or (end > len(other) and not other_open[1])
+    falls_short = (begin > 0 and not one_open[0]) or (end < len(other) and not one_open[1])
+    first, stop = max(0, begin), min(len(other), end)
+    is_same = one[first - begin : stop - begin] == other[first:stop]
+    return is_same and not goes_over and not falls_short
 
 
 def _plain(row: str) -> str:

@@ -21,9 +21,10 @@ from context_compaction.activity.file_paths import has_drive, is_absolute, joine
 from context_compaction.activity.formatters import rewrote_files
 from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
-from context_compaction.activity.known_file import KnownFile, ReplayedFile
+from context_compaction.activity.known_file import KnownFile
 from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.activity.shell_folder import (
     is_scratch,
     shell_folder,

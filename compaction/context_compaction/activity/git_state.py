@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.git_commands import Git
-from context_compaction.activity.known_file import ABSENT, Doubt, FileState, KnownFile
+from context_compaction.activity.known_file import ABSENT, FileState, KnownFile
+from context_compaction.activity.replayed_file import Doubt
 
 _UNKNOWN = "git put an earlier state back, which was not shown"
 _FIRST = "git took the changes back, and this is how it was first read"

@@ -18,6 +18,16 @@ from context_compaction.activity.file_parts import (
     with_unplaced,
     without_changed,
 )
+from context_compaction.activity.loose_parts import (
+    LooseLines,
+    exchanged,
+    left_by,
+    placed,
+    unplaced,
+    whole_lines,
+    with_newest,
+)
+from context_compaction.activity.replayed_file import Doubt, FilePart, ReplayedFile
 from context_compaction.activity.script_edits import LineEdit, edited_rows
 from context_compaction.activity.shown_text import ShownText
 
@@ -26,101 +36,6 @@ _TOUCHED_PARTS = 8
 _COMPARED_LINES = 1_000
 _PLACED = "a patch was placed where its old lines are known, and others may be like them"
 _ELSEWHERE = "a change lay in lines that are not known here"
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """What may have changed a file since it was seen.
-
-    Attributes:
-        reason: What may have, in a few words.
-        at: Position of the message that raised the doubt.
-        is_slight: Whether the file most likely says what it said: a formatter changes the layout
-            alone, and a helper most often only reads.
-        is_settled: Whether since then a part was shown as it was known, or such a one changed.
-    """
-
-    reason: str
-    at: int
-    is_slight: bool = False
-    is_settled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """Lines of a file whose other lines are not known: `text` begins with line `start_line`.
-
-    With `is_moved` it may be another line: something was changed where the text is not known.
-    """
-
-    start_line: int
-    text: str
-    is_moved: bool = False
-
-    @property
-    def stop_line(self) -> int:
-        """The number of its last line."""
-        return self.start_line + self.text.count("\n")
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedFile:
-    """What a conversation contains of one file.
-
-    Positions are those of messages in the list, from 0; -1 is never.
-
-    Attributes:
-        path: The path as the calls name it.
-        text: All of it; None where that is not known. Only whether a last line ends with a newline
-            is not always shown.
-        parts: Where the whole is not known, the lines that are.
-        seen_at: The message that showed or wrote what the changes were applied to.
-        edits: How many changes were applied to that.
-        changed_at: The last message that changed it.
-        used_at: The last message that read or changed it.
-        read_at: The last message that read it.
-        reads: How often it was read.
-        writes: How often it was written or edited.
-        doubt: Why it may be wrong all the same; None where nothing has raised a doubt, or something
-            since has shown that it was needless.
-        is_sure: Whether what is known of it is the file, unless somebody else has changed it.
-        lost: Why the whole is not known any more; "" where it never was, or still is.
-        lost_at: Position of the message that lost it.
-        touched: First and last line of what was changed since the last commit, newest first.
-        is_deleted: Whether it was deleted.
-        last_text: Where the whole is not known any more, the one that was, with the changes since
-            that could be made to it.
-        missed: The messages of changes that are not in `last_text`.
-    """
-
-    path: str
-    text: str | None = None
-    parts: tuple[FilePart, ...] = ()
-    seen_at: int = -1
-    edits: int = 0
-    changed_at: int = -1
-    used_at: int = -1
-    read_at: int = -1
-    reads: int = 0
-    writes: int = 0
-    doubt: Doubt | None = None
-    is_sure: bool = False
-    lost: str = ""
-    lost_at: int = -1
-    touched: tuple[tuple[int, int], ...] = ()
-    is_deleted: bool = False
-    last_text: str | None = None
-    missed: tuple[int, ...] = ()
-
-    @property
-    def may_be_stale(self) -> bool:
-        """Whether it is in doubt, and more than slightly."""
-        return self.doubt is not None and not self.doubt.is_slight
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the conversation itself changed it."""
-        return self.writes > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +52,13 @@ class FileState:
     touched: tuple[tuple[int, int], ...]
     is_deleted: bool
     is_exact: bool
+    loose: tuple[LooseLines, ...] = ()
 
     def has_text_of(self, other: "FileState") -> bool:
         """Whether both are known to be the same, as far as they are known."""
         if self.is_deleted or other.is_deleted:
             return self.is_deleted and other.is_deleted
-        same = (self.parts, self.end) == (other.parts, other.end)
+        same = (self.parts, self.end, self.loose) == (other.parts, other.end, other.loose)
         is_known = not self.doubt or (other.doubt is not None and self.doubt.at == other.doubt.at)
         return same and bool(self.parts) and is_known
 
@@ -173,6 +89,7 @@ class KnownFile:
     # The text that was known as a whole last, and the changes since that are not in it.
     stale: Sequence[str] | None = None
     missed: list[int] = field(default_factory=list[int])
+    loose: list[LooseLines] = field(default_factory=list[LooseLines])
     agreed_at: int = -1  # the last message that found it as it is known
     settled_at: int = -1  # the message that says for certain what it is since
 
@@ -202,13 +119,14 @@ class KnownFile:
             self.reads,
             self.writes,
             self.doubt if self.doubt and not self.doubt.is_settled else None,
-            self.doubt is None and (bool(self.parts) or self.is_deleted),
+            self.doubt is None and bool(self.parts or self.loose or self.is_deleted),
             "" if rows is not None else self.lost,
             -1 if rows is not None else self.lost_at,
             tuple(self.touched),
             self.is_deleted,
             None if rows is not None or self.stale is None else "\n".join(self.stale),
             tuple(self.missed),
+            tuple(self.loose),
         )
 
     @property
@@ -225,11 +143,12 @@ class KnownFile:
             tuple(self.touched),
             self.is_deleted,
             self.is_exact,
+            tuple(self.loose),
         )
 
     def put_back(self, at: int, state: FileState) -> None:
         """Restore `state`."""
-        self.parts = list(state.parts)
+        self.parts, self.loose = list(state.parts), list(state.loose)
         self.stale, self.missed = None, []
         self.end, self.seen_at, self.edits = state.end, state.seen_at, state.edits
         self.changed_at, self.writes = state.changed_at, state.writes
@@ -241,7 +160,7 @@ class KnownFile:
 
     def see(self, at: int, rows: Sequence[str], *, is_exact: bool) -> None:
         """Replace what is known by all its lines."""
-        self.parts, self.end = [KnownLines(1, tuple(rows))], len(rows)
+        self.parts, self.end, self.loose = [KnownLines(1, tuple(rows))], len(rows), []
         self.stale, self.missed = None, []
         self.seen_at, self.edits, self.is_exact, self.agreed_at = at, 0, is_exact, -1
         self.doubt, self.lost, self.lost_at = None, "", -1
@@ -260,11 +179,14 @@ class KnownFile:
         if self.rows is not None:
             return
         if not self.parts:
-            self.seen_at, self.edits, self.doubt = at, 0, None
+            self._begin(at)
         if shown.is_to_end:
             self.end = start + len(rows) - 1
         self.parts = joined(self.parts, start, rows, self.end)
+        self.loose, spans = placed(self.loose, start, rows)
+        self.touched = [*spans, *self.touched][:_TOUCHED_PARTS]
         if self.rows is not None:
+            self.loose = []
             self.lost, self.lost_at, self.is_exact = "", -1, False
             self.stale, self.missed = None, []
 
@@ -278,9 +200,14 @@ class KnownFile:
         if not places:
             self.lose(at, "a read shows another text than it had before")
         if not self.parts:
-            self.seen_at, self.edits, self.doubt, self.is_deleted = at, 0, None, False
+            self._begin(at)
         moves = frozenset(places or range(most + 1))
         self.parts = with_unplaced(self.parts, KnownLines(start, tuple(rows), moves))
+
+    def _begin(self, at: int) -> None:
+        """Something is known of it from now on; what changes left before may be stale by then."""
+        self.loose = [] if self.doubt else self.loose
+        self.seen_at, self.edits, self.doubt, self.is_deleted = at, 0, None, False
 
     def agrees(self, start: int, rows: Sequence[str], *, ends: bool) -> bool:
         """Whether lines from `start` on are those that are known."""
@@ -299,7 +226,7 @@ class KnownFile:
             self.stale, self.missed = self.rows, [at]
         if self.parts:
             self.lost, self.lost_at = reason, at
-        self.parts, self.end, self.touched = [], None, []
+        self.parts, self.end, self.touched, self.loose = [], None, [], []
         self.doubt, self.agreed_at = None, -1
 
     def doubted(self, at: int, reason: str, *, is_slight: bool = False) -> None:
@@ -373,9 +300,12 @@ class KnownFile:
             return False
         done = [part.edited(lambda rows: edit(rows)[0], self.end) for part in self.parts]
         changed_parts = [part for part in done if part is not None]
-        if not done or len(changed_parts) < len(done):
+        if not (done or self.loose) or len(changed_parts) < len(done):
             return False
         self.parts = changed_parts
+        whole = [(part, edit(part.rows)[0]) for part in map(whole_lines, self.loose)]
+        same = [replace(part, rows=tuple(new)) for part, new in whole if len(new) == len(part.rows)]
+        self.loose = with_newest(same, [])
         self.writes += 1
         self.changed_at = self.used_at = self.settled_at = at
         return True
@@ -397,6 +327,9 @@ class KnownFile:
         rows = self.rows
         if rows is None:
             self._grow_at_end(at)
+            added = tuple(text.removesuffix("\n").split("\n"))
+            before = [replace(part, ends=False) for part in self.loose]
+            self._keep_loose(at, [LooseLines(at, added, begins=False)], before)
             return
         if not self.is_exact:
             # Texts end with a newline, but for a few, and most tools do not show it.
@@ -411,21 +344,47 @@ class KnownFile:
             for part in self.parts
         ]
         self.parts = [part for part in self.parts if part.rows]
-        self._changed_elsewhere(at)
+        self._changed_elsewhere(at, self.parts)
         self.end = None
 
-    def _changed_elsewhere(self, at: int) -> None:
-        """Note a change of lines that are not known."""
+    def _changed_elsewhere(self, at: int, before: Sequence[KnownLines]) -> None:
+        """Note a change of lines that are not known; `before` are the parts that it left."""
         self.edits += bool(self.parts)
-        self.touched = placed_spans(self.touched, self.parts)
+        self._keep_placed(at, before)
         self.lost, self.lost_at = _ELSEWHERE, at
+
+    def _keep_placed(self, at: int, before: Sequence[KnownLines]) -> None:
+        """Let the changes go whose lines may have other numbers than in the parts `before`."""
+        self.loose = with_newest(unplaced(at, self.touched, before, self.parts), self.loose)
+        self.touched = placed_spans(self.touched, self.parts)
 
     def _change_unseen(self, at: int, made: Exchange) -> None:
         """Keep the lines that `made`, which is not among those that are known, did not change."""
         kept = without_changed(self.parts, made)
         self.parts = moved_unseen(kept, made, self.end)
         self.end = None if self.end is None else self.end + made.grown
-        self._changed_elsewhere(at)
+        self._changed_elsewhere(at, kept)
+
+    def _loosen(self, at: int, made: Exchange, *, is_placed: bool, is_once: bool = True) -> bool:
+        """Keep what `made` has left, where that is not among lines that are known.
+
+        Returns whether it was made to what an earlier one had left.
+        """
+        if self.rows is not None:
+            return False
+        before, is_found = exchanged(self.loose, at, made, is_once=is_once)
+        # What was changed wherever it stood is a name mostly.
+        is_new = is_once and not is_placed and not is_found
+        self._keep_loose(at, left_by(at, made) if is_new else [], before)
+        return is_found
+
+    def _keep_loose(
+        self, at: int, newer: Sequence[LooseLines], before: Sequence[LooseLines]
+    ) -> None:
+        """Keep what a change left, with what is still known of `before`."""
+        if not self.parts and not self.loose:
+            self._begin(at)
+        self.loose = with_newest(before, newer)
 
     def _replace(self, at: int, made: change.Replaces) -> None:
         times = made.times
@@ -436,9 +395,8 @@ class KnownFile:
             self.parts, self.end = [KnownLines(1, (*rows, ""))], len(rows) + 1
             self._replace(at, made)
             return
-        if not self.parts:
-            return
-        within_lines = "\n" not in made.old and "\n" not in made.new
+        exchange = Exchange(made.old.split("\n"), made.new.split("\n"))
+        within_lines = max(len(exchange.old), len(exchange.new)) == 1
         if rows is not None:
             fits = found >= 1 if times == change.ALL else found == times
         elif times == 1:
@@ -449,34 +407,42 @@ class KnownFile:
         if not fits:
             what = "is not there" if not found else f"is there {found} times"
             self.lose(at, f"the old text of an edit {what}")
-            return
-        if not found and times == 1:
-            self._change_unseen(at, Exchange(made.old.split("\n"), made.new.split("\n")))
-            return
-        self.edits += 1
-        if found:
+        elif found:
+            self.edits += 1
             self.agree(at)
-        for n in reversed([n for n, count in enumerate(counts) if count]):
-            self._replace_in(n, made.old, made.new)
+        elif times == 1 and self.parts:
+            self._change_unseen(at, exchange)
+        places = [n for n, count in enumerate(counts) if count and fits]
+        is_placed = bool(places) and all(self.parts[n].is_placed for n in places)
+        for n in reversed(places):
+            self._replace_in(at, n, made.old, made.new)
+        self._loosen(at, exchange, is_placed=is_placed, is_once=times == 1)
 
-    def _replace_in(self, n: int, old: str, new: str) -> None:
+    def _replace_in(self, at: int, n: int, old: str, new: str) -> None:
         before = self.parts[n]
         text = "\n".join(before.rows)
         position = text.find(old)
         while position >= 0:
             line = text.count("\n", 0, position)
             text = f"{text[:position]}{new}{text[position + len(old) :]}"
-            self._exchange(n, line, text.split("\n"), Exchange(old.split("\n"), new.split("\n")))
+            self._exchange(
+                at, n, line, text.split("\n"), Exchange(old.split("\n"), new.split("\n"))
+            )
             position = text.find(old, position + len(new))
 
-    def _exchange(self, n: int, line: int, rows: Sequence[str], made: Exchange) -> None:
+    def _exchange(
+        self, at: int, n: int, line: int, rows: Sequence[str], made: Exchange
+    ) -> None:  # fmt: skip
         """Give part `n` other `rows`; from the one with index `line` on `made` was done."""
-        part, parts = self.parts[n], self.parts
+        part, parts, touched = self.parts[n], self.parts, self.touched
         self._touch_changed(part.start + line, made.old, made.new)
         places = [start + line for start in part.starts]
         below = moved(parts[n + 1 :], places, made.grown)
         above = moved(parts[:n], places, made.grown)
         self.parts = [*above, replace(part, rows=tuple(rows)), *below]
+        if not part.is_placed:
+            gone = unplaced(at, touched, parts, self.parts)
+            self.loose = with_newest(gone, self.loose)
         self.touched = placed_spans(self.touched, self.parts)
         self.end = None if self.end is None else self.end + made.grown
 
@@ -485,6 +451,8 @@ class KnownFile:
         if rows is None or made.after_line > len(rows) or made.text.endswith("\n"):
             # Whether a last newline makes an empty line of its own, tools see differently.
             self.lose(at, "lines were put in, and how many is not certain")
+            put_in = tuple(made.text.removesuffix("\n").split("\n"))
+            self._keep_loose(at, [LooseLines(at, put_in)], [])
             return
         lines = made.text.split("\n")
         text = "\n".join([*rows[: made.after_line], *lines, *rows[made.after_line :]])
@@ -499,9 +467,10 @@ class KnownFile:
         lines = list(rows[:-1]) if rows and not rows[-1] else list(rows)
         position = 0
         for hunk in made.hunks:
-            found = _hunk_at(lines, hunk, position)
+            found = change.hunk_at(lines, hunk, position)
             if found is None:
                 self.lose(at, "the old lines of a patch are not there")
+                self._patch(at, made)
                 return
             lines[found : found + len(hunk.old)] = hunk.new
             self._touch_changed(found + 1, hunk.old, hunk.new)
@@ -512,26 +481,29 @@ class KnownFile:
 
     def _patch_part(self, at: int, hunk: change.Hunk) -> None:
         """Apply a hunk to what is known in parts: in the one place that has its old lines."""
+        made = Exchange(hunk.old, hunk.new, is_of_lines=True)
         if not hunk.old:
             self._grow_at_end(at)
+            self._keep_loose(at, left_by(at, made), self.loose)
             return
         size = len(hunk.old)
-        made = Exchange(hunk.old, hunk.new, is_of_lines=True)
         places = [
             (n, line)
             for n, part in enumerate(self.parts)
             for line in range(len(part.rows) - size + 1)
             if part.rows[line : line + size] == hunk.old
         ]
-        if len(places) != 1:
+        is_found, is_placed = len(places) == 1, False
+        if is_found:
+            [(n, line)] = places
+            rows, is_placed = self.parts[n].rows, self.parts[n].is_placed
+            self.agree(at)
+            self.edits += 1
+            self._exchange(at, n, line, (*rows[:line], *hunk.new, *rows[line + size :]), made)
+        else:
             self._change_unseen(at, made)
-            return
-        [(n, line)] = places
-        rows = self.parts[n].rows
-        self.agree(at)
-        self.doubted(at, _PLACED, is_slight=True)
-        self.edits += 1
-        self._exchange(n, line, (*rows[:line], *hunk.new, *rows[line + size :]), made)
+        if self._loosen(at, made, is_placed=is_placed) or is_found:
+            self.doubted(at, _PLACED, is_slight=True)
 
     def _set_text(self, first: int, text: str, new_lines: int, old_lines: int = 1) -> None:
         rows = text.split("\n")
@@ -566,33 +538,3 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int,
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes():
         changed = [code for code in group if code[0] != "equal"]
         yield changed[0][1], changed[-1][2], changed[0][3], changed[-1][4]
-
-
-def _find(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
-    """Index of `wanted` from `start` on: exact, or but for spaces around its lines; else None."""
-    size = len(wanted)
-    for form in (str, str.rstrip, str.strip):
-        sought = [form(line) for line in wanted]
-        there = [form(line) for line in lines]
-        for n in range(start, len(lines) - size + 1):
-            if there[n : n + size] == sought:
-                return n
-    return None
-
-
-def _hunk_at(lines: Sequence[str], hunk: change.Hunk, position: int) -> int | None:
-    """Index of the old lines of `hunk` after `position` and its anchors; else None."""
-    for anchor in hunk.anchors:
-        found = _find(lines, (anchor,), position)
-        position = position if found is None else found + 1
-    return _place(lines, hunk, position)
-
-
-def _place(lines: Sequence[str], hunk: change.Hunk, start: int) -> int | None:
-    """Index of the old lines of `hunk` from `start` on, by the search of Codex; else None."""
-    if not hunk.old:
-        return len(lines)
-    if hunk.is_at_end:
-        last = len(lines) - len(hunk.old)
-        return last if last >= start and _find(lines, hunk.old, last) == last else None
-    return _find(lines, hunk.old, start)

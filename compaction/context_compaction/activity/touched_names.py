@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from context_compaction.activity.file_changes import FileChange, Inserts, Patches, Replaces, Writes
 from context_compaction.activity.file_parts import same_ends
-from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import functions
+from context_compaction.activity.replayed_file import ReplayedFile
 
 # Words that a definition without a name ends with.
 _NAMELESS = frozenset({"class", "constructor", "def", "default", "fn", "func", "function"})

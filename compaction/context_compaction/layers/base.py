@@ -32,6 +32,7 @@ class FileText:
     the functions that the newest words name. Of a text that steers the work `sought` are words of
     what is next, which may lead to what it is needed for. Of one that is not known as a whole
     `parts` are those in which something was changed last, each with the number of its first line.
+    `loose` is what changes left in others, nobody knows where, newest first.
     `shown` are the numbers of the lines that the kept messages show.
     """
 
@@ -43,7 +44,13 @@ class FileText:
     named: tuple[tuple[int, int], ...] = ()
     sought: tuple[str, ...] = ()
     parts: tuple[tuple[int, str], ...] = ()
+    loose: tuple[str, ...] = ()
     shown: frozenset[int] = frozenset()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether more of it is known than its path."""
+        return self.text is not None or bool(self.parts or self.loose)
 
 
 @dataclass(frozen=True, slots=True)

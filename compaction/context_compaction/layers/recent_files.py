@@ -14,7 +14,6 @@ from typing import cast
 from context_compaction.activity.error_line import error_lines
 from context_compaction.activity.file_paths import is_absolute, names_path
 from context_compaction.activity.file_replay import NEARLY_SURE, UNSURE
-from context_compaction.activity.known_file import FilePart, ReplayedFile
 from context_compaction.activity.outline import (
     functions,
     is_prose,
@@ -25,6 +24,8 @@ from context_compaction.activity.outline import (
     without_documentation,
 )
 from context_compaction.activity.read_state import FileState
+from context_compaction.activity.replayed_file import FilePart, ReplayedFile
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.file_access import DiskFile, ReadFile
@@ -86,6 +87,7 @@ class RecentFile:
         sought: Of a text that steers the work words of what is next.
         parts: Where `seen_text` is None, the parts that contain the latest changes: first line and
             text.
+        loose: Where it is, too, what the latest changes left in lines that are not known.
     """
 
     path: str
@@ -99,6 +101,18 @@ class RecentFile:
     named: tuple[tuple[int, int], ...] = ()
     sought: tuple[str, ...] = ()
     parts: tuple[tuple[int, str], ...] = ()
+    loose: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> list[str]:
+        """The text of what was changed last, where the whole is not known."""
+        spans = (
+            "\n".join(text.split("\n")[max(0, first - at) : last + 1 - at])
+            for first, last in self.touched
+            for at, text in self.parts
+            if at <= first <= at + text.count("\n")
+        )
+        return [*spans, *self.loose]
 
 
 def recent_files(
@@ -216,7 +230,11 @@ class _Work:
 
     def is_open(self, file: ReplayedFile) -> bool:
         """Whether the last change of `file` is part of the current work and not committed."""
-        return file.changed_at > max(self.since, self.committed)
+        return self.is_new(file.changed_at)
+
+    def is_new(self, at: int) -> bool:
+        """Whether the message `at` is part of the current work and not committed."""
+        return at > max(self.since, self.committed)
 
 
 def _named_in(
@@ -315,10 +333,17 @@ def _recent(
 ) -> RecentFile:
     text = file.text
     doubt = file.doubt
+    is_open = work.is_open(file)
+    parts = tuple(_changed_parts(file)) if is_open else ()
+    loose = [left for left in file.loose if work.is_new(left.at)]
     label = NEARLY_SURE if doubt and doubt.is_slight else UNSURE
     note = f"{label}{_since(doubt.at, numbers)}: {doubt.reason}" if doubt else ""
     if text is None:
-        note = file.lost or NOT_AT_HAND
+        # Older parts than a doubt may be stale as much as a whole.
+        is_unsure = doubt and not doubt.is_slight
+        is_older = doubt and (parts or any(left.at < doubt.at for left in loose))
+        doubts = [note] if is_unsure and is_older else []
+        note = "; ".join([file.lost or NOT_AT_HAND, *doubts])
         if file.last_text is not None and use == "steering":
             # Code of an older state beside newer code misleads.
             text = file.last_text
@@ -327,12 +352,13 @@ def _recent(
     if _is_stale(file, use):
         text = None
     shown_at = -1 if text is None else file.seen_at
-    parts = _changed_parts(file) if text is None and work.is_open(file) else ()
+    parts = parts if text is None else ()
     return RecentFile(
         file.path, text, file.used_at, shown_at, _plain(note), file.is_sure,
-        file.touched if work.is_open(file) else (), use, tuple(work.named.get(file.path, ())),
+        file.touched if is_open else (), use, tuple(work.named.get(file.path, ())),
         tuple(words_sought(work.said)) if use == "steering" else (),
-        tuple(parts),
+        parts,
+        tuple(left.text for left in loose),
     )  # fmt: skip
 
 
@@ -395,22 +421,27 @@ def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) 
 
     A text that steers the work may have been written there by a call that is clipped by now. Of
     what else is cleared there the messages themselves come back, as far as there is room. One whose
-    text is not known is wanted only where these do not use it: there its name stands.
+    text is not known is wanted where these do not use it, where its name stands, or where they do
+    not show what was changed in it last: a call that is clipped shows nothing.
     """
     lines = cache(partial(lines_shown, messages[first_kept:]))
     return [
         file
         for file in files
         if file.seen_text != ""
-        and (file.seen_text is not None or file.at < first_kept)
+        and (
+            file.seen_text is not None
+            or file.at < first_kept
+            or not all(is_shown(text, lines()) for text in file.changes)
+        )
         and (
             file.shown_at < first_kept
-            or (file.use == "steering" and not _is_shown(file.seen_text or "", lines()))
+            or (file.use == "steering" and not is_shown(file.seen_text or "", lines()))
         )
     ]
 
 
-def _is_shown(text: str, shown: Set[str]) -> bool:
+def is_shown(text: str, shown: Set[str]) -> bool:
     """Whether `shown` has the lines of `text`, but for a few, as edits inside of lines leave."""
     lines = [line for line in map(str.strip, text.splitlines()) if any(map(str.isalnum, line))]
     return sum(line not in shown for line in lines) <= FEW_NEWS * len(lines)
@@ -425,7 +456,7 @@ def lines_shown(messages: Messages) -> frozenset[str]:
             if isinstance(block, ToolResult):
                 texts.append(result_text(block))
             elif isinstance(block, ToolCall):
-                texts += _texts_in(block.arguments)
+                texts += _texts_in(made_call(block).arguments)
             elif isinstance(block, Text):
                 plain += block.text.splitlines()
     marked = [line for text in texts for line in text.splitlines()]
@@ -470,6 +501,7 @@ def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None
             file.named,
             file.sought,
             file.parts,
+            file.loose,
         )
     is_changed = state is not None and state.is_changed
     if file.is_sure and file.seen_text is not None:

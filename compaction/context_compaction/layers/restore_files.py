@@ -24,6 +24,7 @@ from context_compaction.layers.recent_files import (
     OPEN_TASK,
     STEERING_TOKENS,
     RecentFile,
+    is_shown,
     lines_shown,
 )
 from context_compaction.messages import placeholders
@@ -55,6 +56,7 @@ _SHOWN_LINES = 8
 _REST_SHOWN = "the rest as a kept message shows it"
 _PART = "Lines "
 _CHANGED_LAST = ", changed last"
+_LOOSE = "Changed last, where is not known:\n"
 _PLENTY_TOKENS = 5_000
 
 
@@ -118,7 +120,8 @@ def _beside(file: FileText, shown: Set[str]) -> FileText:
         tuple(span for span in spans if not news.isdisjoint(range(span[0], span[1] + 1)))
         for spans in (file.touched, file.named)
     )
-    return replace(beside, touched=touched, named=named)
+    loose = tuple(text for text in file.loose if not is_shown(text, shown))
+    return replace(beside, touched=touched, named=named, loose=loose)
 
 
 # Which file, how it comes back, and its text.
@@ -142,7 +145,7 @@ def _chosen(
     """
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
-    texts = [(n, file) for n, file in enumerate(files) if file.text is not None or file.parts]
+    texts = [(n, file) for n, file in enumerate(files) if file.is_told]
     wanted = [(n, file) for n, file in texts if file.use != "earlier"]
     wanted = wanted if is_filled else wanted[: settings.restore_files]
     parts = max(_LARGE_PART, sum(file.use == "work" for _, file in wanted))
@@ -301,7 +304,7 @@ def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
         return
     size = "" if file.text is None else f"{_lines_in(file.text)} lines"
     notes = "; ".join(filter(None, (size, file.note)))
-    has_parts_alone = file.use == "steering" or body.startswith(_PART)
+    has_parts_alone = file.use == "steering" or body.startswith((_PART, _LOOSE))
     label = "Parts" if has_parts_alone else "Outline"
     yield "outlined", placeholders.quoted(f"{label} of: {file.path} ({notes})\n{body}")
 
@@ -337,11 +340,13 @@ def _outlined(
         return _cut_rows(file, count, left_tokens) or _passages(file, count, left_tokens)
     parts = _telling_parts(file, count, left_tokens)
     left_tokens -= sum(count.text(part) + 1 for part in parts)
+    loose = _loose_parts(file, count, left_tokens)
+    left_tokens -= count.text(loose) + 1 if loose else 0
     if outline_tokens is not None:
         left_tokens = min(left_tokens, outline_tokens)
     shown = list(parts.values())
     rows = "" if file.named and parts else _outline_rows(file, shown, count, left_tokens)
-    return "\n".join(filter(None, [rows, *parts]))
+    return "\n".join(filter(None, [rows, *parts, loose]))
 
 
 def _label_tokens(file: FileText, count: MessageCounter) -> int:
@@ -366,8 +371,8 @@ def _passages(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     )
     chosen: set[int] = set()
     for at in dict.fromkeys((*tasks, *changed, *ranked(texts, file.sought))):
-        is_shown = file.shown.issuperset(range(blocks[at].start + 1, blocks[at].stop + 1))
-        if at in heads or is_shown:
+        is_there = file.shown.issuperset(range(blocks[at].start + 1, blocks[at].stop + 1))
+        if at in heads or is_there:
             continue  # by itself a heading says nothing
         above = heads[bisect_right(heads, at) - 1 : bisect_right(heads, at)]
         more = {at, *above} - chosen
@@ -426,6 +431,24 @@ def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> d
             left_tokens -= more_tokens
             break
     return parts
+
+
+def _loose_parts(file: FileText, count: MessageCounter, left_tokens: int) -> str:
+    """What was changed last in `file`, nobody knows where, as much as fits."""
+    told: list[str] = []
+    left_tokens -= count.text(_LOOSE)
+    for text in file.loose:
+        rows = without_documentation(text.strip("\n").split("\n"))
+        part = "\n".join(rows)
+        if count.text(part) + _GAP_TOKENS > left_tokens:
+            if left_tokens < _LEAST_PART_TOKENS:
+                break
+            defined = [row.partition(": ")[2] for row in outline(part, file.path).split("\n")]
+            rows = defined if len(defined) > _FEW_ROWS else rows
+            part = _fitting(rows, count, left_tokens - 2 * _GAP_TOKENS)
+        left_tokens -= count.text(part) + _GAP_TOKENS
+        told.append(part)
+    return _LOOSE + "\n…\n".join(told) if any(told) else ""
 
 
 def _told_of(file: FileText) -> Iterator[tuple[str, list[tuple[int, Sequence[str]]]]]:

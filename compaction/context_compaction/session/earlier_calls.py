@@ -200,7 +200,7 @@ def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
     recent = not_shown(earlier_calls.recent, plan.edited.messages, plan.cut.first_kept)
     files = file_texts(recent, earlier_calls.states, earlier_calls.on_disk)
     # A name alone takes nobody's place.
-    files.sort(key=lambda file: file.text is None and not file.parts)
+    files.sort(key=lambda file: not file.is_told)
     return files
 
 

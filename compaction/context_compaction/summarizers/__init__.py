@@ -8,7 +8,7 @@ get a `SummaryInput`; whatever the writer, the machine-made parts of a summary a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.messages.model import Messages
 
 __all__ = ["SummaryInput"]

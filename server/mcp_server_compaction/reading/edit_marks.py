@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from anyio import to_thread
 from context_compaction.activity import file_changes as change
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.archive import Archive, Hit
 from context_compaction.messages.model import Message, tool_calls

@@ -9,7 +9,7 @@ from anyio import to_thread
 from context_compaction import formats
 from context_compaction.activity.file_paths import plain_path
 from context_compaction.activity.file_replay import replay_files
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.archive import Archive, ArchivedMessage
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import Message
@@ -149,7 +149,7 @@ def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileAtMe
             f" NOT as it stands: {file.path} is not known{why}. This is its text before, with "
             f"the changes since but for those of message {missed}.",
         )
-    if not file.parts:
+    if not (file.parts or file.loose):
         raise NotFoundError(
             f"The text of {file.path} is not known{why or ': it was never shown'}. Its last use is "
             f"transcript://{session_id}/messages/{seqs[file.used_at]}."
@@ -159,6 +159,7 @@ def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileAtMe
         f"{part.text}\n"
         for part in file.parts
     ]
+    shown += [f"Somewhere in it, by message {seqs[p.at]}:\n{p.text}\n" for p in file.loose]
     note = f" Only these lines of {file.path} are known{why}.{_doubt(file, seqs)}"
     return FileAtMessage("".join(shown), note)
 
@@ -180,7 +181,7 @@ def _line(file: ReplayedFile, seqs: Sequence[int]) -> str:
     elif file.text is not None:
         known = f"whole, {file.text.count(chr(10)) + 1} lines"
     else:
-        known = "in parts" if file.parts else "text not known"
+        known = "in parts" if file.parts or file.loose else "text not known"
     known += ", unsure" if file.doubt else ""
     used = f"read {file.reads}, changed {file.writes}; last message {seqs[file.used_at]}"
     return f"{file.path}  {known}; {used}"

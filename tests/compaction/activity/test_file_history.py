@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from context_compaction.activity.file_replay import replay_files
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.messages.model import Messages
 from hypothesis import given, settings
 from hypothesis import strategies as st

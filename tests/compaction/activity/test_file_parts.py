@@ -1,9 +1,10 @@
 """Files known in parts: what a change elsewhere leaves, and what it may have changed."""
 
 from time import process_time
+from typing import TypeAlias
 
 from context_compaction.activity.file_replay import replay_files
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,11 +20,17 @@ STEPS = st.lists(
         st.tuples(st.just("edit"), st.integers(0, 60), st.integers(1, 30), ROWS.map(tuple)),
         st.tuples(st.just("lines"), st.integers(0, 12), st.integers(1, 5), ROWS.map(tuple)),
         st.tuples(st.just("patch"), st.integers(0, 12), st.integers(1, 4), ROWS.map(tuple)),
+        st.tuples(st.just("all"), st.integers(0, 60), st.integers(1, 9), ROWS.map(tuple)),
+        st.tuples(st.just("sed"), st.just(0), st.just(0), ROWS.map(tuple)),
         st.tuples(st.just("append"), st.just(0), st.just(0), ROWS.map(tuple)),
     ),
     min_size=2,
     max_size=12,
 )
+
+
+Step: TypeAlias = tuple[str, int, int, tuple[str, ...]]
+Done: TypeAlias = tuple[list[str], list[Json]]
 
 
 def parts_of(file: ReplayedFile) -> list[tuple[int, str]]:
@@ -41,8 +48,11 @@ def shown(rows: list[str], first: int, count: int, number: str = "r") -> list[Js
     return answered(number, "Read", text, file_path="a.py", offset=first, limit=count)
 
 
-def edited(old: str, new: str, number: str = "e") -> list[Json]:
-    return answered(number, "Edit", "ok", file_path="a.py", old_string=old, new_string=new)
+def edited(old: str, new: str, number: str = "e", *, replace_all: bool = False) -> list[Json]:
+    arguments: dict[str, Json] = {"old_string": old, "new_string": new}
+    if replace_all:
+        arguments["replace_all"] = True
+    return answered(number, "Edit", "ok", file_path="a.py", **arguments)
 
 
 def patched(old: list[str], new: list[str], number: str) -> list[Json]:
@@ -60,37 +70,93 @@ def check(file: ReplayedFile, rows: list[str]) -> None:
             assert f"\n{text}" in "\n" + "\n".join(rows)
         else:
             assert "\n".join(rows[part.start_line - 1 :]).startswith(text)
+    whole = "\n".join(("", *rows, ""))
+    for left in file.loose:
+        assert "\n" * left.begins + left.text + "\n" * left.ends in whole
 
 
-@settings(max_examples=300)
+def replaced(rows: list[str], old: str, new: str, number: str, *, times: int) -> Done:
+    """An edit that the tool has found once, or wherever it is; none where it would have failed."""
+    text = "\n".join(rows)
+    if not old or (times and text.count(old) != times):
+        return rows, []
+    return text.replace(old, new).split("\n"), edited(old, new, number, replace_all=not times)
+
+
+def patch_done(rows: list[str], old: list[str], new: tuple[str, ...], number: str) -> Done:
+    """A patch of the first lines that are its old ones."""
+    if not old:
+        return rows, []
+    at = next(i for i in range(len(rows)) if rows[i : i + len(old)] == old)
+    return [*rows[:at], *new, *rows[at + len(old) :]], patched(old, list(new), number)
+
+
+def done(step: Step, rows: list[str], number: str) -> Done:
+    """The lines after a step, and what the host tells of it."""
+    what, at, size, new = step
+    text, body = "\n".join(rows), "\n".join(new)
+    match what:
+        case "read":
+            return rows, shown(rows, at, size, number) if at <= len(rows) else []
+        case "append":
+            command = f"cat >> a.py <<'E'\n{body}\nE"
+            return [*rows, *new], answered(number, "Bash", "", command=command)
+        case "sed":
+            command = "sed -i 's/x/zz/g' a.py"
+            changed = [row.replace("x", "zz") for row in rows]
+            return changed, answered(number, "Bash", "", command=command)
+        case "patch":
+            return patch_done(rows, rows[at : at + size], new, number)
+        case "lines":
+            return replaced(rows, "\n".join(rows[at : at + size]), body, number, times=1)
+        case _:
+            return replaced(rows, text[at : at + size], body, number, times=int(what == "edit"))
+
+
+@settings(max_examples=400)
 @given(rows=st.lists(LINES, min_size=4, max_size=14), steps=STEPS)
-def test_what_is_told_of_a_file_known_in_parts_stands_in_it(
-    rows: list[str], steps: list[tuple[str, int, int, tuple[str, ...]]]
+def test_what_is_told_of_a_file_that_is_not_known_as_a_whole_stands_in_it(
+    rows: list[str], steps: list[Step]
 ) -> None:
     messages: list[Json] = [user("Go.")]
-    for n, (what, at, size, new) in enumerate(steps):
-        text = "\n".join(rows)
-        if what == "read":
-            if at <= len(rows):
-                messages += shown(rows, at, size, str(n))
-        elif what == "append":
-            rows = [*rows, *new]
-            body = "\n".join(new)
-            messages += answered(str(n), "Bash", "", command=f"cat >> a.py <<'E'\n{body}\nE")
-        elif what == "patch":
-            old = rows[at : at + size]
-            if old:
-                at = next(i for i in range(len(rows)) if rows[i : i + len(old)] == old)
-                rows = [*rows[:at], *new, *rows[at + len(old) :]]
-                messages += patched(old, list(new), str(n))
-        else:
-            old_text = text[at : at + size] if what == "edit" else "\n".join(rows[at : at + size])
-            if text.count(old_text) == 1 and old_text:
-                rows = text.replace(old_text, "\n".join(new)).split("\n")
-                messages += edited(old_text, "\n".join(new), str(n))
+    for n, step in enumerate(steps):
+        rows, told = done(step, rows, str(n))
+        messages += told
     for file in replay_files(read(messages)).values():
         if file.is_sure:
             check(file, rows)
+
+
+def left(file: ReplayedFile) -> list[str]:
+    return [part.text for part in file.loose]
+
+
+def test_what_an_edit_leaves_in_a_file_that_was_never_shown_is_known() -> None:
+    made = edited("a = 1", "a = 2\nb = 3", "1"), patched(["c"], ["c", "d = 4"], "2")
+    assert left(replayed(*made)) == ["c\nd = 4", "a = 2\nb = 3"]
+    # A later edit whose old text stands in it is made to it; one that may reach it takes lines.
+    made = *made, edited("b = 3", "b = 5", "3")
+    assert left(replayed(*made)) == ["a = 2\nb = 5", "c\nd = 4"]
+    assert left(replayed(*made, edited("b = 5\ny", "z", "4"))) == ["z", "a = 2", "c\nd = 4"]
+    file = replayed(edited("a = 1", "a = 2", "1"))
+    assert (file.is_sure, file.text, file.parts) == (True, None, ())
+
+
+def test_lines_that_are_read_say_where_what_an_edit_left_stands() -> None:
+    rows = [f"line {n}" for n in range(1, 31)]
+    edit = edited("line 12", "line 12\nnew", "1")
+    rows[11:12] = ["line 12", "new"]
+    file = replayed(edit, shown(rows, 10, 6))
+    assert (left(file), file.touched) == ([], ((12, 13),))
+    assert left(replayed(edit, shown(rows, 20, 6))) == ["line 12\nnew"]
+    # What a read shows in part may have been changed since; one of all lines shows all.
+    assert left(replayed(edit, shown(rows, 13, 3))) == []
+    assert left(replayed(edit, shown(rows, 1, 31))) == []
+
+
+def test_a_patch_that_is_not_where_it_was_looked_for_leaves_its_lines_all_the_same() -> None:
+    file = replayed(shown(["one", "two"], 1, 2), patched(["three"], ["three", "four"], "2"))
+    assert (file.text, left(file)) == (None, ["three\nfour"])
 
 
 def test_an_edit_elsewhere_leaves_the_parts_that_it_cannot_have_changed() -> None:

@@ -8,7 +8,7 @@ import pytest
 from context_compaction.activity.documents import filed_in
 from context_compaction.activity.file_commands import MayChange, Writes, command_effects
 from context_compaction.activity.file_replay import replay_files
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, make_message
 from hypothesis import given, settings
@@ -138,6 +138,8 @@ def check(found: dict[str, ReplayedFile], disk: dict[str, str], messages: Messag
                     continue
                 there = rows[part.start_line - 1 : part.stop_line]
                 assert "\n".join(there).rstrip("\n") == part.text.rstrip("\n"), what
+        for left in file.loose if file.is_sure else ():
+            assert "\n" * left.begins + left.text in f"\n{disk[path]}", what
 
 
 @settings(max_examples=60)

@@ -703,7 +703,7 @@ async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
         *answered("a", "Read", "1\tone\n2\ttwo\n", file_path="same.py"),
         *answered("b", "Read", "1\tone\n2\ttwo\n", file_path="./changed.py"),
         *answered("c", "Read", "as it was", file_path="gone.py"),
-        *answered("d", "Edit", "ok", file_path="edited.py", old_string="1", new_string="2"),
+        *answered("d", "Edit", "ok", file_path="edited.py", old_string="1", new_string=""),
     ]
     payload = session("unknown.py")
     answer = await full([payload[0], *used, *payload[1:]], read_file=read_file)

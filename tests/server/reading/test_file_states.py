@@ -24,7 +24,8 @@ MESSAGES: list[Json] = [
     *answered("2", "Read", "     1\tnet = 1\n     2\ttax = 2", file_path="/srv/price.py"),
     *answered("3", "Edit", "updated", file_path="/srv/price.py", old_string="1", new_string="7"),
     *answered("4", "Bash", "", command="rm /srv/plan.md"),
-    *answered("5", "Edit", "updated", file_path="/srv/far.py", old_string="a", new_string="b"),
+    *answered("5", "Edit", "updated", file_path="/srv/far.py", old_string="a", new_string=""),
+    *answered("6", "Edit", "updated", file_path="/srv/near.py", old_string="a", new_string="b"),
 ]
 
 
@@ -46,7 +47,11 @@ async def test_a_file_reads_as_its_calls_leave_it_at_the_end_and_as_of_any_messa
         assert (await read("files/price.py@4"))[0] == "net = 1\ntax = 2\n"
         assert (await read("files/plan.md@7"))[0] == "- [ ] price\n"
         listed, _ = await read("files")
+        text, note = await read("files/near.py")
+        assert text == "Somewhere in it, by message 12:\nb\n"
+        assert "Only these lines" in note
         assert listed.splitlines() == [
+            "/srv/near.py  in parts; read 0, changed 1; last message 12",
             "/srv/far.py  text not known; read 0, changed 1; last message 10",
             "/srv/plan.md  deleted; read 0, changed 2; last message 8",
             "/srv/price.py  whole, 3 lines; read 1, changed 1; last message 6",

@@ -13,7 +13,7 @@ from context_compaction.activity.commits import is_without_commit
 from context_compaction.activity.error_line import outcome_line
 from context_compaction.activity.file_changes import Deletes
 from context_compaction.activity.json_rows import codes_in, members, parsed_json
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import is_bookkeeping
 from context_compaction.summarizers.extractive.commands import is_nameless

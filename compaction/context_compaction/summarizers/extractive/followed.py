@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from context_compaction.activity.file_paths import names_path
-from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import is_prose
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive.fit import Line, Place, versions

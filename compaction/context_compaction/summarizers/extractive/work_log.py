@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from context_compaction.activity.digest import plan_of, records_in
 from context_compaction.activity.error_line import error_lines
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.activity.touched_names import touched_in
 from context_compaction.messages.model import compact_json
