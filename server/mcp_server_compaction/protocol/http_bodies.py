@@ -25,7 +25,9 @@ from mcp_server_compaction.protocol.stdio import (
     TOO_DEEP,
     has_odd_id,
     id_in,
+    id_of,
     is_too_deep,
+    why_no_message,
     without_halves,
 )
 
@@ -41,6 +43,9 @@ _LISTS = ("messages", "new_messages")
 _PACKED_BYTES = 1024  # of zstd, which makes 128 KiB of four bytes
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what RFC 8878 has every reader take
 _SEEMS_ODD_ID = re.compile(rb'"id"\s{0,9}:\s{0,9}(?:[ntf\[{]|-?\d{1,30}[.eE])')
+_BAD_REQUEST = 400
+_SDKS_WORDS = b'"message":"Validation error: '
+_LENGTH = b"content-length"
 _HALF_BEGINS = re.compile(rb"\\u[dD]")  # found in a third of the time that `in` takes
 
 
@@ -89,8 +94,33 @@ class CleanBodies:
             is_given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
+        answers = in_our_words(send, body)
         async with self._large_lane if size_bytes > LARGE_BODY_BYTES else nullcontext():
-            await self._app({**scope, "headers": plain, SET_ASIDE: aside}, given, send)
+            await self._app({**scope, "headers": plain, SET_ASIDE: aside}, given, answers)
+
+
+def in_our_words(send: Send, body: bytes) -> Send:
+    """`send`, but what the SDK says of a `body` that is no message: pydantic's, type by type."""
+    held: Message | None = None
+
+    async def tell(message: Message) -> None:
+        nonlocal held
+        if message["type"] == "http.response.start" and message["status"] == _BAD_REQUEST:
+            held = message
+            return
+        if held is not None:
+            start, held = held, None
+            if _SDKS_WORDS in message.get("body", b""):
+                value: Any = from_json(body)
+                refused = _refused(INVALID_REQUEST, why_no_message(value), id_of(value))
+                told = str(refused).encode()
+                headers = [pair for pair in start["headers"] if pair[0] != _LENGTH]
+                start = {**start, "headers": [*headers, (_LENGTH, str(len(told)).encode())]}
+                message = {**message, "body": told}
+            await send(start)
+        await send(message)
+
+    return tell
 
 
 class RefusedBodyError(Exception):

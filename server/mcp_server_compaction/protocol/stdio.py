@@ -176,15 +176,10 @@ def _explain(text: str, error: ValueError) -> Refusal:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
         return _refusal(PARSE_ERROR, "is not JSON that can be read", id_in(text))
-    if is_list(value):
-        return _refusal(INVALID_REQUEST, "is a list: send one message a line", None)
+    problem = why_no_message(value)
     if not is_object(value):
-        return _refusal(INVALID_REQUEST, "is no JSON object", None)
-    problem = (
-        'is no JSON-RPC message: it needs "jsonrpc": "2.0", a method that is a string, and '
-        "params, if any, that are an object"
-    )
-    refusal = _refusal(INVALID_REQUEST, problem, None if has_odd_id(value) else value.get("id"))
+        return _refusal(INVALID_REQUEST, problem, None)
+    refusal = _refusal(INVALID_REQUEST, problem, id_of(value))
     # Nobody waits for an answer to a notification, and an answer is never answered.
     is_request = "id" in value and not {"result", "error"} & value.keys()
     return refusal if is_request else Refusal(problem, None)
@@ -193,6 +188,23 @@ def _explain(text: str, error: ValueError) -> Refusal:
 def _refusal(code: int, problem: str, request_id: RequestId | None) -> Refusal:
     error = ErrorData(code=code, message=f"The line {problem}. Nothing was done.")
     return Refusal(problem, JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+
+def why_no_message(value: object) -> str:
+    """What is wrong with a JSON value that is no message."""
+    if is_list(value):
+        return "is a list: send one message at a time"
+    if not is_object(value):
+        return "is no JSON object"
+    return (
+        'is no JSON-RPC message: it needs "jsonrpc": "2.0", a method that is a string, and '
+        "params, if any, that are an object"
+    )
+
+
+def id_of(value: object) -> RequestId | None:
+    """The id to answer what was sent under; None where it names none that can be used."""
+    return value.get("id") if is_object(value) and not has_odd_id(value) else None
 
 
 def answered_id(text: str) -> RequestId | None:
