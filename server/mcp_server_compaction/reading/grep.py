@@ -7,9 +7,9 @@ left then shows more of long lines.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, takewhile
+from itertools import accumulate
 
 import anyio
 
@@ -27,6 +27,7 @@ _BEFORE_MATCH_CHARS = 100
 _NUMBER_CHARS = 8  # before a line
 _CUT_CHARS = 70  # that say where a long line was cut
 _HEADING_CHARS = 50  # of a line that names a message
+_GAP_CHARS = 3  # of the line between two matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ async def find_matches(
         raise too_slow(pattern, PATTERN_SECONDS)
     shown = matches[: most + 1]
     named = {bisect_right(source.headings, start_line + one.position) for one in shown[:most]}
-    room_chars = max_chars - _HEADING_CHARS * len(named)
+    room_chars = max_chars - _HEADING_CHARS * len(named) - _GAP_CHARS * len(shown)
     arounds, line_chars = _fitting(shown[:most], lines, context_lines, room_chars)
     blocks = _blocks(shown, len(lines), [*arounds, 0])
     found = await _show(source, lines, blocks, start_line, most, max_chars, line_chars)
@@ -121,10 +122,21 @@ def _fitting(
     else:
         fewer = (context_lines, *(n for n in CONTEXT_LINES if n < context_lines))
         arounds = next((same(n) for n in fewer if fits(same(n), _LEAST_LINE_CHARS)), same(0))
-        # The last matches tell how things stand in the end.
-        wider = ([*arounds[:at], *same(context_lines)[at:]] for at in reversed(range(len(matches))))
-        *_, arounds = (arounds, *takewhile(lambda one: fits(one, _LEAST_LINE_CHARS), wider))
+        arounds = _widened(arounds, fewer, lambda wider: fits(wider, _LEAST_LINE_CHARS))
     return arounds, next((n for n in _WIDTHS if fits(arounds, n)), _WIDTHS[-1])
+
+
+def _widened(
+    arounds: list[int], numbers: Sequence[int], fits: Callable[[Sequence[int]], bool]
+) -> list[int]:
+    """`arounds` with more lines around the last matches, which tell how things stand in the end."""
+    for at in reversed(range(len(arounds))):
+        wider = ([*arounds[:at], n, *arounds[at + 1 :]] for n in numbers if n > arounds[at])
+        found = next(filter(fits, wider), None)
+        if found is None:
+            break
+        arounds = found
+    return arounds
 
 
 def _shown_chars(line: str, line_chars: int) -> int:
@@ -177,7 +189,7 @@ async def _show(
                 rendered.append(f"{number}:{line}")
             else:
                 rendered.append(f"{number}-{lines[position][:line_chars]}")
-        size_chars = sum(len(text) + 1 for text in rendered)
+        size_chars = sum(len(text) + 1 for text in rendered) + _GAP_CHARS
         if at == limit or (shown and used_chars + size_chars > max_chars):
             return Found("\n".join(shown), start_line + match.position)
         if shown_to is not None and block.start > shown_to:

@@ -200,6 +200,17 @@ async def test_matches_come_in_pages(config: Config) -> None:
     assert seen == [number for number in range(1, 4_001) if number % 100 == 99]
 
 
+async def test_many_short_matches_far_apart_stay_within_one_answer(config: Config) -> None:
+    text = "".join(f"line {n}\n" + "\n" * 9 for n in range(2_000))
+    async with connect(config) as client:
+        output_id = (await _persist(client, text))["output_id"]
+        result = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "pattern": "line", "limit": 2_000}
+        )
+    assert 6_000 < len(text_of(result)) + len(text_of(result, 1)) <= MAX_CHARS
+    assert "Go on with start_line=" in text_of(result, 1)
+
+
 async def test_a_pattern_without_matches_says_so(config: Config) -> None:
     async with connect(config) as client:
         output_id = (await _persist(client, BIG))["output_id"]
