@@ -89,7 +89,6 @@ def extract_of(
         record.messages,
         max_tokens,
         previous=record.lost,
-        earlier=record.earlier,
         later=record.later,
         instructions=context.request.instructions,
         pinned=record.pinned,

@@ -16,6 +16,7 @@ from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Messages, Text, is_rules
 from context_compaction.messages.project_rules import rules_kind_of, said_by
 from context_compaction.summarizers.instructions.documents import sections_of
+from context_compaction.summarizers.instructions.find import has_sign
 from context_compaction.tokens.counter import MessageCounter
 
 RULES_LAYER = "project_rules"
@@ -116,8 +117,8 @@ def _binding_in(text: str) -> Iterator[str]:
     Then, in the same order, what looks typed: commands and the like.
     """
     sections = [*sections_of(text)]
-    binding = ((one.heading, one.binding) for one in sections)
-    typed = ((one.heading, [item for item in one.said if not item.is_pasted]) for one in sections)
+    binding = ((head, [item for item in said if has_sign(item)]) for head, said in sections)
+    typed = ((head, [item for item in said if not item.is_pasted]) for head, said in sections)
     for parts in (binding, typed):
         ranked = ((head, sorted(said, key=lambda item: -item.rank)) for head, said in parts if said)
         for row in zip_longest(*([head, *(item.text for item in said)] for head, said in ranked)):

@@ -24,7 +24,6 @@ class SummaryInput:
     # known better.
     later: Messages = ()
     previous: str = ""  # the text of the previous summary, where its originals are not available
-    earlier: str = ""  # the text of all previous summaries
     instructions: str = ""  # the subjects that the user wants weighed most
     pinned: tuple[str, ...] = ()  # texts that the summary message contains verbatim
     # For each message its number in the transcript, if it has one; without any, by position.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.messages.placeholders import is_request
-from context_compaction.messages.speakers import agent_goes_on, user_text
+from context_compaction.messages.speakers import agent_goes_on
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive.deeds import open_failures, short_names
 from context_compaction.summarizers.extractive.facts import OUTPUTS, branch_lines, fact_lines
@@ -23,7 +23,6 @@ from context_compaction.summarizers.extractive.fit import (
     tokens_of,
     versions,
 )
-from context_compaction.summarizers.extractive.followed import followed_lines
 from context_compaction.summarizers.extractive.parse import (
     FACTS,
     LOG,
@@ -95,10 +94,7 @@ def _sections(
     files = request.files
     if files is None:
         files = replay_files(request.messages, request.tool_kinds)
-    messages = (*earlier.messages, *request.messages)
-    asked = "\n".join(map(user_text, (*messages, *request.later)))
-    followed = followed_lines((0, 2), turns, files, asked, request)
-    facts = [*fact_lines(turns, files, keys_later), *branch_lines(turns, run_later), *followed]
+    facts = [*fact_lines(turns, files, keys_later), *branch_lines(turns, run_later)]
     sections: dict[str, list[Line]] = {PREVIOUS: [*_entry_lines(earlier.entries, len(turns))]}
     if request.beside:
         # The prose was written from what commands and tools answered, and may say what was refuted.
@@ -119,6 +115,7 @@ def _sections(
         plan = plan_lines(turns, is_running=is_running)
         for title, line in (*plan, *record_lines(turns)):
             sections[title].append(line)
+    messages = (*earlier.messages, *request.messages)
     found = find_instructions(messages, later=request.later)
     pinned = {sentence.text for text in request.pinned for sentence in sentences_of(text)}
     pinned.update(request.pinned)

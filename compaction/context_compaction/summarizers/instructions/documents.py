@@ -1,49 +1,28 @@
-"""What binds of a document: a project's rules, the text of a skill, a plan that the work follows.
+"""What binds of a document: a project's rules, the text of a skill.
 
 Nobody typed it as a turn, but its sentences lay down rules in the same words.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from context_compaction.messages.model import Message, Text
-from context_compaction.summarizers.instructions.find import find_instructions, has_sign
+from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.superseded import UserInstruction
 
-HEADING = re.compile(r"^#{1,6} .*", re.MULTILINE)
 _SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 # No line of a paragraph, and one that begins anew.
 _BLOCK = re.compile(r"\A[ \t]*(?:[#|<>]|```|~~~|\Z)")
 _ITEM = re.compile(r"\A[ \t]*(?:[-*+]|\d{1,2}[.)]) ")
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A section of a document: its heading as it stands there, and its sentences, in order."""
-
-    heading: str  # "" above the first
-    said: tuple[UserInstruction, ...]
-
-    @property
-    def binding(self) -> list[UserInstruction]:
-        """The sentences that lay down something by their words, in order."""
-        return [one for one in self.said if has_sign(one)]
-
-    @property
-    def binding_share(self) -> float:
-        """How much of it lays down something."""
-        all_chars = sum(len(one.text) for one in self.said)
-        return sum(len(one.text) for one in self.binding) / max(1, all_chars)
-
-
-def sections_of(text: str) -> Iterator[Section]:
-    """The sections of `text`, in order."""
+def sections_of(text: str) -> Iterator[tuple[str, tuple[UserInstruction, ...]]]:
+    """The sections of `text`, each with its heading, "" above the first, and its sentences."""
     for part in _SECTION.split(text):
         head, _, body = part.partition("\n")
-        heading, body = (head, body) if HEADING.match(head) else ("", part)
-        yield Section(heading, instructions_in(body))
+        heading, body = (head, body) if _SECTION.match(head) else ("", part)
+        yield heading, instructions_in(body)
 
 
 def instructions_in(text: str) -> tuple[UserInstruction, ...]:
