@@ -36,9 +36,12 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.commands import without_heredocs
-from context_compaction.summarizers.extractive.deeds import commits_of, effects_of
+from context_compaction.summarizers.extractive.deeds import (
+    commits_of,
+    effects_of,
+    thoughts_on_failures,
+)
 from context_compaction.summarizers.extractive.said import ends_of, joined
-from context_compaction.summarizers.extractive.thoughts import conclusions
 from context_compaction.summarizers.extractive.turns import Action, turns_of
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
@@ -82,7 +85,7 @@ def carried_of(
     messages = with_own_ids(messages)
     turns = turns_of(messages, numbers, kinds)
     actions = {one.call.call_id: one for turn in turns for one in turn.actions if one.call}
-    thoughts = conclusions(turns)
+    thoughts = {at: one for turn in turns for at, one in thoughts_on_failures(turn).items()}
     kept: list[tuple[int, Message]] = []
     left_chars, first = _WORK_CHARS, len(messages)
     while first and left_chars > 0:

@@ -24,13 +24,14 @@ from context_compaction.summarizers.extractive.commands import (
     is_nameless,
     one_line,
 )
-from context_compaction.summarizers.extractive.said import head_of
+from context_compaction.summarizers.extractive.said import head_of, pieces_of, telling_of
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
 COMMIT = "commit "  # how the effect of one begins
 _KEY_CHARS = 60
 _ERROR_CHARS = 200
 _REFUSAL_CHARS = 80
+_THOUGHT_CHARS = 300  # two or three sentences
 _MOST_CHANGED = 4
 _PROGRAM_WORDS = 2
 # "npm run build" is passed by no "npm run lint".
@@ -209,6 +210,17 @@ def after_failures(turn: Turn) -> set[int]:
         for before, step in pairwise(turn.steps)
         if any(a.failed and a.error and a.use.command and not a.is_look for a in before.actions)
     }
+
+
+def thoughts_on_failures(turn: Turn) -> dict[int, list[str]]:
+    """By the number of its step, in pieces, what the agent thought behind a failure in silence.
+
+    Other thoughts are mostly guesses and plans, of which many are dropped.
+    """
+    causes = after_failures(turn)
+    silent = (one for one in turn.steps if one.number in causes and one.thought and not one.pieces)
+    told = ((one.number, telling_of(pieces_of(one.thought), _THOUGHT_CHARS)) for one in silent)
+    return {number: pieces_of(thought) for number, thought in told if thought}
 
 
 def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:

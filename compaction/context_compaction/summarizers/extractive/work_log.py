@@ -25,6 +25,7 @@ from context_compaction.summarizers.extractive.deeds import (
     done_in,
     effects_of,
     failures_in,
+    thoughts_on_failures,
 )
 from context_compaction.summarizers.extractive.fit import Line, Place, versions
 from context_compaction.summarizers.extractive.parse import LOG, PLAN, STATE
@@ -36,7 +37,6 @@ from context_compaction.summarizers.extractive.said import (
     pieces_of,
     telling_of,
 )
-from context_compaction.summarizers.extractive.thoughts import conclusions
 from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
 from context_compaction.summarizers.instructions.documents import instructions_in, unbroken
 from context_compaction.summarizers.instructions.find import SURE_RANK
@@ -68,7 +68,7 @@ _PLAN_CHARS = 600
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 # Words beside the agent's own remarks: what it files, what agents report to which it handed work,
-# and what it thought where it said nothing.
+# and what it thought behind a failure where it said nothing.
 _REPORTED = "reported to the agent"
 _THOUGHT = "agent thought"
 _MORE_WORDS = (("agent filed", attrgetter("filed")), (_REPORTED, attrgetter("reports")))
@@ -90,7 +90,6 @@ def log_lines(
     told = {last_said}  # commands and statements
     open_actions = {id(one.action) for one in still_open}
     known = commits_of(turns)
-    thoughts = conclusions(turns)
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
         effects = effects_of(turn.actions, known)
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
@@ -103,7 +102,7 @@ def log_lines(
             yield Line((at, _ON_THE_WAY, number, rank), 1 + rank + age * 0.3, line)
         yield from _heard_lines(turn, at, age)
         short_age_want = AGE_WANT if commits else _SHORT_AGE_WANT
-        yield from _word_lines(turn, at, age, told, short_age_want, thoughts)
+        yield from _word_lines(turn, at, age, told, short_age_want)
 
 
 def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]:
@@ -194,7 +193,6 @@ def _word_lines(
     age: int,
     told: set[str],
     short_age_want: float,
-    thoughts: Mapping[int, Sequence[str]],
 ) -> Iterator[Line]:
     """What the agent said in a turn: its closing words, and before them what gives reasons."""
     causes = after_failures(turn)
@@ -219,7 +217,7 @@ def _word_lines(
             for text in texts_of(step)
         ]
         yield from _remark_lines(turn, at, age, told, more, label, (nth,))
-    thought = [(one.number, thoughts[one.number]) for one in turn.steps if one.number in thoughts]
+    thought = [*thoughts_on_failures(turn).items()]
     yield from _remark_lines(turn, at, age, told, thought, _THOUGHT, (len(_MORE_WORDS),))
 
 
