@@ -109,13 +109,7 @@ def _note_change(
 def effects_of(actions: Iterable[Action], known: KnownCommits) -> list[str]:
     """What `actions` did that must not be repeated, each once; their commits as `known`."""
     done = (action for action in actions if action.lasting and action.failed is False)
-    told: dict[str, str] = {}
-    for effect in (effect for one in done for effect in _effects_told(one, known)):
-        key = bare_request(effect) or effect
-        if key != effect:
-            told.pop(key, None)  # of requests to one address the newest alone
-        told[key] = effect
-    return list(told.values())
+    return list(dict.fromkeys(told for one in done for told in _effects_told(one, known)))
 
 
 def _effects_told(action: Action, known: KnownCommits) -> Iterator[str]:

@@ -51,10 +51,9 @@ _FILED_CHARS = 80
 _DRAWING = re.compile(
     r"(?:^[ \t]*[│┌└├║╔╚╠┃┏┗╭╰][^\n]*[│┐┘┤║╗╝╣┃┓┛╮╯][ \t]*(?:\n|\Z))+", re.MULTILINE
 )
-# A section of a report, lines of files that it names, and the rows that say what it is about.
+# A section of a report, and lines of files that it names.
 _POINT = re.compile(r"^#{1,6} .*(?:\n(?!#{1,6} ).*)*", re.MULTILINE)
 _PLACE = re.compile(r"([\w.-]{1,80}\.[A-Za-z]{1,5}):\d")
-_GIST = re.compile(r"(?:\*\*)?\d{1,2}[.)] |\*\*[^*]+\*\*\s*\Z")
 # What Codex has the agent put behind its words for its memory's sake.
 _CITATION = re.compile(r"<oai-mem-citation>.*?(?:</oai-mem-citation>|\Z)", re.DOTALL)
 # How hosts say that another agent has begun.
@@ -225,7 +224,7 @@ def _leave_newest(
 
 
 def _shorten_settled(turns: Sequence[Turn]) -> None:
-    """Leave the gist of a report's points whose places were changed in later, finished turns.
+    """Leave the title of a report's points whose places were changed in later, finished turns.
 
     A point is a section below a heading, of which a review has several; its places are lines of
     files ("writer.go:12"). What came of it, the turn that changed them says; in the newest it may
@@ -234,22 +233,16 @@ def _shorten_settled(turns: Sequence[Turn]) -> None:
     changed_at: dict[str, int] = {}
     for turn in reversed(turns):
         for step in turn.steps if changed_at else ():
-            points = _POINT.findall(step.said)
-            places = [[changed_at.get(name, -1) for name in _PLACE.findall(one)] for one in points]
-            settled = [(one, min(at)) for one, at in zip(points, places, strict=True) if at]
-            settled = [(one, since) for one, since in settled if since >= 0]
-            for point, since in settled if len(settled) > 1 else ():
-                step.said = step.said.replace(point, _gist_of(point, since))
+            points = ((one, {*_PLACE.findall(one)}) for one in _POINT.findall(step.said))
+            settled = [(one, names) for one, names in points if names and names <= {*changed_at}]
+            for point, names in settled if len(settled) > 1 else ():
+                title = point.partition("\n")[0]
+                since = min(changed_at[name] for name in names)
+                told = f"{title} [in short: its files were changed at [{since}]]\n"
+                step.said = step.said.replace(point, told)
         made = (made for one in turn.actions if one.failed is False for made in one.changes)
         if turn is not turns[-1]:
             changed_at.update((posixpath.basename(one.path), turn.number) for one in made)
-
-
-def _gist_of(point: str, since: int) -> str:
-    title, *rows = [row for row in point.split("\n") if row.strip()]
-    gist = (row for at, row in enumerate(rows) if not at or _GIST.match(row))
-    mark = f"{title} [in short: its files were changed at [{since}]]"
-    return "\n".join((mark, *gist, ""))
 
 
 def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]:

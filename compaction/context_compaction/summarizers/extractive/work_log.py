@@ -99,7 +99,7 @@ def log_lines(
         failures = (one for one in failures_in(turn, names) if id(one.action) not in open_actions)
         mine = {one.told: one.action.number for one in failures if one.is_telling}
         for rank, (line, number) in enumerate(mine.items()):
-            yield Line((at, _ON_THE_WAY, number, rank), 1 + rank + age * 0.3, line)
+            yield Line((at, _ON_THE_WAY, number, rank), 1 + rank + age * AGE_WANT, line)
         yield from _heard_lines(turn, at, age)
         short_age_want = AGE_WANT if commits else _SHORT_AGE_WANT
         yield from _word_lines(turn, at, age, told, short_age_want)
@@ -247,7 +247,7 @@ def _remark_lines(
         late = 1.5 * math.log1p(rank / 3)  # many follow it in a long turn; it may say why
         want = age * AGE_WANT + 0.3 if is_why else (3 if is_own else 6) + age + late
         if is_cause:
-            want = min(want, 1.5 + age * 0.3 + rank * 0.2)
+            want = min(want, 1.5 + age * AGE_WANT)
         wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
         texts = (telling_of(pieces, chars) for chars in _STEP_CHARS)
         place = (at, _ON_THE_WAY, number, *((*behind, rank) if behind else ()))
