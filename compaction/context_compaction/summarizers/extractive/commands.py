@@ -29,7 +29,7 @@ _GIVEN = re.compile(
     r"|timeout \S+|nice|time|do|then|\$\w+ =(?= [a-z][\w-]* [\w-])) )+"
 )
 _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
-# What it sends, and where to: the same request may be written in many ways.
+# What it sends, and where to.
 _REQUEST = re.compile(r"\bcurl\b.*?(?:-X ?|--request[ =])([A-Z]+)\b|\bcurl\b")
 _ADDRESS = re.compile(r"https?://[^\s'\"|)]+")
 # Commands that only look; what they find may speak of errors without being one.
@@ -74,12 +74,6 @@ def _done(part: str) -> str:
     return part[len(unquoted.partition("|")[0]) + 1 :].strip()
 
 
-def bare_request(part: str) -> str | None:
-    """Method and address of a part that sends something to an address; None for any other."""
-    sent, to = _REQUEST.search(flat(part)), _ADDRESS.search(flat(part))
-    return f"curl -X {sent[1] or 'POST'} {to[0]}" if sent and to else None
-
-
 def bare_command(part: str) -> str:
     """A part of a command line on one line, without pipes and redirections; long texts are cut."""
     head = _UNPIPED.match(part)
@@ -88,6 +82,13 @@ def bare_command(part: str) -> str:
         chars = _LABEL_CHARS * 2 // 3
         bare = QUOTED.sub(lambda text: f"{one_line(text[0][:-1], chars)}{text[0][-1]}", bare)
     return one_line(bare)
+
+
+def bare_effect(part: str) -> str:
+    """The same; of a request that is too long for a line its method and its address."""
+    bare = bare_command(part)
+    sent, to = _REQUEST.search(flat(part)), _ADDRESS.search(flat(part))
+    return f"curl -X {sent[1] or 'POST'} {to[0]}" if "…" in bare and sent and to else bare
 
 
 def without_heredocs(command: str) -> str:

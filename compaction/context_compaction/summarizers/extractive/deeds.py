@@ -20,7 +20,7 @@ from context_compaction.activity.file_changes import Deletes, FileChange, Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.commands import (
     bare_command,
-    bare_request,
+    bare_effect,
     is_nameless,
     one_line,
 )
@@ -120,7 +120,7 @@ def _effects_told(action: Action, known: KnownCommits) -> Iterator[str]:
         told = f"{made.name} {made.subject}" if at is None else f"amended at [{at}]"
         yield f"{COMMIT}{told}"
     subjects = iter(subjects_in(action.use.command or ""))
-    parts = [_bare_effect(part) for part in action.lasting if action.use.command]
+    parts = [bare_effect(part) for part in action.lasting if action.use.command]
     if commits:
         parts = [part for part in parts if not part.startswith(_OF_COMMIT)]
     for at, part in enumerate(parts):
@@ -129,12 +129,6 @@ def _effects_told(action: Action, known: KnownCommits) -> Iterator[str]:
     if parts and (made_at := _ADDRESS.findall(action.text)):
         parts[-1] = f"{parts[-1]} -> {made_at[-1]}"
     yield from parts or (() if commits else action.lasting)
-
-
-def _bare_effect(part: str) -> str:
-    """A part of a command line; of a request that is too long for that where it was sent."""
-    bare = bare_command(part)
-    return (bare_request(part) or bare) if "…" in bare else bare
 
 
 def is_commit(action: Action) -> bool:

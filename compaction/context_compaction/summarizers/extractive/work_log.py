@@ -154,12 +154,12 @@ def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
 
     Those of the user to questions that the agent asked through a tool.
     """
-    heard: list[tuple[Place, str, list[str]]] = []
+    wants = (min(1.0, age * AGE_WANT), 1.0 + age)
     for number, text in turn.orders.items():
         said = instructions_in(text)
         binding = [f" {item.text}" for item in said if item.rank >= SURE_RANK]
         texts = [telling_of([s for s in binding if len(s) < n], n) for n in _HEARD_CHARS]
-        heard.append(((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts))
+        yield from versions((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts, wants)
     for action in turn.actions:
         if action.call and not action.failed and is_question(action.name):
             flat = " ".join(action.text.split())
@@ -167,9 +167,7 @@ def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
             offered = f" (offered: {'; '.join(options)})" if options else ""
             label = f"{action.name} [{action.number}] -> "
             texts = [head_of(_answers_in(flat, n) + offered, n) for n in _HEARD_CHARS]
-            heard.append(((at, _ON_THE_WAY, action.number, -1), label, texts))
-    for place, label, texts in heard:
-        yield from versions(place, label, texts, (min(1.0, age * AGE_WANT), 1.0 + age))
+            yield from versions((at, _ON_THE_WAY, action.number, -1), label, texts, wants)
 
 
 def _answers_in(text: str, chars: int) -> str:
