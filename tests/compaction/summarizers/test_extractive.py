@@ -952,7 +952,7 @@ def test_a_command_is_named_by_what_it_does_and_not_by_its_comments() -> None:
     assert "#" not in text
 
 
-def test_of_requests_to_one_address_the_newest_alone_is_told_as_done() -> None:
+def test_a_long_request_is_told_as_done_by_its_method_and_its_address_once() -> None:
     log_in = "{}=$(curl -s -X POST http://api/login -H 'Content-Type: application/json' -d '{}')"
     longer = f'{{"email": "a@example.com", "secret": "{"x" * 90}"}}'
     talk = [
@@ -965,6 +965,7 @@ def test_of_requests_to_one_address_the_newest_alone_is_told_as_done() -> None:
     text = written([*talk, assistant("Shared."), user("Go on."), assistant("I go on.")], 900)
     [told] = [line for line in text.splitlines() if "do not repeat" in line]
     assert told.partition(": ")[2].split("; ") == [
+        "curl -s -X POST http://api/shares -d '{\"at\": 1}'",
         "curl -X POST http://api/login",
         'curl -s -X POST -F "file=@-" "http://api/add"',
         "curl -s -X POST http://api/shares -d '{\"at\": 2}'",
