@@ -196,14 +196,19 @@ async def _open_plan(
 ) -> TextSource:
     """The newest plan of a session, or the messages in which one of its items was worked on."""
     from mcp_server_compaction.reading.file_states import history_messages
-    from mcp_server_compaction.reading.plan_items import item_at, plan_items, plan_text
+    from mcp_server_compaction.reading.plan_items import (
+        item_at,
+        plan_items,
+        plan_text,
+        text_plan,
+    )
 
     messages, seqs = await history_messages(archive, session_id, head, None)
     items = await to_thread.run_sync(plan_items, messages, seqs)
     last = max(seqs, default=0)
-    if number is None and items:
-        return MemorySource(pointer, plan_text(items, session_id, last))
-    item = item_at(items, int(number or 1), session_id)
+    if number is None:
+        return MemorySource(pointer, plan_text(items, text_plan(messages, seqs), session_id, last))
+    item = item_at(items, int(number), session_id)
     span = item.span(last)
     return await _open_messages(archive, pointer, session_id, span, head, as_json=False)
 

@@ -3,6 +3,7 @@
 import posixpath
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unicodedata import normalize
 
 import pytest
@@ -116,6 +117,38 @@ async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
         assert rest.startswith("1. rest: pending at 9;")
         assert done.startswith("2. mend the price: in_progress at 1, completed at 5, left out at 9")
         assert "in_progress at 5, left out at 9; transcript://s/messages/5-9" in told
+
+
+async def test_tasks_made_one_by_one_and_a_plan_of_one_text_are_the_plan(
+    environment: dict[str, str],
+) -> None:
+    text = "# Ship it\n\n1. Tag it.\n2. Push it."
+    messages = [
+        user("Ship it."),
+        *answered("1", "ExitPlanMode", "approved", plan=text),
+        *answered("2", "TaskCreate", "Task #4 created: tag", subject="tag", description="v1"),
+        *answered("3", "TaskCreate", "Task #5 created: push", subject="push", description="main"),
+        *answered("4", "TaskUpdate", "Updated task #4", taskId="4", status="in_progress"),
+        *answered("5", "Bash", "", command="git tag v1"),
+        *answered("6", "TaskUpdate", "Updated task #4", taskId="4", status="completed"),
+    ]
+    async with spawned(environment) as client:
+
+        async def read(pointer: str) -> Any:
+            return await client.call_tool("read_persisted_output", {"output_id": pointer})
+
+        for session, held in (("none", messages[:1]), ("text", messages[:3]), ("s", messages)):
+            wish: Json = {"messages": held, "session_id": session, "mode": "record"}
+            answer_of(await client.call_tool("compact_messages", wish))
+        assert "No call of none wrote a plan" in error_of(await read("none/plan"))
+        told = f"The plan as message 1 wrote it:\n{text}"
+        assert text_of(await read("text/plan")).strip() == told
+        assert "has no items" in error_of(await read("text/plan/1"))
+        assert text_of(await read("s/plan")).strip() == (
+            "1. tag: pending at 3, in_progress at 7, completed at 11; transcript://s/messages/7-11\n"
+            f"2. push: pending at 5; transcript://s/messages/5-12\n{told}"
+        )
+        assert "git tag v1" in text_of(await read("s/plan/1"))
 
 
 _LATER = {
