@@ -38,9 +38,9 @@ _MADE = (
 
 # The first line of a summary and of a checkpoint, and how other versions ended it.
 _CONDENSED = "Condensed, secondhand; search_transcript finds all.\n"
-_DONE_SO_FAR = "Turn Context (split turn): done so far.\n"
+_SPLIT_TURN = "Turn Context (split turn); search_transcript finds all.\n"
 _NOTE = re.compile(
-    r"(?:Condensed, secondhand|Turn Context \(split turn\): done so far)[;.][^\n]{0,80}\n"
+    r"(?:Condensed, secondhand|Turn Context \(split turn\)(?:: done so far)?)[;.][^\n]{0,80}\n"
 )
 _SHORT_BODY_CHARS = 2_400
 # What the assistant says after a summary, where a policy wants it to speak.
@@ -202,7 +202,7 @@ def summary(span: Span, body: str, *, is_long: bool = False) -> str:
 def turn_context(span: Span, body: str) -> str:
     """The checkpoint inside the running turn: what was done for the request above."""
     return (
-        f'<turn_context originals="{span.pointer}">\n{_DONE_SO_FAR}{quoted(body)}\n</turn_context>'
+        f'<turn_context originals="{span.pointer}">\n{_SPLIT_TURN}{quoted(body)}\n</turn_context>'
     )
 
 

@@ -189,11 +189,11 @@ async def _show(
                 rendered.append(f"{number}:{line}")
             else:
                 rendered.append(f"{number}-{lines[position][:line_chars]}")
-        size_chars = sum(len(text) + 1 for text in rendered) + _GAP_CHARS
+        if shown_to is not None and block.start > shown_to:
+            rendered.insert(0, "--")
+        size_chars = sum(len(text) + 1 for text in rendered)
         if at == limit or (shown and used_chars + size_chars > max_chars):
             return Found("\n".join(shown), start_line + match.position)
-        if shown_to is not None and block.start > shown_to:
-            shown.append("--")
         shown += rendered
         used_chars += size_chars
         shown_to = block.stop
