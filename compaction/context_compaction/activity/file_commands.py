@@ -252,8 +252,10 @@ def _effects(
         found += made if is_certain else [other for effect in made for other in _doubts(effect)]
         folder = _left(outer, folder, closed)
     found = _without_round_trip(found)
-    # The output belongs to one file only where nothing else prints.
-    if shows != 1 or any("&" in word and word != "&&" for word in words if word.startswith("&")):
+    # The output belongs to files only where nothing else prints, and to several by their counts.
+    told = [effect for effect in found if isinstance(effect, Shows)]
+    are_all = len(told) == shows and (shows == 1 or all(effect.count for effect in told))
+    if not are_all or any("&" in word and word != "&&" for word in words if word.startswith("&")):
         found = [effect for effect in found if not isinstance(effect, Shows)]
     return [*found, GoesTo(folder)] if folder != start else found
 

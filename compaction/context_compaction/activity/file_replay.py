@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from context_compaction.activity import file_changes as change
 from context_compaction.activity import file_commands as shell
@@ -25,6 +26,7 @@ from context_compaction.activity.known_file import KnownFile
 from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.replayed_file import ReplayedFile
+from context_compaction.activity.script_calls import makes_several
 from context_compaction.activity.shell_folder import (
     is_scratch,
     shell_folder,
@@ -301,11 +303,13 @@ class _Replay:
         is_guess = folder is None and self._shell.may_start_at_top(command)
         folder = "" if is_guess else folder
         reason = _reason(command)
-        for effect in shell.command_effects(command, folder=folder):
+        effects = shell.command_effects(command, folder=folder)
+        shows = [effect for effect in effects if isinstance(effect, shell.Shows)]
+        if succeeded and not placeholders.seems_placeholder(result):
+            for part, text in zip(shows, _outputs(shows, call, output), strict=False):
+                self._printed(at, call, self._seen(part.path), part.start, part.count, text)
+        for effect in effects:
             match effect:
-                case shell.Shows(path, start, count):
-                    if succeeded and not placeholders.seems_placeholder(result):
-                        self._printed(at, call, self._seen(path), start, count, output)
                 case shell.GoesTo(ended_in):
                     self._shell.went(call, ended_in if is_done else None)
                 case Git():
@@ -563,6 +567,24 @@ class _Replay:
                 paths.pop(use.path, None)
                 paths[use.path] = None
         return commands, list(paths)
+
+
+def _outputs(shows: Sequence[shell.Shows], call: ToolCall, output: str) -> Sequence[str]:
+    """What each of `shows` has printed; nothing where several have printed less than was asked for.
+
+    Which lines are whose nobody knows then: a host may have cut empty ones off.
+    """
+    if len(shows) < 2:
+        return [output]
+    rows = output.removesuffix("\n").split("\n")
+    counts = [part.count or 0 for part in shows]
+    if len(rows) != sum(counts) or is_cut(output) or makes_several(call):
+        return []
+    stops = list(accumulate(counts))
+    return [
+        "".join(f"{row}\n" for row in rows[stop - count : stop])
+        for count, stop in zip(counts, stops, strict=True)
+    ]
 
 
 def _reason(command: str, what: str = "perhaps changed") -> str:

@@ -48,6 +48,14 @@ def made_call(call: ToolCall) -> ToolCall:
     return replace(call, name="exec_command", arguments={"cmd": "\n".join(commands), **folder})
 
 
+def makes_several(call: ToolCall) -> bool:
+    """Whether a script in `call` makes several calls, whose answers it may join in its own way."""
+    script = call.arguments
+    if call.name != _SCRIPT_TOOL or not isinstance(script, str):
+        return False
+    return sum(bool(found[1]) for found in _CALLED.finditer(script)) > 1
+
+
 def _argument(script: str, at: int) -> Any:
     """The value that stands at `at`, or that the name there was given; None if it is neither."""
     if name := _NAME.match(script, at):

@@ -236,6 +236,22 @@ def test_lines_before_which_a_host_may_have_cut_empty_ones_have_no_certain_numbe
     assert parts_of(file) == [(4, "four\n\nsix\nseven\neight")]
 
 
+def test_of_several_files_that_one_command_prints_each_has_its_lines_if_all_are_there() -> None:
+    command = "cd /app && sed -n '3,4p' a.py; sed -n '8,9p' b.py\nhead -2 a.py"
+
+    def parts(output: str) -> dict[str, list[tuple[int, str]]]:
+        files = replay_files(read([user("Go."), *answered("1", "Bash", output, command=command)]))
+        return {path.rpartition("/")[2]: parts_of(file) for path, file in files.items()}
+
+    assert parts("three\n\neight\nnine\none\ntwo\n") == {
+        "a.py": [(1, "one\ntwo\nthree\n")],
+        "b.py": [(8, "eight\nnine")],
+    }
+    # One of them is shorter than was asked for, and nobody knows which.
+    assert parts("three\neight\nnine\none\ntwo\n") == {}
+    assert parts("three\nfour\nb.py: No such file\none\ntwo\n") == {}
+
+
 def test_a_line_that_an_editor_counts_is_not_looked_for_in_parts() -> None:
     rows = [f"line {n}" for n in range(1, 31)]
     command = answered("2", "Bash", "", command="sed -i '12s/line/row/' a.py")

@@ -73,6 +73,7 @@ COMMANDS = (
     "cat > do.py <<'E'\nt = open('{0}').read()\nt = t.replace('task', 'done')\n"
     "open('{0}', 'w').write(t)\nE\npython3 do.py && cat {0}",
     "awk 1 {0} > t && mv t {0}", "perl -pi -e 's/1/2/' {0}", "cat <<< hello > {0}", "nl -ba {0}",
+    "sed -n 1,2p {0}; sed -n 2,3p {1}", "cd . && head -1 {1} && sed -n 3p {0}",
 )  # fmt: skip
 
 
