@@ -1,6 +1,7 @@
 """The waterfall from a window to trigger and target, and what stays whatever is compacted."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -135,7 +136,7 @@ async def test_a_target_below_what_stays_is_refused_with_how_much_is_needed(
     staying: str, mode: Any
 ) -> None:
     history = session(24, 120)
-    wishes: dict[str, Any] = {"mode": mode, "session_id": "s"} | STAYING[staying]
+    wishes: dict[str, Any] = {"mode": mode, "session_id": "s", **STAYING[staying]}
     async with temporary_archive() as archive:
         with pytest.raises(SettingsError, match="nothing would be left") as refused:
             await compact(history, CompactRequest(target_tokens=3_000, **wishes), archive=archive)
@@ -145,7 +146,7 @@ async def test_a_target_below_what_stays_is_refused_with_how_much_is_needed(
         enough = CompactRequest(target_tokens=least + 4_000, **wishes)
         answer = await compact(history, enough, archive=archive)
         assert answer.fits or mode == "micro"
-        recorded = CompactRequest(target_tokens=3_000, **wishes | {"mode": "record"})
+        recorded = replace(enough, target_tokens=3_000, mode="record")
         assert (await compact(history, recorded, archive=archive)).messages == history
 
 

@@ -124,21 +124,20 @@ def test_a_page_of_another_origin_may_not_call(service: Service, origin: str) ->
 
 def test_what_is_no_message_is_refused_in_words_of_ours(service: Service) -> None:
     whole: dict[str, Any] = {"jsonrpc": "2.0", "id": "a", "method": "ping"}
-    wrong: list[tuple[Any, str]] = [
-        ({}, "no JSON-RPC message"),
-        ([whole], "one message at a time"),
-        (None, "no JSON object"),
-        (7, "no JSON object"),
-        (whole | {"jsonrpc": "1.0"}, "no JSON-RPC message"),
-        (whole | {"method": 5}, "a method that is a string"),
-        (whole | {"params": []}, "params, if any, that are an object"),
+    wrong: list[tuple[object, str | None, str]] = [
+        ({}, None, "no JSON-RPC message"),
+        ([whole], None, "one message at a time"),
+        (None, None, "no JSON object"),
+        (7, None, "no JSON object"),
+        (whole | {"jsonrpc": "1.0"}, "a", "no JSON-RPC message"),
+        (whole | {"method": 5}, "a", "a method that is a string"),
+        (whole | {"params": []}, "a", "params, if any, that are an object"),
     ]
     headers = service.headers(**JSON_HEADERS, **{"Content-Type": "application/json"})
-    for body, problem in wrong:
+    for body, request_id, problem in wrong:
         reply = httpx2.post(service.url, content=json.dumps(body), headers=headers, timeout=30)
         told = reply.json()
-        named = body.get("id") if isinstance(body, dict) else None
-        assert (reply.status_code, told["id"], told["error"]["code"]) == (400, named, -32600)
+        assert (reply.status_code, told["id"], told["error"]["code"]) == (400, request_id, -32600)
         assert problem in told["error"]["message"]
         assert "pydantic" not in reply.text
 

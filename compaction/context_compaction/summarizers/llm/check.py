@@ -16,12 +16,11 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages
+from context_compaction.messages.model import Messages, is_list, is_object
 from context_compaction.summarizers.extractive.parse import without_titles
 from context_compaction.summarizers.extractive.turns import turns_of
 from context_compaction.summarizers.llm.record import parts_of
@@ -194,12 +193,12 @@ def _out_of_json(text: str) -> str:
     return "\n\n".join(texts) or text
 
 
-def _texts_in(value: Any) -> list[str]:
+def _texts_in(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
-    if isinstance(value, list):
+    if is_list(value):
         return [text for item in value for text in _texts_in(item)]
-    fields = value if isinstance(value, dict) else {}
+    fields = value if is_object(value) else {}
     return next((_texts_in(fields[name]) for name in _TEXT_FIELDS if fields.get(name)), [])
 
 
