@@ -33,6 +33,7 @@ _ERROR_CHARS = 200
 _REFUSAL_CHARS = 80
 _THOUGHT_CHARS = 300  # two or three sentences
 _MOST_CHANGED = 4
+_CHANGES = ("wrote", "edited", "deleted")
 _PROGRAM_WORDS = 2
 # "npm run build" is passed by no "npm run lint".
 _RUN_WORDS = 3
@@ -68,42 +69,35 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
     What is reported elsewhere is left out, and so is a command that is `told` already; one that is
     not is added there.
     """
-    verbs = ("wrote", "edited", "deleted", "ran", "read")
-    done: dict[str, dict[str, None]] = {verb: {} for verb in verbs}
+    changed: dict[str, str] = {}  # by the name of a file what was done to it
+    ran, read = dict[str, None](), dict[str, None]()
     for action in turn.actions:
         key, use = one_line(action.keys[-1], _KEY_CHARS), action.use
         if action.lasting or action.is_refused:
             continue
         if action.changes and not action.failed:
             for made in action.changes:
-                _note_change(done, made, names.get(made.path, ""), is_write=use.kind == "write")
+                name = names.get(made.path, "")
+                changed[name] = _verb_of(made, changed.get(name), is_write=use.kind == "write")
         elif use.kind == "read":
-            done["read"][names.get(use.path or "", "")] = None
+            read[names.get(use.path or "", "")] = None
         elif use.command and not (action.is_look or is_nameless(key) or key in told):
-            done["ran"][key] = None
-    told.update(done["ran"])
-    wrote, edited, deleted, ran, read = (
-        [f"{verb} {', '.join(filter(None, objects))}"] if any(objects) else []
-        for verb, objects in done.items()
-    )
-    return [*wrote, *edited, *deleted], [*ran, *read]
+            ran[key] = None
+    told.update(ran)
+    by_verb = {verb: [name for name, one in changed.items() if one == verb] for verb in _CHANGES}
+    return _listed(by_verb), _listed({"ran": ran, "read": read})
 
 
-def _note_change(
-    done: Mapping[str, dict[str, None]], made: FileChange, name: str, *, is_write: bool
-) -> None:
-    """Note the change of the file `name` under its verb: of a new file that it was written."""
+def _verb_of(made: FileChange, before: str | None, *, is_write: bool) -> str:
+    """What was done to a file by a change; one that the turn wrote is no edited one."""
     if isinstance(made, Deletes):
-        done["wrote"].pop(name, None)
-        done["edited"].pop(name, None)
-        done["deleted"][name] = None
-        return
-    done["deleted"].pop(name, None)
-    if isinstance(made, Writes) or is_write:
-        done["edited"].pop(name, None)
-        done["wrote"][name] = None
-    elif name not in done["wrote"]:
-        done["edited"][name] = None
+        return "deleted"
+    return "wrote" if is_write or isinstance(made, Writes) or before == "wrote" else "edited"
+
+
+def _listed(by_verb: Mapping[str, Iterable[str]]) -> list[str]:
+    told = ((verb, ", ".join(filter(None, objects))) for verb, objects in by_verb.items())
+    return [f"{verb} {objects}" for verb, objects in told if objects]
 
 
 def effects_of(actions: Iterable[Action], known: KnownCommits) -> list[str]:
