@@ -199,7 +199,7 @@ def _texts_in(value: object) -> list[str]:
     if is_list(value):
         return [text for item in value for text in _texts_in(item)]
     fields = value if is_object(value) else {}
-    return next((_texts_in(fields[name]) for name in _TEXT_FIELDS if fields.get(name)), [])
+    return next((_texts_in(fields[name]) for name in _TEXT_FIELDS if fields.get(name)), list[str]())
 
 
 def _beginning(text: str) -> str:
