@@ -21,6 +21,7 @@ from context_compaction.activity.tool_kinds import is_question
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, is_list, is_object
+from context_compaction.summarizers.extractive.commands import one_line
 from context_compaction.summarizers.extractive.parse import without_titles
 from context_compaction.summarizers.extractive.turns import turns_of
 from context_compaction.summarizers.llm.record import parts_of
@@ -42,7 +43,6 @@ _JSON = json.JSONDecoder(strict=False)  # with line breaks in its strings
 _TEXT_FIELDS = ("summary", "text", "content")
 # A summary has seven headings or nine; an apology or an error has none.
 _MIN_HEADINGS = 2
-_SHOWN_CHARS = 200
 _REFUSAL = re.compile(
     r"\A<(?:!doctype|html)\b|\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e"
     r"|i can(?:['’]t|not)\b"
@@ -145,7 +145,7 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
         raise SummaryError("Nothing was written")
     has_headings = len(_HEADING.findall(text)) >= _MIN_HEADINGS
     if not has_headings and (needs_headings or _REFUSAL.match(text)):
-        raise SummaryError(f"What was written is no summary but: {_beginning(text)}")
+        raise SummaryError(f"What was written is no summary but: {one_line(text)}")
     draft = _checked(text, source)
     lines = (line for line in draft.text.splitlines() if not _HEADING.match(line))
     if all(map(_EMPTY_LINE.match, lines)):
@@ -181,14 +181,14 @@ def _out_of_json(text: str) -> str:
     except (ValueError, RecursionError):
         if _JSON_START.match(text) or (is_escaped and text[0] == '"'):
             raise SummaryError(
-                f"What was written is JSON that is cut off or cannot be read: {_beginning(text)}"
+                f"What was written is JSON that is cut off or cannot be read: {one_line(text)}"
             ) from None
         return text
     if stop < len(given):
         return text  # prose that begins with it
     if not texts and isinstance(value, dict | list):
         raise SummaryError(
-            f"What was written is JSON without a `summary` or `text`: {_beginning(text)}"
+            f"What was written is JSON without a `summary` or `text`: {one_line(text)}"
         )
     return "\n\n".join(texts) or text
 
@@ -200,11 +200,6 @@ def _texts_in(value: object) -> list[str]:
         return [text for item in value for text in _texts_in(item)]
     fields = value if is_object(value) else {}
     return next((_texts_in(fields[name]) for name in _TEXT_FIELDS if fields.get(name)), list[str]())
-
-
-def _beginning(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _SHOWN_CHARS else f"{flat[: _SHOWN_CHARS - 1]}…"
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:
