@@ -419,10 +419,10 @@ def with_text(files: Sequence[RecentFile]) -> list[RecentFile]:
 def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) -> list[RecentFile]:
     """Those of `files` with a text that `messages` from `first_kept` on do not contain.
 
-    A text that steers the work may have been written there by a call that is clipped by now. Of
-    what else is cleared there the messages themselves come back, as far as there is room. One whose
-    text is not known is wanted where these do not use it, where its name stands, or where they do
-    not show what was changed in it last: a call that is clipped shows nothing.
+    A text of the work, or that steers it, may have been written there by a call that is clipped by
+    now. Of what else is cleared there the messages themselves come back, as far as there is room.
+    One whose text is not known is wanted where these do not use it, where its name stands, or where
+    they do not show what was changed in it last: a call that is clipped shows nothing.
     """
     lines = cache(partial(lines_shown, messages[first_kept:]))
     return [
@@ -436,7 +436,7 @@ def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) 
         )
         and (
             file.shown_at < first_kept
-            or (file.use == "steering" and not is_shown(file.seen_text or "", lines()))
+            or (file.use in ("steering", "work") and not is_shown(file.seen_text or "", lines()))
         )
     ]
 

@@ -97,6 +97,15 @@ def test_a_call_of_the_tail_shows_its_change_unless_it_is_clipped(messages: Mess
     assert not_shown(recent, clipped, first_kept=1) == recent
 
 
+def test_a_file_of_the_work_whose_writing_is_clipped_in_the_tail_comes_back() -> None:
+    written = answered("1", "Write", "ok", file_path="new.py", content=NEW)
+    messages = read([user("Write it."), *written])
+    recent = recent_files(replay_files(messages), messages=messages)
+    assert not_shown(recent, messages, first_kept=1) == []
+    clipped = answered("1", "Write", "ok", file_path="new.py", content="… [clipped: 90 chars]")
+    assert not_shown(recent, read([user("Write it."), *clipped]), first_kept=1) == recent
+
+
 def test_a_doubt_is_told_of_what_is_older_than_it_alone() -> None:
     switched = answered("s", "Bash", "", command="git checkout -q v1")
 
