@@ -181,11 +181,9 @@ async def _check_stability(
 ) -> None:
     """The same input gives the same bytes, and a compacted list is not changed again."""
     again = await compact(payload, request, archive=archive)
-    if request.mode == "reactive":
-        # Each such call reports that what stands was refused.
-        assert again.status == "no_progress" or again.tokens.after < result.tokens.after
-        return
     assert _bytes(again.messages) == _bytes(result.messages), "the same input gave other bytes"
+    if request.mode == "reactive":
+        return  # a refused list is to be made smaller each time, however small it is
     second_request = replace(
         request, session_id=result.session_id, usage=None, usage_message_index=None
     )

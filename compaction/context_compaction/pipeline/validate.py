@@ -13,6 +13,10 @@ from context_compaction.result import Piece, Status
 from context_compaction.tokens.counter import MessageCounter
 
 _MAX_PIECES = 8
+_SAME_AGAIN = (
+    "The same call was answered with this before. If the provider has refused this as well, hand "
+    "in this list with mode=reactive: it is made smaller then."
+)
 
 
 def validate(
@@ -26,7 +30,8 @@ def validate(
     count, mode, valid = context.count, context.request.mode, context.messages
     if edited.messages is valid:
         if is_repeated and not context.repairs:
-            return _validation(context, edited, "unchanged", "auto")
+            again = (_SAME_AGAIN,) if mode == "reactive" else ()
+            return _validation(context, edited, "unchanged", "auto", *again)
         return _nothing_done(context)
     faults = problems(edited.messages, context.rules)
     if faults:

@@ -185,8 +185,7 @@ def _start(
     start = start_of(payload, given.messages, appended, request, standing)
     if standing.message_count < len(payload):
         return start
-    # Each reactive call reports a refusal: a host that keeps its own list has sent what stands.
-    is_repeated = request.mode != "reactive" and _is_outcome(start.payload, request, states)
+    is_repeated = _is_outcome(start.payload, request, states)
     if is_repeated or not asks_anew(request, _newest_mode(states)):
         return replace(start, is_repeated=is_repeated)
     return plain
@@ -212,7 +211,7 @@ def _settled(start: Start, messages: Messages, format: str) -> Start:
 def _rejections(start: Start, states: Sequence[SessionState]) -> PromptTooLongRejections:
     """The refusals of the list, where this call reports one."""
     request = start.request
-    if request.mode != "reactive" or not start.payload:
+    if request.mode != "reactive" or not start.payload or start.is_repeated:
         return PromptTooLongRejections()
     settings = override(policy_named(request.policy).settings, request.settings)
     return rejections_of(start.payload, states, settings.reactive_retries)
