@@ -24,7 +24,7 @@ from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.recent_files import RecentFile, not_shown, with_text
 from context_compaction.layers.restore_files import largest_tokens, shown_file
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Message, Text, tool_calls
+from context_compaction.messages.model import Message, Text, make_message, tool_calls
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
 from context_compaction.messages.speakers import passages, user_text
 from context_compaction.messages.tool_results import newest_results
@@ -252,11 +252,13 @@ def _first_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
     if plan.cut is None or not fills_target(context) or most_tokens < _LEAST_STEERING_TOKENS:
         return 0
     first = [
-        shown_file(file.path, file.seen_text)
+        f"File: {file.path}\n{shown_file(file.path, file.seen_text)}"
         for file in not_shown(files, plan.edited.messages, plan.cut.first_kept)
         if file.seen_text and (file.use == "steering" or _is_small(file))
     ]
-    return min(most_tokens, sum(map(context.count.text, first)) + _FRAME_TOKENS * bool(first))
+    # As the layer counts it, which may have to name others.
+    message = make_message("user", placeholders.restored_files(first, [""]))
+    return min(most_tokens, context.count.message(message)) if first else 0
 
 
 def _is_small(file: RecentFile) -> bool:
