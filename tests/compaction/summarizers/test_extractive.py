@@ -901,6 +901,16 @@ def test_a_file_that_a_patch_deletes_is_deleted_and_no_changed_file() -> None:
     assert "changed: a.test.tsx\n" in text
 
 
+def test_a_newest_turn_that_only_announced_a_search_tells_both() -> None:
+    looked = answered("g", "Grep", "a.go:1: CPS", pattern="CPM|CPS", glob="**/*.go")
+    looked[0]["content"].insert(0, {"type": "text", "text": "I see the mix-up. Let me look:"})
+    text = written([user("Mend this :)"), *looked], 900)
+    assert "searched with Grep(pattern=CPM|CPS, glob=**/*.go)" in text
+    assert "I see the mix-up. Let me look:" in text
+    later = [user("Go on."), *ran("a", "pytest -q", "3 passed"), assistant("It passes.")]
+    assert "searched" not in written([user("Mend this :)"), *looked, *later], 900)
+
+
 def test_what_a_command_opened_stands_behind_it_with_its_address() -> None:
     command = "git commit -qm one && git push -q && gh pr create --fill"
     answer = "[fix 1f00aa1] one\nhttps://example.org/a/b/pull/7\n"

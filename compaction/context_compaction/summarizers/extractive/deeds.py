@@ -63,14 +63,16 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
     }
 
 
-def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[str], list[str]]:
-    """The files that a turn wrote, edited and deleted; what it ran and the files it read.
+def done_in(
+    turn: Turn, names: Mapping[str, str], told: set[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """The files that a turn wrote, edited and deleted; what it ran and read; what it searched with.
 
     What is reported elsewhere is left out, and so is a command that is `told` already; one that is
     not is added there.
     """
     changed: dict[str, str] = {}  # by the name of a file what was done to it
-    ran, read = dict[str, None](), dict[str, None]()
+    ran, read, searched = dict[str, None](), dict[str, None](), dict[str, None]()
     for action in turn.actions:
         key, use = one_line(action.keys[-1], _KEY_CHARS), action.use
         if action.lasting or action.is_refused:
@@ -81,11 +83,14 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
                 changed[name] = _verb_of(made, changed.get(name), is_write=use.kind == "write")
         elif use.kind == "read":
             read[names.get(use.path or "", "")] = None
+        elif use.kind in ("search", "list"):
+            searched[one_line(action.label, _KEY_CHARS)] = None
         elif use.command and not (action.is_look or is_nameless(key) or key in told):
             ran[key] = None
     told.update(ran)
     by_verb = {verb: [name for name, one in changed.items() if one == verb] for verb in _CHANGES}
-    return _listed(by_verb), _listed({"ran": ran, "read": read})
+    aside = _listed({"ran": ran, "read": read})
+    return _listed(by_verb), aside, _listed({"searched with": searched})
 
 
 def _verb_of(made: FileChange, before: str | None, *, is_write: bool) -> str:

@@ -131,9 +131,9 @@ def _deed_lines(
 ) -> Iterator[Line]:
     """What was done in a turn: commits, then files; without any, what was run and read."""
     wants = [age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4]
-    changed, aside = done_in(turn, names, told)
+    changed, aside, looked = done_in(turn, names, told)
     if not (done := [*commits, *changed]):
-        done = aside
+        done = [*aside, *(looked if not (aside or age) else ())]
         if age and any(step.said.strip() for step in turn.steps):
             wants = [want + wants[-1] for want in wants]  # the agent says what came of it
     # The first commit is told whole before the others.
@@ -144,7 +144,7 @@ def _deed_lines(
         wants.append(age + (_TOUCHED_WANT if goes_on else _TOUCHED_ENDED_WANT))
         made = (made for one in turn.actions if not one.failed for made in one.changes)
         touched = touched_in(made, names, files, _TOUCHED_CHARS[age])
-        changed, _ = done_in(turn, {**names, **touched}, told)
+        changed, *_ = done_in(turn, {**names, **touched}, told)
         texts.append("; ".join([*commits, *changed]))
     yield from versions((at, _DEEDS, 0), "", texts, wants)
 
@@ -199,6 +199,8 @@ def _word_lines(
         for step in turn.steps
     )
     said = [one for one in words if one[1]]
+    if not (said or age):  # what it only announced is all that the newest turn has to say
+        said = [(step.number, step.pieces) for step in turn.steps if step.pieces][-1:]
     closing = said.pop()[1] if said else []
     text = joined(closing)
     if text not in told:
