@@ -50,7 +50,7 @@ def read_input(
     prepared.check(request)
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)
-    named = (request.format,) if request.format else ()
+    named: tuple[str, ...] = (request.format,) if request.format else ()
     fitting = named or (formats.fitting(payload) if payload else ("anthropic",))
     if len(fitting) > 1:
         told = format_of_tools(request.tools)

@@ -49,7 +49,7 @@ def shown(rows: list[str], first: int, count: int, number: str = "r") -> list[Js
 
 
 def edited(old: str, new: str, number: str = "e", *, replace_all: bool = False) -> list[Json]:
-    arguments: dict[str, Json] = {"old_string": old, "new_string": new}
+    arguments: Json = {"old_string": old, "new_string": new}
     if replace_all:
         arguments["replace_all"] = True
     return answered(number, "Edit", "ok", file_path="a.py", **arguments)
