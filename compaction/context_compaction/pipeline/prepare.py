@@ -50,11 +50,7 @@ def read_input(
     prepared.check(request)
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)
-    named: tuple[str, ...] = (request.format,) if request.format else ()
-    fitting = named or (formats.fitting(payload) if payload else ("anthropic",))
-    if len(fitting) > 1:
-        told = format_of_tools(request.tools)
-        fitting = tuple(sorted(fitting, key=lambda name: name != told))
+    fitting = _fitting(payload, request)
     format_name = fitting[0]
     shared = found[1] if found else 0
     parsed = formats.parse(payload, format=format_name, shallow_count=shared)
@@ -76,6 +72,15 @@ def read_input(
         count.counted_by,
         fitting,
     )
+
+
+def _fitting(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[str, ...]:
+    """The formats that `payload` may be in, first the one that the request's tools are given in."""
+    if request.format:
+        return (request.format,)
+    told = format_of_tools(request.tools)
+    fitting = formats.fitting(payload) if payload else ("anthropic",)
+    return tuple(sorted(fitting, key=lambda name: name != told))
 
 
 def context_of(
