@@ -47,7 +47,9 @@ _HOST_HEADS = (
 )
 # What Claude Code puts around what the user typed behind a command, or alone in its place.
 _TYPED_TAG = re.compile(
-    r"</?command-args>|^\[Request interrupted by user(?: for tool use)?\]$", re.M
+    r"</?command-args>|^\[Request interrupted by user(?: for tool use)?\]$"
+    r"|^Read the output file to retrieve the result: /\S+\.output$",
+    re.M,
 )
 _TAG = re.compile(rf"<(/?)({'|'.join(_FRAMES)})(?=[\s/>])", re.IGNORECASE)
 # What stands before a line in a summary.

@@ -164,6 +164,22 @@ def test_what_the_host_and_the_agent_add_for_the_hosts_sake_is_nobodys_word() ->
     assert text.count("interrupted") == text.count("Why does [Request interrupted by user] stand")
 
 
+def test_what_the_user_says_again_and_again_is_told_once_where_it_was_said_last() -> None:
+    talk = [m for n in range(9) for m in (user("Commit and continue."), assistant(f"Step {n}."))]
+    text = written([user("Tidy the skill."), *talk, user("Now the README."), *TALK_OF_IT], 900)
+    assert text.count("Commit and continue.") == 1
+    assert "[17] Commit and continue." in text or "user: Commit and continue." in text
+
+
+def test_the_hosts_line_behind_a_notification_is_not_the_users() -> None:
+    note = "<task-notification>\n<task-id>b3</task-id>\n</task-notification>\n"
+    line = "Read the output file to retrieve the result: /tmp/claude-1000/-a/tasks/b3.output"
+    text = written([user("Deploy it."), user(f"{note}{line}"), *TALK_OF_IT], 900)
+    assert "retrieve the result" not in text
+    said = "Read the output file to retrieve the result: it is in out.txt."
+    assert said in written([user(said), *TALK_OF_IT], 900)
+
+
 def test_files_that_were_changed_since_the_last_commit_are_told_apart_from_the_others() -> None:
     def wrote(path: str) -> list[Json]:
         return answered(path, "Write", "Written.", file_path=path, content="x = 1\n")
