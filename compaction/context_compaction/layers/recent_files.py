@@ -425,6 +425,11 @@ def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) 
     they do not show what was changed in it last: a call that is clipped shows nothing.
     """
     lines = cache(partial(lines_shown, messages[first_kept:]))
+    # The calls that those stand in which may be clipped: of a long tail its end is enough.
+    stays = (file.shown_at for file in files if file.use in ("steering", "work"))
+    since = min((at for at in stays if at >= first_kept), default=len(messages))
+    calls = (at for at in range(since - 1, first_kept - 1, -1) if any(tool_calls(messages[at])))
+    newest = cache(partial(lines_shown, messages[next(calls, first_kept) :]))
     return [
         file
         for file in files
@@ -436,7 +441,7 @@ def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) 
         )
         and (
             file.shown_at < first_kept
-            or (file.use in ("steering", "work") and not is_shown(file.seen_text or "", lines()))
+            or (file.use in ("steering", "work") and not is_shown(file.seen_text or "", newest()))
         )
     ]
 
