@@ -893,7 +893,8 @@ def test_a_file_that_a_patch_deletes_is_deleted_and_no_changed_file() -> None:
     second = (
         "*** Begin Patch\n*** Delete File: a.test.ts\n*** Add File: a.test.tsx\n+y\n*** End Patch"
     )
-    read = answered("r", "read", "x", path="/work/app/a.test.ts")  # other calls name it otherwise
+    # Other calls name it from the root.
+    read = answered("r", "read", "x", path="/home/me/app/a.test.ts")
     talk = [user("Test it."), *read, *answered("p", "apply_patch", "Success.", input=first)]
     talk += [*answered("q", "apply_patch", "Success.", input=second), assistant("Renamed.")]
     text = written([*talk, user("Go on."), assistant("I do.")], 900)

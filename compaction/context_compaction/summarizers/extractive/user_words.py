@@ -88,12 +88,12 @@ def user_lines(
     shown = {text: f"{instructions.mark_of(text, numbers)}{text}" for text in ranks}
     gone = {*pinned}  # and, from the newest on, what is said again later
     told: dict[int, list[tuple[int, _Part]]] = {}
-    whole = set[str]()
+    heard = set[str]()
     for at in reversed(range(len(messages))):
         text = "\n".join((user_text(messages[at]), *_said_in_refusals(messages[at])))
-        if (flat := " ".join(text.split())) in whole:
+        if (flat := " ".join(text.split())) in heard:
             continue  # "commit and continue", said again and again
-        whole.add(flat)
+        heard.add(flat)
         found = enumerate(_parts(text, shown, gone, ranks))
         if stays := [(number, part) for number, part in found if part.rank > _GONE_RANK]:
             told[at] = stays
@@ -109,8 +109,8 @@ def user_lines(
     for age, (at, parts) in enumerate(told.items()):
         if at in newer:
             number = numbers[newer[at]] if newer[at] < len(messages) else None
-            said_at = " ".join(user_text(messages[at]).split())
-            text = placeholders.overtaken_by(number, "replaced") + said_at
+            whole = " ".join(user_text(messages[at]).split())
+            text = placeholders.overtaken_by(number, "replaced") + whole
             texts = (head_of(text, chars) for chars in _PASTED_CHARS)
             yield from versions((at, 0), "", texts, (_request_want(age), BASE_WANT + 4 + age))
             continue
