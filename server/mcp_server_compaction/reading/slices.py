@@ -4,11 +4,11 @@ A part is exact: its text is the stored text and nothing else, but for the numbe
 of messages that read as plain text. A note beside it names what it is and how to go on.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from context_compaction.activity.json_rows import parsed_json
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import compact_json
 
@@ -116,7 +116,7 @@ async def _shortened_part(source: TextSource) -> TextPart | None:
         return await _some_of_each(source)
     if source.line_count > 1 or source.size_chars > MAX_JSON_CHARS:
         return None
-    shorter = short_json(await source.characters(0, source.size_chars))
+    shorter = _short_json(await source.characters(0, source.size_chars))
     return TextPart(shorter, _SHORT_JSON) if shorter else None
 
 
@@ -202,17 +202,19 @@ def _numbered(text: str, start_line: int) -> str:
     return "\n".join([*(f"{at}:{line}" for at, line in enumerate(lines, start_line)), *last])
 
 
-def short_json(text: str) -> str | None:
+def _short_json(text: str) -> str | None:
     """A JSON text with what is long in it cut, so that all of its fields show; None if it is none.
 
     Of a service's reply the first characters are often those of one long text among many fields.
     """
-    try:
-        value = json.loads(text)
-        shorter = compact_json(shortened(value, DEFAULT_CHARS))
-    except (ValueError, RecursionError):
+    value = parsed_json(text, MAX_JSON_CHARS)
+    if value is None:
         return None
-    return shorter if len(shorter) <= DEFAULT_CHARS and isinstance(value, dict | list) else None
+    try:
+        shorter = compact_json(shortened(value, DEFAULT_CHARS))
+    except RecursionError:
+        return None
+    return shorter if len(shorter) <= DEFAULT_CHARS else None
 
 
 async def _long_line(source: TextSource, line: int, text: str) -> TextPart:
