@@ -3,14 +3,19 @@
 import gc
 import tracemalloc
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from context_compaction.archive import session_state
+from context_compaction.archive import Archive, session_state
 from context_compaction.archive.local import archive as local_archive
 from context_compaction.archive.local import session_cache
 from context_compaction.archive.local.archive import LANES, open_archive
+from context_compaction.archive.local.durable_files import locked, make_folder
+from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.session_state import LocalState
 from context_compaction.messages.edits import make_blob
 from context_compaction.pipeline.compact import compact
@@ -21,53 +26,54 @@ from tests.compaction.archive.archive_contract import add, parsed, transcript, u
 OTHERS = [f"other{number}" for number in range(8)]
 
 
-async def test_a_huge_append_holds_up_no_other_session(tmp_path: Path) -> None:
-    huge = [user(f"{number}" * 2_000_000) for number in range(20)]
-    order: list[str] = []
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+@asynccontextmanager
+async def long_append(archive: Archive, root: Path, *raws: dict[str, Any]) -> AsyncGenerator[None]:
+    """An append to session "long" is under way for as long as the block, which holds its lock.
+
+    Who waits for it inside the block fails after `LOCK_TIMEOUT_SECONDS`.
+    """
+    folder = session_folder(root, session_key("long"))
+    make_folder(folder)
+    async with anyio.create_task_group() as tasks:
+        with locked(folder / "lock"):
+            tasks.start_soon(add, archive, "long", *raws)
+            await anyio.lowlevel.checkpoint()
+            yield
+
+
+async def test_a_long_append_holds_up_no_other_session(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    said = [user(f"{number}" * 200_000) for number in range(20)]
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
         blob = make_blob("an output")
         await archive.commit(OTHERS[0], blobs=[blob])
-
-        async def append_huge() -> None:
-            await add(archive, "huge", *huge)
-            order.append("huge")
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(append_huge)
-            await anyio.lowlevel.checkpoint()
+        async with long_append(archive, root, *said):
             for name in OTHERS:
                 await add(archive, name, user("short"))
-                order.append(name)
+                assert await transcript(archive, name) == [user("short")]
             assert (await archive.read_output(blob.output_id)).data == blob.data
-            order.append("output")
-        assert order == [*OTHERS, "output", "huge"]
-        assert await transcript(archive, "huge") == huge
+        assert await transcript(archive, "long") == said
 
 
-async def test_a_session_beside_huge_appends_is_held_up_once_and_a_new_one_never(
+async def test_a_session_beside_long_appends_is_held_up_once_and_a_new_one_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [f"s{number}" for number in range(4 * LANES)]  # some of them beside the huge one
-    order: list[str] = []
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-
-        async def append_huge(said: str) -> None:
-            await add(archive, "huge", *[user(f"{at}{said}" * 1_000_000) for at in range(20)])
-            order.append("huge")
-
-        async def beside_huge(said: str, patience_seconds: float) -> None:
-            monkeypatch.setattr(local_archive, "HELD_UP_SECONDS", patience_seconds)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(append_huge, said)
-                await anyio.lowlevel.checkpoint()
-                for name in names:
-                    await add(archive, name, user(said))
-                order.extend(names)
-
-        await beside_huge("first", 60)
-        await beside_huge("then", 0)
-        await beside_huge("again", 60)
-    assert order == [*names, "huge"] * 3
+    root = tmp_path / "archive"
+    known = [f"s{number}" for number in range(4 * LANES)]  # some of them beside the long one
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+        for name in ("long", *known):
+            await add(archive, name, user("before"))
+        monkeypatch.setattr(local_archive, "HELD_UP_SECONDS", 0)
+        async with long_append(archive, root, user("first")):
+            for name in known:
+                await add(archive, name, user("first"))
+        monkeypatch.setattr(local_archive, "HELD_UP_SECONDS", 60)
+        async with long_append(archive, root, user("then")):
+            for name in (*known, *(f"new{number}" for number in range(4 * LANES))):
+                await add(archive, name, user("then"))
+        for name in ("long", *known):
+            said = await transcript(archive, name)
+            assert said == [user("before"), user("first"), user("then")]
 
 
 @pytest.mark.parametrize("sessions", [1, 3, 12])
