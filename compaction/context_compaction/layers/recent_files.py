@@ -3,12 +3,13 @@
 Files that are in work, or that steer it, are restored before others once history was replaced.
 """
 
+import math
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import cast
 
 from context_compaction.activity.error_line import error_lines
@@ -77,8 +78,8 @@ class RecentFile:
     Attributes:
         path: The path as the calls name it.
         seen_text: Its whole content as the calls leave it, or its last known content, or None.
-        at: Position of the message that used it last.
-        shown_at: Position of the last message from which on all of it was contained; -1: none.
+        at: Position of the message that used it last, in the list that came in.
+        shown_at: That of the last message from which on all of it was contained; -1: none.
         note: Why `seen_text` may not be what it is now, or why there is none; "" where it is.
         is_sure: Whether nothing in the conversation can have changed it otherwise.
         touched: First and last line of what was changed since the last commit, newest first.
@@ -153,7 +154,12 @@ def recent_files(
     found = [(file, use) for file in used if (use := _use_of(file, folder, work))]
     found.sort(key=lambda item: (_is_stale(*item), _WANTED.index(item[1]), *_rank(*item)))
     numbers = {at: seqs[m.index] for at, m in enumerate(messages) if seqs and m.index is not None}
-    return [_recent(file, use, work, numbers) for file, use in found]
+    recent = (_recent(file, use, work, numbers) for file, use in found)
+    if not messages:
+        return [*recent]
+    # What a repair has put in stands where the message before it came in.
+    came = [*accumulate((-1 if m.index is None else m.index for m in messages), max), -1]
+    return [replace(one, at=came[one.at], shown_at=came[one.shown_at]) for one in recent]
 
 
 def _is_stale(file: ReplayedFile, use: FileUse) -> bool:
@@ -424,26 +430,35 @@ def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) 
     One whose text is not known is wanted where these do not use it, where its name stands, or where
     they do not show what was changed in it last: a call that is clipped shows nothing.
     """
-    lines = cache(partial(lines_shown, messages[first_kept:]))
+    kept = messages[first_kept:]
+    # Messages may have gone before these: they alone say where they stood.
+    first = next((one.index for one in kept if one.index is not None), math.inf)
+    lines = cache(partial(lines_shown, kept))
     # The calls that those stand in which may be clipped: of a long tail its end is enough.
     stays = (file.shown_at for file in files if file.use in ("steering", "work"))
-    since = min((at for at in stays if at >= first_kept), default=len(messages))
-    calls = (at for at in range(since - 1, first_kept - 1, -1) if any(tool_calls(messages[at])))
-    newest = cache(partial(lines_shown, messages[next(calls, first_kept) :]))
+    since = min((at for at in stays if at >= first), default=math.inf)
+    newest = cache(partial(lines_shown, _from_last_call(kept, since)))
     return [
         file
         for file in files
         if file.seen_text != ""
         and (
             file.seen_text is not None
-            or file.at < first_kept
+            or file.at < first
             or not all(is_shown(text, lines()) for text in file.changes)
         )
         and (
-            file.shown_at < first_kept
+            file.shown_at < first
             or (file.use in ("steering", "work") and not is_shown(file.seen_text or "", newest()))
         )
     ]
+
+
+def _from_last_call(messages: Messages, until: float) -> Messages:
+    """`messages` from the last call on that came in before position `until`; else all."""
+    came = ((at, one.index) for at, one in enumerate(messages) if any(tool_calls(one)))
+    before = [at for at, index in came if index is not None and index < until]
+    return messages[before[-1] :] if before else messages
 
 
 def is_shown(text: str, shown: Set[str]) -> bool:

@@ -13,7 +13,7 @@ from context_compaction.layers.base import FileText
 from context_compaction.layers.recent_files import RecentFile, not_shown, recent_files
 from context_compaction.layers.restore_files import restore_files
 from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Text
+from context_compaction.messages.model import Messages, Text
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -634,8 +634,8 @@ def test_where_nothing_fits_the_list_comes_back_as_it_is() -> None:
     assert len(step.messages) == 2
 
 
-def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> None:
-    messages = read([
+def work_on_three_files() -> Messages:
+    return read([
         user("go"),
         *answered("a", "Read", "old a", file_path="a.py"),
         *answered("b", "Read", "text of b", file_path="b.py"),
@@ -643,12 +643,30 @@ def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> 
         *answered("d", "Edit", "ok", file_path="b.py", old_string="1", new_string="2"),
         *answered("e", "Read", "new a", file_path="a.py"),
     ])
+
+
+def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> None:
+    messages = work_on_three_files()
     found = not_shown(recent_files(replay_files(messages)), messages, first_kept=9)
     assert [(file.path, file.seen_text) for file in found] == [
         ("b.py", None),
         ("c.py", "text of c"),
     ]
     assert "the old text of an edit is not there" in found[0].note
+
+
+@given(st.data())
+def test_files_are_told_alike_whatever_messages_are_gone_before_they_were_used(
+    data: st.DataObject,
+) -> None:
+    messages = work_on_three_files()
+    files = recent_files(replay_files(messages), messages=messages)
+    first_kept = data.draw(st.integers(1, len(messages)))
+    start = data.draw(st.integers(0, first_kept))
+    stop = data.draw(st.integers(start, first_kept))
+    shorter = (*messages[:start], *messages[stop:])  # as where a finished task is collapsed
+    told = not_shown(files, shorter, first_kept - (stop - start))
+    assert told == not_shown(files, messages, first_kept)
 
 
 def test_a_list_of_open_tasks_steers_the_work_though_it_was_only_read_once() -> None:
