@@ -8,31 +8,23 @@ have changed stays with a doubt. Pure; it reads nothing from disk.
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from context_compaction.activity import file_changes as change
 from context_compaction.activity import file_commands as shell
-from context_compaction.activity.answered_calls import (
-    answered_calls,
-    tools_that_number,
-)
-from context_compaction.activity.file_paths import has_drive, is_absolute, joined_path
+from context_compaction.activity.file_paths import joined_path
 from context_compaction.activity.formatters import rewrote_files
 from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import KnownFile
+from context_compaction.activity.named_files import NamedFiles
 from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.activity.script_calls import makes_several
-from context_compaction.activity.shell_folder import (
-    is_scratch,
-    shell_folder,
-    top_folder,
-    work_folder,
-)
+from context_compaction.activity.shell_folder import shell_folder
 from context_compaction.activity.shell_words import without_comments
 from context_compaction.activity.shown_text import (
     ShownText,
@@ -41,12 +33,9 @@ from context_compaction.activity.shown_text import (
     numbered_text,
     shell_text,
     shown_text,
+    tools_that_number,
 )
-from context_compaction.activity.tool_kinds import (
-    ToolUse,
-    classify,
-    words_of,
-)
+from context_compaction.activity.tool_kinds import ToolUse, classify, words_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
@@ -57,6 +46,7 @@ from context_compaction.messages.model import (
     ToolResult,
     is_stand_in,
     named_arguments,
+    tool_results,
 )
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
@@ -120,22 +110,23 @@ class _Replay:
         self._messages = messages = with_own_ids(messages)
         self._kinds = extra_kinds
         self._index = index_calls(messages)
-        self._files: dict[str, KnownFile] = {}
-        self._by_name: dict[str, list[KnownFile]] = {}
-        answered = answered_calls(messages, self._index)
-        self._numbered = tools_that_number(answered, extra_kinds)
+        answered = [
+            (self._index.calls[result.call_id], result)
+            for message in messages
+            for result in tool_results(message)
+            if result.call_id in self._index.calls
+        ]
+        kinds = (classify(call, extra_kinds).kind for call, _ in answered)
+        reads = [one for one, kind in zip(answered, kinds, strict=True) if kind == "read"]
+        self._numbered = tools_that_number(reads)
         self._git = GitState()
-        self._cased: dict[str, str] = {}
-        self._top = ""
-        commands, used = self._commands(answered)
-        self._shell = shell_folder(commands, frozenset(used))
-        if not self._shell.top:
-            self._top = top_folder(frozenset(map(self._spelled, used)))
-        last = {self._spelled(path): n for n, path in enumerate(used)}
-        paths = sorted(last, key=last.__getitem__)
-        older = paths[: max(0, len(paths) - newest)] if newest is not None else ()
+        commands, paths = self._commands(answered)
+        self._shell = shell_folder(commands, frozenset(paths))
+        self._names = NamedFiles(self._shell, paths)
+        self._files = self._names.files
+        used = self._names.used
+        older = used[: max(0, len(used) - newest)] if newest is not None else ()
         self._older = frozenset(path for path in older if not is_prose(path))
-        self._folder = work_folder(sorted(paths))
 
     def run(self) -> dict[str, KnownFile]:
         for at, message in enumerate(self._messages):
@@ -149,20 +140,6 @@ class _Replay:
                     self._told(at, block.text)
         return self._files
 
-    def _spelled(self, path: str) -> str:
-        """The one name of the file at `path`: on drives letters are alike in both cases."""
-        path = self._shell.drives.plain(path)
-        if self._top and "/" in path and path[:1] != "~":  # a name alone may be anywhere
-            path = joined_path(self._top, path)
-        return self._cased.setdefault(path.casefold(), path) if has_drive(path) else path
-
-    def _file(self, path: str) -> KnownFile:
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = KnownFile(path)
-            self._by_name.setdefault(posixpath.basename(path), []).append(file)
-        return file
-
     def _restored(self, at: int, message: Message) -> None:
         """Take the files that a compaction restored as their last known content."""
         if not placeholders.is_restored_files(message):
@@ -171,32 +148,26 @@ class _Replay:
         for head, text, path in _COPY.findall(block.text if isinstance(block, Text) else ""):
             if head != path and not head.startswith(f"{path} ("):
                 continue
-            file = self._file(self._spelled(path))
+            file = self._names.file(self._names.spelled(path))
             file.used_at = at
             file.see(at, text.split("\n"), is_exact=True)
             if note := _NOTE.search(head.removeprefix(path)):
                 file.doubted(at, note[2], is_slight=note[1] == NEARLY_SURE)
 
     def _told(self, at: int, text: str) -> None:
-        for path in _OUTSIDE.findall(text) if "was modified" in text else ():
-            self._doubt([self._spelled(path)], at, "it was changed outside of the conversation")
+        outside = _OUTSIDE.findall(text) if "was modified" in text else ()
+        paths = [self._names.spelled(path) for path in outside]
+        self._doubt(paths, at, "it was changed outside of the conversation")
 
     def _unanswered(self, at: int, call: ToolCall) -> None:
         use = classify(call, self._kinds)
-        paths = [self._spelled(made.path) for made in change.changes_of(call, use)]
+        paths = [self._names.spelled(made.path) for made in change.changes_of(call, use)]
         self._doubt(paths, at, "a change has no answer")
 
     def _doubt(self, paths: Sequence[str], at: int, reason: str) -> None:
         for path in paths:
-            for file in self._related(path):
+            for file in self._names.related(path):
                 file.doubted(at, reason)
-
-    def _related(self, path: str) -> Iterator[KnownFile]:
-        """The file at `path` and those that may be the same under another spelling."""
-        for file in self._by_name.get(posixpath.basename(path), ()):
-            known = file.path
-            if known == path or known.endswith(f"/{path}") or path.endswith(f"/{known}"):
-                yield file
 
     def _answered(self, at: int, call: ToolCall, result: ToolResult) -> None:
         use = classify(call, self._kinds)
@@ -220,7 +191,7 @@ class _Replay:
         result: ToolResult,
         text: str,
     ) -> None:
-        paths = [made.path and self._spelled(made.path) for made in changes]
+        paths = [made.path and self._names.spelled(made.path) for made in changes]
         text, ended_well = shell_text(text)
         if result.is_error or not ended_well or change.tells_failure(text):
             # A patch of several files may have changed some of them, if it was begun at all.
@@ -229,7 +200,7 @@ class _Replay:
                 self._doubt(paths, at, "a patch has failed on the way")
             return
         window = shown_text(text, start=None, limit=None) if "[File: " in text else None
-        shown_path = self._spelled(window.path) if window else ""
+        shown_path = self._names.spelled(window.path) if window else ""
         for made, named in zip(changes, paths, strict=True):
             path = named or shown_path
             if not path:
@@ -240,21 +211,21 @@ class _Replay:
         if is_stand_in(result) or placeholders.seems_placeholder(result):
             self._doubt(paths, at, "whether a change succeeded is not told any more")
         elif len(set(paths)) == 1 and paths[0]:
-            self._check_snippet(at, self._file(paths[0]), text)
+            self._check_snippet(at, self._names.file(paths[0]), text)
         if window is not None:
-            self._file(shown_path).see_part(at, window)
+            self._names.file(shown_path).see_part(at, window)
 
     def _change(self, at: int, path: str, made: change.FileChange) -> None:
-        file = self._file(path)
+        file = self._names.file(path)
         if path in self._older and not isinstance(made, change.Deletes | change.Patches):
             made = change.Unclear(path)
         self._git.found(file)
         file.apply(at, made)
-        for other in self._related(path):
+        for other in self._names.related(path):
             if other is not file:
                 other.doubted(at, f"{path} was changed, which may be the same file")
         if isinstance(made, change.Patches) and made.moved_to:
-            self._rename(at, file, self._spelled(made.moved_to))
+            self._rename(at, file, self._names.spelled(made.moved_to))
 
     def _check_snippet(self, at: int, file: KnownFile, text: str) -> None:
         """Compare what the tool shows of a change with the replayed text."""
@@ -271,7 +242,7 @@ class _Replay:
             return
         if "[File: " not in text and change.begins_with_failure(text) and text.count("\n") < 3:
             return
-        file = self._file(self._spelled(use.path))
+        file = self._names.file(self._names.spelled(use.path))
         file.used_at = file.read_at = at
         file.reads += 1
         if file.path in self._older or file.path.endswith(".ipynb"):
@@ -307,7 +278,7 @@ class _Replay:
         shows = [effect for effect in effects if isinstance(effect, shell.Shows)]
         if succeeded and not placeholders.seems_placeholder(result):
             for part, text in zip(shows, _outputs(shows, call, output), strict=False):
-                self._printed(at, call, self._seen(part.path), part.start, part.count, text)
+                self._printed(at, call, self._names.seen(part.path), part.start, part.count, text)
         for effect in effects:
             match effect:
                 case shell.GoesTo(ended_in):
@@ -326,7 +297,7 @@ class _Replay:
         match effect:
             case change.Writes(path):
                 if succeeded:
-                    path = self._seen(path)
+                    path = self._names.seen(path)
                     self._change(at, path, replace(effect, path=path))
                 else:
                     self._doubt([path], at, reason)
@@ -335,7 +306,7 @@ class _Replay:
             case shell.MayChange():
                 self._may_change(at, effect, reason)
             case shell.Runs(path, folder):
-                script = self._files.get(self._seen(path))
+                script = self._files.get(self._names.seen(path))
                 code = "\n".join((script and script.rows) or ())
                 is_done = succeeded and folder is not None
                 self._ran_python(at, code, folder or "", reason, succeeded=is_done)
@@ -350,9 +321,9 @@ class _Replay:
 
     def _deleted(self, at: int, path: str, reason: str, *, succeeded: bool) -> None:
         """Delete a file, or a folder with its content."""
-        found = self._matching(path)
+        found = self._names.matching(path)
         if not found and "*" not in path:
-            found = [self._file(self._seen(path))]
+            found = [self._names.file(self._names.seen(path))]
         for file in found:
             if succeeded:
                 self._change(at, file.path, change.Deletes(file.path))
@@ -361,7 +332,7 @@ class _Replay:
 
     def _by_git(self, at: int, done: Git, reason: str, output: str, *, succeeded: bool) -> None:
         """Follow git: it recorded the state of files, or restored another."""
-        done = replace(done, paths=tuple(self._seen(path) for path in done.paths))
+        done = replace(done, paths=tuple(self._names.seen(path) for path in done.paths))
         if done.verb == "stash" and "No local changes" in output:
             return
         if done.verb == "commit" and "nothing to commit" in output:
@@ -370,7 +341,9 @@ class _Replay:
             for path, file in self._files.items():
                 if done.concerns(path):
                     self._git.found(file)
-            inside = {path: file for path, file in self._files.items() if self._is_inside(path)}
+            inside = {
+                path: file for path, file in self._files.items() if self._names.is_inside(path)
+            }
             self._git.follow(at, inside, done, reason)
             return
         if done.verb not in ("add", "commit", "drop", "forget"):
@@ -381,33 +354,27 @@ class _Replay:
         if done.verb in ("stash", "pop", "drop"):
             self._git.stashes.clear()
 
-    def _is_inside(self, path: str) -> bool:
-        """Whether the file may lie in the repository."""
-        if is_scratch(path, self._folder) or path.startswith("../"):
-            return False
-        return not is_absolute(path) or all(map(is_absolute, self._files))
-
     def _moved(self, at: int, made: shell.Moves, reason: str, *, succeeded: bool) -> None:
         """Rename, copy or move a file or folder, also into a known folder."""
-        old, new = self._seen(made.old), self._seen(made.new)
+        old, new = self._names.seen(made.old), self._names.seen(made.new)
         if any(path.startswith(f"{new}/") for path in self._files):
             new = f"{new}/{posixpath.basename(old)}"
         if new == old:
             return
-        moved = {file.path: new + file.path.removeprefix(old) for file in self._under(old)}
+        moved = {file.path: new + file.path.removeprefix(old) for file in self._names.under(old)}
         may_be_folder = "." in posixpath.basename(old) and not _ENDING.search(new)
         if not succeeded or (may_be_folder and list(moved) == [old]) or (not moved):
             # It may have gone into a folder of that name, or nobody has seen what came here.
             names = (new,) if made.by == "cp" else (old, new)
             for name in names:
-                for file in self._under(name):
+                for file in self._names.under(name):
                     file.doubted(at, reason)
             return
         for path, to in moved.items():
             self._rename(at, self._files[path], to, by=made.by)
 
     def _rename(self, at: int, file: KnownFile, path: str, *, by: str = "mv") -> None:
-        moved = self._file(path)
+        moved = self._names.file(path)
         self._git.found(file)
         self._git.found(moved)
         writes = max(1, moved.writes + 1)
@@ -426,43 +393,11 @@ class _Replay:
         if not moved.parts and not moved.is_deleted:
             moved.lost, moved.lost_at = "another file was moved here", at
 
-    def _seen(self, path: str) -> str:
-        """`path`, which a command names, as the other calls name it."""
-        seen = self._spelled(self._shell.seen(path))
-        file = None if seen in self._files else self._named(seen)
-        return file.path if file else seen
-
-    def _under(self, path: str) -> list[KnownFile]:
-        """The file at `path`, or those in the folder of that name, which are there."""
-        path = self._seen(path)
-        return [
-            file
-            for known, file in self._files.items()
-            if (known == path or known.startswith(f"{path}/")) and not file.is_deleted
-        ]
-
-    def _matching(self, path: str) -> list[KnownFile]:
-        """The files that `path` names, which may contain stars, or that lie in it."""
-        if "*" not in path:
-            return self._under(path)
-        form = re.compile("[^/]*".join(map(re.escape, self._shell.seen(path).split("*"))) + r"\Z")
-        is_part = not is_absolute(path)
-        return [
-            file
-            for known, file in self._files.items()
-            if not file.is_deleted
-            and (form.match(known) or (is_part and is_absolute(known) and self._ends(form, known)))
-        ]
-
-    def _ends(self, form: re.Pattern[str], known: str) -> bool:
-        """Whether the absolute path `known` is one that `form` matches from the work's folder."""
-        return any(form.match(known, at + 1) for at, char in enumerate(known) if char == "/")
-
     def _ran_python(self, at: int, code: str, folder: str, reason: str, *, succeeded: bool) -> None:
         """A script was run; what it writes is followed, or doubted."""
 
         def text_of(path: str) -> str | None:
-            file = self._named(joined_path(folder, path))
+            file = self._names.called(joined_path(folder, path))
             rows = file.rows if file else None
             is_known = file is not None and rows is not None and (file.is_exact or not rows[-1])
             return "\n".join(rows) if rows is not None and is_known else None
@@ -473,7 +408,7 @@ class _Replay:
                 self._may_change(at, effect, reason)
             return
         for path, text in written.texts.items():
-            file = self._file(self._seen(joined_path(folder, path)))
+            file = self._names.file(self._names.seen(joined_path(folder, path)))
             self._git.found(file)
             file.rewrite(at, text.split("\n"))
         if unclear := written.unclear | written.may_write:
@@ -483,26 +418,11 @@ class _Replay:
         self, at: int, effect: shell.EditsLines, reason: str, *, succeeded: bool
     ) -> None:
         """A stream editor changed lines."""
-        for file in self._matching(effect.path):
+        for file in self._names.matching(effect.path):
             self._git.found(file)
             done = succeeded and file.edit_lines(at, effect.edits)
             if not done:
                 file.doubted(at, reason)
-
-    def _named(self, path: str) -> KnownFile | None:
-        """The file that a command names as `path`: under this name, or from the work's folder."""
-        path = self._spelled(path)
-        if path in self._files or is_absolute(path):
-            return self._files.get(path)
-        found = [file for known, file in self._files.items() if known.endswith(f"/{path}")]
-        folders = {file.path.removesuffix(path) for file in found if is_absolute(file.path)}
-        if len(found) != 1 or len(folders) != 1:
-            return None
-        # Another folder may have a file of that name: most of the others must lie in this one.
-        [folder] = folders
-        inside = [known for known in self._files if known.startswith(folder)]
-        absolute = [known for known in self._files if is_absolute(known)]
-        return found[0] if len(inside) > 1 and 2 * len(inside) > len(absolute) else None
 
     def _may_change(self, at: int, effect: shell.MayChange, reason: str) -> None:
         is_layout = bool(effect.endings)
@@ -516,13 +436,13 @@ class _Replay:
         """A formatter has changed files by itself: such as were changed here."""
         reason = _reason(command, _REFORMATTED)
         for path, file in self._files.items():
-            if file.writes and self._is_inside(path):
+            if file.writes and self._names.is_inside(path):
                 file.doubted(at, reason, is_slight=True)
 
     def _printed(
         self, at: int, call: ToolCall, path: str, start: int | None, count: int | None, text: str
     ) -> None:
-        file = self._file(path)
+        file = self._names.file(path)
         file.used_at = file.read_at = at
         file.reads += 1
         if is_cut(text) or not text or _UNREADABLE.search(text):

@@ -6,17 +6,23 @@ certain shows nothing.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction.activity.tool_kinds import LINES_NAMED, arguments_by_name
-from context_compaction.messages.model import is_object
+from context_compaction.messages.model import ToolCall, ToolResult, is_object
+from context_compaction.messages.tool_results import result_text
 
 # Tools cut lines of this length, and some give so many lines of a longer file without a word.
 _LONG_LINE_CHARS = 2_000
 _PAGE_LINES = 2_000
 _HEAD_LINES = 8
 _TAIL_LINES = 4
+# So many lines that begin with numbers in order are numbered by the tool ...
+_TELLING_LINES = 3
+# ... as so many of its first answers tell.
+_TELLING_ANSWERS = 24
 
 _NUMBERED = re.compile(r"\A[ \t]*(\d{1,7})(\t|→|[ \t]*\||:|\.(?= |\Z))(.*)\Z", re.DOTALL)
 # Numbers that only a tool writes: in a column of their own.
@@ -222,6 +228,23 @@ def numbered_text(text: str, *, strips_blank: bool | None = None) -> ShownText |
     # An editor's snippet of what it has changed ends where the snippet does.
     ends = not any(_CUT.search(line) for line in frame)
     return None if unblanked is None else ShownText(tuple(unblanked), start, ends, True)
+
+
+def tools_that_number(reads: Sequence[tuple[ToolCall, ToolResult]]) -> Counter[str]:
+    """By the tool of `reads` how many more of its answers number their lines than do not."""
+    votes: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    for call, result in reads:
+        if asked[call.name] >= _TELLING_ANSWERS:
+            continue
+        asked[call.name] += 1
+        text = result_text(result)
+        found = numbered_text(text)
+        if found is None:
+            votes[call.name] -= text.count("\n") > 1
+        elif len(found.rows) >= _TELLING_LINES or is_laid_out(text):
+            votes[call.name] += 1
+    return votes
 
 
 def _unblanked(rows: list[str], strips_blank: bool | None) -> list[str] | None:
