@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import accumulate
 
 from context_compaction.activity import file_changes as change
-from context_compaction.activity import file_commands as shell
+from context_compaction.activity import program_effects as shell
+from context_compaction.activity.file_commands import command_effects
 from context_compaction.activity.file_paths import joined_path
 from context_compaction.activity.formatters import rewrote_files
 from context_compaction.activity.git_commands import Git
@@ -274,7 +275,7 @@ class _Replay:
         is_guess = folder is None and self._shell.may_start_at_top(command)
         folder = "" if is_guess else folder
         reason = _reason(command)
-        effects = shell.command_effects(command, folder=folder)
+        effects = command_effects(command, folder=folder)
         shows = [effect for effect in effects if isinstance(effect, shell.Shows)]
         if succeeded and not placeholders.seems_placeholder(result):
             for part, text in zip(shows, _outputs(shows, call, output), strict=False):

@@ -11,12 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
-from context_compaction.activity.file_commands import (
-    GoesTo,
-    command_effects,
-    may_change_folder,
-)
+from context_compaction.activity.file_commands import command_effects, may_change_folder
 from context_compaction.activity.file_paths import Drives, has_drive, is_absolute
+from context_compaction.activity.program_effects import GoesTo
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import arguments_by_name
 from context_compaction.messages.model import ToolCall

@@ -6,8 +6,10 @@ from time import process_time
 
 import pytest
 from context_compaction.activity.documents import filed_in
-from context_compaction.activity.file_commands import MayChange, Writes, command_effects
+from context_compaction.activity.file_changes import Writes
+from context_compaction.activity.file_commands import command_effects
 from context_compaction.activity.file_replay import replay_files
+from context_compaction.activity.program_effects import MayChange
 from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, make_message
