@@ -7,12 +7,12 @@ they outlive any number of rounds, with an archive or without. Pure.
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Step
+from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Message, Messages
 
 Origin: TypeAlias = Literal["manual", "marker", "automatic"]
@@ -29,6 +29,7 @@ _UNPINNED_TITLE = "## No longer pinned"
 _OPEN, _CLOSE = "<pinned>\n", "</pinned>"
 _FENCE = re.compile(r"`{3,}")
 _TICKS = re.compile(r"`+")
+_BLOB_NAME = "pinned"
 _PIN_ID = re.compile(r"p_[0-9a-f]{8}")
 
 
@@ -227,3 +228,10 @@ def _read(body: str) -> Carried:
             pins.append(Pin(text, origin, mark=mark))
         at += 1
     return Carried(tuple(pins), tuple(unpinned), "\n".join(lines[at + 1 :]))
+
+
+def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:
+    """The blobs that the archive must keep so that the pointers of manual pins can be read."""
+    return tuple(
+        make_blob(pin.text, tool_name=_BLOB_NAME) for pin in pins if pin.origin == "manual"
+    )

@@ -9,12 +9,14 @@ from context_compaction.messages.edits import Blob, make_blob
 from context_compaction.messages.model import (
     Document,
     Image,
+    Message,
     Messages,
     Opaque,
     Part,
     Text,
     ToolCall,
     ToolResult,
+    text_of,
     tool_results,
 )
 
@@ -54,6 +56,14 @@ def result_text(result: ToolResult) -> str:
     if len(result.content) == 1 and isinstance(result.content[0], Text):
         return result.content[0].text  # mostly, and everybody asks for it
     return "\n".join(part.text for part in result.content if isinstance(part, Text))
+
+
+def whole_text(message: Message) -> str:
+    """The text of a message, its tool results included."""
+    parts = (
+        block.content if isinstance(block, ToolResult) else (block,) for block in message.blocks
+    )
+    return "\n".join(filter(None, map(text_of, parts)))
 
 
 def said_in_refusal(result: ToolResult) -> str | None:

@@ -42,6 +42,7 @@ from context_compaction.messages.pins import Pins
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.server_calls import is_made_by_code
 from context_compaction.messages.tool_pairs import problems
+from context_compaction.pipeline.collect_pins import PIN_MARK, gather_pins
 from context_compaction.pipeline.effort import first_level
 from context_compaction.pipeline.plan import plan_of_mode
 from context_compaction.pipeline.redaction_gates import redaction_report, with_redaction
@@ -64,7 +65,6 @@ from context_compaction.session.load import Session
 from context_compaction.session.recognised import Start, answered, asks_anew, named, places_of
 from context_compaction.session.save import Commit
 from context_compaction.settings import Settings, override
-from context_compaction.summarizers.instructions.collect_pins import PIN_MARK, gather_pins
 from context_compaction.tokens.counter import MessageCounter, counter_for
 from context_compaction.tokens.request_bytes import json_bytes
 

@@ -20,6 +20,7 @@ from context_compaction.messages.cache_control import cache_markers, keep_cache_
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.pipeline.collect_pins import check_pins, gather_pins
 from context_compaction.pipeline.project_rules import fixed_tokens_of
 from context_compaction.pipeline.redaction_gates import gates_of
 from context_compaction.policies import policy_named
@@ -29,7 +30,6 @@ from context_compaction.session import prepared
 from context_compaction.session.known_list import KnownList, copies_for
 from context_compaction.session.load import Session
 from context_compaction.settings import Settings, override
-from context_compaction.summarizers.instructions.collect_pins import check_pins, gather_pins
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
 

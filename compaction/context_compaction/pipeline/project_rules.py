@@ -5,6 +5,7 @@ share of the limit. Longer ones are archived like a large output, and of them st
 its words in each section, then what follows their beginning.
 """
 
+import re
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
 
@@ -15,11 +16,12 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Messages, Text, is_rules
 from context_compaction.messages.project_rules import rules_kind_of, said_by
-from context_compaction.summarizers.instructions.documents import sections_of
-from context_compaction.summarizers.instructions.find import has_sign
+from context_compaction.summarizers.instructions.find import has_sign, instructions_in
+from context_compaction.summarizers.instructions.superseded import UserInstruction
 from context_compaction.tokens.counter import MessageCounter
 
 RULES_LAYER = "project_rules"
+_SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 # Of what the limit leaves beside system messages.
 _SHARE = 0.2
 # In less no rule is worth its frame.
@@ -116,10 +118,18 @@ def _binding_in(text: str) -> Iterator[str]:
     One long section would leave no room for the others, and nobody knows which one the work needs.
     Then, in the same order, what looks typed: commands and the like.
     """
-    sections = [*sections_of(text)]
+    sections = [*_sections_of(text)]
     binding = ((head, [item for item in said if has_sign(item)]) for head, said in sections)
     typed = ((head, [item for item in said if not item.is_pasted]) for head, said in sections)
     for parts in (binding, typed):
         ranked = ((head, sorted(said, key=lambda item: -item.rank)) for head, said in parts if said)
         for row in zip_longest(*([head, *(item.text for item in said)] for head, said in ranked)):
             yield from filter(None, row)
+
+
+def _sections_of(text: str) -> Iterator[tuple[str, tuple[UserInstruction, ...]]]:
+    """The sections of `text`, each with its heading, "" above the first, and its sentences."""
+    for part in _SECTION.split(text):
+        head, _, body = part.partition("\n")
+        heading, body = (head, body) if _SECTION.match(head) else ("", part)
+        yield heading, instructions_in(body)

@@ -18,6 +18,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.pipeline.assemble import assemble
+from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.decision import written
 from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
 from context_compaction.pipeline.long_request import is_of_request
@@ -48,7 +49,6 @@ from context_compaction.session.load import Session
 from context_compaction.session.recognised import answered, named
 from context_compaction.session.rejections import with_rejections
 from context_compaction.session.save import CarriedOn, Commit, commit_of, placed
-from context_compaction.summarizers.instructions.collect_pins import pin_warnings, pins_json
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
 _ACTED = ("repaired", "compacted")

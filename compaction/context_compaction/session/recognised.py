@@ -16,9 +16,9 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.placeholders import summary_of
+from context_compaction.messages.tool_results import whole_text
 from context_compaction.request import CompactRequest
 from context_compaction.result import Boundary, CompactResult, Recognised
-from context_compaction.summarizers.instructions.collect_pins import whole_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from context_compaction.messages.history_hash import (
     history_hash,
 )
 from context_compaction.messages.model import JsonObject, Messages, text_of
+from context_compaction.messages.pins import pin_blobs
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.earlier_calls import Decision, EarlierCalls
@@ -45,7 +46,6 @@ from context_compaction.session.state import (
     with_prepared,
     with_state,
 )
-from context_compaction.summarizers.instructions.collect_pins import pin_blobs
 
 # To keep counts of fewer tokens takes as long as to make them again: some 4 ms, most of it the
 # device's.

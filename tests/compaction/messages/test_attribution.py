@@ -9,8 +9,8 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import attributed
 from context_compaction.messages.pins import pin_id_of
 from context_compaction.messages.speakers import user_texts
+from context_compaction.pipeline.collect_pins import gather_pins
 from context_compaction.request import CompactRequest
-from context_compaction.summarizers.instructions.collect_pins import gather_pins
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st

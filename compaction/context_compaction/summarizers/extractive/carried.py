@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from context_compaction.activity.command_line import without_heredocs
 from context_compaction.activity.commits import commit_lines
 from context_compaction.activity.digest import records_in
 from context_compaction.activity.json_rows import short_records, shown
@@ -35,7 +36,6 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_results import result_text
-from context_compaction.summarizers.extractive.commands import without_heredocs
 from context_compaction.summarizers.extractive.deeds import (
     commits_of,
     effects_of,

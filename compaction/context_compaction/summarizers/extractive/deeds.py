@@ -8,6 +8,12 @@ from itertools import pairwise, takewhile
 from operator import itemgetter
 from typing import TypeAlias
 
+from context_compaction.activity.command_line import (
+    bare_command,
+    bare_effect,
+    is_nameless,
+    one_line,
+)
 from context_compaction.activity.commits import (
     KnownCommits,
     branch_told,
@@ -18,12 +24,6 @@ from context_compaction.activity.commits import (
 from context_compaction.activity.error_line import counts_failures, error_lines, outcome_line
 from context_compaction.activity.file_changes import Deletes, FileChange, Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
-from context_compaction.summarizers.extractive.commands import (
-    bare_command,
-    bare_effect,
-    is_nameless,
-    one_line,
-)
 from context_compaction.summarizers.extractive.said import head_of, pieces_of, telling_of
 from context_compaction.summarizers.extractive.turns import Action, Turn
 

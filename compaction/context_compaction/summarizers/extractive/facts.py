@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
+from context_compaction.activity.command_line import is_nameless
 from context_compaction.activity.commits import is_without_commit
 from context_compaction.activity.error_line import outcome_line
 from context_compaction.activity.file_changes import Deletes
@@ -16,7 +17,6 @@ from context_compaction.activity.json_rows import codes_in, members, parsed_json
 from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import is_bookkeeping
-from context_compaction.summarizers.extractive.commands import is_nameless
 from context_compaction.summarizers.extractive.deeds import branch_of, is_commit
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from context_compaction.activity.command_line import to_last_space
 from context_compaction.messages import placeholders
-from context_compaction.summarizers.extractive.said import to_last_space
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, words_of
 from context_compaction.tokens.counter import MessageCounter
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate
 
+from context_compaction.activity.command_line import to_last_space
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 
 _MARKUP = re.compile(
@@ -137,9 +138,3 @@ def ends_of(text: str | Sequence[str], chars: int) -> str:
     sizes_chars = accumulate(len(pieces[at]) for at in inwards)
     chosen = (at for at, size in zip(inwards, sizes_chars, strict=True) if size <= chars)
     return _with_gaps(pieces, sorted(chosen), f" {LEFT_OUT}")
-
-
-def to_last_space(text: str) -> str:
-    """`text` without the word that it ends in, unless that is most of it."""
-    at = text.rfind(" ")
-    return text[:at] if at > len(text) // 2 else text

@@ -6,6 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from context_compaction.activity.command_line import (
+    CommandLine,
+    bare_command,
+    command_line,
+    is_look,
+    one_line,
+)
 from context_compaction.activity.digest import has_effect, is_failed
 from context_compaction.activity.documents import PLAN, filed_in
 from context_compaction.activity.error_line import error_line, names_error, reports_trouble
@@ -30,13 +37,6 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.speakers import SKILL_HEAD, passages_of, user_text
 from context_compaction.messages.tool_results import result_text, said_in_refusal
-from context_compaction.summarizers.extractive.commands import (
-    CommandLine,
-    bare_command,
-    command_line,
-    is_look,
-    one_line,
-)
 from context_compaction.summarizers.extractive.said import is_telling, joined, pieces_of
 
 _FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)

@@ -38,8 +38,8 @@ from context_compaction.summarizers.extractive.said import (
     telling_of,
 )
 from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
-from context_compaction.summarizers.instructions.documents import instructions_in, unbroken
-from context_compaction.summarizers.instructions.find import SURE_RANK
+from context_compaction.summarizers.instructions.find import SURE_RANK, instructions_in
+from context_compaction.summarizers.instructions.typed_text import unbroken
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages
+from context_compaction.messages.model import Message, Messages, Text
 from context_compaction.messages.speakers import user_texts
 from context_compaction.summarizers.instructions import typed_text
 from context_compaction.summarizers.instructions.signs import Sign, sign
@@ -118,6 +118,12 @@ def find_instructions(
         if not said.text.endswith(typed_text.LEFT_OUT) and not _points_back(said.text)
     )
     return UserInstructions(standing, tuple(rules), replaced, marks)
+
+
+def instructions_in(text: str) -> tuple[UserInstruction, ...]:
+    """The sentences of `text`, whoever wrote it, ranked as if the user had said them."""
+    said = Message("user", (Text(typed_text.unbroken(text), author="user"),))
+    return find_instructions((said,)).standing
 
 
 def has_sign(said: UserInstruction) -> bool:

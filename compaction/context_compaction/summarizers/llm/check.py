@@ -17,11 +17,11 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from context_compaction.activity.command_line import one_line
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, is_list, is_object
-from context_compaction.summarizers.extractive.commands import one_line
 from context_compaction.summarizers.extractive.parse import without_titles
 from context_compaction.summarizers.extractive.turns import turns_of
 from context_compaction.summarizers.llm.record import parts_of

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from context_compaction.activity.digest import acts_outside
 from context_compaction.activity.shell_words import HEREDOC, QUOTED, without_comments
-from context_compaction.summarizers.extractive.said import to_last_space
 
 _LABEL_CHARS = 120
 _COMMAND_CHARS = 8_000
@@ -115,3 +114,9 @@ def one_line(text: str, chars: int = _LABEL_CHARS) -> str:
     """`text` on one line of so many characters at most."""
     line = flat(text)
     return line if len(line) <= chars else f"{to_last_space(line[: chars - 1])} …"
+
+
+def to_last_space(text: str) -> str:
+    """`text` without the word that it ends in, unless that is most of it."""
+    at = text.rfind(" ")
+    return text[:at] if at > len(text) // 2 else text

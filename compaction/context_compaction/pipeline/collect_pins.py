@@ -13,17 +13,17 @@ from itertools import islice
 from context_compaction.errors import SettingsError
 from context_compaction.formats.session_files.message_lists import system_text
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, make_blob
+from context_compaction.messages.edits import make_blob
 from context_compaction.messages.model import (
     JsonObject,
     Message,
     Messages,
     Text,
-    ToolResult,
     text_of,
 )
 from context_compaction.messages.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
 from context_compaction.messages.speakers import user_texts
+from context_compaction.messages.tool_results import whole_text
 from context_compaction.request import CompactRequest
 from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.tokens.counter import MessageCounter
@@ -32,7 +32,6 @@ PIN_MARK, _MARK_END = "<pin>", "</pin>"
 _MARKED = re.compile(f"{PIN_MARK}(.*?){_MARK_END}", re.DOTALL)
 # Of one text; nobody marks so many by hand.
 _MOST_MARKS = 200
-_BLOB_NAME = "pinned"
 _SHOWN_CHARS = 200
 _ORIGINS: tuple[Origin, ...] = ("automatic", "marker", "manual")  # the surer the later
 
@@ -107,13 +106,6 @@ def gather_pins(
             merged[pin_id] = _merged(merged[pin_id], pin) if pin_id in merged else pin
     counted = tuple(_counted(pin, count) for pin in merged.values())
     return Pins(counted, tuple(gone), frozenset(request.pinned_messages))
-
-
-def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:
-    """The blobs that the archive must keep so that the pointers of manual pins can be read."""
-    return tuple(
-        make_blob(pin.text, tool_name=_BLOB_NAME) for pin in pins if pin.origin == "manual"
-    )
 
 
 def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:
@@ -231,11 +223,3 @@ def _json(pin: Pin) -> JsonObject:
 
 def _ids(unpin: Iterable[str]) -> list[str]:
     return [text if is_pin_id(text) else pin_id_of(text) for text in unpin]
-
-
-def whole_text(message: Message) -> str:
-    """The text of a message, its tool results included."""
-    parts = (
-        block.content if isinstance(block, ToolResult) else (block,) for block in message.blocks
-    )
-    return "\n".join(filter(None, map(text_of, parts)))
