@@ -142,14 +142,17 @@ def _framed(text: str) -> list[tuple[int, int]]:
     opened: dict[str, int] = {}  # by name the first
     reopened: dict[str, int] = {}  # by name the last that begins a line
     closed: dict[str, int] = {}  # by name the end of the last
+    seen = 0  # a tag before this one in its line stands behind here: no line is read twice
     for found in _TAG.finditer(text):
         name = found[2].lower()
+        line = text[seen : found.start()].rpartition("\n")[2]
+        seen = found.start()
         if found[1]:
             end = text.find(">", found.end())
             closed[name] = len(text) if end < 0 else end + 1
             continue
         opened.setdefault(name, found.start())
-        if not text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip():
+        if not line.strip():
             reopened[name] = found.start()
     frames: list[tuple[int, int]] = []
     for name, start in opened.items():

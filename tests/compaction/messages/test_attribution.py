@@ -1,6 +1,5 @@
 """Results that a host hands over in the user's name are told from what the user typed."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -15,6 +14,7 @@ from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cpu_time import assert_growth
 from tests.support.json_types import Json
 from tests.support.promises import archive_without_originals, check_promises, temporary_archive
 from tests.support.small import answered, assistant, lines, read, user, user_words
@@ -141,18 +141,15 @@ def test_words_after_a_frame_are_the_users_and_a_tag_that_he_names_is_no_frame()
 
 @pytest.mark.parametrize("piece", ["<pin> ", "<document>", "</document>", "<document", "<"])
 def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
-    def seconds(chars: int) -> float:
+    def gather(chars: int) -> None:
         message = read([user(piece * (chars // len(piece)))])
         request = CompactRequest()
-        started = time.process_time()
         check = gather_pins(
             request, message, session_id="s", seqs=(0,), count=counter_for(None), finds_rules=False
         )
         assert not check.candidates
-        return time.process_time() - started
 
-    seconds(1_000)  # whatever is loaded first
-    assert seconds(400_000) < 2
+    assert_growth(gather, 50_000)
 
 
 async def test_a_result_that_begins_like_a_placeholder_is_cleared_like_any_other() -> None:

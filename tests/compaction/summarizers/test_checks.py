@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import process_time
 from typing import Any
 
 import anyio
@@ -18,6 +17,7 @@ from context_compaction.summarizers.llm.record import escaped
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.support.cpu_time import assert_growth
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
@@ -262,10 +262,11 @@ def test_any_text_is_a_summary_or_a_clear_refusal(text: str) -> None:
     "unit", ['"x y z w" ', "“x y z w”", "`", "“", " '", " ", "[1] ", "[1,", "[", "> "]
 )
 def test_a_long_line_is_checked_in_linear_time(unit: str) -> None:
-    line = (unit * 50_000)[:50_000]
-    began = process_time()
-    draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", NUMBERED)
-    assert process_time() - began < 1
+    def check(chars: int) -> None:
+        line = unit * (chars // len(unit))
+        draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", NUMBERED)
+
+    assert_growth(check, 12_500)
 
 
 @dataclass

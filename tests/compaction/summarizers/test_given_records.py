@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from context_compaction.tokens.counter import counter_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cpu_time import assert_growth
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import read
@@ -175,10 +175,11 @@ def test_what_was_not_filed_is_not_told_as_filed() -> None:
     "unit", ['"$(cat <<A\n', " -m 'a", " -F - <<A\n", "git ", "a note 'a", "a note ''"]
 )
 def test_texts_to_file_without_an_end_cost_little_time(unit: str) -> None:
-    command = unit * (12_000 // len(unit))
-    start = time.process_time()
-    written([asked("Mend it."), *called("a", "bash", {"command": command}), asked("Go on.")])
-    assert time.process_time() - start < 2
+    def write(chars: int) -> None:
+        command = unit * (chars // len(unit))
+        written([asked("Mend it."), *called("a", "bash", {"command": command}), asked("Go on.")])
+
+    assert_growth(write, 3_000, power=2)
 
 
 def test_of_a_record_no_status_of_the_records_in_it_is_told_as_its_own() -> None:

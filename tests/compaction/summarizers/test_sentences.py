@@ -1,8 +1,6 @@
 """What a summary says was said: whole, once, and for as long as nobody takes it back."""
 
 import re
-import time
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from context_compaction.summarizers.instructions.typed_text import sentences_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cpu_time import assert_growth
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import (
@@ -506,15 +505,7 @@ HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "n
 @pytest.mark.parametrize("unit", HARD)
 @pytest.mark.parametrize("end", ["", "x", " x.", "\n"])
 def test_the_sentences_of_a_long_line_are_found_in_linear_time(unit: str, end: str) -> None:
-    def seconds(chars: int) -> float:
-        text = unit * (chars // len(unit)) + end
-        start = time.process_time()
-        sentences_of(text)
-        return time.process_time() - start
-
-    sizes = (1_500, 6_000)
-    best = [min(seconds(size) for _ in range(3)) for size in sizes]
-    assert all(longer < 8 * shorter + 0.005 for shorter, longer in pairwise(best))
+    assert_growth(lambda chars: sentences_of(unit * (chars // len(unit)) + end), 1_500)
 
 
 def test_of_a_text_too_long_to_be_read_the_sentences_at_the_cut_say_so() -> None:
