@@ -501,19 +501,45 @@ def test_the_size_of_a_context_is_read_from_what_the_host_noted_last() -> None:
     assert context_size([]) == (0, 200_000)
 
 
-def cpu_seconds(
-    arguments: list[str], said: Callable[[int], bytes], environment: dict[str, str]
+# What a process costs that starts and loads what any hook needs; one that also reads, checks and
+# packs what it is handed, once.
+STARTED = "import hashlib, json, pathlib, subprocess"
+PACKED = """
+import hashlib, json, pathlib, sys, zstandard
+given = json.load(sys.stdin)
+path = pathlib.Path(given.get("payload", {}).get("transcript_path", ""))
+for data in [json.dumps(given).encode(), *(path.open("rb") if path.is_file() else ())]:
+    json.loads(data), hashlib.sha256(data).digest(), zstandard.compress(data)
+"""
+
+
+def cpu_seconds(arguments: list[str], said: bytes, environment: dict[str, str]) -> float:
+    """CPU of a process and what it waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], input=said, env=environment,
+                   stdout=subprocess.DEVNULL, timeout=60, check=True)  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def costs_times(
+    program: str,
+    arguments: list[str],
+    said: Callable[[int], bytes],
+    environment: dict[str, str],
 ) -> float:
-    """CPU of a process and what it waited for: the least of several runs, each told its own."""
-    least = 60.0
-    for number in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *arguments], input=said(number), env=environment,
-                       stdout=subprocess.DEVNULL, timeout=60, check=True)  # fmt: skip
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        least = min(least, spent)
-    return least
+    """How many times what `program` costs a process costs, each told its own.
+
+    Whatever else the machine does only adds to that: the least of several runs of both counts.
+    """
+    runs = [
+        (
+            cpu_seconds(["-c", program], said(number), environment),
+            cpu_seconds(arguments, said(number), environment),
+        )
+        for number in range(7)
+    ]
+    return min(own for _, own in runs) / min(least for least, _ in runs)
 
 
 HOOK = ["-m", "mcp_server_compaction", "hook"]
@@ -525,18 +551,17 @@ costs = pytest.mark.skipif("COVERAGE_PROCESS_START" in os.environ, reason="cover
 def test_a_hook_costs_next_to_nothing_and_a_large_output_little(
     environment: dict[str, str],
 ) -> None:
-    started = cpu_seconds(["-c", "pass"], lambda _: b"", environment)
     small = json.dumps(claude("Bash", {**BASH, "stdout": SMALL})).encode()
     for event in ("PostToolUse", "Stop", "UserPromptSubmit", "SessionStart"):
         # The process that Stop leaves behind is not waited for: the test below counts it.
-        assert cpu_seconds([*HOOK, event], lambda _: small, environment) < started + 0.060, event
+        assert costs_times(STARTED, [*HOOK, event], lambda _: small, environment) < 3, event
 
     def large(number: int) -> bytes:
         """Another text each time: what is archived already costs less."""
         return json.dumps(claude("Bash", {**BASH, "stdout": f"{number}{LARGE * 60}"})).encode()
 
     assert len(large(0)) > 5_000_000
-    assert cpu_seconds([*HOOK, "PostToolUse"], large, environment) < 0.400
+    assert costs_times(PACKED, [*HOOK, "PostToolUse"], large, environment) < 8
 
 
 @pytest.mark.slow
@@ -567,8 +592,8 @@ def test_archiving_a_large_session_costs_little_with_what_is_done_beside_the_hos
         }).encode()  # fmt: skip
 
     told = json.dumps({**payload, "source": "compact"}).encode()
-    hook = cpu_seconds([*HOOK, "SessionStart"], lambda _: told, environment)
+    assert costs_times(STARTED, [*HOOK, "SessionStart"], lambda _: told, environment) < 3
     command = ["-m", "mcp_server_compaction.hosts.hook_work"]
-    assert hook + cpu_seconds(command, job, environment) < 0.400
-    assert len(list(tmp_path.glob("archive-*/imports"))) == 5
+    assert costs_times(PACKED, command, job, environment) < 7
+    assert len(list(tmp_path.glob("archive-*/imports"))) == 7
     assert list(tmp_path.glob("archive-*/hooks/log")) == []
