@@ -8,7 +8,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate, chain
 from typing import cast
 
@@ -65,8 +65,8 @@ _DOCUMENT_CHARS = 4 * 5_000
 NEWEST_FILES = 50
 _WANTED: tuple[FileUse, ...] = ("steering", "work", "named", "read", "earlier")
 _MENTIONED_LINES = 25
-# Before a line stands its number, or the mark of a patch.
-_MARKED = re.compile(r"\A(?:\s*\d+(?:\t|→|: ?|\. | ?\| ?)|[+-])")
+# Of a line what stands behind its number, or the mark of a patch.
+_UNMARKED = re.compile(r"\n(?:[^\S\n]*\d+(?:\t|→|: ?|\. | ?\| ?)|[+-])(.*)")
 # An edit inside of a line leaves one that stands nowhere as a whole.
 FEW_NEWS = 0.1
 
@@ -212,9 +212,8 @@ class _Work:
         since = max((at for at in requests if at < last_at), default=-1)
         asked = [text for at in requests[-_TELLING_REQUESTS:] for text in user_texts(messages[at])]
         request = "\n".join(user_texts(messages[requests[-1]]))
-        spoken = [text.rstrip() for text in map(_spoken, messages) if text.strip()]
         # What the agent said before the request is what a short one answers.
-        closing = spoken[-1] if spoken else ""
+        closing = next((text for one in reversed(messages) if (text := _spoken(one))), "")
         planned = "\n".join(
             match[0]
             for file in files
@@ -287,7 +286,7 @@ def _open_failure(messages: Messages) -> str:
 
 def _spoken(message: Message) -> str:
     texts = (block.text for block in message.blocks if isinstance(block, Text))
-    return "\n".join(texts) if message.role == "assistant" else ""
+    return "\n".join(texts).rstrip() if message.role == "assistant" else ""
 
 
 def _committed_at(messages: Messages) -> int:
@@ -433,32 +432,39 @@ def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) 
     kept = messages[first_kept:]
     # Messages may have gone before these: they alone say where they stood.
     first = next((one.index for one in kept if one.index is not None), math.inf)
-    lines = cache(partial(lines_shown, kept))
-    # The calls that those stand in which may be clipped: of a long tail its end is enough.
-    stays = (file.shown_at for file in files if file.use in ("steering", "work"))
-    since = min((at for at in stays if at >= first), default=math.inf)
-    newest = cache(partial(lines_shown, _from_last_call(kept, since)))
+    lines = cache(lambda since: lines_shown(_from_last_call(kept, since)))
+    # Of a long tail its end mostly has all, from the call on that wrote the first of them there.
+    stays = [file.shown_at for file in files if file.use in ("steering", "work")]
+    written_at = min((at for at in stays if at >= first), default=first)
+    uses = [file.at for file in files if file.seen_text is None and file.changes]
+    changed_at = min((at for at in uses if at >= first), default=first)
+
+    def are_shown(changes: Sequence[str]) -> bool:
+        return all(any(is_shown(text, lines(at)) for at in (changed_at, first)) for text in changes)
+
     return [
         file
         for file in files
         if file.seen_text != ""
-        and (
-            file.seen_text is not None
-            or file.at < first
-            or not all(is_shown(text, lines()) for text in file.changes)
-        )
+        and (file.seen_text is not None or file.at < first or not are_shown(file.changes))
         and (
             file.shown_at < first
-            or (file.use in ("steering", "work") and not is_shown(file.seen_text or "", newest()))
+            or (
+                file.use in ("steering", "work")
+                and not is_shown(file.seen_text or "", lines(written_at))
+            )
         )
     ]
 
 
 def _from_last_call(messages: Messages, until: float) -> Messages:
     """`messages` from the last call on that came in before position `until`; else all."""
-    came = ((at, one.index) for at, one in enumerate(messages) if any(tool_calls(one)))
-    before = [at for at, index in came if index is not None and index < until]
-    return messages[before[-1] :] if before else messages
+    before = (
+        at
+        for at in reversed(range(len(messages)))
+        if (index := messages[at].index) is not None and index < until and tool_calls(messages[at])
+    )
+    return messages[next(before, 0) :]
 
 
 def is_shown(text: str, shown: Set[str]) -> bool:
@@ -480,8 +486,8 @@ def lines_shown(messages: Messages) -> frozenset[str]:
             elif isinstance(block, Text):
                 plain += block.text.splitlines()
     marked = [line for text in texts for line in text.splitlines()]
-    unmarked = (_MARKED.sub("", line) for line in marked)
-    return frozenset(line.strip() for line in chain(plain, marked, unmarked))
+    unmarked = _UNMARKED.findall("\n".join(["", *marked]))
+    return frozenset(map(str.strip, chain(plain, marked, unmarked)))
 
 
 def _texts_in(given: object) -> Iterator[str]:

@@ -97,6 +97,16 @@ def test_a_call_of_the_tail_shows_its_change_unless_it_is_clipped(messages: Mess
     assert not_shown(recent, clipped, first_kept=1) == recent
 
 
+def test_a_change_that_the_tail_shows_long_before_its_file_was_used_last_is_shown() -> None:
+    noise = [m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 9))]
+    elsewhere = answered("2", "Read", "    80\tx = 1", file_path="far.py", offset=80, limit=1)
+    messages = read([user("Mend it."), *edited("1", OLD, NEW), *noise, *elsewhere])
+    recent = recent_files(replay_files(messages), messages=messages)
+    assert [file.changes for file in recent] == [[NEW]]
+    assert not_shown(recent, messages, first_kept=1) == []
+    assert not_shown(recent, messages, first_kept=3) == recent
+
+
 def test_a_file_of_the_work_whose_writing_is_clipped_in_the_tail_comes_back() -> None:
     written = answered("1", "Write", "ok", file_path="new.py", content=NEW)
     messages = read([user("Write it."), *written])
