@@ -113,11 +113,13 @@ def placed(
 
     Where only some of the lines of one are shown it may have been changed since.
     """
-    shown = {row.strip() for row in rows}
+    shown = {row.strip() for row in rows} if loose else set[str]()
     kept: list[LooseLines] = []
     spans: list[tuple[int, int]] = []
     for part in loose:
-        places = [n for n in range(len(rows) - len(part.rows) + 1) if _stands(part, rows, n)]
+        head = part.rows[0].rstrip() if part.rows else ""
+        starts = range(len(rows) - len(part.rows) + 1)
+        places = [n for n in starts if head in rows[n] and _stands(part, rows, n)]
         if len(places) == 1:
             first = start + places[0]
             spans.append((first, first + len(part.rows) - 1))

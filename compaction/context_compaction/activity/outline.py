@@ -101,8 +101,10 @@ def functions(text: str, path: str) -> list[tuple[str, int, int]]:
     rows = _rows(text, path)
     lines = text.split("\n")
     for at, (number, row) in enumerate(rows):
+        if "(" not in row:
+            continue
         head = _WORD.findall(_NAME_ENDS.split(_IN_BRACKETS.sub("", row), maxsplit=1)[0])
-        if "(" not in row or not head:
+        if not head:
             continue
         indent = len(row) - len(row.lstrip())
         after = (n for n, other in rows[at + 1 :] if len(other) - len(other.lstrip()) <= indent)

@@ -65,7 +65,6 @@ def persist(
         spares_recalled: Keep those of the newest results that our own tools returned, so that the
             model sees the recalled text.
     """
-    index = index_calls(messages)
     newest = newest_results(messages)
     newest_tokens = fresh_result_tokens(messages, count)
     most_tokens = max(result_tokens, fresh_tokens)
@@ -79,6 +78,9 @@ def persist(
         for at, block in enumerate(messages[position].blocks):
             if _is_open(block) and content_tokens(block, count) > limit_tokens:
                 places.add(Place(position, at))
+    if not places:
+        return Step(messages)
+    index = index_calls(messages)
     rooms = _shared(_sizes(messages, newest, count), unread_tokens)
     sought = words_asked(messages) if places.intersection(rooms) else []
     chosen: dict[Place, Replacement] = {}

@@ -60,6 +60,8 @@ def shorten_rules(
         for number, block in enumerate(message.blocks)
         if is_rules(block)
     ]
+    if not places:
+        return Step(messages)
     others = (m for m in messages if is_preserved(m) and not any(map(is_rules, m.blocks)))
     left_tokens = _most_tokens(limit_tokens - sum(map(count.message, others)))
     chosen: dict[Place, Replacement] = {}

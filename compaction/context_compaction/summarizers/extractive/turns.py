@@ -165,7 +165,7 @@ def turns_of(
             thought = ""
         texts = [block for block in message.blocks if isinstance(block, Text)]
         if message.role != "assistant":
-            called = messages[at - 1].blocks if at else ()
+            called = messages[at - 1].blocks if at and texts else ()
             is_command = any(isinstance(one, Text) and _COMMAND_NAME in one.text for one in called)
             for block in texts:
                 is_skill = block.author in (None, "host") and block.text.startswith(_SKILL)
@@ -274,9 +274,10 @@ def _handed_in(action: Action) -> str:
 
 def _is_report(action: Action) -> bool:
     """Whether the answer is what another agent found or did: it is told like the agent's words."""
-    if action.failed is not False or len(action.text) <= WHY_CHARS or _handed_in(action):
+    if action.failed is not False or len(action.text) <= WHY_CHARS:
         return False
-    return brings_report(action.name) and not _LAUNCHED.match(action.text)
+    is_one = brings_report(action.name) and not _LAUNCHED.match(action.text)
+    return is_one and not _handed_in(action)
 
 
 def _is_trouble(label: str, text: str) -> bool:
