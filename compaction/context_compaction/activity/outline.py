@@ -6,7 +6,7 @@ grammars that are kept well fetch them over the network.
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from posixpath import splitext
 
 from context_compaction.messages.cache import RecentCache, text_key
@@ -95,8 +95,13 @@ def names_of_code(said: str) -> frozenset[str]:
     return frozenset(word for text in found for word in _WORD.findall(text))
 
 
-def functions(text: str, path: str) -> list[tuple[str, int, int]]:
-    """The functions in `text`: name, first and last line, with what decorates them."""
+def functions(
+    text: str, path: str, names: Container[str] | None = None
+) -> list[tuple[str, int, int]]:
+    """The functions in `text`: name, first and last line, with what decorates them.
+
+    With `names` those of these names alone.
+    """
     found: list[tuple[str, int, int]] = []
     rows = _rows(text, path)
     lines = text.split("\n")
@@ -104,7 +109,7 @@ def functions(text: str, path: str) -> list[tuple[str, int, int]]:
         if "(" not in row:
             continue
         head = _WORD.findall(_NAME_ENDS.split(_IN_BRACKETS.sub("", row), maxsplit=1)[0])
-        if not head:
+        if not head or (names is not None and head[-1] not in names):
             continue
         indent = len(row) - len(row.lstrip())
         after = (n for n, other in rows[at + 1 :] if len(other) - len(other.lstrip()) <= indent)

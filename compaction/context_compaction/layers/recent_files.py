@@ -256,7 +256,7 @@ def _named_in(
         if not any(may_define(text, name) for name in left):
             continue
         rows = text.split("\n")
-        found = [part for part in functions(text, file.path) if part[0] in left]
+        found = functions(text, file.path, left)
         left -= {name for name, _, _ in found}
         named[file.path] = [
             (start, stop)
