@@ -12,7 +12,7 @@ from typing import Any
 from context_compaction.activity.command_line import is_nameless
 from context_compaction.activity.commits import is_without_commit
 from context_compaction.activity.error_line import outcome_line
-from context_compaction.activity.file_changes import Deletes
+from context_compaction.activity.file_changes import Deletes, FileChange
 from context_compaction.activity.json_rows import codes_in, members, parsed_json
 from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
@@ -100,22 +100,25 @@ def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> 
     """
     actions = [action for turn in turns for action in turn.actions]
     done = [action for action in actions if action.failed is False]
-    made = [(one.path, action.number) for action in done for one in action.changes]
-    last = {one.path: one for action in done for one in action.changes}
+    made = [(one, action.number) for action in done for one in action.changes]
     used = (action.use.path for action in actions if action.use.path)
-    folder = work_folder([*(path for path, _ in made), *used])
-    changed_at = dict(made)
+    folder = work_folder([*(one.path for one, _ in made), *used])
+    newest: dict[str, tuple[FileChange, int]] = {}
+    for one, number in reversed(made):
+        newest.setdefault(one.path, (one, number))
+    gone = {path for path, file in replayed.items() if file.is_deleted}
+    gone.update(path for path, (one, _) in newest.items() if isinstance(one, Deletes))
     paths = [
         path
-        for path in dict.fromkeys(path for path, _ in reversed(made))
-        if path and not (path.startswith("../") or is_scratch(path, folder) or "*" in path)
-        if not (isinstance(last[path], Deletes) or (path in replayed and replayed[path].is_deleted))
+        for path in newest
+        if path and path not in gone
+        if not (path.startswith("../") or is_scratch(path, folder) or "*" in path)
     ][:_MOST_FILES]
     names = [path.removeprefix(folder) for path in paths]
     if not paths:
         return
     commit = max((action.number for action in done if is_commit(action)), default=-1)
-    since = sum(changed_at[path] > commit for path in paths)
+    since = sum(newest[path][1] > commit for path in paths)
     texts = [_told_apart(names[:most], since, commit) for most in (_PATHS_ON_A_LINE, _MOST_FILES)]
     if len(names) > _PATHS_ON_A_LINE:
         texts[0] += f" and {len(names) - _PATHS_ON_A_LINE} more"

@@ -25,6 +25,7 @@ from context_compaction.activity.tool_kinds import ToolUse, brings_report, class
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
+    Message,
     Messages,
     Text,
     Thinking,
@@ -107,6 +108,12 @@ class Step:
     reports: list[str] = field(default_factory=list[str])
     thought: str = ""
 
+    def add(self, later: "Step") -> None:
+        """Take over what a later message does, of which this one has spoken."""
+        self.actions += later.actions
+        self.filed += later.filed
+        self.reports += later.reports
+
     @property
     def pieces(self) -> list[str]:
         """What it says, in pieces; without the commands that a host without calls ran."""
@@ -163,46 +170,60 @@ def turns_of(
         if not turns or (message.role == "user" and user_text(message).strip()):
             turns.append(Turn(number))
             thought = ""
-        texts = [block for block in message.blocks if isinstance(block, Text)]
         if message.role != "assistant":
-            called = messages[at - 1].blocks if at and texts else ()
-            is_command = any(isinstance(one, Text) and _COMMAND_NAME in one.text for one in called)
-            for block in texts:
-                is_skill = block.author in (None, "host") and block.text.startswith(_SKILL)
-                if is_skill or (is_command and block.author == "host"):
-                    turns[-1].orders[number] = block.text
-            said = (one for block in texts for one in passages_of(message, block))
-            for text in (text for author, text in said if author == "tool" and text.strip()):
-                _observe(turns[-1], number, text)
+            _hear(turns[-1], number, message, messages[at - 1] if at else None)
             continue
         thoughts = (block.text.strip() for block in message.blocks if isinstance(block, Thinking))
         thought = "\n".join(filter(None, (thought, *thoughts)))  # it may be a message of its own
-        own = "\n".join(block.text for block in texts if block.author != "host")
-        step = Step(number, _CITATION.sub("", own))
-        step.actions += [
-            worked_out(block, _action, number, results.get(block.call_id), kinds)
-            for block in message.blocks
-            if isinstance(block, ToolCall)
-        ]
-        step.said = "\n".join((step.said, *map(_handed_in, step.actions))).strip("\n")
-        step.filed = _filed(step, written)
-        step.reports = [
-            _REPORT_END.sub("", action.text) for action in step.actions if _is_report(action)
-        ]
-        before = turns[-1].steps[-1:]
-        if before and not (step.said.strip() or before[0].actions):
-            before[0].actions += step.actions  # what it announced
-            before[0].filed += step.filed
-            before[0].reports += step.reports
-            thought = ""
+        step = _step_of(message, number, results, kinds, written)
+        before = turns[-1].steps[-1] if turns[-1].steps else None
+        if before and not (step.said.strip() or before.actions):
+            before.add(step)  # what it announced
         elif step.said.strip() or step.actions:
-            step.thought, thought = thought, ""
+            step.thought = thought
             turns[-1].steps.append(step)
+        else:
+            continue
+        thought = ""
     _leave_newest(turns, _DRAWING, "drawing", r"\g<0>")
     _shorten_settled(turns)
     handed_over = "".join(word for message in later for word in user_text(message).split())
     _leave_newest(turns, PLAN, "plan", _NEWEST_PLAN, handed_over)
     return turns
+
+
+def _hear(turn: Turn, number: int, message: Message, before: Message | None) -> None:
+    """Add to `turn` what the host sends with a message of another's, and what tools say in it."""
+    texts = [block for block in message.blocks if isinstance(block, Text)]
+    called = before.blocks if before and texts else ()
+    is_command = any(isinstance(one, Text) and _COMMAND_NAME in one.text for one in called)
+    for block in texts:
+        is_skill = block.author in (None, "host") and block.text.startswith(_SKILL)
+        if is_skill or (is_command and block.author == "host"):
+            turn.orders[number] = block.text
+    said = (passage for block in texts for passage in passages_of(message, block))
+    for text in (text for author, text in said if author == "tool" and text.strip()):
+        _observe(turn, number, text)
+
+
+def _step_of(
+    message: Message,
+    number: int,
+    results: Mapping[str, ToolResult],
+    kinds: Mapping[str, str],
+    written: dict[str, str],
+) -> Step:
+    """A message of the agent's; what it writes into files is added to `written`."""
+    texts = (block for block in message.blocks if isinstance(block, Text))
+    own = "\n".join(block.text for block in texts if block.author != "host")
+    actions = [
+        worked_out(block, _action, number, results.get(block.call_id), kinds)
+        for block in message.blocks
+        if isinstance(block, ToolCall)
+    ]
+    said = "\n".join((_CITATION.sub("", own), *map(_handed_in, actions))).strip("\n")
+    reports = [_REPORT_END.sub("", action.text) for action in actions if _is_report(action)]
+    return Step(number, said, actions, _filed(actions, written), reports)
 
 
 def _leave_newest(
@@ -251,10 +272,10 @@ def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]
     return frozenset(key for use in uses if use.command for key in command_line(use.command).keys)
 
 
-def _filed(step: Step, written: dict[str, str]) -> list[str]:
-    """The longer texts that a step files; what it writes into files is added to `written`."""
+def _filed(actions: Sequence[Action], written: dict[str, str]) -> list[str]:
+    """The longer texts that `actions` file, also such as they or earlier ones have `written`."""
     filed: list[str] = []
-    for action in step.actions:
+    for action in actions:
         if action.failed is False:
             made = (one for one in action.changes if isinstance(one, Writes))
             written.update((one.path, one.text) for one in made)

@@ -8,6 +8,7 @@ no room for what surrounds it. Paragraphs that look pasted are shown by their be
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from context_compaction.activity.documents import newer_documents
 from context_compaction.messages import placeholders
@@ -167,18 +168,24 @@ def _parts(
     ranks: Mapping[str, float],
 ) -> Iterator[_Part]:
     """The parts of one text, its sentences as they are `marked`, with "[…]" for those `gone`."""
+    told = _told_sentences(text, marked, gone, ranks)
+    for (_, is_pasted), paragraph in groupby(told, key=lambda one: one[0]):
+        for said in _in_parts([one[1:] for one in paragraph], is_whole=is_pasted):
+            shown = _told(said, _GONE_RANK + 1)
+            binding = shown if len(shown) <= _LINE_CHARS else _told(said, _BINDING_RANK)
+            yield _Part(shown, max(rank for _, rank in said), is_pasted, binding)
+
+
+def _told_sentences(
+    text: str, marked: Mapping[str, str], gone: Collection[str], ranks: Mapping[str, float]
+) -> Iterator[tuple[tuple[int, bool], str, float]]:
+    """The sentences of a text with what precedes each, and their ranks.
+
+    First the number of the paragraph of each, and whether it looks pasted.
+    """
     flat = " ".join(text.split())
     start = 0
     paragraph = 0, False
-    parts: list[tuple[tuple[int, bool], list[tuple[str, float]]]] = []
-
-    def add(told: str, rank: float) -> None:
-        key, part = parts[-1] if parts else (None, [])
-        size_chars = sum(len(text) for text, _ in part) + len(told)
-        if key != paragraph or (size_chars > _PART_CHARS and not paragraph[1]):
-            parts.append((paragraph, []))
-        parts[-1][1].append((told, rank))
-
     sentences = sentences_of(text)
     spoken = {sentence.paragraph for sentence in sentences if not sentence.is_pasted}
     for sentence in sentences:
@@ -193,14 +200,23 @@ def _parts(
         bare = placeholders.split_mark(whole)[1]
         gap = flat[start:at] if whole == sentence.text else f"{flat[start:at]}{LEFT_OUT} "
         rank = _GONE_RANK if bare in gone else ranks.get(bare, -1.0)
-        add(f"{gap}{marked.get(bare, bare)}", rank)
+        yield paragraph, f"{gap}{marked.get(bare, bare)}", rank
         start = at + len(sentence.text)
     if rest := flat[start:].strip():
-        add(f" {rest}", -1.0)
-    for (_, is_pasted), said in parts:
-        shown = _told(said, _GONE_RANK + 1)
-        binding = shown if len(shown) <= _LINE_CHARS else _told(said, _BINDING_RANK)
-        yield _Part(shown, max(rank for _, rank in said), is_pasted, binding)
+        yield paragraph, f" {rest}", -1.0
+
+
+def _in_parts(
+    said: Sequence[tuple[str, float]], *, is_whole: bool
+) -> Iterator[Sequence[tuple[str, float]]]:
+    """The sentences of a paragraph in parts of about `_PART_CHARS`; in one if `is_whole`."""
+    start = size_chars = 0
+    for at, (text, _) in enumerate(said):
+        size_chars += len(text)
+        if at > start and size_chars > _PART_CHARS and not is_whole:
+            yield said[start:at]
+            start, size_chars = at, len(text)
+    yield said[start:]
 
 
 def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:
