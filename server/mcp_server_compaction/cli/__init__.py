@@ -225,13 +225,13 @@ def wrap(
     help="Write a session that this host goes on with, beside the original.",
 )
 @click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
-@click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or P% of what it has.")
+@click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or its messages to P%.")
 @click.option("--model", metavar="M", help="Model, for its window and tokenizer.")
 @click.option("--policy", metavar="P", shell_complete=policies_for, help="Name of the policy.")
 @click.option(
     "--mode",
     type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
-    help="auto if left out; then --resume aims for 30% of what it has.",
+    help="auto if left out; then --resume aims for 30%.",
 )
 @click.option(
     "--session",
@@ -370,7 +370,7 @@ def search(
 @click.option("--json", "as_json", is_flag=True, help="Messages as exact JSON lines.")
 @click.pass_context
 def read(context: click.Context, /, pointer: str, **part: Any) -> None:
-    """Print what POINTER names, whole: an output, messages, or a file of a session."""
+    """Print what POINTER names, whole: an output, messages, a session's file or plan."""
     from mcp_server_compaction.cli.archive import run_read
 
     config = config_of(context)

@@ -100,7 +100,10 @@ class CleanBodies:
 
 
 def in_our_words(send: Send, body: bytes) -> Send:
-    """`send`, but what the SDK says of a `body` that is no message: pydantic's, type by type."""
+    """`send` with our words where the SDK refuses a `body` that is no message.
+
+    Its own are a page of pydantic's, one line for each type of message.
+    """
     held: Message | None = None
 
     async def tell(message: Message) -> None:

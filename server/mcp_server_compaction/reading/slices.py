@@ -25,8 +25,6 @@ DEFAULT_CHARS = 7_000
 LEAST_SHARE_CHARS = 300
 _HEAD_SHARE = 2 / 3  # of what is shown of one; the rest is its end, where results say what came
 _LEFT_OUT_CHARS = 40  # that say which lines were left out
-
-
 _SHORT_JSON = (
     "JSON, its long texts and lists cut to fit: json_path reads one of them whole, offset=0 the "
     "exact text."
