@@ -237,24 +237,21 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         else:
             others[call.name] = others.get(call.name, 0) + 1
     plain = Drives.named_in(path for paths in files.values() for path in paths).plain
+    hidden = filter(placeholders.is_placeholder, results.values())
     return Digest(
-        tuple(dict.fromkeys(map(plain, files["read"]))),
-        tuple(dict.fromkeys(map(plain, files["write"]))),
-        tuple(dict.fromkeys(map(plain, files["edit"]))),
-        tuple(deleted),
-        _with_resolved(runs),
-        tuple(effects),
-        tuple(errors),
-        tuple(memory),
-        tuple(others.items()),
-        plan,
-        tuple(in_flight),
-        tuple(
-            result_text(result)
-            for result in results.values()
-            if placeholders.is_placeholder(result)
-        ),
-        tuple(dict.fromkeys(_artifacts(messages, index, extra_kinds))),
+        read=tuple(dict.fromkeys(map(plain, files["read"]))),
+        written=tuple(dict.fromkeys(map(plain, files["write"]))),
+        edited=tuple(dict.fromkeys(map(plain, files["edit"]))),
+        deleted=tuple(deleted),
+        runs=_with_resolved(runs),
+        effects=tuple(effects),
+        errors=tuple(errors),
+        memory_reads=tuple(memory),
+        other_calls=tuple(others.items()),
+        plan=plan,
+        in_flight=tuple(in_flight),
+        hidden=tuple(map(result_text, hidden)),
+        artifacts=tuple(dict.fromkeys(_artifacts(messages, index, extra_kinds))),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.git_commands import Git
-from context_compaction.activity.known_file import ABSENT, FileState, KnownFile
+from context_compaction.activity.known_file import ABSENT, FileSnapshot, KnownFile
 from context_compaction.activity.replayed_file import Doubt
 
 _UNKNOWN = "git put an earlier state back, which was not shown"
@@ -26,10 +26,10 @@ class GitState:
         stashes: The stashed files, newest last: the state then, and the one that replaced it.
     """
 
-    index: dict[str, FileState] = field(default_factory=dict[str, FileState])
-    head: dict[str, FileState] = field(default_factory=dict[str, FileState])
-    stashes: list[dict[str, tuple[FileState, FileState]]] = field(
-        default_factory=list[dict[str, tuple[FileState, FileState]]]
+    index: dict[str, FileSnapshot] = field(default_factory=dict[str, FileSnapshot])
+    head: dict[str, FileSnapshot] = field(default_factory=dict[str, FileSnapshot])
+    stashes: list[dict[str, tuple[FileSnapshot, FileSnapshot]]] = field(
+        default_factory=list[dict[str, tuple[FileSnapshot, FileSnapshot]]]
     )
 
     def found(self, file: KnownFile) -> None:
@@ -109,7 +109,7 @@ class GitState:
             else:
                 self.index.pop(file.path, None)
 
-    def _put(self, at: int, file: KnownFile, state: FileState | None, reason: str) -> None:
+    def _put(self, at: int, file: KnownFile, state: FileSnapshot | None, reason: str) -> None:
         if state is not None:
             if not file.state.has_text_of(state):
                 file.put_back(at, state)
@@ -121,7 +121,7 @@ class GitState:
             file.doubted(at, reason)
 
     def _stash(self, at: int, files: list[KnownFile], reason: str) -> None:
-        put_aside: dict[str, tuple[FileState, FileState]] = {}
+        put_aside: dict[str, tuple[FileSnapshot, FileSnapshot]] = {}
         for file in files:
             base = self.head.get(file.path)
             if base is not None:

@@ -39,22 +39,22 @@ _ELSEWHERE = "a change lay in lines that are not known here"
 
 
 @dataclass(frozen=True, slots=True)
-class FileState:
+class FileSnapshot:
     """The state of a file at one time, to be restored later; without lines where it is absent."""
 
-    parts: tuple[KnownLines, ...]
-    end: int | None
-    seen_at: int
-    edits: int
-    changed_at: int
-    writes: int
-    doubt: Doubt | None
-    touched: tuple[tuple[int, int], ...]
-    is_deleted: bool
-    is_exact: bool
+    parts: tuple[KnownLines, ...] = ()
+    end: int | None = None
+    seen_at: int = -1
+    edits: int = 0
+    changed_at: int = -1
+    writes: int = 0
+    doubt: Doubt | None = None
+    touched: tuple[tuple[int, int], ...] = ()
+    is_deleted: bool = False
+    is_exact: bool = True
     loose: tuple[LooseLines, ...] = ()
 
-    def has_text_of(self, other: "FileState") -> bool:
+    def has_text_of(self, other: "FileSnapshot") -> bool:
         """Whether both are known to be the same, as far as they are known."""
         if self.is_deleted or other.is_deleted:
             return self.is_deleted and other.is_deleted
@@ -63,7 +63,7 @@ class FileState:
         return same and bool(self.parts) and is_known
 
 
-ABSENT = FileState((), None, -1, 0, -1, 0, None, (), True, True)
+ABSENT = FileSnapshot(is_deleted=True)
 
 
 @dataclass(slots=True)
@@ -108,45 +108,45 @@ class KnownFile:
             FilePart(part.start, "\n".join(part.rows), not part.is_placed) for part in self.parts
         )  # fmt: skip
         return ReplayedFile(
-            self.path,
-            None if rows is None else "\n".join(rows),
-            parts,
-            self.seen_at,
-            self.edits,
-            self.changed_at,
-            self.used_at,
-            self.read_at,
-            self.reads,
-            self.writes,
-            self.doubt if self.doubt and not self.doubt.is_settled else None,
-            self.doubt is None and bool(self.parts or self.loose or self.is_deleted),
-            "" if rows is not None else self.lost,
-            -1 if rows is not None else self.lost_at,
-            tuple(self.touched),
-            self.is_deleted,
-            None if rows is not None or self.stale is None else "\n".join(self.stale),
-            tuple(self.missed),
-            tuple(self.loose),
+            path=self.path,
+            text=None if rows is None else "\n".join(rows),
+            parts=parts,
+            seen_at=self.seen_at,
+            edits=self.edits,
+            changed_at=self.changed_at,
+            used_at=self.used_at,
+            read_at=self.read_at,
+            reads=self.reads,
+            writes=self.writes,
+            doubt=self.doubt if self.doubt and not self.doubt.is_settled else None,
+            is_sure=self.doubt is None and bool(self.parts or self.loose or self.is_deleted),
+            lost="" if rows is not None else self.lost,
+            lost_at=-1 if rows is not None else self.lost_at,
+            touched=tuple(self.touched),
+            is_deleted=self.is_deleted,
+            last_text=None if rows is not None or self.stale is None else "\n".join(self.stale),
+            missed=tuple(self.missed),
+            loose=tuple(self.loose),
         )
 
     @property
-    def state(self) -> FileState:
+    def state(self) -> FileSnapshot:
         """Its present state."""
-        return FileState(
-            tuple(self.parts),
-            self.end,
-            self.seen_at,
-            self.edits,
-            self.changed_at,
-            self.writes,
-            self.doubt,
-            tuple(self.touched),
-            self.is_deleted,
-            self.is_exact,
-            tuple(self.loose),
+        return FileSnapshot(
+            parts=tuple(self.parts),
+            end=self.end,
+            seen_at=self.seen_at,
+            edits=self.edits,
+            changed_at=self.changed_at,
+            writes=self.writes,
+            doubt=self.doubt,
+            touched=tuple(self.touched),
+            is_deleted=self.is_deleted,
+            is_exact=self.is_exact,
+            loose=tuple(self.loose),
         )
 
-    def put_back(self, at: int, state: FileState) -> None:
+    def put_back(self, at: int, state: FileSnapshot) -> None:
         """Restore `state`."""
         self.parts, self.loose = list(state.parts), list(state.loose)
         self.stale, self.missed = None, []

@@ -359,12 +359,19 @@ def _recent(
     shown_at = -1 if text is None else file.seen_at
     parts = parts if text is None else ()
     return RecentFile(
-        file.path, text, file.used_at, shown_at, _plain(note), file.is_sure,
-        file.touched if is_open else (), use, tuple(work.named.get(file.path, ())),
-        tuple(words_sought(work.said)) if use == "steering" else (),
-        parts,
-        tuple(left.text for left in loose),
-    )  # fmt: skip
+        path=file.path,
+        seen_text=text,
+        at=file.used_at,
+        shown_at=shown_at,
+        note=_plain(note),
+        is_sure=file.is_sure,
+        touched=file.touched if is_open else (),
+        use=use,
+        named=tuple(work.named.get(file.path, ())),
+        sought=tuple(words_sought(work.said)) if use == "steering" else (),
+        parts=parts,
+        loose=tuple(left.text for left in loose),
+    )
 
 
 def _changed_parts(file: ReplayedFile) -> Iterator[tuple[int, str]]:
@@ -519,15 +526,15 @@ def file_texts(
 def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None) -> FileText:
     if on_disk is None:
         return FileText(
-            file.path,
-            file.seen_text,
-            file.note,
-            file.touched,
-            file.use,
-            file.named,
-            file.sought,
-            file.parts,
-            file.loose,
+            path=file.path,
+            text=file.seen_text,
+            note=file.note,
+            touched=file.touched,
+            use=file.use,
+            named=file.named,
+            sought=file.sought,
+            parts=file.parts,
+            loose=file.loose,
         )
     is_changed = state is not None and state.is_changed
     if file.is_sure and file.seen_text is not None:

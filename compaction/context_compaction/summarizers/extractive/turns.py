@@ -315,8 +315,9 @@ def _observe(turn: Turn, number: int, text: str) -> None:
     use = ToolUse("execute", None, label)
     failed = _is_trouble(label, text)
     error = error_line(text) if failed else ""
+    key = bare_command(label)
     turn.steps[-1].actions.append(
-        Action(number, "tool", use, label, (bare_command(label),), None, (), text, failed, error)
+        Action(number, "tool", use, label, (key,), text=text, failed=failed, error=error)
     )
 
 
