@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from context_compaction.activity.shell_words import QUOTED
 
@@ -39,8 +40,16 @@ _SETTLES = re.compile(
 _FOLDED = ("fixup! ", "squash! ", "amend! ")
 
 
+class PassedRun(NamedTuple):
+    """A command that did not fail, and its answer."""
+
+    number: int  # of the message that gives it
+    command: str
+    answer: str
+
+
 @dataclass(frozen=True, slots=True)
-class Commit:
+class GitCommit:
     """A commit as the answer of `git commit` names it."""
 
     branch: str
@@ -62,9 +71,9 @@ class KnownCommits:
     replaced: Mapping[str, int]
 
 
-def commits_in(text: str) -> list[Commit]:
+def commits_in(text: str) -> list[GitCommit]:
     """The commits that a command's answer says it made."""
-    return [Commit(*found) for found in _MADE.findall(text)]
+    return [GitCommit(*found) for found in _MADE.findall(text)]
 
 
 def commit_lines(text: str) -> Iterator[str]:
@@ -77,25 +86,22 @@ def subjects_in(command: str) -> list[str]:
     return [quoted or text for _, quoted, text in _SUBJECT.findall(command)]
 
 
-def known_commits(runs: Iterable[tuple[int, str, str]]) -> KnownCommits:
-    """What `runs` tell: the number, the command and the answer of each that did not fail."""
-    of_git = [run for run in runs if "git" in run[1]]
-    listed = (found for *_, answer in of_git for found in _LISTED.findall(answer))
+def known_commits(runs: Iterable[PassedRun]) -> KnownCommits:
+    """What `runs` tell of the commits."""
+    of_git = [run for run in runs if "git" in run.command]
+    listed = (found for run in of_git for found in _LISTED.findall(run.answer))
     return KnownCommits({subject: name for name, subject in listed}, _replaced(of_git))
 
 
-def branch_told(runs: Iterable[tuple[int, str, str]]) -> str:
+def branch_told(runs: Iterable[PassedRun]) -> str:
     """The branch that is checked out, with its last commit and push.
 
     "" without either, but for one that a command has asked for.
-
-    Args:
-        runs: The number, the command and the answer of each run that did not fail.
     """
     branch = asked = ""
     made: dict[str, tuple[int, str]] = {}
     pushed: dict[str, int] = {}
-    for number, command, answer in (run for run in runs if "git" in run[1]):
+    for number, command, answer in (run for run in runs if "git" in run.command):
         if _ASKS_BRANCH.search(command) and len(answer.split()) == 1:
             branch = asked = answer.strip()
         for commit in commits_in(answer):
@@ -118,12 +124,12 @@ def is_without_commit(commands: Sequence[str]) -> bool:
     return uses_git and not any(map(_SETTLES.search, commands))
 
 
-def _replaced(runs: Iterable[tuple[int, str, str]]) -> dict[str, int]:
+def _replaced(runs: Iterable[PassedRun]) -> dict[str, int]:
     """The replaced commits.
 
     By an `--amend`, after a `reset` that leaves the files as they are, and of a fixup by a rebase.
     """
-    standing: list[Commit] = []
+    standing: list[GitCommit] = []
     place_of: dict[str, str] = {}  # the hash of what took the place
     placed: dict[str, int] = {}
     undone = same = 0

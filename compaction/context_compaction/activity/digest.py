@@ -16,7 +16,7 @@ from context_compaction.activity.file_paths import Drives
 from context_compaction.activity.json_rows import are_records, lines, named, shown
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import says_failed
-from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering, words_of
+from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering, words_in_name
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
@@ -232,7 +232,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
             # A patch may change several.
             beside = (made.path for made in changes_of(call, use) if made.path)
             files[kind] |= dict.fromkeys((use.path, *beside))
-        elif words_of(call.name) & _MEMORY_WORDS:
+        elif words_in_name(call.name) & _MEMORY_WORDS:
             memory.append(_memory_read(_short(call, use), result))
         else:
             others[call.name] = others.get(call.name, 0) + 1
@@ -264,7 +264,7 @@ def has_effect(tool_name: str, use: ToolUse) -> bool:
     """Whether a call changes something outside the conversation and its files."""
     if use.command:
         return acts_outside(use.command)
-    return use.kind == "other" and bool(words_of(tool_name) & _EFFECT_WORDS)
+    return use.kind == "other" and bool(words_in_name(tool_name) & _EFFECT_WORDS)
 
 
 def _artifacts(
@@ -413,7 +413,7 @@ def _one_line(text: str) -> str:
 def plan_of(call: ToolCall) -> tuple[str, ...]:
     """The items of a todo list or plan that `call` writes, each as "[state] text"."""
     call = made_call(call)
-    if not words_of(call.name) & _PLAN_WORDS:
+    if not words_in_name(call.name) & _PLAN_WORDS:
         return ()
     arguments = named_arguments(call)
     for key in ("todos", "plan", "items", "tasks", "steps"):

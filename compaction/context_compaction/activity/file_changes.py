@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from context_compaction.activity.file_paths import plain_path
 from context_compaction.activity.script_calls import made_call
-from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, words_of
+from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, words_in_name
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import ToolCall, worked_out
 
@@ -142,7 +142,7 @@ def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
         return [Unclear(path)]
     if use.kind == "write":
         text = _string(arguments, _TEXT_KEYS)
-        appends = "append" in words_of(call.name) or arguments.get("append") is True
+        appends = "append" in words_in_name(call.name) or arguments.get("append") is True
         return [Unclear(path) if text is None else Writes(path, text, appends)]
     if use.kind == "notebook":
         return [Unclear(path)]

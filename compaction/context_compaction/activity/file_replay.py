@@ -36,7 +36,7 @@ from context_compaction.activity.shown_text import (
     shown_text,
     tools_that_number,
 )
-from context_compaction.activity.tool_kinds import ToolUse, classify, words_of
+from context_compaction.activity.tool_kinds import ToolUse, classify, words_in_name
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
@@ -180,7 +180,7 @@ class _Replay:
             self._ran(at, call, use.command, result, text)
         elif use.kind == "read" and use.path:
             self._read(at, call, use, result, text)
-        elif words_of(call.name) in _HELPERS:
+        elif words_in_name(call.name) in _HELPERS:
             for file in self._files.values():
                 file.doubted(at, "a helper's work, which is not told here", is_slight=True)
 

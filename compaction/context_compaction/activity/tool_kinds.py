@@ -81,7 +81,7 @@ class ToolUse:
 
 
 @lru_cache(maxsize=1_000)  # a conversation has few tools and many calls
-def words_of(name: str) -> frozenset[str]:
+def words_in_name(name: str) -> frozenset[str]:
     """The lower-case words of a tool's name, without the prefixes that hosts add."""
     segment = _SEGMENT.split(name)[-1] or name
     return frozenset(word.lower() for word in pieces_of(segment))
@@ -129,12 +129,12 @@ def gist_of(call: ToolCall, text: str) -> str:
 @lru_cache(maxsize=1_000)
 def is_steering(name: str) -> bool:
     """Whether the tool asks the user, keeps the plan, or loads a skill: never cleared."""
-    return bool(words_of(name) & _STEERING_WORDS) or is_question(name)
+    return bool(words_in_name(name) & _STEERING_WORDS) or is_question(name)
 
 
 def is_question(name: str) -> bool:
     """Whether the tool asks the user something; what it answers are their words."""
-    words = words_of(name)
+    words = words_in_name(name)
     return bool(words & _QUESTION_WORDS) or {"request", "user", "input"} <= words
 
 
@@ -145,7 +145,7 @@ def is_bookkeeping(name: str) -> bool:
 
 def brings_report(name: str) -> bool:
     """Whether the tool hands a part of the work to another agent, or brings what that one says."""
-    return bool(words_of(name) & _AGENT_WORDS) and not is_bookkeeping(name)
+    return bool(words_in_name(name) & _AGENT_WORDS) and not is_bookkeeping(name)
 
 
 def is_recalling(name: str) -> bool:
@@ -162,7 +162,7 @@ def _kind(
     verb = arguments.get("command")
     if path and isinstance(verb, str) and verb in _EDITOR_COMMANDS:
         return _EDITOR_COMMANDS[verb]
-    words = words_of(name)
+    words = words_in_name(name)
     for kind, vocabulary in _WORDS:
         if words & vocabulary:
             return _settled(kind, path)

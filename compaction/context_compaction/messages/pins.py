@@ -73,7 +73,7 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedPins:
     """What the block of a summary says.
 
     Attributes:
@@ -180,13 +180,13 @@ def with_block(block: str, text: str) -> str:
     return "\n".join(filter(None, (block, text)))
 
 
-def carried_by(message: Message) -> Carried | None:
+def carried_by(message: Message) -> CarriedPins | None:
     """The pins of a summary of ours, and its text without them; None for any other message."""
     body = placeholders.body_of(message)
     if body is None:
         return None
     if not body.startswith(_OPEN):
-        return Carried((), (), body)
+        return CarriedPins((), (), body)
     return _read(body)
 
 
@@ -206,7 +206,7 @@ def _shown(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _read(body: str) -> Carried:
+def _read(body: str) -> CarriedPins:
     pins: list[Pin] = []
     unpinned: list[str] = []
     origin: Origin | None = "manual"
@@ -227,7 +227,7 @@ def _read(body: str) -> Carried:
             mark, text = placeholders.split_mark(shown) if origin == "automatic" else ("", shown)
             pins.append(Pin(text, origin, mark=mark))
         at += 1
-    return Carried(tuple(pins), tuple(unpinned), "\n".join(lines[at + 1 :]))
+    return CarriedPins(tuple(pins), tuple(unpinned), "\n".join(lines[at + 1 :]))
 
 
 def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from context_compaction.activity.digest import plan_of
-from context_compaction.activity.tool_kinds import words_of
+from context_compaction.activity.tool_kinds import words_in_name
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import (
     Message,
@@ -128,7 +128,7 @@ def _numbers(messages: Sequence[Message]) -> dict[str, str]:
 
 def _is_single(call: ToolCall) -> bool:
     """Whether `call` makes or changes one item, as Claude Code's TaskCreate and TaskUpdate do."""
-    return "task" in words_of(call.name) and not {"subject", "taskId"}.isdisjoint(
+    return "task" in words_in_name(call.name) and not {"subject", "taskId"}.isdisjoint(
         named_arguments(call)
     )
 

@@ -1,7 +1,7 @@
 """What a later message has overtaken is not told as if it stood."""
 
 import pytest
-from context_compaction.activity.commits import known_commits
+from context_compaction.activity.commits import PassedRun, known_commits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,13 +33,13 @@ def test_two_commits_of_one_subject_both_stand_where_nothing_was_amended() -> No
 
 def test_commits_that_were_reset_and_made_anew_and_fixups_that_were_folded_are_replaced() -> None:
     runs = [
-        (1, "git commit -m one", "[main aaaa111] one"),
-        (2, "git commit -m two", "[main bbbb222] two"),
-        (3, "git reset --soft HEAD~2", ""),
-        (4, "git commit -m both", "[main cccc333] both"),
-        (5, "git commit --fixup cccc333", "[main dddd444] fixup! both"),
-        (6, "git rebase --autosquash HEAD~2", "Successfully rebased"),
-        (7, "git checkout -q side && git commit --amend -m x", "[side eeee555] x"),
+        PassedRun(1, "git commit -m one", "[main aaaa111] one"),
+        PassedRun(2, "git commit -m two", "[main bbbb222] two"),
+        PassedRun(3, "git reset --soft HEAD~2", ""),
+        PassedRun(4, "git commit -m both", "[main cccc333] both"),
+        PassedRun(5, "git commit --fixup cccc333", "[main dddd444] fixup! both"),
+        PassedRun(6, "git rebase --autosquash HEAD~2", "Successfully rebased"),
+        PassedRun(7, "git checkout -q side && git commit --amend -m x", "[side eeee555] x"),
     ]
     assert known_commits(runs).replaced == {"aaaa111": 4, "bbbb222": 4, "dddd444": 6}
 
@@ -49,7 +49,7 @@ def test_as_many_commits_stand_as_were_made_and_not_amended(amended: list[bool])
     commands = [
         f"git commit{' --amend' * one} -m s{at}" for at, one in enumerate([False, *amended])
     ]
-    runs = [(at, told, f"[main abcdef{at}] s{at}") for at, told in enumerate(commands)]
+    runs = [PassedRun(at, told, f"[main abcdef{at}] s{at}") for at, told in enumerate(commands)]
     assert len(known_commits(runs).replaced) == sum(amended)
 
 

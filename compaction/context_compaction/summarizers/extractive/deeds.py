@@ -16,6 +16,7 @@ from context_compaction.activity.command_line import (
 )
 from context_compaction.activity.commits import (
     KnownCommits,
+    PassedRun,
     branch_told,
     commits_in,
     known_commits,
@@ -148,9 +149,9 @@ def branch_of(turns: Sequence[Turn]) -> str:
     return branch_told(_runs_that_passed(turns))
 
 
-def _runs_that_passed(turns: Sequence[Turn]) -> Iterator[tuple[int, str, str]]:
+def _runs_that_passed(turns: Sequence[Turn]) -> Iterator[PassedRun]:
     ran = (one for turn in turns for one in turn.actions if one.use.command and not one.failed)
-    return ((one.number, one.use.command or "", one.text) for one in ran)
+    return (PassedRun(one.number, one.use.command or "", one.text) for one in ran)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Action:
 
 
 @dataclass(slots=True)
-class Step:
+class TurnStep:
     """The texts, calls and thoughts of one message; what is filed by it, and reported to it."""
 
     number: int
@@ -108,7 +108,7 @@ class Step:
     reports: list[str] = field(default_factory=list[str])
     thought: str = ""
 
-    def add(self, later: "Step") -> None:
+    def add(self, later: "TurnStep") -> None:
         """Take over what a later message does, of which this one has spoken."""
         self.actions += later.actions
         self.filed += later.filed
@@ -138,7 +138,7 @@ class Turn:
     """The steps that follow one message of the user, which has the `number`."""
 
     number: int
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[TurnStep] = field(default_factory=list[TurnStep])
     # The texts of commands and skills that the host sent for it, by message.
     orders: dict[int, str] = field(default_factory=dict[int, str])
 
@@ -212,7 +212,7 @@ def _step_of(
     results: Mapping[str, ToolResult],
     kinds: Mapping[str, str],
     written: dict[str, str],
-) -> Step:
+) -> TurnStep:
     """A message of the agent's; what it writes into files is added to `written`."""
     texts = (block for block in message.blocks if isinstance(block, Text))
     own = "\n".join(block.text for block in texts if block.author != "host")
@@ -223,7 +223,7 @@ def _step_of(
     ]
     said = "\n".join((_CITATION.sub("", own), *map(_handed_in, actions))).strip("\n")
     reports = [_REPORT_END.sub("", action.text) for action in actions if _is_report(action)]
-    return Step(number, said, actions, _filed(actions, written), reports)
+    return TurnStep(number, said, actions, _filed(actions, written), reports)
 
 
 def _leave_newest(
@@ -309,7 +309,7 @@ def _is_trouble(label: str, text: str) -> bool:
 def _observe(turn: Turn, number: int, text: str) -> None:
     """Add to `turn` an observed text, as the answer to the command that the agent wrote last."""
     if not turn.steps:
-        turn.steps.append(Step(number, ""))
+        turn.steps.append(TurnStep(number, ""))
     fenced = _FENCED.findall(turn.steps[-1].said)
     label = one_line(fenced[-1]) if fenced else "tool"
     use = ToolUse("execute", None, label)
