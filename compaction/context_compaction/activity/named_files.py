@@ -10,12 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from context_compaction.activity.file_paths import has_drive, is_absolute, joined_path
 from context_compaction.activity.known_file import KnownFile
-from context_compaction.activity.shell_folder import (
-    ShellFolder,
-    is_scratch,
-    top_folder,
-    work_folder,
-)
+from context_compaction.activity.shell_folder import ShellFolder
+from context_compaction.activity.work_folder import is_scratch, top_folder, work_folder
 
 
 class NamedFiles:

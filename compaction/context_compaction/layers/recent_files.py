@@ -27,8 +27,8 @@ from context_compaction.activity.outline import (
 from context_compaction.activity.read_state import FileState
 from context_compaction.activity.replayed_file import FilePart, ReplayedFile
 from context_compaction.activity.script_calls import made_call
-from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import classify
+from context_compaction.activity.work_folder import is_scratch, work_folder
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, FileUse
 from context_compaction.layers.preview import words_sought

@@ -86,7 +86,7 @@ async def test_a_call_that_is_repeated_gives_the_same_bytes_and_says_what_to_do(
     assert smaller.tokens.after <= first.tokens.after // 2
 
 
-async def test_the_loop_s_next_call_does_not_bring_back_what_was_refused(tmp_path: Path) -> None:
+async def test_the_next_call_of_a_loop_does_not_bring_back_what_was_refused(tmp_path: Path) -> None:
     wishes = {"mode": "auto", "target_tokens": 20_000}
     await refused(tmp_path, long_session(), **wishes)
     smaller = await refused(tmp_path, long_session(), target_tokens=20_000)

@@ -24,7 +24,7 @@ from context_compaction.activity.commits import (
 )
 from context_compaction.activity.error_line import counts_failures, error_lines, outcome_line
 from context_compaction.activity.file_changes import Deletes, FileChange, Writes
-from context_compaction.activity.shell_folder import is_scratch, work_folder
+from context_compaction.activity.work_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.said import head_of, pieces_of, telling_of
 from context_compaction.summarizers.extractive.turns import Action, Turn
 

@@ -15,8 +15,8 @@ from context_compaction.activity.error_line import outcome_line
 from context_compaction.activity.file_changes import Deletes, FileChange
 from context_compaction.activity.json_rows import codes_in, members, parsed_json
 from context_compaction.activity.replayed_file import ReplayedFile
-from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import is_bookkeeping
+from context_compaction.activity.work_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.deeds import branch_of, is_commit
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of
