@@ -85,6 +85,29 @@ def user_lines(
 
     The same summary contains the sentences `pinned`; `later` are the messages after these.
     """
+    told = _parts_by_message(messages, instructions, pinned, numbers)
+    floors = _floors(told, later)
+    newer = newer_documents((*messages, *later))
+    for age, (at, parts) in enumerate(told.items()):
+        if at in newer:
+            number = numbers[newer[at]] if newer[at] < len(messages) else None
+            whole = " ".join(user_text(messages[at]).split())
+            text = placeholders.overtaken_by(number, "replaced") + whole
+            texts = (head_of(text, chars) for chars in _PASTED_CHARS)
+            yield from versions((at, 0), "", texts, (_request_want(age), BASE_WANT + 4 + age))
+            continue
+        for nth, (number, part) in enumerate(parts):
+            floor = 0.0 if nth else floors.get(at, 0.0)
+            yield from _lines_of((at, number), part, age + number / 1_000, floor)
+
+
+def _parts_by_message(
+    messages: Messages,
+    instructions: UserInstructions,
+    pinned: Collection[str],
+    numbers: Sequence[int | None],
+) -> dict[int, list[tuple[int, _Part]]]:
+    """By position, newest first, the numbered parts of each message that says something new."""
     ranks = {said.text: said.rank for said in instructions.standing}
     shown = {text: f"{instructions.mark_of(text, numbers)}{text}" for text in ranks}
     gone = {*pinned}  # and, from the newest on, what is said again later
@@ -100,24 +123,19 @@ def user_lines(
             told[at] = stays
         said = (sentence.text for sentence in sentences_of(text))
         gone.update(one for one in said if len(one) > _SHORT_CHARS)
-    told = {at: parts for at, parts in told.items() if not _is_empty(parts)} or told
+    return {at: parts for at, parts in told.items() if not _is_empty(parts)} or told
+
+
+def _floors(
+    told: Mapping[int, Sequence[tuple[int, _Part]]], later: Messages
+) -> Mapping[int, float]:
+    """The wants of the first request and of the newest, whose beginnings go before all else."""
     # "Hello, I need some help." is no goal.
     requests = [at for at, parts in told.items() if not _is_small_talk(parts)] or [*told]
     floors = dict.fromkeys(requests[-1:], _FIRST_WANT)
     if not any(map(placeholders.is_request, later)):
         floors.update(dict.fromkeys(requests[:1], _NEWEST_WANT))
-    newer = newer_documents((*messages, *later))
-    for age, (at, parts) in enumerate(told.items()):
-        if at in newer:
-            number = numbers[newer[at]] if newer[at] < len(messages) else None
-            whole = " ".join(user_text(messages[at]).split())
-            text = placeholders.overtaken_by(number, "replaced") + whole
-            texts = (head_of(text, chars) for chars in _PASTED_CHARS)
-            yield from versions((at, 0), "", texts, (_request_want(age), BASE_WANT + 4 + age))
-            continue
-        for nth, (number, part) in enumerate(parts):
-            floor = 0.0 if nth else floors.get(at, 0.0)
-            yield from _lines_of((at, number), part, age + number / 1_000, floor)
+    return floors
 
 
 def _said_in_refusals(message: Message) -> Iterator[str]:
