@@ -38,7 +38,8 @@ class CompactRequest:
         system: The system prompt, as a string or in the provider's form; counted, not edited. It
             is sent with every call, so no summary repeats it; system messages inside the list stay
             where they are. What the user writes against one of its rules is carried, and marked.
-        tools: The tool definitions; counted, not edited.
+        tools: The tool definitions; counted, not edited. Where the messages leave the format open,
+            theirs is taken.
         usage: The provider's last usage report, the anchor of the count ...
         usage_message_index: ... and the message of the list it was reported for.
         policy: Name of the policy.

@@ -86,10 +86,14 @@ class CompactOptions(Arguments):
         default=0, description="Tokens of system prompt and tools, where those are not given."
     )
     system: str | list[Any] | dict[str, Any] | None = Field(
-        default=None, description="The system prompt, as the request carries it; only counted."
+        default=None,
+        description="The system prompt, as the request carries it: counted, and what the user says "
+        "against one of its rules is marked.",
     )
     tools: list[dict[str, Any]] | None = Field(
-        default=None, description="The tool definitions, as the request carries them; only counted."
+        default=None,
+        description="The tool definitions, as the request carries them: counted, and where the "
+        "messages leave the format open, theirs is taken.",
     )
     usage: dict[str, Any] | None = Field(
         default=None, description="The provider's last usage report, which anchors the count."
