@@ -151,7 +151,7 @@ class _Replay:
                 continue
             file = self._names.file(self._names.spelled(path))
             file.used_at = at
-            file.see(at, text.split("\n"), is_exact=True)
+            file.see(at, text.split("\n"), is_exact=False)
             if note := _NOTE.search(head.removeprefix(path)):
                 file.doubted(at, note[2], is_slight=note[1] == NEARLY_SURE)
 
@@ -261,7 +261,7 @@ class _Replay:
             same = before is not None and [r.rstrip() for r in rows] == [r.rstrip() for r in before]
             if same and not file.doubt:
                 return  # as it was: the text stays with the changes that led to it
-            file.see(at, rows, is_exact=not shown.is_numbered)
+            file.see(at, rows, is_exact=not (shown.is_numbered or rows[-1]))
         else:
             file.see_part(at, shown)
 
@@ -368,6 +368,7 @@ class _Replay:
             # It may have gone into a folder of that name, or nobody has seen what came here.
             names = (new,) if made.by == "cp" else (old, new)
             for name in names:
+                self._doubt([name], at, reason)
                 for file in self._names.under(name):
                     file.doubted(at, reason)
             return
@@ -397,13 +398,11 @@ class _Replay:
     def _ran_python(self, at: int, code: str, folder: str, reason: str, *, succeeded: bool) -> None:
         """A script was run; what it writes is followed, or doubted."""
 
-        def text_of(path: str) -> str | None:
+        def texts_of(path: str) -> Sequence[str]:
             file = self._names.called(joined_path(folder, path))
-            rows = file.rows if file else None
-            is_known = file is not None and rows is not None and (file.is_exact or not rows[-1])
-            return "\n".join(rows) if rows is not None and is_known else None
+            return file.texts if file else ()
 
-        written = written_by_python(code, text_of) if succeeded else None
+        written = written_by_python(code, texts_of) if succeeded else None
         if written is None:
             for effect in shell.changed_by_code(code):
                 self._may_change(at, effect, reason)
@@ -411,7 +410,8 @@ class _Replay:
         for path, text in written.texts.items():
             file = self._names.file(self._names.seen(joined_path(folder, path)))
             self._git.found(file)
-            file.rewrite(at, text.split("\n"))
+            is_guess = path in written.guessed
+            file.rewrite(at, text, is_guess=is_guess, is_exact=path not in written.unended)
         if unclear := written.unclear | written.may_write:
             self._may_change(at, shell.MayChange(tuple(sorted(unclear))), reason)
 

@@ -35,6 +35,7 @@ _TOUCHED_PARTS = 8
 # To compare lines takes the product of their numbers at worst.
 _COMPARED_LINES = 1_000
 _PLACED = "a patch was placed where its old lines are known, and others may be like them"
+_UNENDED = "whether its last line was ended before the change"
 _ELSEWHERE = "a change lay in lines that are not known here"
 
 
@@ -128,6 +129,15 @@ class KnownFile:
             missed=tuple(self.missed),
             loose=tuple(self.loose),
         )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that it may have, the likeliest first; none where some lines are not known."""
+        if self.rows is None:
+            return ()
+        text = "\n".join(self.rows)
+        ended, unended = (text, text[:-1]) if text[-1:] in ("", "\n") else (text + "\n", text)
+        return (text,) if self.is_exact else (ended, unended)
 
     @property
     def state(self) -> FileSnapshot:
@@ -292,7 +302,10 @@ class KnownFile:
             ended = not rows[-1]
             changed, times = edit(rows[:-1] if ended else rows)
             if times:
-                self.rewrite(at, [*changed, ""] if ended else changed)
+                text = "\n".join([*changed, ""] if ended else changed)
+                # With the last line that was not ended one goes that was.
+                is_exact = self.is_exact and (ended or len(changed) == len(rows))
+                self.rewrite(at, text, is_exact=is_exact)
             self.settled_at = at
             return True
         # Lines that are counted from the end, or from a line that may be elsewhere, are not known.
@@ -310,18 +323,24 @@ class KnownFile:
         self.changed_at = self.used_at = self.settled_at = at
         return True
 
-    def rewrite(self, at: int, rows: Sequence[str]) -> None:
-        """Replace its lines by `rows`, the result of a change of the known ones."""
-        before = self.rows
+    def rewrite(self, at: int, text: str, *, is_exact: bool, is_guess: bool = False) -> None:
+        """Replace it by `text`, the result of a change of the known lines.
+
+        `is_guess`: if the last line of those was ended.
+        """
+        before, rows = self.rows, text.split("\n")
         self.writes += 1
         self.changed_at = self.used_at = self.settled_at = at
         if before is None:
-            self.see(at, rows, is_exact=True)
-            return
-        self.agree(at)
-        self.parts, self.end = [KnownLines(1, tuple(rows))], len(rows)
-        self.edits += 1
-        self._touch_changed(1, before, rows)
+            self.see(at, rows, is_exact=is_exact)
+        else:
+            self.agree(at)
+            self.parts, self.end = [KnownLines(1, tuple(rows))], len(rows)
+            self.edits += 1
+            self._touch_changed(1, before, rows)
+        self.is_exact = is_exact
+        if is_guess:
+            self.doubted(at, _UNENDED, is_slight=True)
 
     def _append(self, at: int, text: str) -> None:
         rows = self.rows
@@ -334,13 +353,18 @@ class KnownFile:
         if not self.is_exact:
             # Texts end with a newline, but for a few, and most tools do not show it.
             rows = (*rows, "") if rows[-1] else rows
-            self.doubted(at, "whether its last line was ended before text was added")
+            self.doubted(at, _UNENDED, is_slight=True)
         self._set_text(len(rows), "\n".join(rows) + text, text.count("\n") + 1)
 
     def _grow_at_end(self, at: int) -> None:
-        """Something was added at the end of what is known in parts; it may go on the last line."""
+        """Something was added at the end of what is known in parts; it may go on the last line.
+
+        Whether that was ended not every tool shows.
+        """
         self.parts = [
-            replace(part, rows=part.rows[:-1]) if part.may_end_at(self.end) else part
+            replace(part, rows=part.rows[: -1 if part.rows[-1] else -2])
+            if part.may_end_at(self.end)
+            else part
             for part in self.parts
         ]
         self.parts = [part for part in self.parts if part.rows]
@@ -410,6 +434,7 @@ class KnownFile:
         elif found:
             self.edits += 1
             self.agree(at)
+            self._doubt_end(at, made)
         elif times == 1 and self.parts:
             self._change_unseen(at, exchange)
         places = [n for n, count in enumerate(counts) if count and fits]
@@ -417,6 +442,12 @@ class KnownFile:
         for n in reversed(places):
             self._replace_in(at, n, made.old, made.new)
         self._loosen(at, exchange, is_placed=is_placed, is_once=times == 1)
+
+    def _doubt_end(self, at: int, made: change.Replaces) -> None:
+        """Doubt an edit of all places where the end of the last line may be one, or be none."""
+        texts, is_end = self.texts, made.old.endswith("\n")
+        if made.times == change.ALL and is_end and len(texts) > 1 and texts[0].endswith(made.old):
+            self.doubted(at, _UNENDED, is_slight=True)
 
     def _replace_in(self, at: int, n: int, old: str, new: str) -> None:
         before = self.parts[n]

@@ -5,7 +5,7 @@ is not understood makes values unclear, and so the files into which they are wri
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -23,7 +23,7 @@ _MODULE_WRITES = frozenset({"shutil", "subprocess", "fileinput", "runpy"})
 _OS_WRITES = frozenset({
     "remove", "unlink", "rename", "replace", "system", "popen", "rmdir", "removedirs", "truncate",
 })  # fmt: skip
-_ENDS = frozenset({"exit", "quit", "_exit"})
+_ENDS = frozenset({"exit", "quit", "_exit", "SystemExit"})
 
 
 class _Unknown(Exception):  # noqa: N818 - no error: it ends what is worked out
@@ -56,11 +56,15 @@ class PythonWrites:
         texts: The texts of files, by path.
         unclear: Files that it changes in a way that is not followed.
         may_write: Names in it of which each may be a file that it changes, too.
+        guessed: Those of `texts` that may be others, as the ends of files may be that it reads.
+        unended: Those of which that is true of the end alone.
     """
 
     texts: dict[str, str] = field(default_factory=dict[str, str])
     unclear: set[str] = field(default_factory=set[str])
     may_write: set[str] = field(default_factory=set[str])
+    guessed: set[str] = field(default_factory=set[str])
+    unended: set[str] = field(default_factory=set[str])
 
     @property
     def names(self) -> set[str]:
@@ -78,17 +82,40 @@ class _Run:
     functions: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     helpers: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
     written: PythonWrites = field(default_factory=PythonWrites)
+    begun: set[str] = field(default_factory=set[str])  # files into which it has written some text
 
 
 def written_by_python(
-    code: str, text_of: Callable[[str], str | None] = lambda _: None
+    code: str, texts_of: Callable[[str], Sequence[str]] = lambda _: ()
 ) -> PythonWrites | None:
     """What `code` writes into files, by path; None where nothing of that is certain.
 
     Args:
         code: A Python script, which has ended without an error.
-        text_of: The present text of a file; None where it is not known.
+        texts_of: The texts that a file may have at present, the likeliest first; none where that is
+            not known. Several differ in whether their last line is ended.
     """
+    read: dict[str, Sequence[str]] = {}
+
+    def likeliest(path: str) -> str | None:
+        read[path] = texts_of(path)
+        return next(iter(read[path]), None)
+
+    written = _written(code, likeliest)
+    if written is None or all(len(texts) < 2 for texts in read.values()):
+        return written
+    other = _written(code, lambda path: next(reversed(texts_of(path)), None))
+    other = other or PythonWrites()
+    for path, text in written.texts.items():
+        if path not in other.texts or other.texts[path].rstrip("\n") != text.rstrip("\n"):
+            written.guessed.add(path)
+        elif other.texts[path] != text:
+            written.unended.add(path)
+    written.unclear |= other.names - written.names
+    return written
+
+
+def _written(code: str, text_of: Callable[[str], str | None]) -> PythonWrites | None:
     try:
         tree = ast.parse(code)
         run = _Run(tree, text_of)
@@ -244,7 +271,7 @@ def _pass_over(run: _Run, statement: ast.stmt) -> None:
                 run.names[name] = _UNCLEAR
             case ast.Name(id=name) if isinstance(opened := run.names.get(name), _Opened):
                 run.written.unclear |= {opened.name} if opened.mode[:1] != "r" else set()
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _ENDS:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _ENDS:
                 # What follows may not have run.
                 raise _Unknown
             case ast.Call():
@@ -439,6 +466,7 @@ def _called(run: _Run, call: ast.Call) -> object:
             opened = _Opened(name, str(given[1]) if len(given) > 1 else "r")
             if opened.mode not in ("r", "rt"):
                 run.written.unclear.add(name)  # until the text is written that it has then
+                run.begun.discard(name)
             return opened
         case ast.Name(id="Path") | ast.Attribute(value=ast.Name(id="pathlib"), attr="Path"):
             if len(given) == 1 and isinstance(given[0], str):
@@ -482,14 +510,10 @@ def _of_text(text: str, name: str, given: list[object]) -> object:
 
 
 def _wrote(run: _Run, path: str, text: object, *, adds: bool) -> object:
-    """Write a text to a file; where it was opened, after what was written before."""
-    opened = adds and any(
-        isinstance(value, _Opened) and value.name == path for value in run.names.values()
-    )
-    if opened and path in run.written.texts:
-        # The file is kept open under a name: whether this is the first text, nobody has noted.
-        text = _UNCLEAR
-    if not isinstance(text, str):
+    """Write a text to a file; where it was opened, after what was written since."""
+    comes_after = adds and path in run.begun
+    run.begun.add(path)
+    if comes_after or not isinstance(text, str):
         run.written.unclear.add(path)
         return _UNCLEAR
     run.written.unclear.discard(path)

@@ -30,6 +30,8 @@ TEXTS = st.lists(LINES, max_size=8).flatmap(
     lambda rows: st.sampled_from(["\n".join(rows), "".join(f"{row}\n" for row in rows)])
 )
 READERS = ("read_claude", "read_tabs", "read_opencode", "read_pi", "read_shell", "read_omp")
+# A tool shows all files in one way.
+TOOL_OF_READER = dict.fromkeys(("read_opencode", "read_pi", "read_omp"), "read")
 COMMANDS = (
     "sed -i 's/x/z/' {0}", "echo more >> {0}", "cat > {0} <<'EOF'\nnew\ntext\nEOF",
     "cat >> {0} <<'EOF'\nadded\nEOF", "rm -f {0}", "mv {0} {1}", "cp {1} {0}", "wc -l {0}",
@@ -84,7 +86,8 @@ def work(draw: st.DrawFn) -> list[tuple[str, tuple[object, ...]]]:
     """Steps of a session: what is done, and to what."""
     names, size = st.sampled_from(NAMES), st.integers(1, 4)
     part = st.one_of(st.just((None, None)), st.tuples(st.integers(1, 6), size))
-    readers = draw(st.lists(st.sampled_from(READERS), min_size=1, max_size=2, unique=True))
+    reader, tool = st.sampled_from(READERS), lambda name: TOOL_OF_READER.get(name, name)
+    readers = draw(st.lists(reader, min_size=1, max_size=2, unique_by=tool))
     step = st.one_of(
         st.tuples(st.sampled_from(readers), st.tuples(names, part)),
         st.tuples(st.just("write"), st.tuples(names, TEXTS)),
