@@ -1,5 +1,6 @@
 """Which functions edits touched, told by name."""
 
+from difflib import SequenceMatcher
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from context_compaction.activity.file_replay import replay_files
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.activity.touched_names import touched_in
 from context_compaction.messages.model import tool_calls
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.small import answered, read, user
@@ -108,3 +111,70 @@ def test_a_patch_names_the_functions_that_its_hunks_are_in() -> None:
     )
     calls = [*written("a.py", PYTHON), *answered("p", "apply_patch", "Done!", input=patch)]
     assert touched(calls, "a.py") == "a.py (load, main)"
+
+
+FORMS = {
+    "a.py": ("def {}(x):", "    {} = x", ""),
+    "a.go": ("func {}(x int) int {{", "\t{} := x", "}"),
+    "a.ts": ("export function {}(x: number) {{", "  const {} = x;", "}"),
+}
+
+
+def code_of(path: str, functions: list[tuple[str, int]]) -> list[list[str]]:
+    """The lines of each of `functions`: its name and which body it has."""
+    head, line, close = FORMS[path]
+    return [
+        [head.format(name), *(line.format(f"{name}{kind}{n}") for n in range(3)), close, ""]
+        for name, kind in functions
+    ]
+
+
+@given(
+    path=st.sampled_from(sorted(FORMS)),
+    done=st.lists(st.sampled_from(["same", "same", "change", "remove", "add"]), min_size=3),
+    around=st.integers(3, 9),
+    is_known=st.booleans(),
+    is_one=st.booleans(),
+)
+def test_what_stands_unchanged_beside_a_change_is_not_named(
+    path: str, done: list[str], around: int, is_known: bool, is_one: bool
+) -> None:
+    """As it does in the context of a patch, and between two places of one edit."""
+    names = [f"fn{chr(97 + n % 26)}{n}" for n in range(len(done))]
+    steps = list(zip(names, done, strict=True))
+    old = code_of(path, [(name, 0) for name, what in steps if what != "add"])
+    new = code_of(path, [(n, int(what == "change")) for n, what in steps if what != "remove"])
+    before, after = ([line for part in code for line in part] for code in (old, new))
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    groups = list(matcher.get_grouped_opcodes(around))
+    if is_one and groups:
+        (_, a, _, c, _), (_, _, b, _, d) = groups[0][0], groups[-1][-1]
+        groups = [[("replace", a, b, c, d)]]
+    hunks = [
+        "@@\n" + "".join(
+            f"{mark}{line}\n"
+            for tag, a, b, c, d in group
+            for mark, lines in (
+                [(" ", before[a:b])] if tag == "equal" else [("-", before[a:b]), ("+", after[c:d])]
+            )
+            for line in lines
+        )
+        for group in groups
+    ]  # fmt: skip
+    # A hunk that changes nothing says where the others are.
+    first = code_of(path, [("top", 0)])[0]
+    top = "@@\n" + "".join(f" {line}\n" for line in first)
+    patch = f"*** Begin Patch\n*** Update File: {path}\n{top}{''.join(hunks)}*** End Patch"
+    text = "\n".join([*first, *before])
+    calls = written(path, f"{text}\n") if is_known else []
+    calls += answered("p", "apply_patch", "Done!", input=patch)
+    told = set(touched(calls, path).removeprefix(path).strip(" ()").split(", ")) - {""}
+    true = {name for name, what in steps if what in ("change", "add")}
+    true |= {f"removed {name}" for name, what in steps if what == "remove"}
+    assert told == true if is_known else told <= true
+
+
+def test_a_definition_that_an_edit_only_begins_with_is_not_removed() -> None:
+    new = "def count(x):\n    return len(x)\n\n\ndef main("
+    assert touched(edited("a.py", "def main(", new), "a.py") == "a.py (count)"
+    assert touched(edited("a.go", "\nfunc old() {\n}\n", "\n"), "a.go") == "a.go (removed old)"
