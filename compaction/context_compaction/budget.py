@@ -6,10 +6,12 @@ lie apart, so that a compaction is followed by many turns without one and the pr
 and `TokenLimits` the part of them that is left for the messages alone.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction.errors import SettingsError
+from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.settings import Settings, SmallWindowRule
@@ -223,7 +225,8 @@ def token_budget_of(
     anchor, overhead_tokens = _anchor(request, len(messages)), _overhead(request, count)
     requests = request_count(messages, count, overhead_tokens=overhead_tokens, anchor=anchor)
     before, total_bytes = requests.estimate(messages), count.request_bytes(messages)
-    return _token_budget(request, settings, requests, before, total_bytes)
+    system_tokens = _system_tokens(messages, count)
+    return _token_budget(request, settings, requests, before, total_bytes, system_tokens)
 
 
 def counted_budget_of(
@@ -235,7 +238,8 @@ def counted_budget_of(
 ) -> TokenBudget:
     """The same for a list counted before: `tokens` holds the counts of its first n messages.
 
-    It counts no other list. Raises what `token_budget_of` raises.
+    It counts no other list, and what system messages take matters only above the trigger. Raises
+    what `token_budget_of` raises.
     """
     anchor, overhead_tokens = _anchor(request, len(tokens) - 1), _overhead(request, count)
     total = BASE_TOKENS + tokens[-1]
@@ -255,14 +259,19 @@ def _token_budget(
     requests: RequestCount,
     before: Estimate,
     total_bytes: int,
+    system_tokens: int = 0,
 ) -> TokenBudget:
+    decided = _where_undecided(request, settings)
     window, trigger, target = _window_trigger_target(
-        request,
-        _where_undecided(request, settings),
-        overhead_tokens=requests.overhead_upper,
+        request, decided, overhead_tokens=requests.overhead_upper
     )
+    is_over = before.upper > trigger or total_bytes > settings.max_request_bytes
+    fixed_tokens = requests.overhead_upper + system_tokens
     if request.mode == "reactive":
-        target = _after_refusal(target, before, requests.overhead_upper)
+        target = _after_refusal(target, before, fixed_tokens)
+    elif request.target_tokens is None and is_over and target <= fixed_tokens < trigger:
+        # Below it there would be nothing but system messages.
+        target = fixed_tokens + _kept_tokens(trigger - fixed_tokens, decided)
     return TokenBudget(
         before,
         trigger,
@@ -275,8 +284,14 @@ def _token_budget(
             requests.limit(window),
             is_named=request.target_tokens is not None and request.mode in ("auto", "plan"),
         ),
-        before.upper > trigger or total_bytes > settings.max_request_bytes,
+        is_over,
     )
+
+
+def _system_tokens(messages: Messages, count: MessageCounter) -> int:
+    """The upper estimate of the system messages in a list, which stay at any cut."""
+    system = filter(placeholders.is_system, messages)
+    return math.ceil(sum(map(count.message, system)) * count.margin)
 
 
 def _after_refusal(target_tokens: int, before: Estimate, fixed_tokens: int) -> int:
@@ -313,17 +328,22 @@ def check_budget(
     budget = token_budget_of(alone, settings, (), count)
     if request.mode in ("record", "reactive"):
         return
-    fixed_tokens = budget.request_count.overhead_upper
-    if fixed_tokens < budget.target_tokens:
-        return
+    overhead_tokens = budget.request_count.overhead_upper
+    fixed_tokens = overhead_tokens + (system_tokens := _system_tokens(messages, count))
     if request.target_tokens is None:
-        what = f"A compaction comes down to {budget.target_tokens} tokens in this window"
-        remedy = "Pass the model's true `context_window`, or fewer tools."
+        most_tokens = budget.trigger_tokens
+        what = f"A compaction begins at {most_tokens} tokens in this window"
+        remedy = "Pass the model's true `context_window`, fewer tools, or shorter system messages."
     else:
+        most_tokens = budget.target_tokens
         what = f"`target_tokens` is {request.target_tokens}"
         remedy = f"Name more than {fixed_tokens}, by what is to stay of the conversation."
+    if fixed_tokens < most_tokens:
+        return
+    kinds = {"system prompt and tools": overhead_tokens, "system messages": system_tokens}
+    told = " and ".join(kind for kind, tokens in kinds.items() if tokens)
     raise SettingsError(
-        f"{what}, but system prompt and tools, which stay, take up to {fixed_tokens}: nothing "
+        f"{what}, but {told}, which stay, take up to {fixed_tokens}: nothing "
         f"would be left of the conversation. {remedy}"
     )
 

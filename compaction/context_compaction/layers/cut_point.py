@@ -63,7 +63,7 @@ def is_preserved(message: Message) -> bool:
     That is a system message, one with rules of the project, or one with the provider's own
     compaction block, which only the provider can read.
     """
-    return any(map(_stays, message.blocks)) or _is_system(message)
+    return any(map(_stays, message.blocks)) or placeholders.is_system(message)
 
 
 def kept_part(message: Message) -> Message | None:
@@ -89,14 +89,10 @@ def _apart(message: Message) -> tuple[list[Block], list[Block]]:
     of the project goes what was handed over with them.
     """
     has_compaction = any(map(_is_compaction, message.blocks))
-    if _is_system(message) or (has_compaction and not tool_calls(message)):
+    if placeholders.is_system(message) or (has_compaction and not tool_calls(message)):
         return [*message.blocks], []
     kept = [block for block in message.blocks if _stays(block)]
     return kept, [block for block in message.blocks if not _stays(block)]
-
-
-def _is_system(message: Message) -> bool:
-    return message.role == "system" or placeholders.is_labelled_system(message)
 
 
 def history_of(messages: Messages, cut: CutPoint) -> Messages:

@@ -285,6 +285,11 @@ def is_labelled_system(message: Message) -> bool:
     return isinstance(first, Text) and first.text == SYSTEM_LABEL
 
 
+def is_system(message: Message) -> bool:
+    """Whether `message` holds instructions of the host, which stay as they are at any cut."""
+    return message.role == "system" or is_labelled_system(message)
+
+
 def is_request(message: Message) -> bool:
     """Whether the user, and not a text of ours, speaks here: a turn begins."""
     if not starts_turn(message) or is_synthetic(message):

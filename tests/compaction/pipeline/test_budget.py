@@ -9,7 +9,7 @@ from context_compaction.budget import make_budget
 from context_compaction.errors import SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.promises import temporary_archive
@@ -151,7 +151,7 @@ async def test_a_target_below_what_stays_is_refused_with_how_much_is_needed(
 
 
 async def test_a_window_that_holds_only_what_stays_is_refused() -> None:
-    with pytest.raises(SettingsError, match="true `context_window`, or fewer tools"):
+    with pytest.raises(SettingsError, match="true `context_window`, fewer tools"):
         await compacted(session(24, 120), context_window=9_000, tools=TOOLS)
 
 
@@ -163,3 +163,74 @@ async def test_a_refusal_beside_many_tools_leaves_a_part_of_the_conversation() -
     assert beside > answer.tokens.before / 2
     assert answer.fits
     assert answer.tokens.after - beside > 1_000
+
+
+LONG = lines("s", 300)
+IN_LIST: dict[str, list[dict[str, Any]]] = {
+    "openai-chat": [{"role": "system", "content": LONG}],
+    "openai-chat developer": [{"role": "developer", "content": LONG}],
+    "openai-chat late": [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "system", "content": LONG},
+    ],
+    "openai-responses": [{"type": "message", "role": "developer", "content": LONG}],
+    "anthropic": [{"role": "system", "content": LONG}],
+    "gemini": [{"role": "system", "parts": [{"text": LONG}]}],
+}
+
+
+def talk(format_name: str) -> list[Any]:
+    """A conversation without tools, in one of the formats."""
+    told: list[Any] = []
+    for number in range(20):
+        for role in ("user", "assistant"):
+            text = lines(f"{role}_{number}", 30)
+            if format_name == "gemini":
+                is_user = role == "user"
+                told.append({"role": role if is_user else "model", "parts": [{"text": text}]})
+            else:
+                told.append({"role": role, "content": text})
+    return told
+
+
+@pytest.mark.parametrize("kind", IN_LIST)
+@pytest.mark.parametrize("mode", ["auto", "full", "micro", "plan"])
+async def test_system_messages_in_a_list_that_fill_the_target_are_refused_as_well(
+    kind: str, mode: Any
+) -> None:
+    history = [*IN_LIST[kind], *talk(kind.split()[0])]
+    wishes: dict[str, Any] = {"mode": mode, "session_id": "s", "format": kind.split()[0]}
+    async with temporary_archive() as archive:
+        with pytest.raises(SettingsError, match="system messages, which stay") as refused:
+            await compact(history, CompactRequest(target_tokens=3_000, **wishes), archive=archive)
+        assert await archive.sessions() == ([], None)
+        least = int(re.findall(r"Name more than (\d+)", str(refused.value))[0])
+        enough = CompactRequest(target_tokens=least + 4_000, **wishes)
+        answer = await compact(history, enough, archive=archive)
+        assert answer.fits or mode == "micro"
+        recorded = CompactRequest(target_tokens=3_000, **wishes | {"mode": "record"})
+        kept = await compact(history, recorded, archive=archive)
+        assert len(kept.messages) == len(history)
+
+
+@given(
+    system_lines=st.integers(1, 900), target=st.integers(300, 14_000), is_named=st.booleans(),
+    mode=st.sampled_from(["auto", "full", "reactive"]),
+)  # fmt: skip
+@settings(max_examples=25)
+async def test_beside_system_messages_the_conversation_is_never_emptied(
+    system_lines: int, target: int, is_named: bool, mode: Any
+) -> None:
+    """Of what may be told of it a part is left, or the call is refused, or it is not changed."""
+    history = [{"role": "developer", "content": lines("s", system_lines)}, *talk("openai-chat")]
+    size = {"target_tokens": target} if is_named else {"context_window": 2 * target}
+    request: dict[str, Any] = {"mode": mode, "format": "openai-chat", "model": "gpt-4o", **size}
+    try:
+        answer = await compacted(history, **request)
+    except SettingsError as refused:
+        assert "which stay, take up to" in str(refused)  # noqa: PT017
+        return
+    [fixed] = [m for m in answer.messages if m["role"] == "developer"]
+    assert fixed == history[0]
+    assert answer.fits or answer.tokens.after - answer.tokens.target < 400
