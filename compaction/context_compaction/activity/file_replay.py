@@ -67,7 +67,6 @@ _UNREADABLE = re.compile(
 )
 _OUTSIDE = re.compile(r"^Note: (\S+) was modified, either by the user or by a linter", re.MULTILINE)
 _HELPERS = (frozenset({"task"}), frozenset({"agent"}))
-_COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
 # Before the reason for a doubt, in the note of a file that is put back: a doubt, or a slight one.
 UNSURE = "unsure"
 NEARLY_SURE = "nearly sure"
@@ -146,13 +145,15 @@ class _Replay:
         if not placeholders.is_restored_files(message):
             return
         [block] = message.blocks
-        for head, text, path in _COPY.findall(block.text if isinstance(block, Text) else ""):
-            if head != path and not head.startswith(f"{path} ("):
+        whole = block.text if isinstance(block, Text) else ""
+        for found in placeholders.RESTORED_FILE.finditer(whole):
+            path = placeholders.restored_path(found)
+            if path is None:
                 continue
             file = self._names.file(self._names.spelled(path))
             file.used_at = at
-            file.see(at, text.split("\n"), is_exact=False)
-            if note := _NOTE.search(head.removeprefix(path)):
+            file.see(at, found[2].split("\n"), is_exact=False)
+            if note := _NOTE.search(found[1].removeprefix(path)):
                 file.doubted(at, note[2], is_slight=note[1] == NEARLY_SURE)
 
     def _told(self, at: int, text: str) -> None:

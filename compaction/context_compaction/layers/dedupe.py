@@ -239,9 +239,6 @@ def _arguments(call: ToolCall) -> str:
     return json.dumps(call.arguments, sort_keys=True, default=str)
 
 
-_COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
-
-
 def without_superseded(
     message: Message, count: MessageCounter, reason_for: Callable[[str], str]
 ) -> Replacement | None:
@@ -259,15 +256,14 @@ def without_superseded(
     reasons: list[str] = []
 
     def shorter(found: re.Match[str]) -> str:
-        head, _, path = found.groups()
-        # A text may hold such lines itself; only a frame whose ends agree is ours.
-        reason = reason_for(path) if head == path or head.startswith(f"{path} (") else ""
+        path = placeholders.restored_path(found)
+        reason = reason_for(path) if path else ""
         if not reason:
             return found.group(0)
         reasons.append(reason)
         return f"File: {path} ({reason}; read_persisted_output {blob.output_id})"
 
-    text = replace(block, text=_COPY.sub(shorter, block.text), edited=True)
+    text = replace(block, text=placeholders.RESTORED_FILE.sub(shorter, block.text), edited=True)
     saved_tokens = count.block(block) - count.block(text)
     if not reasons or saved_tokens <= 0:
         return None

@@ -294,9 +294,7 @@ def _fuller_forms(
 def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
     text = file.text
     if text is not None and count.text(text) <= most_tokens:
-        note = f" ({file.note})" if file.note else ""
-        whole = shown_file(file.path, text)
-        yield "restored", placeholders.quoted(f"File: {file.path}{note}\n{whole}")
+        yield "restored", placeholders.restored_file(file.path, text, file.note)
 
 
 def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
@@ -497,8 +495,3 @@ def _depth(row: str) -> int:
     """How far in a row of an outline is; 0 for a line of another text."""
     told = row.partition(": ")[2] if _number(row) else ""
     return len(told) - len(told.lstrip())
-
-
-def shown_file(path: str, text: str) -> str:
-    """The text of a restored file under its first line."""
-    return placeholders.quoted(f"{text}\nEnd of file: {path}")

@@ -29,6 +29,10 @@ _PERSISTED = "<persisted-output "
 _SNIPPED = "[Messages left out: "
 _COLLAPSED = "[Finished sub-task: "
 _RESTORED = "<restored_files>"
+# Path with note, text, and path again of each file that it puts back.
+RESTORED_FILE = re.compile(
+    r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE
+)
 _CHANGED = "<changed_files>"
 _OFFLOADED = "[Media left out: "
 _CLIPPED = " … [clipped: "
@@ -217,6 +221,26 @@ def restored_files(texts: Sequence[str], names: Sequence[str] = ()) -> str:
     if names:
         lines.append(f"Changed or used too, not put back: {', '.join(names)}")
     return "\n".join([*lines, "</restored_files>"])
+
+
+def restored_file(path: str, text: str, note: str = "") -> str:
+    """A file as the message that puts files back shows it."""
+    head = f"{path} ({note})" if note else path
+    return f"{quoted(f'File: {head}')}\n{restored_text(path, text)}"
+
+
+def restored_text(path: str, text: str) -> str:
+    """What stands there below its first line."""
+    return quoted(f"{text}\nEnd of file: {path}")
+
+
+def restored_path(found: re.Match[str]) -> str | None:
+    """The path of a file that `RESTORED_FILE` has found; None where it is none.
+
+    A text may hold such lines itself; only a frame whose ends agree is ours.
+    """
+    head, _, path = found.groups()
+    return path if head == path or head.startswith(f"{path} (") else None
 
 
 def changed_files(body: str) -> str:

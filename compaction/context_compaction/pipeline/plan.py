@@ -22,7 +22,7 @@ from context_compaction.context import (
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.recent_files import RecentFile, not_shown, with_text
-from context_compaction.layers.restore_files import largest_tokens, shown_file
+from context_compaction.layers.restore_files import largest_tokens
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Text, make_message, tool_calls
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
@@ -252,7 +252,7 @@ def _first_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
     if plan.cut is None or not fills_target(context) or most_tokens < _LEAST_STEERING_TOKENS:
         return 0
     first = [
-        f"File: {file.path}\n{shown_file(file.path, file.seen_text)}"
+        placeholders.restored_file(file.path, file.seen_text)
         for file in not_shown(files, plan.edited.messages, plan.cut.first_kept)
         if file.seen_text and (file.use == "steering" or _is_small(file))
     ]

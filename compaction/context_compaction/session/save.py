@@ -17,7 +17,6 @@ from context_compaction.context import (
     Validation,
 )
 from context_compaction.errors import ArchiveError
-from context_compaction.layers.restore_files import shown_file
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import made_in
 from context_compaction.messages.edits import Blob
@@ -203,7 +202,7 @@ def _whole_state(
     shown = [
         path
         for path, file in earlier_calls.on_disk.items()
-        if f"\n{shown_file(path, file.text)}" in put_back
+        if f"\n{placeholders.restored_text(path, file.text)}" in put_back
     ]
     free_tokens = result.tokens.trigger - result.tokens.after
     contents = [entry.content for entry in entries]
