@@ -5,12 +5,24 @@ from collections.abc import Generator
 from itertools import count
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # The same examples every time, so that a red run can be run again; "nightly" looks for new ones.
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "ci",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],  # it asks the clock
+)
 settings.register_profile("nightly", deadline=None, max_examples=4_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+if settings.get_current_profile_name() == "ci":
+    # Values that stand in the modules loaded so far are tried too: other ones with other tests
+    # before, and with any change of the code.
+    none = providers.Constants()
+    providers._get_local_constants = lambda: none  # pyright: ignore[reportPrivateUsage]
 
 # No test may ask a real model, whoever runs it.
 for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "MCP_COMPACTION_SUMMARIZER"):

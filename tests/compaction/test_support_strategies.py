@@ -1,11 +1,15 @@
 """The generators give what they promise: parseable lists, every kind of damage, small examples."""
 
 import copy
+import importlib.util
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
 
 from tests.support.mutations import MUTATIONS, apply
 from tests.support.provider_rules import problems
@@ -25,8 +29,32 @@ QUICK = settings(
     phases=(Phase.generate, Phase.shrink),  # explaining the example takes longer than finding it
 )
 
+EXAMPLES = pytest.mark.skipif(
+    settings.get_current_profile_name() != "ci", reason="new examples are looked for"
+)
 # Damage that every format with ids of its own, or without, must notice in some place.
 BREAKS_EVERY_FORMAT = ("drop message", "drop head", "move to front")
+
+
+@EXAMPLES
+def test_the_examples_of_a_property_are_the_same_whatever_was_loaded_before(tmp_path: Path) -> None:
+    drawn: list[tuple[str, int]] = []
+
+    @given(st.text(), st.integers())
+    def draw(text: str, number: int) -> None:
+        drawn.append((text, number))
+
+    draw()
+    before = drawn.copy()
+    drawn.clear()
+    module = tmp_path / "loaded.py"
+    module.write_text("SAID = 'zebra giraffe', 98_765_432\n", encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("loaded", module)
+    assert spec is not None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(sys.modules, "loaded", importlib.util.module_from_spec(spec))
+        draw()
+    assert drawn == before
 
 
 @pytest.mark.parametrize("format", FORMATS)
