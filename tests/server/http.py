@@ -15,6 +15,15 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
+# The same, where a page of a session is shown however long its log takes to read.
+PATIENT_COMMAND = [
+    sys.executable,
+    "-c",
+    "from mcp_server_compaction.cli import main\n"
+    "from mcp_server_compaction.viewer import app\n"
+    "app._PATIENCE_SECONDS = 150\n"
+    "main()",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,7 @@ def serving(folder: Path, *flags: str, limit: str = "") -> Generator[Service]:
         yield Service(line.removeprefix("Serving on ").strip(), token, process)
     finally:
         process.terminate()
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=150)
     assert out == ""  # standard output stays empty over HTTP too
 
 
@@ -89,7 +98,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 async def over_http(service: Service, **options: Any) -> AsyncGenerator[Client]:
     """A client that shows the token."""
     async with (
-        httpx2.AsyncClient(headers=service.headers(), timeout=60) as http,
+        httpx2.AsyncClient(headers=service.headers(), timeout=150) as http,
         Client(streamable_http_client(service.url, http_client=http), **options) as client,
     ):
         yield client

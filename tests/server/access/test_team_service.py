@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.server.access.oauth_server import OAuthServer, oauth_server
-from tests.server.http import COMMAND, environment_of
+from tests.server.http import COMMAND, PATIENT_COMMAND, environment_of
 from tests.support.small import user
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ class Team:
             capture_output=True,
             env=environment_of(self.folder),
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ class Team:
             headers["Authorization"] = f"Bearer {token}"
         given = {**params, **({"name": name} if name else {}), "_meta": META}
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": given}
-        return httpx2.post(f"{self.base}/mcp", json=request, headers=headers, timeout=60)
+        return httpx2.post(f"{self.base}/mcp", json=request, headers=headers, timeout=150)
 
     def call(self, token: str, tool: str, **arguments: Any) -> dict[str, Any]:
         """The result of a tool, which may be an error of its own."""
@@ -82,7 +82,7 @@ class Team:
     def page(self, path: str, token: str | None = None, **headers: str) -> httpx2.Response:
         shown = {"Authorization": f"Bearer {token}"} if token else {}
         given = {"Host": "compaction.example.org", **shown, **headers}
-        return httpx2.get(f"{self.base}{path}", headers=given, timeout=60)
+        return httpx2.get(f"{self.base}{path}", headers=given, timeout=150)
 
 
 def _json(answer: httpx2.Response) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def team_service(folder: Path, *flags: str) -> Generator[Team]:
         where = ["--host", "0.0.0.0", "--port", "0", "--public-url", PUBLIC]
         asked = ["--oauth-issuer", oauth.issuer, "--audit-log", str(folder / "audit.log")]
         process = subprocess.Popen(
-            [*COMMAND, "serve", "--http", *where, *asked, *flags],
+            [*PATIENT_COMMAND, "serve", "--http", *where, *asked, *flags],
             stderr=subprocess.PIPE,
             env=environment_of(folder),
             text=True,
@@ -112,7 +112,7 @@ def team_service(folder: Path, *flags: str) -> Generator[Team]:
             yield Team(f"http://127.0.0.1:{port}", folder, oauth)
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=150)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_without_a_good_token_nobody_comes_in_and_oauth_clients_learn_where_to_a
     for path in ("/", "/sessions/s", "/search?q=x", "/archive"):
         assert team.page(path).status_code == 401
     for probe in ("/healthz", "/readyz"):
-        assert httpx2.get(f"{team.base}{probe}", timeout=30).status_code == 200
+        assert httpx2.get(f"{team.base}{probe}", timeout=150).status_code == 200
 
 
 def test_forged_and_foreign_tokens_are_refused(team: Team) -> None:
@@ -191,7 +191,7 @@ def test_a_token_does_what_its_scopes_say(team: Team) -> None:
     asked = httpx2.post(
         f"{team.base}/sessions/s/delete",
         headers={"Host": "compaction.example.org", "Authorization": f"Bearer {reads}"},
-        timeout=30,
+        timeout=150,
     )
     assert asked.status_code == 403
     assert "admin" in asked.text
@@ -217,7 +217,7 @@ def test_tokens_are_listed_without_secrets_and_end_when_they_are_revoked(team: T
     assert not any(secret in text for text in kept)
     assert team.ask(token, "tools/list").status_code == 200
     team.command("token", "revoke", "--tenant", "ended", listed["token_id"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 150
     while team.ask(token, "tools/list").status_code == 200:
         assert time.monotonic() < deadline
     assert team.ask(token, "tools/list").status_code == 401
@@ -292,7 +292,7 @@ def test_a_browser_comes_in_with_a_token_once_and_its_cookie_opens_pages_alone(t
     token = team.token("browsing", "read", "write")
     team.call(token, "compact_messages", session_id="shown", messages=[user("A blue door.")])
     host = {"Host": "compaction.example.org"}
-    with httpx2.Client(base_url=team.base, headers=host, timeout=30) as browser:
+    with httpx2.Client(base_url=team.base, headers=host, timeout=150) as browser:
         origin = {"Origin": PUBLIC, "Sec-Fetch-Site": "same-origin"}
         entered = browser.post("/login", data={"token": token}, headers=origin)
         cookie = entered.headers["set-cookie"].split(";")[0]
@@ -331,7 +331,7 @@ def test_flags_that_would_open_the_archive_are_refused(
         capture_output=True,
         env=environment_of(tmp_path),
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 2, done.stderr

@@ -24,7 +24,7 @@ TEXT = "".join(f"line {number} of a build log\n" for number in range(200_000))
 def _post(team: Team, token: str, path: str, body: bytes, **headers: str) -> httpx2.Response:
     given = {"Host": "compaction.example.org", "Authorization": f"Bearer {token}", **headers}
     pieces = (body[at : at + 65_536] for at in range(0, len(body), 65_536))
-    return httpx2.post(f"{team.base}{path}", content=pieces, headers=given, timeout=60)
+    return httpx2.post(f"{team.base}{path}", content=pieces, headers=given, timeout=150)
 
 
 def test_an_output_is_uploaded_hashed_and_read_back(team: Team) -> None:
@@ -58,7 +58,7 @@ def test_what_does_not_come_in_whole_is_not_kept(team: Team) -> None:
     packed = _post(team, token, "/upload/outputs", b"x", **{"Content-Encoding": "gzip"})
     assert packed.status_code == 415
     host, port = team.base.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as half:
+    with socket.create_connection((host, int(port)), timeout=150) as half:
         head = (
             "POST /upload/outputs?session_id=half HTTP/1.1\r\nHost: compaction.example.org\r\n"
             f"Authorization: Bearer {token}\r\nContent-Length: 1000\r\n\r\nbegun"
@@ -69,7 +69,7 @@ def test_what_does_not_come_in_whole_is_not_kept(team: Team) -> None:
     assert _post(team, reads, "/upload/outputs", b"text").status_code == 403
     assert (
         httpx2.post(
-            f"{team.base}/upload/outputs", headers={"Host": "compaction.example.org"}, timeout=30
+            f"{team.base}/upload/outputs", headers={"Host": "compaction.example.org"}, timeout=150
         ).status_code
         == 401
     )
@@ -114,7 +114,7 @@ def test_packed_bodies_of_calls_are_taken_and_bombs_are_not(team: Team) -> None:
         (gzip.compress(b" " * 80_000_000), 413),
         (b"no gzip", 400),
     ):
-        answer = httpx2.post(f"{team.base}/mcp", content=body, headers=headers, timeout=60)
+        answer = httpx2.post(f"{team.base}/mcp", content=body, headers=headers, timeout=150)
         assert answer.status_code == status, answer.text
 
 

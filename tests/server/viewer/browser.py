@@ -20,7 +20,7 @@ T = TypeVar("T")
 # Names a Chromium that is not on the path.
 CHROMIUM_VARIABLE = "MCP_TEST_CHROMIUM"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WAIT_MS = 30_000
+WAIT_MS = 150_000
 
 
 def chromium() -> str | None:
@@ -60,7 +60,7 @@ def viewer_process(archive: Path, cache: Path) -> Generator[str]:
         yield line.split()[2]
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=150)
 
 
 @dataclass(slots=True)

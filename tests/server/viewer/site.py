@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import pytest
 from context_compaction.archive.opening import open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -38,9 +39,8 @@ class Site:
     stranger: httpx2.AsyncClient
 
     async def html(self, address: str) -> str:
-        """A page that is there, loaded again as a browser does while its log is read."""
-        while (reply := await self.http.get(address)).status_code == 202:
-            pass  # each answer waits for the log; `visiting` bounds them all
+        """A page that is there."""
+        reply = await self.http.get(address)
         assert reply.status_code == 200, reply.text
         return reply.text
 
@@ -51,15 +51,25 @@ class Site:
         assert reply.status_code == 200, reply.text
         return reply.json()
 
+    async def timeline(self, session_id: str) -> Any:
+        """The JSON of a timeline once all is counted, which a request does for a bounded time."""
+        while (told := await self.json(f"/sessions/{session_id}/timeline"))["counted_share"] < 1:
+            pass
+        return told
+
 
 @asynccontextmanager
 async def visiting(config: Config) -> AsyncGenerator[Site]:
-    """A viewer of the archive that `config` names."""
+    """A viewer of the archive that `config` names.
+
+    It shows a page however long the log of its session takes to read.
+    """
     archives = Archives(config)
     access = Access(LocalToken(TOKEN), archives.get)
     app = viewer_app(config, access, archives)
     shown = {"Authorization": f"Bearer {TOKEN}"}
-    with anyio.fail_after(60):
+    with anyio.fail_after(150), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mcp_server_compaction.viewer.app._PATIENCE_SECONDS", 150)
         async with (
             app.router.lifespan_context(app),
             httpx2.AsyncClient(

@@ -8,7 +8,7 @@ from tests.server.viewer.test_attacks import strange_parts
 
 async def test_policies_are_compared_beside_no_compaction_while_one_watches(site: Site) -> None:
     form = {"session": "main", "policy": ["default", "three-layer"], "window": "6000"}
-    with anyio.fail_after(50):
+    with anyio.fail_after(150):
         begun = await site.http.post("/compare", data=form)
         assert begun.status_code == 303
         while True:

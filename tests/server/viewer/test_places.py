@@ -49,7 +49,7 @@ async def test_what_a_host_writes_appears_by_itself_with_its_place(
     ]  # fmt: skip
     write(tmp_path / "home/.claude/projects/-home-ada-shop" / f"{ID}.jsonl", *said)
     async with visiting(replace(config, imports_sessions=True)) as site:
-        with anyio.fail_after(30):
+        with anyio.fail_after(150):
             listed: list[Json] = []
             while not listed:
                 listed = (await site.json("/"))["sessions"]

@@ -25,7 +25,7 @@ def test_the_page_is_of_the_answers_that_are_published() -> None:
         capture_output=True,
         cwd=ROOT,
         text=True,
-        timeout=60,
+        timeout=150,
         check=True,
     )
     kept = ROOT / "server" / "mcp_server_compaction" / "viewer" / "readers.json"
