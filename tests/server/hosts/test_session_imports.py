@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from context_compaction.archive.opening import open_archive
 from mcp import Client
 
 from tests.server.helpers import Json, answer_of, spawned
@@ -48,14 +49,21 @@ async def hits(client: Client, query: str) -> list[Json]:
     return answer_of(await client.call_tool("search_transcript", {"query": query}))["hits"]
 
 
+async def first_hit(client: Client, query: str) -> Json:
+    """A search waits for new lines for a bounded time; what it finds not comes with a later one."""
+    while not (found := await hits(client, query)):
+        pass  # `spawned` bounds it
+    return found[0]
+
+
 async def test_what_was_said_in_a_hosts_session_is_found_without_an_import(
     own: dict[str, str], session: Path
 ) -> None:
     async with spawned(own) as client:
-        assert "printer" in (await hits(client, "ZEBRA_TOKEN_99"))[0]["snippet"]
+        assert "printer" in (await first_hit(client, "ZEBRA_TOKEN_99"))["snippet"]
         with session.open("a", encoding="utf-8") as file:
             file.write(line(2, "user", "And GIRAFFE_TOKEN_7 is the scanner's.", "s-1"))
-        assert "scanner" in (await hits(client, "GIRAFFE_TOKEN_7"))[0]["snippet"]
+        assert "scanner" in (await first_hit(client, "GIRAFFE_TOKEN_7"))["snippet"]
 
 
 async def test_it_can_be_turned_off(own: dict[str, str], session: Path) -> None:
@@ -71,7 +79,7 @@ async def test_a_broken_session_fails_no_search(own: dict[str, str], session: Pa
     (session.parent / "locked.jsonl").chmod(0)
     (session.parent / "gone.jsonl").symlink_to(session.parent / "nowhere")
     async with spawned(own) as client:
-        assert await hits(client, "ZEBRA_TOKEN_99")
+        assert await first_hit(client, "ZEBRA_TOKEN_99")
 
 
 async def test_many_sessions_hold_up_no_search(own: dict[str, str], session: Path) -> None:
@@ -85,6 +93,6 @@ async def test_many_sessions_hold_up_no_search(own: dict[str, str], session: Pat
         old = time.time() - 10_000 - number
         os.utime(path, (old, old))
     async with spawned(own) as client:
-        started = time.monotonic()
-        assert await hits(client, "ZEBRA_TOKEN_99")
-        assert time.monotonic() - started < 20
+        assert await first_hit(client, "ZEBRA_TOKEN_99")
+        async with open_archive(own["MCP_COMPACTION_ARCHIVE"]) as archive:
+            assert len((await archive.sessions(limit=100))[0]) < 61  # it did not wait for all

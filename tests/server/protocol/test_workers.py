@@ -73,9 +73,9 @@ async def test_any_worker_answers_any_call_and_a_killed_one_is_replaced(
                 kept = await archive.read_messages(session, 0, 2 * TURNS)
                 assert {message.raw["content"] for message in kept} == {*texts}
         await _say(service, era, "agent-0", "the last word")
-        after = await anyio.to_thread.run_sync(_workers, service)
-        assert len(after) == 2
-        assert before[0] not in after
+        while before[0] in (after := _workers(service)) or len(after) < 2:
+            await anyio.lowlevel.checkpoint()
+        await _say(service, era, "agent-0", "to whoever is there")
 
 
 async def test_a_worker_that_ends_before_it_is_ready_leaves_nothing_open(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def test_a_worker_that_ends_before_it_is_ready_leaves_nothing_open(tmp_pat
         handles = Path(f"/proc/{service.process.pid}/fd").iterdir()
         return sum(one.is_socket() for one in handles)
 
-    with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(120):
+    with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(150):
         before = held()
         for _ in range(3):  # the second and the third are hardly started
             newest = _workers(service)[-1]
@@ -102,7 +102,7 @@ async def test_each_worker_has_as_many_connections_and_one_that_replaces_another
         handles = [[*Path(f"/proc/{pid}/fd").iterdir()] for pid in _workers(service)]
         return [sum(one.is_socket() for one in those) for those in handles]
 
-    with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(120):
+    with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(150):
         address = urlsplit(service.url)
         async with AsyncExitStack() as connections:
 
