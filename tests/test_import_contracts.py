@@ -20,7 +20,7 @@ def check_imports(tree: Path) -> subprocess.CompletedProcess[str]:
         cwd=tree,
         env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
         encoding="utf-8",
-        timeout=40,
+        timeout=150,
         check=False,
     )
 

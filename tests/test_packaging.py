@@ -52,7 +52,7 @@ def test_the_library_code_of_the_readme_runs(tmp_path: Path) -> None:
         capture_output=True,
         cwd=tmp_path,
         encoding="utf-8",
-        timeout=30,
+        timeout=150,
         check=True,
     )
     assert done.stdout.startswith("unchanged ")

@@ -79,7 +79,7 @@ def test_hooks_of_the_claude_agent_sdk_shorten_a_large_output(tmp_path: Path) ->
         capture_output=True,
         text=True,
         env=environment,
-        timeout=60,
+        timeout=150,
         check=True,
     )
     changed = json.loads(done.stdout)["hookSpecificOutput"]["updatedToolOutput"]

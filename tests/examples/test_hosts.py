@@ -75,7 +75,7 @@ async def test_the_registered_commands_start_a_server_with_four_tools(tmp_path: 
         server = StdioServerParameters(
             command=script, args=arguments, env={"HOME": str(tmp_path)}, cwd=tmp_path
         )
-        with anyio.fail_after(30):
+        with anyio.fail_after(150):
             async with Client(server, mode="legacy") as client:
                 tools = await client.list_tools()
         assert len(tools.tools) == 4

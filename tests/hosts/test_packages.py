@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / "packages"
 PLUGIN, EXTENSION = PACKAGES / "claude-code", PACKAGES / "gemini-cli"
 SCRIPTS = Path(sys.executable).parent
-WAIT_SECONDS = 60
+WAIT_SECONDS = 150
 
 
 def _no_model(_home: Path, _url: str) -> dict[str, str]:

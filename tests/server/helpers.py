@@ -17,7 +17,7 @@ from mcp_types import CallToolResult, TextContent
 Era: TypeAlias = Literal["modern", "legacy"]
 Json: TypeAlias = dict[str, Any]
 
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 150
 
 
 @asynccontextmanager
@@ -35,7 +35,7 @@ async def spawned(environment: dict[str, str]) -> AsyncGenerator[Client]:
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "mcp_server_compaction"], env=environment
     )
-    with anyio.fail_after(50):
+    with anyio.fail_after(150):
         async with Client(server, mode="legacy") as client:
             yield client
 

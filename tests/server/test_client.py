@@ -395,7 +395,7 @@ async def test_over_stdio_the_server_may_start_anew(environment: dict[str, str])
             return await client.call_tool(name, arguments)
 
     compaction = CompactionClient(call_tool, context_window=WINDOW)
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         messages = await compaction.fit(messages)
         assert compaction.answer["status"] == "compacted"
         grown = [*messages, *turn(99, 2)]
@@ -408,6 +408,6 @@ def test_it_needs_nothing_of_mcp() -> None:
         "print(*sorted({'mcp', 'mcp_types', 'pydantic', 'anyio'} & {*sys.modules}))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150
     )
     assert done.stdout.strip() == ""

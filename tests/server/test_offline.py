@@ -65,7 +65,7 @@ def test_the_witness_sees_who_calls_out(cut_off: list[str], watched: dict[str, s
     calling = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=5)"
     done = subprocess.run(
         [*cut_off, sys.executable, "-c", calling],
-        env=watched, capture_output=True, text=True, timeout=60, check=False,
+        env=watched, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert "Network is unreachable" in done.stderr
     assert "192.0.2.1" in witnessed(watched)
@@ -80,7 +80,7 @@ def test_the_command_line_works_without_a_network_and_calls_nobody(
     def run(*arguments: str) -> str:
         done = subprocess.run(
             [*cut_off, *COMMAND, *arguments],
-            env=watched, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+            env=watched, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -98,7 +98,7 @@ async def test_the_server_works_without_a_network_and_calls_nobody(
     command = [*cut_off, *COMMAND]
     server = StdioServerParameters(command=command[0], args=command[1:], env=watched)
     compacting: Json = {"messages": conversation(), "mode": "full", "target_tokens": 12_000}
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         async with Client(server, mode="legacy") as client:
             answer = answer_of(await client.call_tool("compact_messages", compacting))
             assert (answer["status"], answer["written_by"]) == ("compacted", "extractive")

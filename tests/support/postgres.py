@@ -24,7 +24,7 @@ from context_compaction.archive.postgres.schema import SCHEMA, TABLES
 ADDRESS_VARIABLE = "MCP_COMPACTION_TEST_POSTGRES"
 APP = "app"  # a role without rights of its own, as a service should have
 _NOBODY = 65534
-_START_SECONDS = 60
+_START_SECONDS = 150
 
 
 @contextmanager

@@ -257,7 +257,7 @@ class WorkingFolder:
         line = _STAYS.format(self.folder) + line
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.here, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=20, check=False, env=_environment(),
+            stderr=subprocess.STDOUT, text=True, timeout=150, check=False, env=_environment(),
         )  # fmt: skip
         if self.keeps_shell and where.exists():
             self.here = Path(where.read_text().strip())

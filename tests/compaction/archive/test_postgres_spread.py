@@ -113,7 +113,7 @@ def cluster() -> Generator[Cluster]:
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 async def test_an_archive_that_is_spread_keeps_its_promise(check: Check, cluster: Cluster) -> None:
     await anyio.to_thread.run_sync(cluster.clear)
-    with anyio.fail_after(100):
+    with anyio.fail_after(150):
         async with open_archive(cluster.address) as archive:
             await check(archive)
 

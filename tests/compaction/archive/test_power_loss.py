@@ -213,7 +213,7 @@ anyio.run(main, *sys.argv[1:])
 """
     root = tmp_path / "archive"
     command = [sys.executable, "-c", program, str(root)]
-    assert subprocess.run(command, check=False, timeout=50).returncode == 9
+    assert subprocess.run(command, check=False, timeout=150).returncode == 9
     images = [tmp_path / "image0", tmp_path / "image1"]
 
     async def acknowledge(disk: Disk) -> None:
@@ -257,7 +257,7 @@ anyio.run(main, *sys.argv[1:])
     root = tmp_path / "archive"
     with recording() as disk:
         command = [sys.executable, "-c", program, str(root)]
-        assert subprocess.run(command, check=False, timeout=50).returncode == 9
+        assert subprocess.run(command, check=False, timeout=150).returncode == 9
         images = [tmp_path / f"image{seed}" for seed in range(6)]
 
         async def acknowledge() -> None:

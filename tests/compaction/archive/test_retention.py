@@ -247,7 +247,7 @@ async def test_writers_and_deletions_at_once_never_lose_a_named_output(tmp_path:
                 await writer.commit(f"s{count}", blobs=[blob])
                 written.append(f"s{count}")
 
-        with anyio.fail_after(50):
+        with anyio.fail_after(150):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(write)
                 deleted = 0
@@ -275,7 +275,7 @@ async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Pa
                 await writer.delete([f"s{count}"])
             tasks.cancel_scope.cancel()
 
-        with anyio.fail_after(50):
+        with anyio.fail_after(150):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(come_and_go)
                 while True:

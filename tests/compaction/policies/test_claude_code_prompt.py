@@ -45,7 +45,7 @@ async def summarised(
     messages: list[Json] | None = None,
     script: Script = lambda _: Says(ANSWER),
 ) -> tuple[CompactResult, MessagesApi]:
-    with anyio.fail_after(100), serve(script) as api:
+    with anyio.fail_after(150), serve(script) as api:
         async with open_archive(folder / "archive") as archive:
             model = AnthropicModel("test-key", base_url=api.url)
             payload = messages or story()

@@ -162,7 +162,7 @@ def test_nothing_is_given_out_that_was_refused_whatever_target_is_named(
     async def run() -> None:
         handed = long_session()
         met: list[list[Json]] = []
-        with TemporaryDirectory() as folder, anyio.fail_after(120):
+        with TemporaryDirectory() as folder, anyio.fail_after(150):
             for whose, target in calls:
                 handed = long_session() if whose == "first" else handed
                 met.append(handed)

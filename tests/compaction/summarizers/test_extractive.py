@@ -290,7 +290,7 @@ def test_the_text_does_not_depend_on_the_hash_seed() -> None:
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
             capture_output=True,
             check=True,
-            timeout=50,
+            timeout=150,
         ).stdout
         for seed in ("0", "1")
     }

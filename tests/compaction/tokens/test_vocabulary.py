@@ -47,7 +47,7 @@ def run_python(code: str, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

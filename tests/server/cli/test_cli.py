@@ -50,7 +50,7 @@ def shell(tmp_path: Path) -> Run:
             cwd=tmp_path,
             text=True,
             encoding="utf-8",
-            timeout=50,
+            timeout=150,
             check=False,
         )
         assert done.returncode == code, done.stderr
@@ -287,7 +287,7 @@ def test_output_that_cannot_be_written_is_one_line_of_complaint(
                 stdout=full,
                 stderr=subprocess.PIPE,
                 env={**os.environ, "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive")},
-                timeout=50,
+                timeout=150,
                 check=False,
             )
         assert done.returncode == 1
@@ -485,7 +485,7 @@ def test_standard_input_is_compacted_and_persisted(shell: Run, tmp_path: Path) -
     def piped(text: str, *arguments: str) -> str:
         command = [sys.executable, "-m", "mcp_server_compaction", *arguments]
         return subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=50, check=True,
+            command, input=text, capture_output=True, text=True, timeout=150, check=True,
             env={**os.environ, **own},
         ).stdout  # fmt: skip
 

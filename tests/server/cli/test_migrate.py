@@ -14,7 +14,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "mcp_server_compaction", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=150,
     )
 
 

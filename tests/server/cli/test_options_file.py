@@ -23,7 +23,7 @@ def _sessions(folder: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         env=environment | {"XDG_DATA_HOME": str(folder / "data")},
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 

@@ -39,7 +39,7 @@ def _on_a_terminal(words: list[str], environment: dict[str, str]) -> str:
             if not part:
                 break
             shown += part
-        process.wait(timeout=30)
+        process.wait(timeout=150)
     os.close(main)
     return shown.decode("utf-8", "surrogateescape")
 
@@ -61,13 +61,13 @@ def test_nothing_of_a_transcript_acts_on_a_terminal(
 
 
 def test_what_is_piped_is_what_was_said(environment: dict[str, str], session: Path) -> None:
-    subprocess.run([*COMMAND, "import", str(session)], env=environment, check=True, timeout=60)
+    subprocess.run([*COMMAND, "import", str(session)], env=environment, check=True, timeout=150)
     found = subprocess.run(
         [*COMMAND, "search", "ordinary", "--json"],
         env=environment,
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=150,
     )
     hit = json.loads(found.stdout)["hits"][0]
     assert "\x1b]0;owned\x07" in hit["snippet"]

@@ -24,7 +24,7 @@ def run_without_locks(
         env={"HOME": str(folder), "MCP_COMPACTION_ARCHIVE": str(folder / "archive")},
         capture_output=True,
         encoding="utf-8",
-        timeout=30,
+        timeout=150,
         check=False,
     )
 

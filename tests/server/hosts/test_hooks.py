@@ -47,7 +47,7 @@ def run(arguments: list[str], stdin: bytes, environment: dict[str, str]) -> str:
         input=stdin,
         capture_output=True,
         env=environment,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -330,7 +330,7 @@ def transcript(path: Path, tokens: int = 0, turns: int = 3) -> Path:
 
 def eventually(found: Callable[[], Any]) -> Any:
     """What `found` gives as soon as that is something; the work is another process's."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 150
     while not (value := found()):
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.05)
@@ -517,7 +517,7 @@ def cpu_seconds(arguments: list[str], said: bytes, environment: dict[str, str]) 
     """CPU of a process and what it waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], input=said, env=environment,
-                   stdout=subprocess.DEVNULL, timeout=60, check=True)  # fmt: skip
+                   stdout=subprocess.DEVNULL, timeout=150, check=True)  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -412,7 +412,7 @@ def process(home: Path, *arguments: str, code: int = 0) -> str:
         cwd=home,
         env=environment,
         encoding="utf-8",
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
@@ -467,7 +467,7 @@ def test_the_bare_name_on_a_terminal_shows_help_and_ends(tmp_path: Path) -> None
             stdout=follower,
             stderr=subprocess.PIPE,
             env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"},
-            timeout=30,
+            timeout=150,
             check=False,
         )
         assert done.returncode == 0

@@ -96,7 +96,7 @@ async def test_the_command_line_tells_what_a_family_holds(environment: dict[str,
         capture_output=True,
         env=environment,
         encoding="utf-8",
-        timeout=30,
+        timeout=150,
         check=True,
     )
     *members, total = done.stdout.splitlines()

@@ -69,7 +69,7 @@ async def test_small_calls_are_answered_while_large_ones_wait_for_each_other(
             ended.append(session)
             one_large_ended.set()
 
-        with anyio.fail_after(120):
+        with anyio.fail_after(150):
             async with anyio.create_task_group() as group:
                 for number in range(16):
                     group.start_soon(ask, f"large-{number}", large)
@@ -92,7 +92,7 @@ async def test_a_known_list_does_not_wait_for_the_first_ones_of_others(tmp_path:
             one_ended.set()
 
         await compacted(http, "known", known[:-2])
-        with anyio.fail_after(120):
+        with anyio.fail_after(150):
             async with anyio.create_task_group() as group:
                 for number in range(24):
                     group.start_soon(ask, f"first-{number}")

@@ -25,7 +25,7 @@ async def test_pins_outlive_calls_of_a_host_until_it_unpins_them(tmp_path: Path)
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "mcp_server_compaction"], env=environment
     )
-    with anyio.fail_after(55):
+    with anyio.fail_after(150):
         async with Client(server, mode="legacy") as client:
 
             async def compacted(messages: list[Json], **options: object) -> Json:

@@ -28,7 +28,7 @@ async def test_a_client_is_told_before_and_after_a_compaction(tmp_path: Path, er
         told.append((progress, message or ""))
 
     arguments = {"messages": conversation(), "mode": "full", "reply": "receipt"}
-    with anyio.fail_after(50):
+    with anyio.fail_after(150):
         async with Client(server, mode="legacy" if era == "legacy" else "auto") as client:
             answer = answer_of(
                 await client.call_tool("compact_messages", arguments, progress_callback=tell)

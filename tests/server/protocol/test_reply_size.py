@@ -87,7 +87,7 @@ def test_a_first_search_loads_no_vocabulary(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=150,
         check=True,
     )
     assert done.stdout.split() == ["1", "False"]

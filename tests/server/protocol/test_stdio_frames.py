@@ -19,7 +19,7 @@ from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, corpus, kept
 
 pytestmark = pytest.mark.slow
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 150
 MODERN: Json = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},

@@ -118,7 +118,7 @@ async def test_a_spawned_server_works_from_compaction_to_search(
 ) -> None:
     server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment)
     messages = conversation()
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         async with Client(server, mode=_mode(era)) as client:
             compacted = answer_of(
                 await client.call_tool(
@@ -152,7 +152,7 @@ SAMPLED: Json = {
 async def test_the_clients_model_writes_over_stdio(environment: dict[str, str], era: Era) -> None:
     server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment)
     sampler = Sampler(lambda _: SUMMARY)
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         async with Client(server, mode=_mode(era), sampling_callback=sampler) as client:
             answer = answer_of(await client.call_tool("compact_messages", SAMPLED))
     assert answer["receipt"]["writer"] == "sampling"
@@ -160,7 +160,7 @@ async def test_the_clients_model_writes_over_stdio(environment: dict[str, str], 
 
 async def test_the_clients_model_writes_over_http(service: Service, era: Era) -> None:
     sampler = Sampler(lambda _: SUMMARY)
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         async with over_http(service, mode=_mode(era), sampling_callback=sampler) as client:
             wish = {**SAMPLED, "session_id": era}
             answer = answer_of(await client.call_tool("compact_messages", wish))
@@ -171,7 +171,7 @@ async def test_five_megabytes_pass_over_stdio(environment: dict[str, str]) -> No
     text = output(1, 70_000)
     assert len(text) > 3_000_000
     server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment)
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         async with Client(server, mode="legacy") as client:
             stored = answer_of(await client.call_tool("persist_large_output", {"output": text}))
             read = await client.call_tool(
@@ -191,7 +191,7 @@ def test_nothing_that_the_greeting_does_not_need_is_loaded_before_it(
         stdout=subprocess.PIPE,
         env=unmeasured(environment),
         encoding="utf-8",
-        timeout=30,
+        timeout=150,
         check=True,
     )
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "mcp-server-compaction"
@@ -235,7 +235,7 @@ def test_listing_the_tools_loads_no_more() -> None:
         capture_output=True,
         env=unmeasured(),
         encoding="utf-8",
-        timeout=30,
+        timeout=150,
         check=True,
     )
     count, loaded = map(json.loads, done.stdout.splitlines())
@@ -248,7 +248,7 @@ def _heavy(loaded: Sequence[str]) -> list[str]:
 
 
 async def test_http_serves_both_eras(service: Service, era: Era) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         async with over_http(service, mode=_mode(era)) as client:
             answer = answer_of(
                 await client.call_tool(
@@ -263,7 +263,7 @@ async def test_http_takes_bodies_above_the_default_limit_and_reads_no_files(
 ) -> None:
     text = output(1, 100_000)
     assert len(text) > 5_000_000
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         async with over_http(service) as client:
             stored = answer_of(await client.call_tool("persist_large_output", {"output": text}))
             refused = await client.call_tool("persist_large_output", {"path": __file__})
@@ -297,7 +297,7 @@ def test_only_loopback_addresses_are_served(environment: dict[str, str]) -> None
         env=environment,
         text=True,
         encoding="utf-8",
-        timeout=30,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 2
