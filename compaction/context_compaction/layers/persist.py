@@ -4,11 +4,14 @@ This is the papers' "tool result budget" and "large output demotion". It runs be
 clears, so that the whole text is kept before a placeholder replaces it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TypeGuard
 
 from context_compaction.activity.tool_kinds import is_recalling
 from context_compaction.layers.preview import extract, preview, words_sought
+from context_compaction.layers.recent_files import is_shown
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
@@ -33,6 +36,8 @@ from context_compaction.tokens.counter import MessageCounter, content_tokens
 # Of the request and of what the agent said so much is looked at for words to seek.
 _ASKED_CHARS = 2_000
 _TOKEN_CHARS = 4
+# Before a line of a file stands its number, and before that, in what a search found, its file.
+_FOUND_AT = re.compile(r"\A(?:(?:[A-Za-z]:)?[^\s:]{1,400}:)?\s*\d{1,9}(?:\t|→|:|-| ?\|)")
 
 
 def persist(
@@ -61,7 +66,7 @@ def persist(
             whatever the two limits above.
         unread_tokens: What stays of the newest results together may count this much: the preview of
             one is as long as that allows, and contains what matches the request; 0 is
-            `preview_chars`.
+            `preview_chars`, and so is that of one whose lines the others show.
         spares_recalled: Keep those of the newest results that our own tools returned, so that the
             model sees the recalled text.
     """
@@ -78,10 +83,15 @@ def persist(
         for at, block in enumerate(messages[position].blocks):
             if _is_open(block) and content_tokens(block, count) > limit_tokens:
                 places.add(Place(position, at))
+    sizes = _sizes(messages, newest, count)
+    is_shared = bool(unread_tokens) and newest_tokens > max(unread_tokens, fresh_tokens)
+    said = _said_by_others(messages, sizes) if is_shared else set[Place]()
+    places |= said
     if not places:
         return Step(messages)
     index = index_calls(messages)
-    rooms = _shared(_sizes(messages, newest, count), unread_tokens)
+    left_tokens = unread_tokens - len(said) * preview_chars // _TOKEN_CHARS
+    rooms = _shared({at: size for at, size in sizes.items() if at not in said}, left_tokens)
     sought = words_asked(messages) if places.intersection(rooms) else []
     chosen: dict[Place, Replacement] = {}
     for place in places:
@@ -151,6 +161,21 @@ def _shared(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
         rooms[place] = max(0, tokens) // (len(sizes) - len(rooms))
         tokens -= min(size, rooms[place])
     return rooms
+
+
+def _said_by_others(messages: Messages, sizes: Mapping[Place, int]) -> set[Place]:
+    """Those of the results whose lines the others show: a search beside the files it found."""
+    lines: dict[Place, list[str]] = {}
+    for place in sorted(sizes, key=lambda place: (-sizes[place], place)):
+        block = messages[place.message].blocks[place.block]
+        rows = result_text(block).splitlines() if isinstance(block, ToolResult) else ()
+        lines[place] = [_FOUND_AT.sub("", row).strip() for row in rows]
+    said: set[Place] = set()
+    for place in lines:
+        others = (lines[other] for other in lines if other != place and other not in said)
+        if is_shown("\n".join(lines[place]), set(chain.from_iterable(others))):
+            said.add(place)
+    return said
 
 
 def words_asked(messages: Messages) -> list[str]:

@@ -1,5 +1,7 @@
 """What the model has asked for and not read yet has its share of a target first."""
 
+from dataclasses import replace
+
 import anyio
 import pytest
 from context_compaction import formats
@@ -133,6 +135,19 @@ async def test_all_results_of_one_answer_are_unread_and_each_has_its_part() -> N
     sizes = [len(text) for text in unread(result, "anthropic")]
     assert len(sizes) == 3
     assert min(sizes) > 0.8 * max(sizes) > 2_000
+
+
+async def test_a_search_beside_the_files_it_found_leaves_them_its_room() -> None:
+    turns = session(4, 900, 0.5, results=2)
+    reads = turns[-1].steps[0].calls
+    files = [call.result[0].text.split("\n") for call in reads]
+    rows = [f"j{at}.txt:{n}:{row}" for at, file in enumerate(files) for n, row in enumerate(file)]
+    found = "\n".join(rows[::3])
+    search = Call("grep", {"pattern": "journal"}, (Part("text", found),))
+    turns[-1] = replace(turns[-1], steps=(Step((*reads, search)),))
+    result = await compacted(render(turns, "anthropic"), "anthropic", 6_000)
+    *read, searched = map(len, unread(result, "anthropic"))
+    assert searched < 0.5 * min(read)
 
 
 async def test_what_is_left_of_a_target_goes_to_what_is_unread() -> None:
