@@ -130,10 +130,12 @@ def unpacked(data: bytes) -> Carried:
     try:
         told = json.loads(zlib.decompress(data))
         rows: list[list[Any]] = told["messages"]
+        # An earlier version had them in a tally.
+        effects = told["effects"] if "effects" in told else told["tally"]["effects"]
         return Carried(
             tuple(Message(role, tuple(map(_block, blocks))) for _, role, blocks in rows),
             tuple(number for number, _, _ in rows),
-            tuple(told["effects"] if "effects" in told else told["tally"]["effects"]),
+            tuple(effects),
         )
     except (zlib.error, KeyError, TypeError) as error:
         raise ValueError(f"These are no shortened messages: {error}.") from error

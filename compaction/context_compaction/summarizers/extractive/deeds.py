@@ -3,9 +3,9 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
-from operator import itemgetter
+from operator import attrgetter
 from typing import TypeAlias
 
 from context_compaction.activity.command_line import (
@@ -211,12 +211,19 @@ def thoughts_on_failures(turn: Turn) -> dict[int, list[str]]:
     return {number: pieces_of(thought) for number, thought in told if thought}
 
 
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """A run that has failed and not passed since."""
+
+    nth: int  # of the turn's calls, where it failed first
+    change_count: int  # files that were changed before that
+    action: Action  # its last failure
+
+
 def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
     """The failures of a turn, each command and tool with all its failures until it passed."""
     found: list[Failure] = []
-    # What ran, by its program: its turn, how many changes there were before it failed first, and
-    # how it failed last.
-    failing: defaultdict[Run, dict[Run, tuple[int, int, Action]]] = defaultdict(dict)
+    failing: defaultdict[Run, dict[Run, _Failing]] = defaultdict(dict)  # by program
     changed: list[str] = []
     for nth, action in enumerate(turn.actions):
         runs = _runs_of(action)
@@ -225,18 +232,19 @@ def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
         elif runs and action.failed and action.error:
             run = runs[-1]
             same = failing[run[:_PROGRAM_WORDS]]
-            same[run] = *same.get(run, (nth, len(changed)))[:2], action
+            first = same.get(run, _Failing(nth, len(changed), action))
+            same[run] = replace(first, action=action)
         elif action.failed is False and runs:
             of_programs = ((run, failing[run[:_PROGRAM_WORDS]]) for run in runs)
             ended = [same.pop(one) for run, same in of_programs for one in _same(run, same)]
-            for _, start, failed in sorted(ended, key=itemgetter(0)):
+            for one in sorted(ended, key=attrgetter("nth")):
                 if _tells_success(action):
-                    since = tuple(dict.fromkeys(changed[start:]))
-                    found.append(Failure(failed, action.number, since))
+                    since = tuple(dict.fromkeys(changed[one.change_count :]))
+                    found.append(Failure(one.action, action.number, since))
         elif not action.failed:
             changed += [names[made.path] for made in action.changes if made.path in names]
-    left = sorted((one for same in failing.values() for one in same.values()), key=itemgetter(0))
-    return [*found, *(Failure(action) for _, _, action in left)]
+    left = (one for same in failing.values() for one in same.values())
+    return [*found, *(Failure(one.action) for one in sorted(left, key=attrgetter("nth")))]
 
 
 def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[Failure]:

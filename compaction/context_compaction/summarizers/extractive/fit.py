@@ -60,13 +60,13 @@ def chosen_lines(
     }
     chosen: Chosen = {title: {} for title in sections}
     costs: defaultdict[tuple[str, Place], int] = defaultdict(int)
+    spent = dict.fromkeys(sections, 0)
     left, misses = room_tokens, 0
 
     def rank(title: str) -> tuple[int, float]:
         want = waiting[title][0].want
         return (0, want) if want < 0 else (1 + (want >= BASE_WANT), spent[title] / shares[title])
 
-    spent = dict.fromkeys(sections, 0)
     while waiting and left > _MIN_TOKENS // 2 and misses < _MOST_MISSES:
         title = min(waiting, key=rank)
         line = waiting[title].popleft()

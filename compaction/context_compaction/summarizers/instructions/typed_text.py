@@ -47,9 +47,9 @@ _BULLET = re.compile(r"\A[-*•]++\s+")
 _ITEM_MARK = re.compile(r"\A(?:[-*•>]++|\d{1,2}[.)])\s+")
 # What a heading and emphasis are made of.
 _MARKUP = "#*_ "
-# No line of a paragraph, and one that begins anew.
-_BLOCK = re.compile(r"\A[ \t]*(?:[#|<>]|```|~~~|\Z)")
-_ITEM = re.compile(r"\A[ \t]*(?:[-*+]|\d{1,2}[.)]) ")
+# In a document no line of a paragraph, and one that begins anew.
+_DOCUMENT_BLOCK = re.compile(r"\A[ \t]*(?:[#|<>]|```|~~~|\Z)")
+_DOCUMENT_ITEM = re.compile(r"\A[ \t]*(?:[-*+]|\d{1,2}[.)]) ")
 # A line of a log, a patch, a table or code; who types may name a function: "don't touch parse()".
 _MACHINE = re.compile(
     r"\A(?:\d+\s*[:|]|\$ |>>> |[@{}\[<|/\\]|Traceback|[+-]{1,3}\S|\d{4}-\d\d-\d\d[T ]\d|\d\d:\d\d:"
@@ -119,11 +119,13 @@ def _sentences(text: str) -> Sequence[Sentence]:
 
 
 def unbroken(text: str) -> str:
-    """`text` without the breaks that were made at a margin: a paragraph is one line."""
+    """A document without the breaks that were made at a margin: a paragraph is one line."""
     rows = [row.rstrip() for row in text.split("\n")]
     pieces = rows[:1]
     for before, row in pairwise(rows):
-        goes_on = not (_BLOCK.match(before) or _BLOCK.match(row) or _ITEM.match(row))
+        goes_on = not (
+            _DOCUMENT_BLOCK.match(before) or _DOCUMENT_BLOCK.match(row) or _DOCUMENT_ITEM.match(row)
+        )
         pieces += (" " if goes_on else "\n", row)
     return "".join(pieces)
 
