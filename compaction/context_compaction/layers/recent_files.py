@@ -439,7 +439,11 @@ def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) 
     kept = messages[first_kept:]
     # Messages may have gone before these: they alone say where they stood.
     first = next((one.index for one in kept if one.index is not None), math.inf)
-    lines = cache(lambda since: lines_shown(_from_last_call(kept, since)))
+
+    @cache
+    def lines(since: float) -> frozenset[str]:
+        return lines_shown(_from_last_call(kept, since))
+
     # Of a long tail its end mostly has all, from the call on that wrote the first of them there.
     stays = [file.shown_at for file in files if file.use in ("steering", "work")]
     written_at = min((at for at in stays if at >= first), default=first)

@@ -86,8 +86,11 @@ def work(draw: st.DrawFn) -> list[tuple[str, tuple[object, ...]]]:
     """Steps of a session: what is done, and to what."""
     names, size = st.sampled_from(NAMES), st.integers(1, 4)
     part = st.one_of(st.just((None, None)), st.tuples(st.integers(1, 6), size))
-    reader, tool = st.sampled_from(READERS), lambda name: TOOL_OF_READER.get(name, name)
-    readers = draw(st.lists(reader, min_size=1, max_size=2, unique_by=tool))
+
+    def tool(name: str) -> str:
+        return TOOL_OF_READER.get(name, name)
+
+    readers = draw(st.lists(st.sampled_from(READERS), min_size=1, max_size=2, unique_by=tool))
     step = st.one_of(
         st.tuples(st.sampled_from(readers), st.tuples(names, part)),
         st.tuples(st.just("write"), st.tuples(names, TEXTS)),

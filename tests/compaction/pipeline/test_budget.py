@@ -209,7 +209,7 @@ async def test_system_messages_in_a_list_that_fill_the_target_are_refused_as_wel
         enough = CompactRequest(target_tokens=least + 4_000, **wishes)
         answer = await compact(history, enough, archive=archive)
         assert answer.fits or mode == "micro"
-        recorded = CompactRequest(target_tokens=3_000, **wishes | {"mode": "record"})
+        recorded = replace(enough, target_tokens=3_000, mode="record")
         kept = await compact(history, recorded, archive=archive)
         assert len(kept.messages) == len(history)
 
