@@ -31,7 +31,7 @@ TEXTS = st.lists(LINES, max_size=8).flatmap(
 )
 READERS = ("read_claude", "read_tabs", "read_opencode", "read_pi", "read_shell", "read_omp")
 # A tool shows all files in one way.
-TOOL_OF_READER = dict.fromkeys(("read_opencode", "read_pi", "read_omp"), "read")
+READERS_OF_READ = ("read_opencode", "read_pi", "read_omp")
 COMMANDS = (
     "sed -i 's/x/z/' {0}", "echo more >> {0}", "cat > {0} <<'EOF'\nnew\ntext\nEOF",
     "cat >> {0} <<'EOF'\nadded\nEOF", "rm -f {0}", "mv {0} {1}", "cp {1} {0}", "wc -l {0}",
@@ -88,7 +88,7 @@ def work(draw: st.DrawFn) -> list[tuple[str, tuple[object, ...]]]:
     part = st.one_of(st.just((None, None)), st.tuples(st.integers(1, 6), size))
 
     def tool(name: str) -> str:
-        return TOOL_OF_READER.get(name, name)
+        return "read" if name in READERS_OF_READ else name
 
     readers = draw(st.lists(st.sampled_from(READERS), min_size=1, max_size=2, unique_by=tool))
     step = st.one_of(
