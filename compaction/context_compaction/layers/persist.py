@@ -5,6 +5,7 @@ clears, so that the whole text is kept before a placeholder replaces it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TypeGuard
@@ -170,11 +171,12 @@ def _said_by_others(messages: Messages, sizes: Mapping[Place, int]) -> set[Place
         block = messages[place.message].blocks[place.block]
         rows = result_text(block).splitlines() if isinstance(block, ToolResult) else ()
         lines[place] = [_FOUND_AT.sub("", row).strip() for row in rows]
+    times = Counter(chain.from_iterable(map(set, lines.values())))
     said: set[Place] = set()
-    for place in lines:
-        others = (lines[other] for other in lines if other != place and other not in said)
-        if is_shown("\n".join(lines[place]), set(chain.from_iterable(others))):
+    for place, rows in lines.items():
+        if is_shown("\n".join(rows), {row for row in rows if times[row] > 1}):
             said.add(place)
+            times.subtract(set(rows))
     return said
 
 
