@@ -1,5 +1,6 @@
 """What is known of one file while the calls on it are replayed: its lines, and since when."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -278,6 +279,8 @@ class KnownFile:
                 self.touched = []
             case change.Replaces(_, "", new) if self.rows in (None, ("",), ()):
                 self.see(at, new.split("\n"), is_exact=True)
+            case change.Replaces(_, ""):
+                self.lose(at, "an edit names no old text")
             case change.Replaces():
                 self._replace(at, made)
             case change.Inserts():
@@ -450,15 +453,24 @@ class KnownFile:
             self.doubted(at, _UNENDED, is_slight=True)
 
     def _replace_in(self, at: int, n: int, old: str, new: str) -> None:
-        before = self.parts[n]
-        text = "\n".join(before.rows)
-        position = text.find(old)
+        text = "\n".join(self.parts[n].rows)
+        places = [found.start() for found in re.finditer(re.escape(old), text)]
+        position = places[0]
+        if len(places) > _TOUCHED_PARTS:
+            # All but the last at once: of more than these it is not noted where they stand.
+            position = places[-_TOUCHED_PARTS]
+            head = text[:position].replace(old, new)
+            text = head + text[position:]
+            position = len(head)
+            rows, self.touched = tuple(text.split("\n")), []
+            grown = len(rows) - len(self.parts[n].rows)
+            self.end = None if self.end is None else self.end + grown
+            self.parts[n] = replace(self.parts[n], rows=rows)
+        made = Exchange(old.split("\n"), new.split("\n"))
         while position >= 0:
             line = text.count("\n", 0, position)
             text = f"{text[:position]}{new}{text[position + len(old) :]}"
-            self._exchange(
-                at, n, line, text.split("\n"), Exchange(old.split("\n"), new.split("\n"))
-            )
+            self._exchange(at, n, line, text.split("\n"), made)
             position = text.find(old, position + len(new))
 
     def _exchange(

@@ -1,10 +1,14 @@
 """Whether the last line of a file is ended, which few tools show, and what else a script may do."""
 
+from time import process_time
+
 import pytest
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import make_message
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.small import answered, read, user
@@ -133,3 +137,35 @@ def test_a_deleted_file_over_which_an_unknown_one_is_copied_may_be_there() -> No
     copied = answered("2", "Bash", "", command="cp b.py a.py")
     assert replayed(gone).is_sure
     assert not replayed(gone, copied).is_sure
+
+
+def edited(text: str, old: str, new: str) -> ReplayedFile:
+    given: Json = {"file_path": "a.py", "old_string": old, "new_string": new, "replace_all": True}
+    written = answered("1", "Write", "ok", file_path="a.py", content=text)
+    return replayed(written, answered("2", "Edit", "ok", **given))
+
+
+@given(
+    text=st.text("ab\n", max_size=40),
+    old=st.text("ab\n", min_size=1, max_size=3),
+    new=st.text("ab\n", max_size=3),
+)
+def test_what_is_replaced_everywhere_is_as_a_program_replaces_it(
+    text: str, old: str, new: str
+) -> None:
+    if text.count(old):
+        file = edited(text, old, new)
+        assert (file.text, file.is_sure) == (text.replace(old, new), True)
+        assert len(file.touched) <= text.count(old)
+
+
+@pytest.mark.parametrize("new", ["", "x"])
+def test_an_edit_of_no_text_everywhere_ends_what_is_known(new: str) -> None:
+    """It is answered at once: to follow it would never end."""
+    assert (edited("abc\n", "", new).text, edited("", "", new).text) == (None, new)
+
+
+def test_a_short_text_replaced_everywhere_in_a_long_file_costs_little() -> None:
+    start_seconds = process_time()
+    assert edited("x\n" * 20_000, "x\n", "yy\n").text == "yy\n" * 20_000
+    assert process_time() - start_seconds < 2
