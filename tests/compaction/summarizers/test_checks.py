@@ -204,6 +204,19 @@ def test_a_summary_that_is_given_as_json_is_the_text_in_it(
         assert draft_of(framed, SOURCE, needs_headings=False).text == text
 
 
+@pytest.mark.parametrize("shape", AS_JSON, ids=range(6))
+@pytest.mark.parametrize("times", [1, 2])
+def test_half_a_surrogate_pair_in_json_is_replaced_and_a_byte_order_mark_left_out(
+    shape: Callable[[str], object], times: int
+) -> None:
+    """What JSON names as "\\ud83d" could not be sent over MCP."""
+    given = "- Port \U0001f600 and \ud83d."
+    for _ in range(times):
+        given = json.dumps(shape(given))
+    draft = draft_of(f"\ufeff{given}", SOURCE, needs_headings=False)
+    assert draft.text == "- Port \U0001f600 and \ufffd."
+
+
 @given(st.sampled_from(PROSE), st.sampled_from(AS_JSON[1:]), st.data())
 def test_json_that_is_cut_off_is_no_summary(
     text: str, shape: Callable[[str], object], data: st.DataObject

@@ -138,8 +138,6 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
         SummaryError: It is empty, a refusal or an error message, or no summary, or only false
             quotations.
     """
-    # A model's text is cut into pieces on its way, between the halves of a surrogate pair too.
-    answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = _cleaned(answer)
     if not text:
         raise SummaryError("Nothing was written")
@@ -155,7 +153,10 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
 
 def _cleaned(answer: str) -> str:
     """The summary in `answer`: without its analysis, tags, fence and JSON."""
-    text = _ANALYSIS.sub("", answer).strip()
+    # A model's text is cut into pieces on its way, between the halves of a surrogate pair too, and
+    # JSON may name one alone.
+    answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    text = _ANALYSIS.sub("", answer).strip().removeprefix("\ufeff")
     for frame in (_SUMMARY.search, _FENCE.match):
         found = frame(text)
         text = found[1].strip() if found else text
