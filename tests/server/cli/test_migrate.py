@@ -1,11 +1,14 @@
 """`migrate` copies an archive as a person would ask for it, and says what it did."""
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import pytest
 from context_compaction import CompactRequest, compact, open_archive
 
 
@@ -78,3 +81,34 @@ def test_migrate_copies_the_tenant_that_is_named_and_no_other(tmp_path: Path) ->
     assert (typo.returncode, typo.stdout) == (1, "")
     assert "default, acme, other" in typo.stderr
     assert len([*source.glob("tenants/*")]) == folders, "to ask makes no tenant"
+
+
+@pytest.mark.parametrize("kind", ["bytes", "other", "long", "pipe", "folder", "link", "none"])
+def test_a_damaged_name_of_a_tenant_is_one_that_the_archive_does_not_have(
+    tmp_path: Path, kind: str
+) -> None:
+    source, elsewhere = tmp_path / "source", tmp_path / "secret.txt"
+    elsewhere.write_text("a line of another file")
+
+    async def keep() -> None:
+        async with open_archive(source) as archive:
+            request = CompactRequest(mode="record", session_id="s")
+            said = [{"role": "user", "content": "Hello."}]
+            await compact(said, request, archive=await archive.for_tenant("acme"))
+
+    anyio.run(keep)
+    [name] = source.glob("tenants/*/tenant")
+    name.unlink()
+    make: dict[str, Callable[[], object]] = {
+        "bytes": lambda: name.write_bytes(b"\xff\xfe\x00"),
+        "other": lambda: name.write_text("other"),
+        "long": lambda: name.write_text("z" * 3_000_000),
+        "pipe": lambda: os.mkfifo(name),
+        "folder": name.mkdir,
+        "link": lambda: name.symlink_to(elsewhere),
+        "none": lambda: None,
+    }
+    make[kind]()
+    typo = run("migrate", source, tmp_path / "target", "--tenant", "acne")
+    assert (typo.returncode, typo.stdout) == (1, "")
+    assert "of default and 1 whose names it does not have" in typo.stderr

@@ -57,6 +57,7 @@ LANES = 16  # threads for the log; a long append holds up only its own
 # 1,000 messages.
 HELD_UP_SECONDS = 0.25
 
+_MOST_NAME_CHARS = 80  # and some
 _NAME = "tenant"  # the file with the name, of which the folder has a hash
 # What this package puts into an archive's folder.
 _OURS = frozenset({
@@ -166,12 +167,22 @@ class LocalArchive(SessionArchive):
 
     def _no_tenant(self, tenant: str) -> NotFoundError:
         with explaining(self._root, "Reading"):
-            folders = list(self._root.glob("tenants/*"))
-            names = [path.read_text("utf-8") for path in self._root.glob(f"tenants/*/{_NAME}")]
+            folders = [path for path in self._root.glob("tenants/*") if path.is_dir()]
+            names = list(filter(None, map(self._name_in, folders)))
         nameless = len(folders) - len(names)
         # Of an earlier version, and not opened since.
         unseen = f" and {nameless} whose names it does not have" if nameless else ""
         return NotFoundError.of_tenant(tenant, [DEFAULT_TENANT, *sorted(names)], unseen)
+
+    def _name_in(self, folder: Path) -> str | None:
+        """The name of the tenant whose folder it is; None where no file there says it."""
+        path = folder / _NAME
+        with suppress(OSError, UnicodeError, SettingsError):
+            if path.is_file():  # and no pipe, which would hold up whoever reads it
+                with path.open(encoding="ascii") as file:
+                    name = check_tenant(file.read(_MOST_NAME_CHARS))
+                return name if self._folder_of(name).name == folder.name else None
+        return None
 
     async def search(self, query: Query) -> SearchPage:
         """See `Archive.search`.
