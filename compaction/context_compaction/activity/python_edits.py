@@ -11,6 +11,7 @@ from typing import cast
 
 _MOST_CHARS = 2_000_000
 _MOST_TURNS = 200
+_MOST_STEPS = 2_000  # loops within loops make more of few lines than anybody waits for
 _PURE = frozenset({
     "replace", "index", "rindex", "find", "rfind", "count", "strip", "lstrip", "rstrip",
     "startswith", "endswith", "removeprefix", "removesuffix", "lower", "upper",
@@ -28,6 +29,10 @@ _ENDS = frozenset({"exit", "quit", "_exit", "SystemExit"})
 
 class _Unknown(Exception):  # noqa: N818 - no error: it ends what is worked out
     """Something that is not followed."""
+
+
+class _Endless(Exception):  # noqa: N818 - as above; nothing that the script does is followed then
+    """More steps than are followed."""
 
 
 class _Unclear:
@@ -82,6 +87,7 @@ class _Run:
     functions: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     helpers: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
     written: PythonWrites = field(default_factory=PythonWrites)
+    steps: int = 0
     begun: set[str] = field(default_factory=set[str])  # files into which it has written some text
 
 
@@ -121,7 +127,7 @@ def _written(code: str, text_of: Callable[[str], str | None]) -> PythonWrites | 
         run = _Run(tree, text_of)
         for statement in tree.body:
             _do(run, statement)
-    except (_Unknown, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (_Unknown, _Endless, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     written = run.written
     for path in written.unclear:
@@ -130,6 +136,9 @@ def _written(code: str, text_of: Callable[[str], str | None]) -> PythonWrites | 
 
 
 def _do(run: _Run, statement: ast.stmt) -> None:
+    run.steps += 1
+    if run.steps > _MOST_STEPS:
+        raise _Endless
     try:
         _follow(run, statement)
     except (_Unknown, TypeError, IndexError, ValueError, RecursionError):

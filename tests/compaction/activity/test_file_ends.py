@@ -124,6 +124,18 @@ def test_what_follows_where_a_script_may_have_ended_is_not_sure(leave: str) -> N
     assert (file.text, file.is_sure) == ("one\n", False)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3, 6])
+def test_loops_within_loops_end_soon_and_leave_a_doubt(depth: int) -> None:
+    """Ten turns in each of seven loops took minutes."""
+    heads = [f"{' ' * n}for a{n} in {tuple('0123456789')}:" for n in range(depth + 1)]
+    code = READ + "\n".join([*heads, f"{' ' * (depth + 1)}t = t.replace('o', '0', 1) + a{depth}"])
+    code += "\nopen('a.py', 'w').write(t)"
+    start_seconds = process_time()
+    written = answered("1", "Write", "ok", file_path="a.py", content="o" * 2_000)
+    assert replayed(written, ran(code)).is_sure is (depth < 3)
+    assert process_time() - start_seconds < 2
+
+
 def test_a_text_written_behind_one_that_is_not_known_is_not_all_of_the_file() -> None:
     written = answered("1", "Write", "ok", file_path="a.py", content="one\n")
     code = (
