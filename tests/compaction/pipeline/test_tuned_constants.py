@@ -35,7 +35,8 @@ async def test_what_saves_little_and_does_not_fit_is_not_worth_a_change() -> Non
         ),
         {"role": "user", "content": "Go on."},
     ]
-    wishes = {"format": "openai-chat", "target_tokens": 3_000}
+    # A little more than the system message, which stays, takes with the margin.
+    wishes = {"format": "openai-chat", "target_tokens": 22_100}
     result = await compacted(payload, **wishes)
     assert (result.status, result.fits) == ("no_progress", False)
     assert all(one is other for one, other in zip(payload, result.messages, strict=True))
