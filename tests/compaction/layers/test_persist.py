@@ -9,6 +9,7 @@ from context_compaction.messages.model import Image, Text
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 
+from tests.support.cpu_time import assert_growth
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.script import TINY_PNG
@@ -64,6 +65,15 @@ def test_of_the_newest_results_the_largest_go_first_until_the_rest_is_within_its
 def test_older_results_do_not_count_against_the_newest_message() -> None:
     messages = read([user("go"), *answered("a", "Bash", BIG), *answered("b", "Bash", "small")])
     assert persist(messages, count=COUNT, newest_chars=1_000).messages is messages
+
+
+def test_many_newest_results_beside_each_other_cost_in_proportion_to_their_number() -> None:
+    def several(count: int) -> None:
+        given = [result(f"t{n}", lines(f"row{n}", 40)) for n in range(count)]
+        called = assistant(*(call(f"t{n}", "Read", file_path=f"{n}.py") for n in range(count)))
+        persist(read([user("go"), called, user(given)]), count=COUNT, unread_tokens=3_000)
+
+    assert_growth(several, 800)
 
 
 def test_pictures_stay_beside_the_marker_of_a_lists_text() -> None:
