@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from mcp_server_compaction.config import Config
 
 from tests.server.viewer.site import Json, Site, archive_list, visiting
@@ -99,6 +100,17 @@ async def test_code_diffs_json_and_tables_are_shown_as_what_they_are(config: Con
     assert '<th scope="col">name</th>' in page
     assert '<span class="h-nb">print</span>' in page
     assert "<strong>one</strong>" in page
+
+
+async def test_a_page_whose_log_takes_long_to_read_says_so_and_is_there_later(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("mcp_server_compaction.viewer.app._PATIENCE_SECONDS", 0)
+        reply = await site.http.get("/sessions/main")
+    assert reply.status_code == 202
+    assert "The page comes by itself." in reply.text
+    assert "Find out why the invoices" in await site.html("/sessions/main")
 
 
 async def test_what_is_not_there_is_said_to_be_missing(site: Site) -> None:
