@@ -65,6 +65,15 @@ def test_what_is_read_of_a_written_file_is_what_was_given(host: str, data: st.Da
 
 @pytest.mark.parametrize("host", FORMATS)
 @given(data=st.data())
+def test_a_message_that_is_there_twice_is_read_twice(host: str, data: st.DataObject) -> None:
+    messages: list[Json] = data.draw(conversations(FORMATS[host]).filter(bool))
+    at = data.draw(st.integers(0, len(messages) - 1))
+    doubled = [*messages[: at + 1], *messages[at:]]
+    assert _written(host, doubled).payload == doubled
+
+
+@pytest.mark.parametrize("host", FORMATS)
+@given(data=st.data())
 def test_an_import_takes_a_written_file_for_a_continuation(host: str, data: st.DataObject) -> None:
     messages = data.draw(conversations(FORMATS[host]).filter(bool))
     rows = WRITERS[host](messages, SESSION)

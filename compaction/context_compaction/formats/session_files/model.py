@@ -117,5 +117,9 @@ class NewSession:
     @property
     def timestamp(self) -> str:
         """ISO 8601 in UTC, in milliseconds."""
-        moment = datetime.fromtimestamp(self.seconds, UTC)
+        return self.later(0)
+
+    def later(self, milliseconds: int) -> str:
+        """The same of so many milliseconds later."""
+        moment = datetime.fromtimestamp(self.seconds + milliseconds / 1_000, UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -85,19 +85,22 @@ def codex_rows(messages: Sequence[JsonObject], session: NewSession) -> list[Json
         "cli_version": "0.0.0",
         "source": "cli",
     }
-    rows: list[JsonObject] = [_codex_row("session_meta", head, _mark(session), session)]
+    rows: list[JsonObject] = []
+
+    def write(kind: str, payload: JsonObject, mark: JsonObject) -> None:
+        # Each at a time of its own: a line that is the one before it counts for that.
+        stamp = {"timestamp": session.later(len(rows))}
+        rows.append({**stamp, "type": kind, "payload": payload, MARK: mark})
+
+    write("session_meta", head, _mark(session))
     for item in messages:
         shown, mark = _with_fields(item, _codex_fields(item), session)
-        rows.append(_codex_row("response_item", shown, mark, session))
+        write("response_item", shown, mark)
         said = _user_text(item)
         if said is not None:  # what Codex shows of a session, in lists and when it goes on
             event = {"type": "user_message", "message": said, "kind": "plain"}
-            rows.append(_codex_row("event_msg", event, _mark(session), session))
+            write("event_msg", event, _mark(session))
     return rows
-
-
-def _codex_row(kind: str, payload: JsonObject, mark: JsonObject, session: NewSession) -> JsonObject:
-    return {"timestamp": session.timestamp, "type": kind, "payload": payload, MARK: mark}
 
 
 def _codex_fields(item: JsonObject) -> JsonObject:
