@@ -21,7 +21,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 if settings.get_current_profile_name() == "ci":
     # Values that stand in the modules loaded so far are tried too: other ones with other tests
     # before, and with any change of the code.
-    none = providers.Constants()
+    none = providers.Constants()  # pyright: ignore[reportPrivateImportUsage]
     providers._get_local_constants = lambda: none  # pyright: ignore[reportPrivateUsage]
 
 # No test may ask a real model, whoever runs it.

@@ -311,7 +311,7 @@ def test_a_very_long_session_is_read_like_one_of_a_thousand_messages(
             paints[count] = min(found)
             if count == MANY:
                 page.wait_for_selector("#transcript[data-ready]")
-                page.on("request", lambda request: asked.append(request))
+                page.on("request", asked.append)
                 jump_ms = page.evaluate(JUMP.replace("AT", str(MANY * 9 // 10)))
                 assert len(asked) <= 4  # for what is around there
                 for at in (MANY // 2, 10, MANY - 1, MANY // 3):
