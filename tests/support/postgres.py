@@ -70,6 +70,8 @@ class Server:
         if self._user is not None:
             # That user may not get to where the wheel is, as below root's own folder.
             wheel, copy = _installed().parent, self.folder / "program"
+            copy.mkdir(exist_ok=True)
+            copy.chmod(0o755)  # whatever the umask
             for name in (wheel.name, f"{wheel.name}.libs"):
                 shutil.copytree(wheel.parent / name, copy / name, symlinks=True, dirs_exist_ok=True)
             self._programs = copy / wheel.name / "pginstall"
