@@ -8,8 +8,8 @@ import copy
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from context_compaction.archive import ArchivedMessage, OutputSlice
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.errors import NotFoundError
+from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -68,6 +68,20 @@ class _WithoutOriginals:
         if found.info.tool_name == SUMMARIZED_MESSAGES:
             raise NotFoundError(f"What {output_id} tells of lost messages is lost with them.")
         return found
+
+
+@contextmanager
+def refusable(payload: list[Json]) -> Generator[None]:
+    """A list whose system messages alone fill the target is refused, and says so.
+
+    None other is: they stay at any cut, and nothing of the conversation would be left beside them.
+    """
+    try:
+        yield
+    except SettingsError as refused:
+        roles = {message.get("role") for message in payload}
+        if "which stay, take up to" not in str(refused) or not roles & {"system", "developer"}:
+            raise
 
 
 async def check_promises(

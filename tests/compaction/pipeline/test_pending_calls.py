@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS, Mode
 from tests.support.json_types import Json
-from tests.support.promises import temporary_archive
+from tests.support.promises import refusable, temporary_archive
 from tests.support.provider_rules import problems
 from tests.support.rendering import render
 from tests.support.script import Call, Part, Step, Turn
@@ -117,4 +117,5 @@ def test_a_call_whose_result_is_still_to_come_stays_and_takes_its_result(
             assert NO_RESULT not in told
             assert all(f"made {n}" in told for n in range(calls - missing, calls))
 
-    anyio.run(run)
+    with refusable(payload):
+        anyio.run(run)

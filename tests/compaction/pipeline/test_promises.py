@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json
-from tests.support.promises import check_promises, temporary_archive
+from tests.support.promises import check_promises, refusable, temporary_archive
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,8 @@ def check(
             request = CompactRequest(mode=mode, format=format, target_tokens=target, policy=policy)
             await check_promises(payload, request, archive)
 
-    anyio.run(run)
+    with refusable(payload):
+        anyio.run(run)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json
-from tests.support.promises import check_promises, temporary_archive
+from tests.support.promises import check_promises, refusable, temporary_archive
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 pytestmark = pytest.mark.slow
@@ -76,7 +76,8 @@ def check(payload: list[Json], request: CompactRequest) -> None:
         async with temporary_archive() as archive:
             await check_promises(payload, request, archive)
 
-    anyio.run(run)
+    with refusable(payload):
+        anyio.run(run)
 
 
 @pytest.mark.timeout(7_200 if IS_NIGHTLY else 240)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import MODES, POLICY_EXAMPLES, SHARES, Mode
 from tests.support.json_types import Json
-from tests.support.promises import check_promises, temporary_archive
+from tests.support.promises import check_promises, refusable, temporary_archive
 from tests.support.small import answered, assistant, lines, user
 from tests.support.strategies import FORMATS, conversations
 
@@ -96,4 +96,5 @@ def test_a_conversation_with_pins_keeps_every_promise(
             )
             await check_promises(payload, request, archive)
 
-    anyio.run(run)
+    with refusable(payload):
+        anyio.run(run)

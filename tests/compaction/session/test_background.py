@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import EXAMPLES
 from tests.support.json_types import Json
-from tests.support.promises import check_readback, temporary_archive
+from tests.support.promises import check_readback, refusable, temporary_archive
 from tests.support.provider_rules import problems
 from tests.support.small import (
     answered,
@@ -296,4 +296,5 @@ def test_wherever_it_is_prepared_the_swap_is_valid_and_loses_nothing(
             again = await compact(payload, apply, archive=archive)
             assert json.dumps(again.messages) == json.dumps(answer.messages)
 
-    anyio.run(run)
+    with refusable(payload):
+        anyio.run(run)
