@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from context_compaction.errors import SettingsError
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages
+from context_compaction.messages.model import Messages, text_of
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.settings import Settings, SmallWindowRule
 from context_compaction.tokens.counter import (
@@ -289,9 +289,12 @@ def _token_budget(
 
 
 def _system_tokens(messages: Messages, count: MessageCounter) -> int:
-    """The upper estimate of the system messages in a list, which stay at any cut."""
-    system = filter(placeholders.is_system, messages)
-    return math.ceil(sum(map(count.message, system)) * count.margin)
+    """The upper estimate of the system messages in a list, which stay at any cut.
+
+    Of one that is sent again and again the last stays.
+    """
+    system = {text_of(one.blocks): one for one in messages if placeholders.is_system(one)}
+    return math.ceil(sum(map(count.message, system.values())) * count.margin)
 
 
 def _after_refusal(target_tokens: int, before: Estimate, fixed_tokens: int) -> int:

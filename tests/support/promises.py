@@ -89,6 +89,7 @@ async def check_promises(
 ) -> CompactResult:
     """Compact `payload` and check every promise; returns the answer."""
     as_given = copy.deepcopy(payload)
+    request = await _roomy(payload, request, archive)
     result = await compact(payload, request, archive=archive)
     assert payload == as_given, "the input was changed"
     assert request.format is not None
@@ -101,6 +102,26 @@ async def check_promises(
     await check_readback(payload, result, request.format, archive)
     await _check_stability(payload, request, result, archive)
     return result
+
+
+async def _roomy(
+    payload: list[Json], request: CompactRequest, archive: LocalArchive
+) -> CompactRequest:
+    """`request`, with more than its target where that is refused since system messages fill it."""
+    try:
+        await compact(payload, replace(request, mode="plan"), archive=archive)
+    except SettingsError as refused:
+        least = re.search(r"which stay, take up to (\d+)", str(refused))
+        if least is None or request.mode in ("record", "reactive"):
+            return request
+        if request.target_tokens is None:
+            decides = {"trigger_fraction", "conversation_fraction"}
+            kept = {key: value for key, value in request.settings.items() if key not in decides}
+            tokens = 4 * int(least[1])
+            settings = {**kept, "trigger_tokens": tokens}
+            return replace(request, context_window=10 * tokens, settings=settings)
+        return replace(request, target_tokens=int(least[1]) + 1)
+    return request
 
 
 def _check_fit(result: CompactResult, request: CompactRequest) -> None:

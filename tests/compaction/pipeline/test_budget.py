@@ -214,6 +214,12 @@ async def test_system_messages_in_a_list_that_fill_the_target_are_refused_as_wel
         assert len(kept.messages) == len(history)
 
 
+async def test_a_system_message_that_is_sent_again_and_again_counts_once() -> None:
+    told = [one for one in talk("openai-chat") for one in (one, IN_LIST["openai-chat"][0])]
+    answer = await compacted(told, format="openai-chat", target_tokens=9_000)
+    assert (answer.fits, answer.status) == (True, "compacted")
+
+
 @given(
     system_lines=st.integers(1, 900), target=st.integers(300, 14_000), is_named=st.booleans(),
     mode=st.sampled_from(["auto", "full", "reactive"]),
