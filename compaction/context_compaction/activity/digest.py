@@ -53,8 +53,8 @@ _SOURCE_KEYS = ("sources_used", "sources")
 # Commands that change something which no undo of a file brings back; not what only asks for a
 # program, or lists what is installed.
 _EFFECT_COMMAND = re.compile(
-    r"\bgit\s+(commit|push|merge|rebase|reset|tag|revert|cherry-pick|checkout\s+-b|"
-    r"branch\s+-[dD])\b(?!-)"
+    r"\bgit\s+(commit|push|merge|rebase|reset|revert|cherry-pick|checkout\s+-b|branch\s+-[dD]|"
+    r"tag(?=\s+(?:(?!\d>)[\w$'\"]|-[adfmsuF]|--(?:annotate|delete|force|sign))))\b(?!-)"
     r"|\b(npm|pnpm|yarn|pip3?|uv|cargo|gem|go|apt(-get)?|brew|conda|poetry)\s+(\w+\s+)?"
     r"(install|add|remove|uninstall|publish|upgrade|update)\b(?! --(?:list|help|dry-run))"
     r"|\b(migrate|alembic|flyway|terraform\s+(apply|destroy)|kubectl\s+(apply|delete|scale)|"

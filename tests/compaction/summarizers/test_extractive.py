@@ -1120,6 +1120,7 @@ def test_what_a_look_searches_for_is_nothing_that_was_done() -> None:
         user("Look."),
         *ran("a", 'echo "=== migrate ==="; grep -rn "npm install x\\|git push" docs', "docs/a.md"),
         *ran("b", "git tag -l 'v1*'", "v1.0"),
+        *ran("b2", "git tag 2>/dev/null; git tag --sort=-creatordate | head -3", "v1.0"),
         *ran("c", "cat dump.sql | psql shop", "INSERT 0 1"),
         assistant("It stands in 1 place."),
     ]
