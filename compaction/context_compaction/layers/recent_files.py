@@ -88,7 +88,8 @@ class RecentFile:
         sought: Of a text that steers the work words of what is next.
         parts: Where `seen_text` is None, the parts that contain the latest changes: first line and
             text.
-        loose: Where it is, too, what the latest changes left in lines that are not known.
+        loose: Where it is, too, what the latest changes left in lines that are not known; of one
+            whose last known content is told what changes left that this lacks.
     """
 
     path: str
@@ -352,6 +353,7 @@ def _recent(
         if file.last_text is not None and use == "steering":
             # Code of an older state beside newer code misleads.
             text = file.last_text
+            loose = [left for left in file.loose if left.at in file.missed]
             missed = ", ".join(f"[{numbers[at]}]" for at in file.missed if at in numbers)
             note = f"{UNSURE}: without the last changes{missed and f', {missed}'}"
     if _is_stale(file, use):

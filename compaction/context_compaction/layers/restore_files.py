@@ -292,9 +292,14 @@ def _fuller_forms(
 
 
 def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
+    """All of `file`, with what later changes put into it nobody knows where; else without that."""
     text = file.text
-    if text is not None and count.text(text) <= most_tokens:
-        yield "restored", placeholders.restored_file(file.path, text, file.note)
+    if text is not None and (text_tokens := count.text(text)) <= most_tokens:
+        whole = placeholders.restored_file(file.path, text, file.note)
+        left_tokens = most_tokens - text_tokens - _label_tokens(file, count)
+        for _, part in _outline_of(file, _loose_parts(file, count, left_tokens)):
+            yield "restored", f"{whole}\n{part}"
+        yield "restored", whole
 
 
 def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:

@@ -252,9 +252,10 @@ def _first_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
     if plan.cut is None or not fills_target(context) or most_tokens < _LEAST_STEERING_TOKENS:
         return 0
     first = [
-        placeholders.restored_file(file.path, file.seen_text)
+        placeholders.restored_file(file.path, text)
         for file in not_shown(files, plan.edited.messages, plan.cut.first_kept)
         if file.seen_text and (file.use == "steering" or _is_small(file))
+        for text in (file.seen_text, *file.loose)
     ]
     # As the layer counts it, which may have to name others.
     message = make_message("user", placeholders.restored_files(first, [""]))

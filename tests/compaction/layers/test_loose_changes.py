@@ -65,6 +65,30 @@ async def test_what_was_changed_in_a_file_that_was_never_shown_comes_back(
     assert "return a\\n" not in copy
 
 
+async def test_a_plan_that_lacks_later_changes_comes_back_with_what_these_left() -> None:
+    plan = "# Plan\n\n- one\n- two\n"
+
+    def noted(number: str, old: str, new: str) -> list[Json]:
+        change = {"file_path": "PLAN.md", "old_string": old, "new_string": new}
+        return answered(number, "Edit", "ok", **change)
+
+    messages = [
+        user("Work it off."),
+        *answered("1", "Write", "ok", file_path="PLAN.md", content=plan),
+        *noted("2", "- six", "- six is done in part_7"),
+        *noted("3", "- one", "- one is done"),
+        *[m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 90))],
+        assistant("It is done."),
+        user("And now?"),
+    ]
+    _, copy = await filled(messages, 3_000)
+    whole, _, beside = copy.partition("End of file: PLAN.md")
+    assert "unsure: without the last changes, [4]" in whole
+    assert "- one is done" in whole
+    assert "part_7" not in whole
+    assert "part_7" in beside.partition("Changed last, where is not known:")[2]
+
+
 async def test_what_the_tail_shows_of_such_a_change_is_not_given_a_second_time() -> None:
     noise = [m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 90))]
     messages = [user("Mend it."), *edited("1", OLD, NEW), *noise, *edited("2", "x = 1", "x = 200")]
