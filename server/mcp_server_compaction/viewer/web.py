@@ -43,7 +43,6 @@ HEADERS = {
 NAVIGATION = (
     ("search", "Search"),
     ("compare", "Compare"),
-    ("readers", "Readers"),
     ("archive", "Keep and clean"),
 )
 SESSION_TABS = (

@@ -28,7 +28,7 @@ PAGES = (
     "/", "/sessions/main", "/sessions/main/compactions", "/sessions/main/compactions/last",
     "/sessions/main/context", "/sessions/main/keep", "/sessions/main/delete", "/search?q=rounded",
     "/archive", "/archive/prune?days=0", "/compare?session=main", "/sessions/main/messages/2/0",
-    "/readers", "/sessions/none",
+    "/sessions/none",
 )  # fmt: skip
 
 
