@@ -11,220 +11,251 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from context_compaction.archive import Archive, Hit, Query, SearchPage
-    from context_compaction.archive.local.archive import LocalArchive
-    from context_compaction.archive.opening import open_archive
-    from context_compaction.budget import Budget, make_budget
+    from context_compaction.activity.digest import plan_of as plan_of
+    from context_compaction.activity.error_line import TERMINAL_CODE as TERMINAL_CODE
+    from context_compaction.activity.tool_kinds import classify as classify
+    from context_compaction.archive import (
+        AccessToken as AccessToken,
+        Archive as Archive,
+        ArchivedMessage as ArchivedMessage,
+        CompactedLists as CompactedLists,
+        ContextEntry as ContextEntry,
+        Health as Health,
+        History as History,
+        Hit as Hit,
+        OutputInfo as OutputInfo,
+        PrunePlan as PrunePlan,
+        PruneRules as PruneRules,
+        Query as Query,
+        SearchPage as SearchPage,
+        SessionInfo as SessionInfo,
+        SessionUsage as SessionUsage,
+        StoredReceipt as StoredReceipt,
+        Usage as Usage,
+        check_tenant as check_tenant,
+    )
+    from context_compaction.archive.addresses import shown_address as shown_address
+    from context_compaction.archive.copying import Copied as Copied, copy_archive as copy_archive
+    from context_compaction.archive.dates import asked_times as asked_times
+    from context_compaction.archive.documents import role_of as role_of
+    from context_compaction.archive.local.archive import LocalArchive as LocalArchive
+    from context_compaction.archive.local.durable_files import (
+        make_folder as make_folder,
+        put_file as put_file,
+    )
+    from context_compaction.archive.opening import open_archive as open_archive
+    from context_compaction.archive.patterns import open_matcher as open_matcher
+    from context_compaction.archive.search.hits import MAX_HITS_PER_OUTPUT as MAX_HITS_PER_OUTPUT
+    from context_compaction.archive.snippets import (
+        PASSAGE_CHARS as PASSAGE_CHARS,
+        SNIPPET_CHARS as SNIPPET_CHARS,
+        passage_span as passage_span,
+    )
+    from context_compaction.budget import Budget as Budget, make_budget as make_budget
     from context_compaction.errors import (
-        ArchiveBusyError,
-        ArchiveDamagedError,
-        ArchiveError,
-        ArchiveFullError,
-        CompactionError,
-        HookError,
-        InvalidMessageError,
-        NotFoundError,
-        PathNotAllowedError,
-        PromptTooLongError,
-        QueryError,
-        SettingsError,
-        SummaryError,
-        UnknownFormatError,
-        VocabularyError,
+        ArchiveBusyError as ArchiveBusyError,
+        ArchiveDamagedError as ArchiveDamagedError,
+        ArchiveError as ArchiveError,
+        ArchiveFullError as ArchiveFullError,
+        CompactionError as CompactionError,
+        HookError as HookError,
+        InvalidMessageError as InvalidMessageError,
+        NotFoundError as NotFoundError,
+        PathNotAllowedError as PathNotAllowedError,
+        PromptTooLongError as PromptTooLongError,
+        QueryError as QueryError,
+        SettingsError as SettingsError,
+        SummaryError as SummaryError,
+        UnknownFormatError as UnknownFormatError,
+        VocabularyError as VocabularyError,
     )
-    from context_compaction.file_access import DiskFile, Roots, roots_of
-    from context_compaction.formats import FORMATS, detect, parse, render
-    from context_compaction.formats.convert import convert
-    from context_compaction.formats.session_files.model import Conversation
-    from context_compaction.formats.session_files.read import read_conversation
-    from context_compaction.messages.edits import Blob, Edit
-    from context_compaction.messages.model import Message, Messages
-    from context_compaction.pipeline.compact import compact
-    from context_compaction.pipeline.losses import read_losses
-    from context_compaction.policies import POLICIES, Policy
-    from context_compaction.request import CompactRequest
+    from context_compaction.file_access import (
+        HOST_TRANSCRIPT_FOLDERS as HOST_TRANSCRIPT_FOLDERS,
+        DiskFile as DiskFile,
+        Roots as Roots,
+        default_folders as default_folders,
+        host_folders as host_folders,
+        roots_of as roots_of,
+    )
+    from context_compaction.formats import (
+        FORMATS as FORMATS,
+        detect as detect,
+        goes_on as goes_on,
+        parse as parse,
+        render as render,
+    )
+    from context_compaction.formats.convert import convert as convert, split_system as split_system
+    from context_compaction.formats.session_files.model import (
+        Conversation as Conversation,
+        NewSession as NewSession,
+    )
+    from context_compaction.formats.session_files.read import read_conversation as read_conversation
+    from context_compaction.formats.session_files.write import WRITERS as WRITERS
+    from context_compaction.hooks import ReportProgress as ReportProgress
+    from context_compaction.layers.preview import preview as preview
+    from context_compaction.messages.edits import (
+        Blob as Blob,
+        Edit as Edit,
+        make_blob as make_blob,
+        output_id_of as output_id_of,
+    )
+    from context_compaction.messages.model import (
+        Block as Block,
+        Document as Document,
+        Image as Image,
+        JsonObject as JsonObject,
+        Message as Message,
+        Messages as Messages,
+        Opaque as Opaque,
+        Text as Text,
+        Thinking as Thinking,
+        ToolCall as ToolCall,
+        ToolResult as ToolResult,
+        compact_json as compact_json,
+        is_list as is_list,
+        is_object as is_object,
+        named_arguments as named_arguments,
+        text_of as text_of,
+        tool_calls as tool_calls,
+        tool_results as tool_results,
+    )
+    from context_compaction.messages.placeholders import (
+        claimed_span as claimed_span,
+        ids_in_placeholder as ids_in_placeholder,
+        is_request as is_request,
+        persisted as persisted,
+        seems_synthetic as seems_synthetic,
+    )
+    from context_compaction.messages.tool_results import result_text as result_text
+    from context_compaction.pipeline.compact import compact as compact
+    from context_compaction.pipeline.losses import (
+        read_losses as read_losses,
+        with_losses as with_losses,
+    )
+    from context_compaction.policies import (
+        POLICIES as POLICIES,
+        Policy as Policy,
+        policy_named as policy_named,
+    )
+    from context_compaction.redaction import (
+        REDACTION_MODES as REDACTION_MODES,
+        RedactionMode as RedactionMode,
+        redact as redact,
+        redact_json as redact_json,
+    )
+    from context_compaction.request import (
+        DEFAULT_TENANT as DEFAULT_TENANT,
+        CompactRequest as CompactRequest,
+        Mode as Mode,
+        SummarizerName as SummarizerName,
+    )
     from context_compaction.result import (
-        Boundary,
-        CompactionStats,
-        CompactResult,
-        LayerReport,
-        Piece,
-        Prepared,
-        Recognised,
-        SummaryPrompt,
-        TokenReport,
+        Boundary as Boundary,
+        CompactResult as CompactResult,
+        CompactionStats as CompactionStats,
+        LayerReport as LayerReport,
+        Piece as Piece,
+        Prepared as Prepared,
+        Recognised as Recognised,
+        Status as Status,
+        SummaryPrompt as SummaryPrompt,
+        TokenReport as TokenReport,
     )
-    from context_compaction.settings import Settings
-    from context_compaction.splices import Splice, apply_splices, make_splices
-    from context_compaction.summarizers.llm.anthropic import AnthropicModel
+    from context_compaction.session.load import (
+        CurrentContext as CurrentContext,
+        append_to_session as append_to_session,
+        current_context as current_context,
+        name_of as name_of,
+        name_where_current as name_where_current,
+    )
+    from context_compaction.settings import Settings as Settings
+    from context_compaction.splices import (
+        Splice as Splice,
+        apply_splices as apply_splices,
+        make_splices as make_splices,
+    )
+    from context_compaction.summarizers.llm.anthropic import AnthropicModel as AnthropicModel
     from context_compaction.summarizers.llm.model import (
-        ModelAnswer,
-        ModelPrompt,
-        ModelUsage,
-        SummaryModel,
+        ModelAnswer as ModelAnswer,
+        ModelPrompt as ModelPrompt,
+        ModelUsage as ModelUsage,
+        SummaryModel as SummaryModel,
+        TellChars as TellChars,
     )
-    from context_compaction.tokens.counter import MessageCounter, counter_for
+    from context_compaction.summarizers.llm.prompt import answer_tokens as answer_tokens
+    from context_compaction.tokens.counter import (
+        MessageCounter as MessageCounter,
+        counter_for as counter_for,
+    )
+    from context_compaction.tokens.models import profile_for as profile_for
 
-
-__all__ = [
-    "FORMATS",
-    "POLICIES",
-    "AnthropicModel",
-    "Archive",
-    "ArchiveBusyError",
-    "ArchiveDamagedError",
-    "ArchiveError",
-    "ArchiveFullError",
-    "Blob",
-    "Boundary",
-    "Budget",
-    "CompactRequest",
-    "CompactResult",
-    "CompactionError",
-    "CompactionStats",
-    "Conversation",
-    "DiskFile",
-    "Edit",
-    "Hit",
-    "HookError",
-    "InvalidMessageError",
-    "LayerReport",
-    "LocalArchive",
-    "Message",
-    "MessageCounter",
-    "Messages",
-    "ModelAnswer",
-    "ModelPrompt",
-    "ModelUsage",
-    "NotFoundError",
-    "PathNotAllowedError",
-    "Piece",
-    "Policy",
-    "Prepared",
-    "PromptTooLongError",
-    "Query",
-    "QueryError",
-    "Recognised",
-    "Roots",
-    "SearchPage",
-    "Settings",
-    "SettingsError",
-    "Splice",
-    "SummaryError",
-    "SummaryModel",
-    "SummaryPrompt",
-    "TokenReport",
-    "UnknownFormatError",
-    "VocabularyError",
-    "apply_splices",
-    "compact",
-    "convert",
-    "counter_for",
-    "detect",
-    "make_budget",
-    "make_splices",
-    "open_archive",
-    "parse",
-    "read_conversation",
-    "read_losses",
-    "render",
-    "roots_of",
-]
-
-# Where each public name is defined, below this package; the imports above say the same to type
+# Where each public name is defined, below this package. The imports above say the same to type
 # checkers.
 _NAMES_BY_MODULE = {
+    "activity.digest": "plan_of",
+    "activity.error_line": "TERMINAL_CODE",
+    "activity.tool_kinds": "classify",
     "archive": (
-        "Archive",
-        "Hit",
-        "Query",
-        "SearchPage",
+        "AccessToken Archive ArchivedMessage CompactedLists ContextEntry Health History Hit "
+        "OutputInfo PrunePlan PruneRules Query SearchPage SessionInfo SessionUsage "
+        "StoredReceipt Usage check_tenant"
     ),
-    "archive.local.archive": ("LocalArchive",),
-    "archive.opening": ("open_archive",),
-    "budget": (
-        "Budget",
-        "make_budget",
-    ),
+    "archive.addresses": "shown_address",
+    "archive.copying": "Copied copy_archive",
+    "archive.dates": "asked_times",
+    "archive.documents": "role_of",
+    "archive.local.archive": "LocalArchive",
+    "archive.local.durable_files": "make_folder put_file",
+    "archive.opening": "open_archive",
+    "archive.patterns": "open_matcher",
+    "archive.search.hits": "MAX_HITS_PER_OUTPUT",
+    "archive.snippets": "PASSAGE_CHARS SNIPPET_CHARS passage_span",
+    "budget": "Budget make_budget",
     "errors": (
-        "ArchiveBusyError",
-        "ArchiveDamagedError",
-        "ArchiveError",
-        "ArchiveFullError",
-        "CompactionError",
-        "HookError",
-        "InvalidMessageError",
-        "NotFoundError",
-        "PathNotAllowedError",
-        "PromptTooLongError",
-        "QueryError",
-        "SettingsError",
-        "SummaryError",
-        "UnknownFormatError",
-        "VocabularyError",
+        "ArchiveBusyError ArchiveDamagedError ArchiveError ArchiveFullError CompactionError "
+        "HookError InvalidMessageError NotFoundError PathNotAllowedError PromptTooLongError "
+        "QueryError SettingsError SummaryError UnknownFormatError VocabularyError"
     ),
-    "file_access": (
-        "DiskFile",
-        "Roots",
-        "roots_of",
-    ),
-    "formats": (
-        "FORMATS",
-        "detect",
-        "parse",
-        "render",
-    ),
-    "formats.convert": ("convert",),
-    "formats.session_files.model": ("Conversation",),
-    "formats.session_files.read": ("read_conversation",),
-    "messages.edits": (
-        "Blob",
-        "Edit",
-    ),
+    "file_access": "HOST_TRANSCRIPT_FOLDERS DiskFile Roots default_folders host_folders roots_of",
+    "formats": "FORMATS detect goes_on parse render",
+    "formats.convert": "convert split_system",
+    "formats.session_files.model": "Conversation NewSession",
+    "formats.session_files.read": "read_conversation",
+    "formats.session_files.write": "WRITERS",
+    "hooks": "ReportProgress",
+    "layers.preview": "preview",
+    "messages.edits": "Blob Edit make_blob output_id_of",
     "messages.model": (
-        "Message",
-        "Messages",
+        "Block Document Image JsonObject Message Messages Opaque Text Thinking ToolCall "
+        "ToolResult compact_json is_list is_object named_arguments text_of tool_calls "
+        "tool_results"
     ),
-    "pipeline.compact": ("compact",),
-    "pipeline.losses": ("read_losses",),
-    "policies": (
-        "POLICIES",
-        "Policy",
-    ),
-    "request": ("CompactRequest",),
+    "messages.placeholders": "claimed_span ids_in_placeholder is_request persisted seems_synthetic",
+    "messages.tool_results": "result_text",
+    "pipeline.compact": "compact",
+    "pipeline.losses": "read_losses with_losses",
+    "policies": "POLICIES Policy policy_named",
+    "redaction": "REDACTION_MODES RedactionMode redact redact_json",
+    "request": "DEFAULT_TENANT CompactRequest Mode SummarizerName",
     "result": (
-        "Boundary",
-        "CompactResult",
-        "CompactionStats",
-        "LayerReport",
-        "Piece",
-        "Prepared",
-        "Recognised",
-        "SummaryPrompt",
-        "TokenReport",
+        "Boundary CompactResult CompactionStats LayerReport Piece Prepared Recognised Status "
+        "SummaryPrompt TokenReport"
     ),
-    "settings": ("Settings",),
-    "splices": (
-        "Splice",
-        "apply_splices",
-        "make_splices",
-    ),
-    "summarizers.llm.anthropic": ("AnthropicModel",),
-    "summarizers.llm.model": (
-        "ModelAnswer",
-        "ModelPrompt",
-        "ModelUsage",
-        "SummaryModel",
-    ),
-    "tokens.counter": (
-        "MessageCounter",
-        "counter_for",
-    ),
+    "session.load": "CurrentContext append_to_session current_context name_of name_where_current",
+    "settings": "Settings",
+    "splices": "Splice apply_splices make_splices",
+    "summarizers.llm.anthropic": "AnthropicModel",
+    "summarizers.llm.model": "ModelAnswer ModelPrompt ModelUsage SummaryModel TellChars",
+    "summarizers.llm.prompt": "answer_tokens",
+    "tokens.counter": "MessageCounter counter_for",
+    "tokens.models": "profile_for",
 }
-_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
+__all__: list[str]
 
 if not TYPE_CHECKING:  # so that type checkers report a name that does not exist
+    __all__ = sorted(_MODULE_OF)
 
     def __getattr__(name: str) -> Any:
         """Load a public name from the module that defines it, once."""
@@ -236,4 +267,4 @@ if not TYPE_CHECKING:  # so that type checkers report a name that does not exist
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULE_OF})

@@ -324,9 +324,24 @@ def _library() -> str:
 
 
 _NO_DOCSTRING = {
+    "DEFAULT_TENANT": "The tenant of an archive that belongs to one user.",
     "FORMATS": "Every format of messages, by [name](formats.md).",
+    "HOST_TRANSCRIPT_FOLDERS": "Where hosts keep their session files, below the home folder.",
+    "MAX_HITS_PER_OUTPUT": "The most hits of one output on a page of search results.",
+    "PASSAGE_CHARS": "The longest passage of a hit, in characters.",
     "POLICIES": "Every policy, by [name](policies.md).",
+    "REDACTION_MODES": "Every value of `RedactionMode`.",
+    "SNIPPET_CHARS": "The text around a hit, in characters.",
+    "TERMINAL_CODE": "A pattern for the control codes of terminals.",
+    "WRITERS": "The functions that write session files, by host.",
+    "Block": "A part of a message: text, thinking, a call, a result, a picture, a document.",
+    "JsonObject": "A JSON object: `dict[str, Any]`.",
     "Messages": "A tuple of `Message`.",
+    "Mode": "The [modes](request.md) of a request.",
+    "RedactionMode": "What happens to secrets: off, warn or on.",
+    "Status": "The [statuses](results.md) of a result.",
+    "SummarizerName": "Who writes a summary.",
+    "TellChars": "A function that a model calls with the number of characters written so far.",
 }
 
 
