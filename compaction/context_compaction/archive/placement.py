@@ -10,7 +10,7 @@ from typing import Any
 
 from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, StandingContext
 from context_compaction.archive.documents import role_of, tools_of
-from context_compaction.archive.history_tree import Placed
+from context_compaction.archive.histories import Placed
 from context_compaction.archive.records import Record, externalise
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import (

@@ -21,19 +21,14 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
   stands for others the head of their history.
   Body: the raw messages of the entries whose seq is -1, in order.
 
-Histories are named by chain hashes (history_hash.py). Logs of earlier versions lack `run`, `of`,
-`left`, `outputs` and the fourth part of an entry: what they hold is read by number, and no summary
-is made from what they say of branches.
+Histories are named by chain hashes (history_hash.py).
 """
 
-import marshal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from context_compaction.messages.model import JsonObject, is_list, is_object, json_writer, utf8_json
-
-K = TypeVar("K")
 
 RECORD_VERSION = 1
 
@@ -83,33 +78,6 @@ class LoggedRecord:
 
     head: JsonObject
     place: LinePlace
-
-
-class PackedRecords(Mapping[K, LoggedRecord]):
-    """Records by a name or number, packed: as objects each takes three times as much memory.
-
-    A session is known by thousands of them in the end, of which a call asks for a few.
-    """
-
-    def __init__(self) -> None:
-        self._packed: dict[K, bytes] = {}
-
-    def __setitem__(self, key: K, record: LoggedRecord) -> None:
-        place = record.place
-        self._packed[key] = marshal.dumps((record.head, place.segment, place.offset, place.length))
-
-    def __getitem__(self, key: K) -> LoggedRecord:
-        head, *place = marshal.loads(self._packed[key])  # noqa: S302 - written above
-        return LoggedRecord(head, LinePlace(*place))
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._packed
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._packed)
-
-    def __len__(self) -> int:
-        return len(self._packed)
 
 
 _escaped_json = json_writer(ascii_only=True)

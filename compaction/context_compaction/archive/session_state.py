@@ -13,13 +13,14 @@ from sys import intern
 from typing import Any, TypeVar
 
 from context_compaction.archive import NO_SEQ
-from context_compaction.archive.history_tree import (
+from context_compaction.archive.histories import (
     HistoryTree,
+    MessageNode,
     MessageRun,
     MissingHistoryError,
+    Node,
 )
-from context_compaction.archive.node_table import MessageNode, Node
-from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, PackedRecords, Record
+from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, Record
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
 from context_compaction.messages.model import JsonObject
@@ -100,14 +101,12 @@ class TranscriptState:
     session_id: str = ""
     parent_session_id: str | None = None
     tree: HistoryTree = field(default_factory=HistoryTree)
-    outputs: PackedRecords[str] = field(default_factory=PackedRecords[str])
-    receipts: PackedRecords[int] = field(default_factory=PackedRecords[int])
+    outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
+    receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     # Of each history the receipts of compactions that it went through, or that left it.
     _receipts_at: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _older_receipts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
-    # The newest receipts of the list that was asked for last, and all of that list.
-    _receipts_asked: tuple[frozenset[int], list[int]] = frozenset(), []
-    context_records: PackedRecords[int] = field(default_factory=PackedRecords[int])
+    context_records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     _newest: str = ROOT  # the history that the message learnt last ends
     newest_context: StoredContext | None = None
     contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
@@ -131,7 +130,7 @@ class TranscriptState:
     @property
     def messages(self) -> Mapping[int, MessageNode]:
         """Messages by number."""
-        return self.tree.nodes.messages
+        return self.tree.messages
 
     @property
     def exists(self) -> bool:
@@ -157,8 +156,7 @@ class TranscriptState:
         seconds: float = head["ts"]
         self.first_seconds = min(self.first_seconds, seconds)
         self.last_seconds = max(self.last_seconds, seconds)
-        # What older versions wrote has only the time of the message.
-        archived: float = head.get("at") or seconds
+        archived: float = head.get("at", seconds)
         self.archived_seconds = max(self.archived_seconds, archived)
         if head["kind"] not in _APART:
             self.revision += 1
@@ -186,9 +184,8 @@ class TranscriptState:
     def _learn_receipt(self, record: LoggedRecord, number: int) -> None:
         if number < max(self.receipts, default=number):
             self._older_receipts.clear()  # one of them may be this
-            self._receipts_asked = frozenset(), []
         self.receipts[number] = record
-        for name in {record.head.get("of", ROOT), record.head.get("left", ROOT)} - {ROOT}:
+        for name in {record.head["of"], record.head["left"]} - {ROOT}:
             self._receipts_at[name].append(number)
 
     def _learn_pin(self, number: int, is_retained: bool) -> None:
@@ -206,9 +203,7 @@ class TranscriptState:
             parent,
             content,
             head["n"],
-            segment=intern(record.place.segment),
-            offset=record.place.offset,
-            length=record.place.length,
+            place=record.place,
             seconds=head["ts"],
             format=intern(head["format"]),
             role=intern(head["role"]),
@@ -234,8 +229,8 @@ class TranscriptState:
     def _learn_context(self, record: LoggedRecord, number: int) -> None:
         head = record.head
         self._compacted_before = ROOT, False
-        end = self.tree.add_context(head["entries"], number, head.get("of", ROOT))
-        of = (str(head.get("of", ROOT)), str(head.get("listed", ROOT)))
+        end = self.tree.add_context(head["entries"], number, head["of"])
+        of = (str(head["of"]), str(head["listed"]))
         stored = StoredContext(number, end, tuple(name for name in of if name != ROOT))
         self.context_records[number] = record
         if self.newest_context is None or self.newest_context.number < number:
@@ -375,7 +370,7 @@ class TranscriptState:
         newest = self.newest_context
         if newest is None:
             return None
-        last, number = self.tree.newest()
+        number, last = self.tree.newest
         if number < newest.number:
             return newest
         names = (n for n in self.tree.names(last) if n in self.context_ends or n in self.contexts)
@@ -426,21 +421,18 @@ class TranscriptState:
         Args:
             heads: The names of all histories that the list begins with.
         """
-        newest = frozenset(self._receipts_among(heads))
-        if newest != self._receipts_asked[0]:
-            waiting, found = [*newest], set[int]()
-            while waiting:
-                number = waiting.pop()
-                if number not in found:
-                    found.add(number)
-                    waiting += self._receipts_before(number)
-            self._receipts_asked = newest, sorted(found)
-        return self._receipts_asked[1]
+        waiting, found = self._receipts_among(heads), set[int]()
+        while waiting:
+            number = waiting.pop()
+            if number not in found:
+                found.add(number)
+                waiting += self._receipts_before(number)
+        return sorted(found)
 
     def _receipts_before(self, number: int) -> list[int]:
         """The numbers of the older receipts of the list that the one at `number` tells of."""
         if number not in self._older_receipts:
-            names = self.tree.names(self.receipts[number].head.get("of", ROOT))
+            names = self.tree.names(self.receipts[number].head["of"])
             older = [other for other in self._receipts_among(names) if other < number]
             self._older_receipts[number] = older
         return self._older_receipts[number]

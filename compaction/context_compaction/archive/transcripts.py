@@ -30,7 +30,7 @@ from context_compaction.archive.counts import (
 )
 from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
-from context_compaction.archive.node_table import MessageNode, is_message
+from context_compaction.archive.histories import MessageNode, is_message
 from context_compaction.archive.outputs import (
     describe_blob,
     encode_content,

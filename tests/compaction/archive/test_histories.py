@@ -4,18 +4,14 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from context_compaction.archive import Archive, Query, node_table
-from context_compaction.archive.history_tree import HistoryTree
-from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.archive.node_table import MessageNode
+from context_compaction.archive import Archive, Query
+from context_compaction.archive.histories import HistoryTree, MessageNode
+from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.archive.records import LinePlace
 from context_compaction.messages.history_hash import ROOT, chain_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -143,63 +139,6 @@ LAST_STEPS = [
 ]
 
 
-@pytest.mark.timeout(LIMIT_SECONDS)
-@settings(max_examples=max(8, settings().max_examples // 12), deadline=None)
-@given(format=st.sampled_from(FORMATS), resumes=st.booleans(), steps=STEPS)
-async def test_a_session_answers_alike_however_few_of_its_messages_are_in_memory(
-    format: str, resumes: bool, steps: list[tuple[int, str, int, bool]]
-) -> None:
-    answers = await _answers(format, steps, resumes=resumes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node_table, "_NEWEST", 2)
-        patch.setattr(node_table, "_MOVED", 1)
-        assert await _answers(format, steps, resumes=resumes) == answers
-
-
-async def _answers(
-    format: str, steps: list[tuple[int, str, int, bool]], *, resumes: bool
-) -> list[Any]:
-    """What two hosts of one session are told, each by a process that begins anew now and then."""
-    hosts = [Host(name, format, "s", [turn("same000q")]) for name in ("left", "right")]
-    answers: list[Any] = []
-    with TemporaryDirectory() as folder:
-        path = Path(folder)
-        open_anew = partial(open_archive, path / "archive", index_root=path / "index")
-        processes = [AsyncExitStack(), AsyncExitStack()]
-        archives = [await process.enter_async_context(open_anew()) for process in processes]
-        for which, what, place, begins_anew in [*steps, *LAST_STEPS]:
-            host = hosts[which]
-            if begins_anew:
-                await processes[which].aclose()
-                archives[which] = await processes[which].enter_async_context(open_anew())
-            if what == "go on":
-                host.go_on()
-            elif what.startswith("edit"):
-                host.edit(place, keeps_rest=what != "edit")
-            else:
-                result = await host.call(archives[which], what, resumes=resumes)
-                answers += [result.status, result.messages, await _held(archives[which])]
-        for process in processes:
-            await process.aclose()
-    return answers
-
-
-async def _held(archive: Archive) -> Any:
-    """What the session holds: by number, by history, and what it goes on from."""
-    messages = await archive.read_messages("s", 0, 10_000)
-    histories, count = await archive.branches("s", limit=100)
-    return (
-        [(message.seq, message.raw) for message in messages],
-        await archive.damaged_messages("s", 0, 10_000),
-        (await archive.session_info("s")).message_count,
-        histories,
-        [await archive.history("s", history.head) for history in histories],
-        count,
-        await archive.context("s"),
-        await archive.context_name("s"),
-    )
-
-
 async def check_told(result: CompactResult, own: set[str], archive: LocalArchive) -> None:
     """Whatever the result says or points to holds no word but the conversation's own."""
     told = json.dumps([result.messages, result.receipt, result.summary, result.warnings])
@@ -300,9 +239,7 @@ def _said(seq: int, parent: str, content: str) -> MessageNode:
         parent,
         content,
         seq,
-        segment="one.jsonl",
-        offset=0,
-        length=1,
+        place=LinePlace("one.jsonl", 0, 1),
         seconds=0.0,
         format="anthropic",
         role="user",

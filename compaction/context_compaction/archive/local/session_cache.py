@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, locked, make_folder
 from context_compaction.archive.local.log import (
@@ -25,7 +26,6 @@ from context_compaction.archive.local.log import (
 )
 from context_compaction.archive.local.retention import LOCK_NAME
 from context_compaction.archive.local.session_state import LocalState, refresh
-from context_compaction.archive.node_table import MessageNode
 from context_compaction.archive.records import LoggedRecord, Record
 from context_compaction.archive.session_state import forget_oldest, numbered
 from context_compaction.errors import ArchiveError

@@ -4,8 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from context_compaction.archive.histories import is_message
 from context_compaction.archive.local.log import read_segment, segment_sizes
-from context_compaction.archive.node_table import is_message
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.messages.history_hash import ROOT
 
@@ -45,8 +45,9 @@ class LocalState(TranscriptState):
             # A context names messages of any segment, and so does a run.
             if node is None or not is_message(node):
                 return self.unsynced()
-            if self.synced_to.get(node.segment, 0) < node.offset + node.length:
-                found.add(node.segment)
+            place = node.place
+            if self.synced_to.get(place.segment, 0) < place.offset + place.length:
+                found.add(place.segment)
             head = node.parent
         return found
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from context_compaction.archive.node_table import MessageNode
+from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
 from context_compaction.archive.postgres.indexing import DocRow, docs_of, insert_docs, parse_body
 from context_compaction.archive.postgres.schema import Connection

@@ -6,20 +6,64 @@ or that rewrites its first one at each turn) is a run: it refers to those messag
 are kept once. Nodes and runs may be added in any order.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
+from typing import TypeGuard
 
 from context_compaction.archive import NO_SEQ
-from context_compaction.archive.node_table import MessageNode, Node, NodeTable, is_message
+from context_compaction.archive.records import LinePlace
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 
 # A session may contain a text often; so many of its newest places are tried as the end of a run.
 _CANDIDATES = 4
 # Fewer messages than these that are elsewhere as well may be so by chance ("go on", "done").
 _SURE_RUN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The end of one known history.
+
+    Attributes:
+        seq: The message's number; of a context's entry its original's, or -1.
+        parent: Chain hash of the history without its last message.
+        content: Content hash of the message.
+        number: That of its record.
+        stands_for: Of a message of ours, the head of the history that it replaced.
+    """
+
+    seq: int
+    parent: str
+    content: str
+    number: int
+    stands_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageNode(Node):
+    """The same of a message's own record, rather than of an entry of a context.
+
+    It is all that is known of a message without reading it.
+
+    Attributes:
+        place: Where its record is.
+        seconds: The message's time.
+        format: Its format.
+        role: Who speaks.
+    """
+
+    place: LinePlace = field(kw_only=True)
+    seconds: float = field(kw_only=True)
+    format: str = field(kw_only=True)
+    role: str = field(kw_only=True)
+
+
+def is_message(node: Node | None) -> TypeGuard[MessageNode]:
+    """Whether it is that of a message's own record."""
+    return isinstance(node, MessageNode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +115,38 @@ class HistoryTree:
     """The histories of one session. Not safe for several threads.
 
     Attributes:
-        nodes: By chain hash, and of a content the newest that ends with such a message.
+        nodes: By the names of the histories that they end.
+        messages: The messages by number.
         runs: By the chain hash after their last message.
         leaves: Of the histories that a message or a run ends those that none continues.
         contexts_of: For a history, the contexts that compactions made of it.
+        newest: The greatest record number of a message or run, and the name of its history.
     """
 
-    nodes: NodeTable = field(default_factory=NodeTable)
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    messages: dict[int, MessageNode] = field(default_factory=dict[int, MessageNode])
     runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
     leaves: set[str] = field(default_factory=set[str])
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    _awaited: set[str] = field(default_factory=set[str])  # continued, and not known themselves
-    # Entries of contexts that are continued: of each context at most a few, mostly its last.
-    _continued: set[str] = field(default_factory=set[str])
-    _within: dict[str, MessageRun] = field(
-        default_factory=dict[str, MessageRun]
-    )  # parts of runs asked for
-    _found: dict[str, str] = field(default_factory=dict[str, str])  # whole names, by what was asked
-    _covered: dict[str, Sequence[range]] = field(
-        default_factory=dict[str, Sequence[range]]
-    )  # numbers of histories, by their names
+    newest: tuple[int, str] = (-1, ROOT)
+    _continued: set[str] = field(default_factory=set[str])  # by a message or a run
+    # Of each content the history learnt last that ends with it, and of that the one before.
+    _last_with: dict[str, str] = field(default_factory=dict[str, str])
+    _one_before: dict[str, str] = field(default_factory=dict[str, str])
+    # Parts of runs, and whole names, that were asked for.
+    _within: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
+    _found: dict[str, str] = field(default_factory=dict[str, str])
 
     def add_message(self, name: str, node: MessageNode) -> None:
         """Take in a message."""
-        self._meet(name)
-        self.nodes.add(name, node)
-        self._continue(node.parent)
+        self._add(name, node)
+        self.messages[node.seq] = node
+        self._continue(name, node.number, node.parent)
 
     def add_run(self, name: str, run: MessageRun) -> None:
         """Take in a run; the history that it repeats goes on here."""
-        self._meet(name)
         self.runs[name] = run
-        self._continue(run.parent)
-        self._continue(run.source)
+        self._continue(name, run.number, run.parent, run.source)
 
     def add_context(self, entries: Sequence[Sequence[str | int]], number: int, of: str) -> str:
         """Take in a context that was made of the history `of`; the name of its own end."""
@@ -114,40 +157,36 @@ class HistoryTree:
             if known is None or known.seq == NO_SEQ:
                 original = int(seq) if seq != NO_SEQ else int(source_seq)
                 head = str(stands_for[0]) if stands_for else ""
-                self.nodes.add(name, Node(original, parent, str(content), number, head))
-                if name in self._awaited:
-                    self._awaited.remove(name)
-                    self._continued.add(name)
+                self._add(name, Node(original, parent, str(content), number, head))
             parent = name
         if of:
             self.contexts_of.setdefault(of, []).append(parent)
         return parent
 
+    def _add(self, name: str, node: Node) -> None:
+        if name not in self.nodes:
+            if node.content in self._last_with:
+                self._one_before[name] = self._last_with[node.content]
+            self._last_with[node.content] = name
+        self.nodes[name] = node
+
+    def _continue(self, name: str, number: int, *before: str) -> None:
+        self.newest = max(self.newest, (number, name))
+        if name not in self._continued:  # what continues it may have been learnt first
+            self.leaves.add(name)
+        self._continued.update(before)
+        self.leaves.difference_update(before)
+
     def is_continued(self, name: str) -> bool:
         """Whether a message or a run continues the history `name`."""
-        if name == ROOT or name in self._awaited or name in self._continued:
-            return True
-        return self._is_said(name) and name not in self.leaves
+        return name == ROOT or name in self._continued
 
-    def _is_said(self, name: str) -> bool:
-        """Whether a message or a run ends the history `name`, rather than an entry of a context."""
-        return name in self.runs or is_message(self.nodes.get(name))
-
-    def _continue(self, name: str) -> None:
-        if name in self.leaves:
-            self.leaves.remove(name)
-        elif not self.holds(name):
-            self._awaited.add(name)
-        elif not self._is_said(name):
-            self._continued.add(name)
-
-    def _meet(self, name: str) -> None:
-        """Note that a message or run ends `name`; what continues it may be known already."""
-        if name in self._awaited or name in self._continued:
-            self._awaited.discard(name)
-            self._continued.discard(name)
-        elif not self._is_said(name):
-            self.leaves.add(name)
+    def newest_with(self, content: str) -> Iterator[str]:
+        """The names of the histories that end with `content`, the one learnt last first."""
+        name = self._last_with.get(content)
+        while name is not None:
+            yield name
+            name = self._one_before.get(name)
 
     def holds(self, name: str) -> bool:
         """Whether the history `name` is known, or is that of no message."""
@@ -156,8 +195,9 @@ class HistoryTree:
     def find(self, head: str) -> str | None:
         """The whole name of the history that `head`, its first `HEAD_CHARS` or more, names."""
         if head not in self._found and len(head) >= HEAD_CHARS:
-            runs = (name for name in reversed(self.runs) if name.startswith(head))
-            name = self.nodes.find(head) or next(runs, None) or self._find_within_runs(head)
+            names = (name for known in (self.nodes, self.runs) for name in reversed(known))
+            name = next((name for name in names if name.startswith(head)), None)
+            name = name or self._find_within_runs(head)
             if name is not None:
                 self._found[head] = name
         return self._found.get(head)
@@ -241,10 +281,13 @@ class HistoryTree:
         known = self._known_prefix(chain)
         seqs[: len(known)] = [node.seq for node in known]
         used = {node.seq for node in known}
-        stood_for = self._stood_for(contents) if len(known) < len(chain) else ()
+        stood_for: set[int] | None = None
 
         def is_used(seq: int) -> bool:
-            return seq in used or any(seq in part for part in stood_for)
+            nonlocal stood_for
+            if seq not in used and stood_for is None:
+                stood_for = self._stood_for(contents)
+            return seq in used or seq in (stood_for or ())
 
         repeats: list[Repeat] = []
         at = len(chain) - 1
@@ -290,7 +333,7 @@ class HistoryTree:
         """
         new = (at for at, name in enumerate(chain) if not self.holds(name))
         said = contents[next(new, len(chain)) :]
-        if not any(any(self.nodes.newest_with(content)) for content in said):
+        if self._last_with.keys().isdisjoint(said):
             return self.place(contents, chain)
         # What is said again may stand in the list before: only all of it tells.
         try:
@@ -310,42 +353,17 @@ class HistoryTree:
             None if placed.forks_at is None else placed.forks_at - start,
         )
 
-    def _stood_for(self, contents: Sequence[str]) -> list[range]:
+    def _stood_for(self, contents: Sequence[str]) -> set[int]:
         """The messages that summaries among `contents` stand for: what is said again is new."""
-        found: list[range] = []
+        found: set[int] = set()
         for content in contents:
-            name = next(self.nodes.newest_with(content), None)
-            node = None if name is None else self.nodes.get(name)
-            before = self.find(node.stands_for) if node is not None and node.stands_for else None
-            if before is not None:
-                with suppress(MissingHistoryError):
-                    found += self._ranges(before)
+            for name in islice(self.newest_with(content), 1):
+                head = self.nodes[name].stands_for
+                before = self.find(head) if head else None
+                if before is not None:
+                    with suppress(MissingHistoryError):
+                        found.update(self.numbers(before))
         return found
-
-    def _ranges(self, head: str) -> Sequence[range]:
-        """The numbers of history `head` and of what summaries in it stand for, as `numbers` does.
-
-        They are remembered, one range for most of a session: a history goes on from those before.
-
-        Raises:
-            MissingHistoryError: A part of it is damaged.
-        """
-        waiting, begun = [head], set[str]()
-        while waiting:
-            name = waiting[-1]
-            nodes = [] if name in self._covered else [node for _, node in self.walk(name)]
-            inner = [self.find(node.stands_for) for node in nodes if node.stands_for]
-            begun.add(name)
-            left = [n for n in inner if n and n not in begun and n not in self._covered]
-            if left:
-                waiting += left
-                continue
-            waiting.pop()
-            if nodes:
-                seqs = {node.seq for node in nodes} - {NO_SEQ}
-                known = (self._covered.get(n, ()) for n in inner if n is not None)
-                self._covered[name] = _joined([*known], seqs)
-        return self._covered.get(head, ())
 
     def _known_prefix(self, chain: Sequence[str]) -> list[Node]:
         """The messages of the longest known history that a list begins with."""
@@ -373,7 +391,7 @@ class HistoryTree:
     ) -> tuple[Repeat | None, list[int]]:
         """The longest part of a list that ends with the message `at` and ends a known history."""
         best: tuple[Repeat | None, list[int]] = None, []
-        for source in islice(self.nodes.newest_with(contents[at]), _CANDIDATES):
+        for source in islice(self.newest_with(contents[at]), _CANDIDATES):
             seqs = self._common(contents, start, at, source, is_used)
             first = at + 1 - len(seqs)
             is_newest = not self.is_continued(source)
@@ -406,26 +424,13 @@ class HistoryTree:
                 seqs.append(node.seq)
         return seqs
 
-    def newest(self) -> tuple[str, int]:
-        """The history that the newest message or run ends, and the number of that record.
-
-        `ROOT` and -1 where there is none.
-        """
-        ends = [(run.number, name) for name, run in self.runs.items()]
-        number, name = max([self.nodes.newest, *ends])
-        return name, number
-
     def ends(self) -> list[str]:
         """The histories that nothing continues, by their records, the newest first.
 
         Those that a context ends are not among them.
         """
-        numbers: dict[str, int] = {}
-        for name in self.leaves:
-            end = self.runs.get(name) or self.nodes.get(name)
-            if isinstance(end, MessageRun) or is_message(end):
-                numbers[name] = end.number
-        return sorted(numbers, key=numbers.__getitem__, reverse=True)
+        ends = {name: self.runs.get(name) or self.nodes[name] for name in self.leaves}
+        return sorted(ends, key=lambda name: ends[name].number, reverse=True)
 
     def branches(self) -> list[str]:
         """The histories that nothing continues, the newest first."""
@@ -434,16 +439,3 @@ class HistoryTree:
     def _goes_on(self, name: str) -> bool:
         contexts = self.contexts_of.get(name, ())
         return self.is_continued(name) or any(map(self.is_continued, contexts))
-
-
-def _joined(known: Sequence[Sequence[range]], seqs: Collection[int]) -> tuple[range, ...]:
-    """The numbers in `known` and in `seqs`, as ranges in order that do not touch."""
-    parts = [(part.start, part.stop) for ranges in known for part in ranges]
-    parts += [(seq, seq + 1) for seq in seqs]
-    found: list[list[int]] = []
-    for start, stop in sorted(parts):
-        if found and start <= found[-1][1]:
-            found[-1][1] = max(found[-1][1], stop)
-        else:
-            found.append([start, stop])
-    return tuple(range(start, stop) for start, stop in found)
