@@ -29,8 +29,11 @@ import anyio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction import formats
+from context_compaction.layers.base import LayerContext
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.messages.model import Messages
+from context_compaction.messages.pins import Pins
+from context_compaction.messages.placeholders import Span
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.settings import Settings
@@ -175,10 +178,16 @@ async def _compacted(payload: list[Json], format: str, target_tokens: int) -> Me
 
 def _cleared_tail(before: Messages, tokens: int, count: MessageCounter) -> list[str]:
     """Old results cleared as far as that goes, then the newest lines of what is left."""
-    settings = Settings(min_result_tokens=50)
-    cleared = microcompact(before, count=count, settings=settings, needs_minimum=False).messages
+    settings = Settings(min_result_tokens=50, min_savings_tokens=0)
+    rules = formats.FORMATS["anthropic"].rules
+    context = LayerContext(settings, count, rules, _no_span, Pins(), limit_tokens=0, limit_bytes=0)
+    cleared = microcompact(before, context).messages
     lines = [line for text in spoken(cleared) for line in text.splitlines() if line.strip()]
     return keep_last(lines, tokens, count)
+
+
+def _no_span(_: Messages) -> Span:
+    return Span("", 0, 0)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

@@ -16,7 +16,6 @@ from context_compaction.budget import TokenBudget, TokenLimits
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.layers.recent_files import RecentFile
-from context_compaction.layers.replace_blocks import FindCandidates
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import Claims
 from context_compaction.messages.edits import Blob, Edit, Step
@@ -226,7 +225,6 @@ class CompactionContext:
         replayed: The files as the list leaves them, worked out when first asked for, and once ...
         recent: ... and those that may be put back after some cut, newest use first.
         markers: The host's cache markers in the list.
-        find_candidates: Finds what microcompact may clear, each list's once.
     """
 
     messages: Messages
@@ -251,7 +249,6 @@ class CompactionContext:
     replayed: Callable[[], Mapping[str, ReplayedFile]] = dict[str, ReplayedFile]
     recent: Callable[[], Sequence[RecentFile]] = tuple[RecentFile, ...]
     markers: Callable[[], Sequence[Any]] = tuple[Any, ...]
-    find_candidates: FindCandidates | None = None
 
     @property
     def request_count(self) -> RequestCount:
@@ -323,20 +320,18 @@ class Plan:
 
 def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerContext:
     """The values of `context` that a layer reads at `level`, before anything is cut."""
+    settings = level.settings
     return LayerContext(
-        level.settings,
+        settings if level.needs_minimum else replace(settings, min_savings_tokens=0),
         context.count,
         context.rules,
         partial(span_of, context),
         context.pins,
         context.limits.tokens,
-        clears_all=level.clears_all,
-        needs_minimum=level.needs_minimum,
+        context.limits.bytes,
         is_filled=context.limits.is_named,
-        is_last=level.may_keep_nothing,
         fresh_tokens=level.fresh_tokens,
         unread_tokens=level.unread_tokens,
-        find_candidates=context.find_candidates,
     )
 
 

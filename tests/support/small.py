@@ -5,11 +5,15 @@ import re
 from typing import Any
 
 from context_compaction.formats import FORMATS, parse
+from context_compaction.layers.base import LayerContext
 from context_compaction.messages.attribution import Ours, attributed, claims_in
 from context_compaction.messages.model import Messages, ToolResult, tool_results
+from context_compaction.messages.pins import Pins
+from context_compaction.messages.placeholders import Span
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
+from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
 from .json_types import Json
@@ -96,6 +100,32 @@ def ours(messages: Messages) -> Messages:
     """`messages` as the layers take them where the archive vouches for all that looks like ours."""
     claims = claims_in(messages)
     return attributed(messages, Ours({name for name, _ in claims.messages}, claims.output_ids))
+
+
+def layer_context(
+    settings: Settings | None = None,
+    *,
+    limit_tokens: int = 0,
+    limit_bytes: int = 1_000_000_000,
+    pins: Pins | None = None,
+    **more: Any,
+) -> LayerContext:
+    """What a layer gets beside the messages; without a limit it clears all that it may."""
+    return LayerContext(
+        settings or Settings(),
+        COUNT,
+        RULES,
+        _span_of,
+        pins or Pins(),
+        limit_tokens,
+        limit_bytes,
+        **more,
+    )
+
+
+def _span_of(part: Messages) -> Span:
+    numbers = [message.index for message in part if message.index is not None]
+    return Span("s", min(numbers, default=0), max(numbers, default=0))
 
 
 def result_of(messages: Messages, call_id: str) -> ToolResult:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from context_compaction.layers.cut_point import CutPoint
-from context_compaction.layers.replace_blocks import FindCandidates
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.pins import Pins
@@ -55,23 +54,19 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class LayerContext:
-    """The inputs of a layer. The last five are for the stages after a cut.
+    """The inputs of a layer besides the messages. The last five are for the stages after a cut.
 
     Attributes:
         settings: The constants, at the present degree of effort.
         count: The token counter.
         rules: The provider's rules.
         span_of: Finds the archived originals of a part of the list, for a pointer.
-        pins: What stays verbatim. What it marks as a whole is restored after a layer that clears.
-        limit_tokens: The most tokens that the messages may count.
-        clears_all: Whether clearing continues after the limit is met.
-        needs_minimum: Whether clearing needs its minimum savings.
-        is_filled: Whether the caller named the limit, and wants as much kept as it allows.
-        is_last: Whether this is the hardest degree of effort.
-        is_below_trigger: Whether only the newest results may be edited, which are not cached yet.
+        pins: What stays verbatim. A message that is pinned as a whole is restored after a layer.
+        limit_tokens: The most tokens that the messages may count; 0 clears all that may be cleared.
+        limit_bytes: The most bytes that they may have in a request.
+        newest_only: Whether only the newest results may be edited, which are not cached yet.
         fresh_tokens: The tokens that the newest results, which the model has not seen, may count.
         unread_tokens: The most tokens left of them where one is persisted; 0: its preview.
-        find_candidates: Finds what microcompact may clear.
         cut: Where the replaced history ends.
         summary: The message that replaces history.
         checkpoint: The message that replaces the beginning of the running turn.
@@ -85,14 +80,11 @@ class LayerContext:
     span_of: SpanOf
     pins: Pins
     limit_tokens: int
-    clears_all: bool = False
-    needs_minimum: bool = True
-    is_filled: bool = False
-    is_last: bool = False
-    is_below_trigger: bool = False
+    limit_bytes: int
+    newest_only: bool = False
     fresh_tokens: int = 0
     unread_tokens: int = 0
-    find_candidates: FindCandidates | None = None
+    is_filled: bool = False
     cut: CutPoint | None = None
     summary: Message | None = None
     checkpoint: Message | None = None
@@ -109,13 +101,13 @@ class Layer:
             in place, reads no clock and does no I/O.
         stage: When it runs; a policy's order counts within a stage.
         acts_below_trigger: Whether it runs where nothing has to be made smaller.
-        weighs: Whether its result depends on the limit.
+        weighs_limit: Whether its result depends on the limit.
     """
 
     apply: Callable[[Messages, LayerContext], Step]
     stage: Stage = "clear"
     acts_below_trigger: bool = False
-    weighs: Callable[[LayerContext], bool] = lambda _: False
+    weighs_limit: bool = False
 
     @property
     def replaces_history(self) -> bool:

@@ -7,6 +7,7 @@ refused for its size. The newest turn keeps its media.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from context_compaction.layers.base import LayerContext
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step, make_blob
@@ -15,22 +16,19 @@ from context_compaction.messages.model import (
     Document,
     Image,
     Messages,
-    Part,
     Text,
     ToolResult,
     starts_turn,
 )
 from context_compaction.messages.tool_results import JSON_MEDIA_TYPE, media_json
-from context_compaction.tokens.counter import MessageCounter
 
 
-def offload_media(messages: Messages, *, count: MessageCounter, limit_bytes: int) -> Step:
+def offload_media(messages: Messages, context: LayerContext) -> Step:
     """Replace media by pointers, oldest first, until the messages are within `limit_bytes`."""
-    excess_bytes = count.request_bytes(messages) - limit_bytes
-    if excess_bytes <= 0:
-        return Step(messages)
+    count = context.count
+    excess_bytes = count.request_bytes(messages) - context.limit_bytes
     chosen: dict[Place, Replacement] = {}
-    for place, block in _old_media(messages):
+    for place, block in _old_media(messages) if excess_bytes > 0 else ():
         if excess_bytes <= 0:
             break
         replaced, blobs = _without_media(block)
@@ -55,20 +53,16 @@ def _without_media(block: Block) -> tuple[Block, tuple[Blob, ...]]:
         return text, (blob,)
     if not isinstance(block, ToolResult):
         return block, ()
-    parts: list[Part] = []
     blobs: list[Blob] = []
-    for part in block.content:
+    parts = list(block.content)
+    for at, part in enumerate(parts):
         if isinstance(part, Image | Document):
-            text, blob = _pointer(part)
-            parts.append(text)
+            parts[at], blob = _pointer(part)
             blobs.append(blob)
-        else:
-            parts.append(part)
     return replace(block, content=tuple(parts), edited=True), tuple(blobs)
 
 
 def _pointer(part: Image | Document) -> tuple[Text, Blob]:
     blob = make_blob(media_json(part), media_type=JSON_MEDIA_TYPE)
     kind = type(part).__name__.lower()
-    said = placeholders.offloaded(kind, part.media_type, blob)
-    return Text(said, author="host"), blob
+    return Text(placeholders.offloaded(kind, part.media_type, blob), author="host"), blob

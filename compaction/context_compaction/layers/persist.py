@@ -4,26 +4,15 @@ This is the papers' "tool result budget" and "large output demotion". It runs be
 clears, so that the whole text is kept before a placeholder replaces it.
 """
 
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
 
 from context_compaction.activity.tool_kinds import is_recalling
+from context_compaction.layers.base import LayerContext
 from context_compaction.layers.preview import extract, preview, words_sought
-from context_compaction.layers.recent_files import is_shown
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
-from context_compaction.messages.model import (
-    Block,
-    Messages,
-    Text,
-    ToolResult,
-    edit_result,
-    text_of,
-)
+from context_compaction.messages.model import Messages, Text, ToolResult, edit_result, text_of
 from context_compaction.messages.speakers import user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import (
@@ -34,75 +23,48 @@ from context_compaction.messages.tool_results import (
 )
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
-# Of the request and of what the agent said so much is looked at for words to seek.
+# So much of the request, and of what the agent said last, is searched for words.
 _ASKED_CHARS = 2_000
-_TOKEN_CHARS = 4
-# Before a line of a file stands its number, and before that, in what a search found, its file.
-_FOUND_AT = re.compile(r"\A(?:(?:[A-Za-z]:)?[^\s:]{1,400}:)?\s*\d{1,9}(?:\t|→|:|-| ?\|)")
 
 
-def persist(
-    messages: Messages,
-    *,
-    count: MessageCounter,
-    result_tokens: int = 40_000,
-    newest_chars: int = 200_000,
-    preview_chars: int = 2_000,
-    only_newest: bool = False,
-    fresh_tokens: int = 0,
-    unread_tokens: int = 0,
-    spares_recalled: bool = True,
-) -> Step:
-    """Replace every result above `result_tokens`, and of the newest results the largest ones.
+def persist(messages: Messages, context: LayerContext) -> Step:
+    """Replace every result above `persist_result_tokens`, and the largest of the newest results.
 
-    Args:
-        messages: The list.
-        count: The token counter.
-        result_tokens: A single result above this is persisted, at any position.
-        newest_chars: The results of the newest message together may have this many characters;
-            above it they are persisted, largest first.
-        preview_chars: Length of the preview that stays.
-        only_newest: Leave everything but the newest results alone (they are not cached yet).
-        fresh_tokens: The newest results, which the model has not seen, may count this many tokens,
-            whatever the two limits above.
-        unread_tokens: What stays of the newest results together may count this much: the preview of
-            one is as long as that allows, and contains what matches the request; 0 is
-            `preview_chars`, and so is that of one whose lines the others show.
-        spares_recalled: Keep those of the newest results that our own tools returned, so that the
-            model sees the recalled text.
+    All results of the newest message together may have `persist_newest_chars`. Larger limits for
+    the newest results, which the model has not seen, are `fresh_tokens` of them all; if any of them
+    is replaced, their previews share `unread_tokens`. A result of our own tools stays while
+    it is the newest, so that the model sees the text that it recalled.
     """
+    settings, count = context.settings, context.count
     newest = newest_results(messages)
-    newest_tokens = fresh_result_tokens(messages, count)
-    most_tokens = max(result_tokens, fresh_tokens)
-    places: set[Place] = set()
-    if newest_tokens > fresh_tokens:
-        chars = _newest_chars(messages, newest)
-        allowed_chars = int(sum(chars.values()) * fresh_tokens / newest_tokens)
-        places = _over_chars(chars, max(newest_chars, allowed_chars))
-    for position in newest if only_newest else range(len(messages)):
-        limit_tokens = most_tokens if position in newest else result_tokens
-        for at, block in enumerate(messages[position].blocks):
-            if _is_open(block) and content_tokens(block, count) > limit_tokens:
-                places.add(Place(position, at))
-    sizes = _sizes(messages, newest, count)
-    is_shared = bool(unread_tokens) and newest_tokens > max(unread_tokens, fresh_tokens)
-    said = _said_by_others(messages, sizes) if is_shared else set[Place]()
-    places |= said
+    sizes = {at: content_tokens(block, count) for at, block in _results(messages, newest)}
+    fresh_tokens = context.fresh_tokens
+    most_tokens = max(settings.persist_result_tokens, fresh_tokens)
+    places = {at for at, size in sizes.items() if size > most_tokens}
+    if sum(sizes.values()) > fresh_tokens:
+        fresh_share = fresh_tokens / sum(sizes.values())
+        chars = {at: result_chars(block) for at, block in _results(messages, newest)}
+        allowed_chars = max(settings.persist_newest_chars, int(sum(chars.values()) * fresh_share))
+        places |= _largest_over(chars, allowed_chars)
+    if not context.newest_only:
+        places.update(
+            at
+            for at, block in _results(messages, range(newest.start))
+            if content_tokens(block, count) > settings.persist_result_tokens
+        )
     if not places:
         return Step(messages)
     index = index_calls(messages)
-    left_tokens = unread_tokens - len(said) * preview_chars // _TOKEN_CHARS
-    rooms = _shared({at: size for at, size in sizes.items() if at not in said}, left_tokens)
-    sought = words_asked(messages) if places.intersection(rooms) else []
+    rooms = _shares_of(sizes, context.unread_tokens)
+    sought = words_asked(messages) if places.intersection(sizes) else []
     chosen: dict[Place, Replacement] = {}
-    for place in places:
-        block = messages[place.message].blocks[place.block]
-        if isinstance(block, ToolResult):
-            is_spared = spares_recalled and place.message in newest
-            if is_spared and is_recalling(index.name_of(block)):
-                continue
-            name, room_tokens = index.name_of(block), rooms.get(place, 0)
-            marked = persist_result(block, name, count, preview_chars, room_tokens, sought)
+    for place, result in _results(messages, range(len(messages))):
+        name = index.name_of(result)
+        is_recalled = place in sizes and is_recalling(name) and settings.keep_recent_results > 0
+        if place in places and not is_recalled:
+            marked = persist_result(
+                result, name, count, settings.preview_chars, rooms.get(place, 0), sought
+            )
             if marked is not None:
                 chosen[place] = marked
     return replace_blocks(messages, chosen, count, layer="persist")
@@ -118,8 +80,8 @@ def persist_result(
 ) -> Replacement | None:
     """`result` with its texts replaced by one marker; pictures and the like stay beside it.
 
-    The marker counts at most `room_tokens`, where these are more than `preview_chars` would be.
-    None where it would not be smaller.
+    The marker has a preview of `preview_chars`, or counts `room_tokens` if that is more. None where
+    it would not be smaller than the result.
     """
     texts = tuple(part for part in result.content if isinstance(part, Text))
     others = tuple(part for part in result.content if not isinstance(part, Text))
@@ -127,12 +89,10 @@ def persist_result(
     if not blobs:
         return None
     text, size_chars = result_text(result), sum(len(part.text) for part in texts)
-    if room_tokens:
-        frame = placeholders.persisted(blobs, "", tool_name, size_chars)
-        left_tokens = max(room_tokens - count.text(frame), preview_chars // _TOKEN_CHARS)
-        shown = extract(text, left_tokens, measure=count.text, sought=sought)
-    else:
-        shown = preview(text, max_chars=preview_chars)
+    shown = preview(text, max_chars=preview_chars)
+    frame_tokens = count.text(placeholders.persisted(blobs, "", tool_name, size_chars))
+    if room_tokens > frame_tokens + count.text(shown):
+        shown = extract(text, room_tokens - frame_tokens, measure=count.text, sought=sought)
     marker = Text(placeholders.persisted(blobs, shown, tool_name, size_chars), author="compaction")
     marked = edit_result(result, (marker, *others))
     saved_tokens = count.block(result) - count.block(marked)
@@ -143,41 +103,8 @@ def persist_result(
 
 def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
     """The tokens of the newest results together, which the model has not seen yet."""
-    return sum(_sizes(messages, newest_results(messages), count).values())
-
-
-def _sizes(messages: Messages, newest: range, count: MessageCounter) -> dict[Place, int]:
-    return {
-        Place(position, at): content_tokens(block, count)
-        for position in newest
-        for at, block in enumerate(messages[position].blocks)
-        if _is_open(block)
-    }
-
-
-def _shared(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
-    """The room of each result: as much as it needs, and of what is left the same for all."""
-    rooms: dict[Place, int] = {}
-    for place, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
-        rooms[place] = max(0, tokens) // (len(sizes) - len(rooms))
-        tokens -= min(size, rooms[place])
-    return rooms
-
-
-def _said_by_others(messages: Messages, sizes: Mapping[Place, int]) -> set[Place]:
-    """Those of the results whose lines the others show: a search beside the files it found."""
-    lines: dict[Place, list[str]] = {}
-    for place in sorted(sizes, key=lambda place: (-sizes[place], place)):
-        block = messages[place.message].blocks[place.block]
-        rows = result_text(block).splitlines() if isinstance(block, ToolResult) else ()
-        lines[place] = [_FOUND_AT.sub("", row).strip() for row in rows]
-    times = Counter(chain.from_iterable(map(set, lines.values())))
-    said: set[Place] = set()
-    for place, rows in lines.items():
-        if is_shown("\n".join(rows), {row for row in rows if times[row] > 1}):
-            said.add(place)
-            times.subtract(set(rows))
-    return said
+    newest = _results(messages, newest_results(messages))
+    return sum(content_tokens(block, count) for _, block in newest)
 
 
 def words_asked(messages: Messages) -> list[str]:
@@ -188,26 +115,30 @@ def words_asked(messages: Messages) -> list[str]:
     return words_sought(f"{asked}\n{agent[:_ASKED_CHARS]}")
 
 
-def _is_open(block: Block) -> TypeGuard[ToolResult]:
-    return isinstance(block, ToolResult) and not placeholders.is_placeholder(block)
+def _results(messages: Messages, positions: range) -> Iterator[tuple[Place, ToolResult]]:
+    """The results at `positions` that no layer has replaced yet."""
+    for position in positions:
+        for at, block in enumerate(messages[position].blocks):
+            if isinstance(block, ToolResult) and not placeholders.is_placeholder(block):
+                yield Place(position, at), block
 
 
-def _newest_chars(messages: Messages, newest: range) -> dict[Place, int]:
-    return {
-        Place(position, at): result_chars(block)
-        for position in newest
-        for at, block in enumerate(messages[position].blocks)
-        if _is_open(block)
-    }
-
-
-def _over_chars(sizes: Mapping[Place, int], newest_chars: int) -> set[Place]:
-    """The largest of `sizes`, as many as bring the rest within `newest_chars`."""
-    total = sum(sizes.values())
+def _largest_over(chars: Mapping[Place, int], allowed_chars: int) -> set[Place]:
+    """The largest results, as many as bring the rest within `allowed_chars`."""
+    total = sum(chars.values())
     chosen: set[Place] = set()
-    for place, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
-        if total <= newest_chars:
+    for place, size in sorted(chars.items(), key=lambda item: (-item[1], item[0])):
+        if total <= allowed_chars:
             break
         chosen.add(place)
         total -= size
     return chosen
+
+
+def _shares_of(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
+    """The room of each result: as much as it needs, and of what is left the same for all."""
+    rooms: dict[Place, int] = {}
+    for place, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
+        rooms[place] = tokens // (len(sizes) - len(rooms))
+        tokens -= min(size, rooms[place])
+    return rooms

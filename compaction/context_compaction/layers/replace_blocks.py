@@ -1,8 +1,8 @@
 """Replace chosen blocks of a list in one batch: the one way in which the clearing layers edit."""
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 from context_compaction.activity.error_line import error_line
 from context_compaction.activity.tool_kinds import gist_of
@@ -61,11 +61,6 @@ class Replacement:
 _CLIPPED_HEAD_SHARE = 10
 _CLIPPED_HEAD_CHARS = 100
 
-# What may be replaced in a list.
-Candidates: TypeAlias = Iterator[tuple[Place, Replacement]]
-# Finds them by settings; whether the newest results are spared.
-FindCandidates: TypeAlias = Callable[[Messages, MessageCounter, Settings, bool], Candidates]
-
 
 def protected_names(settings: Settings) -> frozenset[str]:
     """The tools whose calls and results stay, in lower case."""
@@ -104,26 +99,20 @@ def clear_result(
     return Replacement(cleared, blobs, saved_tokens, "cleared", tool_name, reason)
 
 
-def clip_call(
-    call: ToolCall,
-    count: MessageCounter,
-    settings: Settings,
-    *,
-    texts: Container[str] | None = None,
-    reason: str = "",
-) -> Replacement | None:
-    """`call` with its long string arguments cut; None where there are none, or nothing is saved.
+def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replacement | None:
+    """`call` with its string arguments above `limit_chars` cut to a head.
 
-    With `texts` only those among them are.
+    None where there are none, or nothing is saved.
     """
-    limit = settings.clip_argument_chars
-    head_chars = max(limit // _CLIPPED_HEAD_SHARE, min(limit // 2, _CLIPPED_HEAD_CHARS))
+    head_chars = max(limit_chars // _CLIPPED_HEAD_SHARE, min(limit_chars // 2, _CLIPPED_HEAD_CHARS))
     blobs: list[Blob] = []
 
     def clip(value: Any) -> Any:
-        if not isinstance(value, str) or len(value) <= limit or placeholders.is_clipped(value):
-            return value
-        if texts is not None and value not in texts:
+        if (
+            not isinstance(value, str)
+            or len(value) <= limit_chars
+            or placeholders.is_clipped(value)
+        ):
             return value
         blob = argument_blob(call, value)
         blobs.append(blob)
@@ -141,7 +130,7 @@ def clip_call(
     saved_tokens = count.block(call) - count.block(shorter)
     if saved_tokens <= 0:
         return None
-    return Replacement(shorter, tuple(blobs), saved_tokens, "clipped", call.name, reason)
+    return Replacement(shorter, tuple(blobs), saved_tokens, "clipped", call.name)
 
 
 def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> Replacement | None:

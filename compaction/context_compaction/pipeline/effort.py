@@ -178,21 +178,20 @@ def clear_regardless(
     edited: EditedMessages, policy: Policy, context: LayerContext
 ) -> EditedMessages:
     """The first of the layers that replace no history: all before one that weighs the limit."""
-    for name, layer in takewhile(lambda of: not of[1].weighs(context), policy.at_stage("clear")):
+    for name, layer in takewhile(lambda of: not of[1].weighs_limit, policy.at_stage("clear")):
         edited = _cleared_by(layer, name, edited, context)
     return edited
 
 
 def clear(
-    begun: EditedMessages, policy: Policy, context: LayerContext, *, limit_bytes: int
+    begun: EditedMessages, policy: Policy, context: LayerContext, *, clears_all: bool
 ) -> EditedMessages:
     """The rest of them, in the policy's order; what is pinned stays whole."""
     edited = begun
-    for name, layer in dropwhile(lambda of: not of[1].weighs(context), policy.at_stage("clear")):
+    context = replace(context, limit_tokens=0) if clears_all else context
+    for name, layer in dropwhile(lambda of: not of[1].weighs_limit, policy.at_stage("clear")):
         edited = _cleared_by(layer, name, edited, context)
-    if context.count.request_bytes(begun.messages) <= limit_bytes:
-        return edited
-    offloaded = offload_media(edited.messages, count=context.count, limit_bytes=limit_bytes)
+    offloaded = offload_media(edited.messages, context)
     return edited.then("offload", offloaded, context.count)
 
 
@@ -200,7 +199,7 @@ def clear_below_trigger(
     edited: EditedMessages, policy: Policy, context: LayerContext
 ) -> EditedMessages:
     """Those of them that act where nothing has to be made smaller, on what is not cached yet."""
-    context = replace(context, is_below_trigger=True)
+    context = replace(context, newest_only=True)
     for name, layer in policy.at_stage("clear"):
         if layer.acts_below_trigger:
             edited = _cleared_by(layer, name, edited, context)

@@ -173,7 +173,7 @@ def plan_by_clearing(
     if begun is None:
         start = EditedMessages(context.messages)
         begun = clear_regardless(start, context.policy, layer_context)
-    cleared = partial(clear, begun, context.policy, limit_bytes=context.limits.bytes)
+    cleared = partial(clear, begun, context.policy, clears_all=level.clears_all)
     edited = cleared(layer_context)
     for _ in range(_MORE_CLEARINGS if context.request_count.anchor_tokens else 0):
         # Beside a provider's count a placeholder weighs more than the text that went for it.

@@ -7,10 +7,9 @@ from functools import cache, partial
 from context_compaction import formats
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
-from context_compaction.context import CompactionContext, ReceivedInput, span_of
+from context_compaction.context import CompactionContext, ReceivedInput, layer_context_of
 from context_compaction.errors import SettingsError
 from context_compaction.formats.detection import format_of_tools
-from context_compaction.layers.microcompact import candidates_once
 from context_compaction.layers.recent_files import NEWEST_FILES, RecentFile, recent_files
 from context_compaction.layers.repair import repair, repairs_beside_a_gap
 from context_compaction.layers.snip import snip_chosen
@@ -21,6 +20,7 @@ from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.pipeline.collect_pins import check_pins, gather_pins
+from context_compaction.pipeline.effort import first_level
 from context_compaction.pipeline.project_rules import fixed_tokens_of
 from context_compaction.pipeline.redaction_gates import gates_of
 from context_compaction.policies import policy_named
@@ -134,7 +134,6 @@ def context_of(
         places=start.places,
         uncounted=uncounted,
         fixed_tokens=fixed_tokens,
-        find_candidates=candidates_once(),
     )
     context = _without_snipped(context)
     replayed = cache(
@@ -154,14 +153,8 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
     request = context.request
     if not request.snip_messages or request.mode == "record":
         return context
-    step = snip_chosen(
-        context.messages,
-        request.snip_messages,
-        count=context.count,
-        rules=context.rules,
-        span_of=partial(span_of, context),
-        pinned={*context.pins.marked, *(pin.index for pin in context.pins.candidates)},
-    )
+    layer_context = layer_context_of(context, first_level(context.settings))
+    step = snip_chosen(context.messages, layer_context, request.snip_messages)
     if step.messages is context.messages:
         return context
     edits = (*context.repairs, *step.edits)

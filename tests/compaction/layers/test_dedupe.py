@@ -3,22 +3,19 @@
 from typing import Any
 
 import pytest
-from context_compaction.layers.base import FileText
-from context_compaction.layers.dedupe import GIVEN_AGAIN, REPEATED, SAME_AGAIN, dedupe
-from context_compaction.layers.recent_files import CHANGED
-from context_compaction.layers.restore_files import restore_files
+from context_compaction.layers.dedupe import REPEATED, SAME_AGAIN, dedupe
 from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Text, tool_calls
+from context_compaction.messages.model import Text
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json
 from tests.support.small import (
-    COUNT,
     answered,
     assistant,
     call,
     chat_calls,
     compacted,
+    layer_context,
     lines,
     ours,
     read,
@@ -32,7 +29,7 @@ OLD, NEW = lines("old", 80), lines("new", 80)
 
 def deduped(*steps: list[Json], **constants: Any) -> Step:
     payload = [user("go"), *[message for step in steps for message in step]]
-    return dedupe(ours(read(payload)), count=COUNT, settings=Settings(**constants))
+    return dedupe(ours(read(payload)), layer_context(Settings(**constants)))
 
 
 def notes(step: Step) -> dict[int | None, str]:
@@ -138,84 +135,6 @@ def test_protected_and_steering_tools_are_left_alone(name: str, constants: dict[
     assert step.edits == ()
 
 
-def test_a_plan_that_is_written_and_then_handed_over_stands_once() -> None:
-    plan = lines("step", 400)
-    step = deduped(
-        answered("a", "Write", "ok", file_path="plan.md", content=plan),
-        answered("b", "ExitPlanMode", "ok", plan=plan),
-    )
-    assert notes(step) == {1: GIVEN_AGAIN}
-    [written, handed_over] = [call for m in step.messages for call in tool_calls(m)]
-    assert written.arguments["file_path"] == "plan.md"
-    assert step.blobs[0].output_id in written.arguments["content"]
-    assert step.blobs[0].data.decode() == plan
-    assert handed_over.arguments["plan"] == plan
-
-
-def test_a_text_that_a_waiting_call_has_or_a_protected_tool_was_given_stays() -> None:
-    plan = lines("step", 400)
-    waiting = [assistant(call("a", "Write", file_path="plan.md", content=plan))]
-    again = answered("b", "Write", "ok", file_path="plan.md", content=plan)
-    assert notes(deduped(waiting, again)) == {}
-    kept = answered("a", "Write", "ok", file_path="plan.md", content=plan)
-    assert notes(deduped(kept, again, protected_tools=("Write",))) == {}
-
-
 def test_the_same_list_comes_back_as_the_same_object_where_nothing_repeats() -> None:
     messages = read([user("go"), *answered("a", "Read", OLD, file_path="x.py")])
-    assert dedupe(messages, count=COUNT, settings=Settings()).messages is messages
-
-
-def put_back(*files: FileText) -> list[Json]:
-    """A summary's end, and the message in which a compaction put files back."""
-    messages = read([user("the summary"), assistant("answer")])
-    step = restore_files(
-        messages, count=COUNT, settings=Settings(), files=files, at=2, limit_tokens=1_000_000
-    )
-    [block] = step.messages[2].blocks
-    assert isinstance(block, Text)
-    return [user(block.text), assistant("I go on.")]
-
-
-def test_a_copy_that_was_put_back_goes_when_the_file_is_read_again_or_changed() -> None:
-    copies = put_back(
-        FileText("read.py", OLD, CHANGED),
-        FileText("left.py", "left = 1"),
-        FileText("edited.py", NEW),
-        FileText("large.py", None, "too large to put back; read it again"),
-    )
-    step = deduped(
-        copies,
-        answered("a", "Read", OLD, file_path="./read.py"),
-        answered("b", "Edit", "ok", file_path="edited.py", old_string="1", new_string="2"),
-        answered("c", "Read", NEW, file_path="left.py", offset=3, limit=9),
-    )
-    [blob] = step.blobs
-    [block] = step.messages[1].blocks
-    assert isinstance(block, Text)
-    assert block.text.partition("instructions.\n")[2] == (
-        f"File: read.py (read again further down; read_persisted_output {blob.output_id})\n"
-        "File: left.py\nleft = 1\nEnd of file: left.py\n"
-        f"File: edited.py (changed further down; read_persisted_output {blob.output_id})\n"
-        "Changed or used too, not put back: large.py (too large to put back; read it again)\n"
-        "</restored_files>"
-    )
-    assert blob.data.decode() == copies[0]["content"]
-    again = dedupe(step.messages, count=COUNT, settings=Settings())
-    assert again.messages is step.messages
-
-
-def test_a_copy_stays_while_only_what_stands_before_it_read_the_file() -> None:
-    step = deduped(answered("a", "Read", NEW, file_path="x.py"), put_back(FileText("x.py", OLD)))
-    assert step.edits == ()
-
-
-def test_a_text_that_imitates_a_copy_is_left_alone() -> None:
-    forged = f"File: x.py\n{OLD}\nEnd of file: x.py"
-    inside = put_back(FileText("y.py", f"{forged}\nEnd of file: z.py\n"))
-    step = deduped(
-        [user(forged), assistant("I see.")], answered("a", "Read", OLD, file_path="x.py")
-    )
-    assert step.edits == ()
-    step = deduped(inside, answered("a", "Read", OLD, file_path="z.py"))
-    assert step.edits == ()
+    assert dedupe(messages, layer_context()).messages is messages

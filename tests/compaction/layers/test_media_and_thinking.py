@@ -18,6 +18,7 @@ from tests.support.small import (
     assistant,
     compacted,
     image,
+    layer_context,
     lines,
     read,
     text,
@@ -43,13 +44,13 @@ def album() -> list[Json]:
 
 def test_within_the_byte_limit_every_picture_stays() -> None:
     messages = read(album())
-    step = offload_media(messages, count=COUNT, limit_bytes=COUNT.request_bytes(messages))
+    step = offload_media(messages, layer_context(limit_bytes=COUNT.request_bytes(messages)))
     assert step.messages is messages
 
 
 def test_the_oldest_picture_goes_first_and_no_more_than_needed() -> None:
     messages = read(album())
-    step = offload_media(messages, count=COUNT, limit_bytes=COUNT.request_bytes(messages) - 1)
+    step = offload_media(messages, layer_context(limit_bytes=COUNT.request_bytes(messages) - 1))
     [edit] = step.edits
     assert (edit.index, edit.action, edit.note) == (0, "offloaded", "media")
     [blob] = step.blobs
@@ -63,7 +64,7 @@ def test_the_oldest_picture_goes_first_and_no_more_than_needed() -> None:
 
 def test_pictures_inside_results_go_and_their_text_stays() -> None:
     messages = read(album())
-    step = offload_media(messages, count=COUNT, limit_bytes=60_000)
+    step = offload_media(messages, layer_context(limit_bytes=60_000))
     assert [edit.index for edit in step.edits] == [0, 3]
     [result] = step.messages[3].blocks
     assert isinstance(result, ToolResult)
@@ -75,7 +76,7 @@ def test_pictures_inside_results_go_and_their_text_stays() -> None:
 
 def test_the_newest_turn_keeps_its_pictures_whatever_the_limit() -> None:
     messages = read(album())
-    step = offload_media(messages, count=COUNT, limit_bytes=1)
+    step = offload_media(messages, layer_context(limit_bytes=1))
     assert step.messages[5:] == messages[5:]
 
 

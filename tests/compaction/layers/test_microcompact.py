@@ -10,7 +10,6 @@ from context_compaction.layers.persist import persist
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Text, ToolCall
 from context_compaction.settings import Settings
-from context_compaction.tokens.counter import content_tokens
 
 from tests.support.json_types import Json
 from tests.support.script import TINY_PNG
@@ -21,6 +20,7 @@ from tests.support.small import (
     call,
     compacted,
     image,
+    layer_context,
     lines,
     read,
     result,
@@ -52,38 +52,13 @@ def cleared(step: Step) -> list[int | None]:
 
 
 def run(payload: list[Json], settings: Settings = PLAIN, **more: Any) -> Step:
-    return microcompact(read(payload), count=COUNT, settings=settings, **more)
+    return microcompact(read(payload), layer_context(settings, **more))
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3, 9])
 def test_the_newest_results_are_kept(keep: int) -> None:
     step = run([user("go"), *steps(6)], replace(PLAIN, keep_recent_results=keep))
     assert cleared(step) == [2 * n + 2 for n in range(max(0, 6 - keep))]
-
-
-@pytest.mark.parametrize(
-    ("results", "tokens_of", "kept"),
-    [(0, 2, 2), (1, 3, 3), (4, 2, 4), (2, 0, 2), (0, 2.9, 2), (0, 0, 0)],
-)
-def test_the_newest_results_are_kept_up_to_a_number_of_tokens_too(
-    results: int, tokens_of: float, kept: int
-) -> None:
-    payload = [user("go"), *steps(6)]
-    each = content_tokens(result_of(read(payload), "c5"), COUNT)
-    step = run(
-        payload,
-        replace(
-            PLAIN,
-            keep_recent_results=results,
-            keep_recent_result_tokens=int(each * tokens_of),
-        ),
-    )
-    assert cleared(step) == [2 * n + 2 for n in range(6 - kept)]
-
-
-def test_the_tokens_that_stay_shrink_with_a_smaller_budget() -> None:
-    settings = Settings(keep_recent_result_tokens=40_000)
-    assert settings.scaled(51_185).keep_recent_result_tokens == 20_000
 
 
 def test_oldest_go_first_and_only_until_the_limit_is_met() -> None:
@@ -98,8 +73,8 @@ def test_nothing_is_done_for_less_than_the_minimum_unless_that_is_waived() -> No
     payload = [user("go"), *steps(6)]
     careful = replace(PLAIN, min_savings_tokens=20_000)
     messages = read(payload)
-    assert microcompact(messages, count=COUNT, settings=careful).messages is messages
-    assert cleared(run(payload, careful, needs_minimum=False)) == [2, 4, 6]
+    assert microcompact(messages, layer_context(careful)).messages is messages
+    assert cleared(run(payload, replace(careful, min_savings_tokens=0))) == [2, 4, 6]
 
 
 def test_a_batch_clears_at_least_the_minimum_even_where_less_would_do() -> None:
@@ -173,9 +148,7 @@ def test_the_head_of_a_clipped_argument_says_what_the_call_did(
     payload = [user("Go."), said, user([result("c", "ok")]), *steps(3)]
     messages = list(read(payload))
     messages[1] = replace(messages[1], blocks=(ToolCall("c", name, argument),))
-    step = microcompact(
-        tuple(messages), count=COUNT, settings=replace(PLAIN, clip_argument_chars=200)
-    )
+    step = microcompact(tuple(messages), layer_context(replace(PLAIN, clip_argument_chars=200)))
     [clipped] = [block for block in step.messages[1].blocks if isinstance(block, ToolCall)]
     assert clipped.arguments.startswith(head)
     assert [blob.data.decode() for blob in step.blobs][:1] == [argument]
@@ -199,7 +172,7 @@ def test_long_arguments_of_old_calls_are_clipped_to_a_head_and_kept() -> None:
 
 
 def run_again_changes_nothing(step: Step) -> bool:
-    again = microcompact(step.messages, count=COUNT, settings=PLAIN)
+    again = microcompact(step.messages, layer_context(PLAIN))
     return again.messages is step.messages
 
 
@@ -252,9 +225,10 @@ def test_the_preview_of_a_persisted_result_goes_once_it_is_old() -> None:
         *answered("a", "Bash", big),
         *(part for name in "bcd" for part in answered(name, "Bash", "short")),
     ])
-    kept = persist(messages, count=COUNT, result_tokens=1_000, preview_chars=8_000)
+    settings = Settings(persist_result_tokens=1_000, preview_chars=8_000)
+    kept = persist(messages, layer_context(settings))
     step = microcompact(
-        kept.messages, count=COUNT, settings=Settings(min_result_tokens=50), needs_minimum=False
+        kept.messages, layer_context(Settings(min_result_tokens=50, min_savings_tokens=0))
     )
     [blob] = kept.blobs
     [part] = result_of(step.messages, "a").content

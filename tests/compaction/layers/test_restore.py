@@ -21,9 +21,8 @@ from context_compaction.settings import Settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json
-from tests.support.promises import check_promises, temporary_archive
+from tests.support.promises import temporary_archive
 from tests.support.small import COUNT, answered, assistant, lines, read, user
 
 
@@ -791,23 +790,6 @@ async def test_a_file_outside_the_roots_is_never_opened(tmp_path: Path) -> None:
 
 def as_format(payload: list[Json], format: str) -> list[Json]:
     return render(convert(read(payload), to=format), format=format)
-
-
-@pytest.mark.parametrize("format", PROVIDER_FORMATS)
-async def test_a_copy_that_is_read_again_leaves_with_its_pointer_in_every_format(
-    format: str,
-) -> None:
-    payload = as_format(session("/srv/app/x.py", lines("x", 30)), format)
-    async with temporary_archive() as archive:
-        full_request = CompactRequest(mode="full", format=format, session_id="s")
-        first = await compact(payload, full_request, archive=archive)
-        assert first.restored == ("/srv/app/x.py",)
-        again = answered("again", "Read", lines("x", 30), file_path="/srv/app/x.py")
-        grown = [*first.messages, *as_format([*again, assistant("Read."), user("Go on.")], format)]
-        micro = CompactRequest(mode="micro", format=format, session_id="s")
-        second = await check_promises(grown, micro, archive)
-    assert "(read again further down; read_persisted_output o_" in str(second.messages)
-    assert [edit.layer for edit in second.edits].count("dedupe") == 1
 
 
 async def test_of_a_file_known_in_parts_what_was_changed_last_comes_back() -> None:

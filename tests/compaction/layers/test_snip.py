@@ -1,17 +1,21 @@
 """Snip: the middle of a long list goes by message count, pairs kept."""
 
 from context_compaction.layers.snip import snip
-from context_compaction.messages.model import Messages, Text
-from context_compaction.messages.placeholders import Span
+from context_compaction.messages.model import Text
 from context_compaction.messages.tool_pairs import problems
+from context_compaction.settings import Settings
 
 from tests.support.json_types import Json
-from tests.support.small import COUNT, RULES, answered, assistant, call, read, result, user
-
-
-def span_of(part: Messages) -> Span:
-    numbers = [message.index for message in part if message.index is not None]
-    return Span("s", min(numbers), max(numbers))
+from tests.support.small import (
+    RULES,
+    answered,
+    assistant,
+    call,
+    layer_context,
+    read,
+    result,
+    user,
+)
 
 
 def chat(turns: int) -> list[Json]:
@@ -24,12 +28,12 @@ def chat(turns: int) -> list[Json]:
 
 def test_up_to_its_limit_a_list_is_left_alone() -> None:
     messages = read(chat(25))
-    assert snip(messages, count=COUNT, rules=RULES, span_of=span_of).messages is messages
+    assert snip(messages, layer_context()).messages is messages
 
 
 def test_the_first_three_and_the_newest_forty_seven_stay_around_a_pointer() -> None:
     messages = read(chat(40))
-    step = snip(messages, count=COUNT, rules=RULES, span_of=span_of)
+    step = snip(messages, layer_context())
     note = step.messages[3]
     assert step.messages == (*messages[:3], note, *messages[-47:])
     assert note.blocks == (
@@ -50,14 +54,8 @@ def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
     messages = read(payload)
     for head in range(1, 6):
         for most in range(10, 16):
-            step = snip(
-                messages,
-                count=COUNT,
-                rules=RULES,
-                span_of=span_of,
-                max_messages=most,
-                head_messages=head,
-            )
+            settings = Settings(snip_max_messages=most, snip_head_messages=head)
+            step = snip(messages, layer_context(settings))
             assert step.messages is not messages
             assert problems(step.messages, RULES) == []
             assert most <= len(step.messages) <= most + 3
@@ -66,20 +64,18 @@ def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
 def test_the_newest_stays_where_the_head_alone_would_be_more_than_may_stay() -> None:
     messages = read(chat(4))
     for most in (0, 1, 2, 3):
-        step = snip(messages, count=COUNT, rules=RULES, span_of=span_of, max_messages=most)
+        step = snip(messages, layer_context(Settings(snip_max_messages=most)))
         assert step.messages[-1] is messages[-1]
 
 
 def test_what_was_snipped_is_not_snipped_again() -> None:
-    once = snip(read(chat(40)), count=COUNT, rules=RULES, span_of=span_of).messages
-    assert snip(once, count=COUNT, rules=RULES, span_of=span_of).messages is once
+    once = snip(read(chat(40)), layer_context()).messages
+    assert snip(once, layer_context()).messages is once
 
 
 def test_a_list_that_is_one_open_pair_is_left_alone() -> None:
     messages = read([user("go"), *answered("a", "Bash", "x")])
-    step = snip(
-        messages, count=COUNT, rules=RULES, span_of=span_of, max_messages=2, head_messages=1
-    )
+    step = snip(messages, layer_context(Settings(snip_max_messages=2, snip_head_messages=1)))
     assert step.messages is messages
 
 
@@ -88,6 +84,6 @@ def test_system_messages_and_the_providers_own_summaries_are_not_snipped() -> No
     payload[7] = assistant({"type": "compaction", "content": "sealed"}, "go on")
     payload[11:11] = [{"role": "system", "content": "Speak French."}]
     messages = read(payload)
-    step = snip(messages, count=COUNT, rules=RULES, span_of=span_of)
+    step = snip(messages, layer_context())
     assert messages[7] in step.messages
     assert messages[11] in step.messages

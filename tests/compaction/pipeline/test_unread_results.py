@@ -1,7 +1,5 @@
 """What the model has asked for and not read yet has its share of a target first."""
 
-from dataclasses import replace
-
 import anyio
 import pytest
 from context_compaction import formats
@@ -137,19 +135,6 @@ async def test_all_results_of_one_answer_are_unread_and_each_has_its_part() -> N
     assert min(sizes) > 0.8 * max(sizes) > 2_000
 
 
-async def test_a_search_beside_the_files_it_found_leaves_them_its_room() -> None:
-    turns = session(4, 900, 0.5, results=2)
-    reads = turns[-1].steps[0].calls
-    files = [call.result[0].text.split("\n") for call in reads]
-    rows = [f"j{at}.txt:{n}:{row}" for at, file in enumerate(files) for n, row in enumerate(file)]
-    found = "\n".join(rows[::3])
-    search = Call("grep", {"pattern": "journal"}, (Part("text", found),))
-    turns[-1] = replace(turns[-1], steps=(Step((*reads, search)),))
-    result = await compacted(render(turns, "anthropic"), "anthropic", 6_000)
-    *read, searched = map(len, unread(result, "anthropic"))
-    assert searched < 0.5 * min(read)
-
-
 async def test_what_is_left_of_a_target_goes_to_what_is_unread() -> None:
     payload = render(session(1, 3_000, 0.5), "anthropic")
     result = await compacted(payload, "anthropic", 8_000)
@@ -163,17 +148,3 @@ async def test_a_preview_that_the_caller_names_is_the_callers() -> None:
         request = CompactRequest(target_tokens=9_000, settings={"preview_chars": 300})
         result = await compact(payload, request, archive=archive)
     assert len(unread(result, "anthropic")[0]) < 800
-
-
-async def test_what_an_unread_screen_drawn_again_and_again_leaves_goes_to_the_newest_messages() -> (
-    None
-):
-    rows = [f"job {n} of the pipeline has passed all of its {n + 3} steps" for n in range(40)]
-    screens = "\n".join("\n".join([*rows, f"still at {n} of 20"]) for n in range(20))
-    watch = Step((Call("watch", {}, (Part("text", screens),)),))
-    turns = [*session(60, 300, 0.5)[:-1], Turn((Part("text", "Is CI green?"),), (watch,), "")]
-    result = await compacted(render(turns, "anthropic"), "anthropic", 9_000)
-    (shown,) = unread(result, "anthropic")
-    assert [shown.count(row) for row in rows] == [1] * len(rows)
-    assert "Part 58 is in order" in str(result.messages[1:])
-    assert result.tokens.upper > 0.85 * 9_000
