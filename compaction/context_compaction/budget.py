@@ -7,7 +7,7 @@ and `TokenLimits` the part of them that is left for the messages alone.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from context_compaction.errors import SettingsError
@@ -16,14 +16,13 @@ from context_compaction.messages.model import Messages, text_of
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.settings import Settings, SmallWindowRule
 from context_compaction.tokens.counter import (
-    BASE_TOKENS,
     Estimate,
     MessageCounter,
     UsageAnchor,
     anchor_from_usage,
 )
 from context_compaction.tokens.models import profile_for
-from context_compaction.tokens.request_count import RequestCount, request_count, request_count_of
+from context_compaction.tokens.request_count import RequestCount, request_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,30 +226,6 @@ def token_budget_of(
     before, total_bytes = requests.estimate(messages), count.request_bytes(messages)
     system_tokens = _system_tokens(messages, count)
     return _token_budget(request, settings, requests, before, total_bytes, system_tokens)
-
-
-def counted_budget_of(
-    request: CompactRequest,
-    settings: Settings,
-    tokens: Sequence[int],
-    request_bytes: int,
-    count: MessageCounter,
-) -> TokenBudget:
-    """The same for a list counted before: `tokens` holds the counts of its first n messages.
-
-    It counts no other list, and what system messages take matters only above the trigger. Raises
-    what `token_budget_of` raises.
-    """
-    anchor, overhead_tokens = _anchor(request, len(tokens) - 1), _overhead(request, count)
-    total = BASE_TOKENS + tokens[-1]
-    if anchor is None:
-        requests = RequestCount(count, overhead_tokens)
-        before = requests.estimate_of(total)
-    else:
-        ours = BASE_TOKENS + tokens[anchor.message_index + 1]
-        requests = request_count_of(ours, count, overhead_tokens=overhead_tokens, anchor=anchor)
-        before = requests.estimate_of(ours, total - ours)
-    return _token_budget(request, settings, requests, before, request_bytes)
 
 
 def _token_budget(

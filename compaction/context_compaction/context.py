@@ -34,14 +34,6 @@ from context_compaction.tokens.request_count import RequestCount
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """Private copies of the messages of a list, and of each whether it has numbers in it."""
-
-    given: Sequence[JsonObject]
-    numbered: Sequence[bool]
-
-
-@dataclass(frozen=True, slots=True)
 class ReceivedInput:
     """A list as it came in, read; nothing of it can be refused any more.
 
@@ -51,7 +43,6 @@ class ReceivedInput:
         messages: The same, parsed.
         format: The name of their format.
         claims: The parts of them that claim to be ours.
-        copies: Those of the host's objects; None where the list is not to be remembered.
         counted_by: Names the counter: see `MessageCounter.counted_by`.
         fitting: All formats that the list may as well be of; the caller names none then.
     """
@@ -61,7 +52,6 @@ class ReceivedInput:
     messages: Messages
     format: str
     claims: Claims
-    copies: Copies | None = None
     counted_by: str = ""
     fitting: tuple[str, ...] = ()
 

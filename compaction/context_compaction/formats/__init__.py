@@ -100,11 +100,6 @@ def _complain(raw: JsonObject, index: int, likely: str) -> None:
     )
 
 
-def only_fits(raw: JsonObject, format: str) -> bool:
-    """Whether a message can be of `format` and of no other."""
-    return all((found.recognises(raw) > 0) == (name == format) for name, found in FORMATS.items())
-
-
 def goes_on(payload: Sequence[JsonObject], format: str) -> bool:
     """Whether a list of `format` may go on with `payload`: `detect` would not refuse it."""
     recognises = FORMATS[format].recognises
@@ -114,20 +109,8 @@ def goes_on(payload: Sequence[JsonObject], format: str) -> bool:
     )
 
 
-def parse(
-    payload: Sequence[JsonObject],
-    *,
-    format: str | None = None,
-    first_index: int = 0,
-    shallow_count: int = 0,
-) -> Messages:
+def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messages:
     """The messages of `payload`, each with its index and its host object as `source`.
-
-    Args:
-        payload: The list.
-        format: Its format.
-        first_index: The place of the first one in the list that `payload` is the end of.
-        shallow_count: Of so many first ones the caller knows that they nest no deeper than allowed.
 
     Raises:
         InvalidMessageError: Names the first malformed message, what is wrong, what is right.
@@ -135,12 +118,12 @@ def parse(
     """
     if format is None and not payload:
         return ()
-    _check_count(first_index + len(payload))
+    _check_count(len(payload))
     wire_format = _named(detect(payload) if format is None else format)
     messages: list[Message] = []
-    for index, raw in enumerate(payload, first_index):
+    for index, raw in enumerate(payload):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
-        if len(messages) >= shallow_count and nests_too_deep(raw):
+        if nests_too_deep(raw):
             raise InvalidMessageError(index, *_TOO_DEEP)
         try:
             messages.append(wire_format.parse_message(raw, index))

@@ -11,7 +11,6 @@ from context_compaction.context import (
     OriginalMessages,
     Originals,
     Plan,
-    ReceivedInput,
     is_ours,
     span_of,
 )
@@ -22,7 +21,7 @@ from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
-from context_compaction.session.load import Stored
+from context_compaction.session.load import Session
 from context_compaction.session.save import CarriedOn
 from context_compaction.session.state import CarriedOriginals, SessionState, carried_for
 from context_compaction.summarizers.extractive.carried import (
@@ -41,18 +40,19 @@ Read: TypeAlias = bytes | Sequence[ArchivedMessage]
 _NONE = Carried(is_short=False)
 
 
-def needs_archive(given: ReceivedInput, stored: Stored) -> bool:
-    """Whether the list may hold a summary of ours, whose originals the archive holds."""
-    return bool(given.claims.messages) or stored.appended.standing is not None
-
-
-def spans_in(context: CompactionContext, plan: Plan) -> list[Span]:
-    """The spans that earlier summaries of ours replace in the part that `plan` replaces."""
+async def read_originals(
+    context: CompactionContext, plan: Plan, session: Session, archive: Store
+) -> Mapping[Span, Read]:
+    """The originals of the earlier summaries of ours that `plan` replaces."""
     found = (_span_of_ours(context, message) for message in plan.replaced)
-    return [span for span in found if span is not None]
+    return {
+        span: await _read_span(span, session.all_states, archive, context.format)
+        for span in found
+        if span is not None
+    }
 
 
-async def read_span(
+async def _read_span(
     span: Span, states: Sequence[SessionState], archive: Store, format: str
 ) -> Read:
     """The originals in `span`, shortened where a call left them so; none if unavailable.

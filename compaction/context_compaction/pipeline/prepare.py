@@ -27,20 +27,13 @@ from context_compaction.policies import policy_named
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.session import prepared
-from context_compaction.session.known_list import KnownList, copies_for
 from context_compaction.session.load import Session
 from context_compaction.settings import Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
 
-def read_input(
-    payload: Sequence[JsonObject],
-    request: CompactRequest,
-    found: tuple[KnownList, int] | None = None,
-) -> ReceivedInput:
+def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> ReceivedInput:
     """The messages of `payload`, after every check that can refuse the call.
-
-    `found` are a known list and how many first messages it shares.
 
     Raises:
         InvalidMessageError: A message is malformed.
@@ -52,8 +45,7 @@ def read_input(
     count = counter_for(request.model, estimator=settings.estimator)
     fitting = _fitting(payload, request)
     format_name = fitting[0]
-    shared = found[1] if found else 0
-    parsed = formats.parse(payload, format=format_name, shallow_count=shared)
+    parsed = formats.parse(payload, format=format_name)
     check_budget(request, settings, parsed, count)
     for at in request.snip_messages:
         if not 0 <= at < len(parsed):
@@ -68,7 +60,6 @@ def read_input(
         parsed,
         format_name,
         claims_in(parsed),
-        copies_for(payload, request, found),
         count.counted_by,
         fitting,
     )

@@ -48,7 +48,7 @@ from context_compaction.session.earlier_calls import (
 from context_compaction.session.load import Session
 from context_compaction.session.recognised import answered, named
 from context_compaction.session.rejections import with_rejections
-from context_compaction.session.save import CarriedOn, Commit, commit_of, placed
+from context_compaction.session.save import CarriedOn, ToSave, commit_of, new_counts, placed
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
 _ACTED = ("repaired", "compacted")
@@ -59,16 +59,14 @@ class Outcome:
     """The outcome of one call.
 
     Attributes:
-        result: The caller's result, returned once `commit` is durable.
-        commit: What `result` rests on; None where nothing is to be kept beside the messages.
+        result: The caller's result, returned once `to_save` is durable.
+        to_save: What `result` rests on; None with the mode "plan".
         stats: The hooks' argument; None where nothing was to be compacted.
-        messages: The result, parsed; empty where a message became none or several of the provider.
     """
 
     result: CompactResult
-    commit: Commit | None = None
+    to_save: ToSave | None = None
     stats: CompactionStats | None = None
-    messages: Messages = ()
 
 
 def finish(
@@ -137,8 +135,10 @@ def finish(
         now_seconds=now_seconds,
     )
     stats = stats_of(context, plan, messages) if acts else None
-    is_one_each = all(len(raws) == 1 for raws in rendered)
-    return Outcome(answered(result, start, context), commit, stats, messages if is_one_each else ())
+    result = answered(result, start, context)
+    size_bytes = context.count.request_bytes(messages)
+    to_save = ToSave(commit, new_counts(context, session), tuple(result.messages), size_bytes)
+    return Outcome(result, to_save, stats)
 
 
 def needs_summary(

@@ -15,12 +15,11 @@ from context_compaction.archive import AppendResult, OutputInfo, Store
 from context_compaction.context import ReceivedInput
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.attribution import NOTHING, Claims, Ours, claims_in
-from context_compaction.messages.history_hash import ROOT, history_hash
+from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Messages, lead_of
 from context_compaction.policies import policy_named
 from context_compaction.request import CompactRequest, check_session_id
 from context_compaction.session import prepared
-from context_compaction.session.known_list import KNOWN_LISTS, KnownList, shared_count
 from context_compaction.session.recognised import Start, asks_anew, start_of
 from context_compaction.session.rejections import PromptTooLongRejections, rejections_of
 from context_compaction.session.state import (
@@ -36,8 +35,6 @@ from context_compaction.settings import override
 _NEWEST = 8
 # A list may claim anything; so many other sessions and outputs are looked for.
 _MOST_CLAIMS = 16
-# Of no messages.
-_ANY_FORMAT = "anthropic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,84 +368,3 @@ async def _states_in(session_id: str, archive: Store) -> Sequence[SessionState]:
         return states_of(await archive.receipts(session_id))
     except NotFoundError:
         return ()
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentContext:
-    """The list that a session goes on from.
-
-    Attributes:
-        format: Its format.
-        messages: Its messages. Nobody may write into them.
-        name: Its hash, as `history_hash` makes it.
-    """
-
-    format: str
-    messages: Sequence[JsonObject]
-    name: str
-
-
-async def current_context(session_id: str, archive: Store) -> CurrentContext:
-    """What `Store.context` returns; from memory if the session was not written to since.
-
-    Raises:
-        NotFoundError: There is no such session.
-    """
-    known = await _known_current(session_id, archive)
-    if known is not None:
-        return CurrentContext(known.format, known.context(known.given), known.names[-1])
-    revision = await _revision(session_id, archive)
-    format_name, messages = await archive.context(session_id)
-    name = await to_thread.run_sync(history_hash, messages)
-    KNOWN_LISTS.expect(archive, session_id, revision, name)
-    KNOWN_LISTS.confirm(archive, session_id, revision, name)
-    return CurrentContext(format_name, messages, name)
-
-
-async def name_of(messages: Sequence[JsonObject], session_id: str, archive: Store) -> str:
-    """The hash of a list of a session, as `history_hash` makes it."""
-    known = KNOWN_LISTS.of_session(archive, session_id)
-    # With secrets taken out, the archive's names are those of another list.
-    if known is None or archive.redaction == "on":
-        return await to_thread.run_sync(history_hash, messages)
-    return await to_thread.run_sync(_name_behind, messages, known)
-
-
-async def name_where_current(
-    messages: Sequence[JsonObject], session_id: str, archive: Store
-) -> str | None:
-    """The same where `Store.context` returns that very list; else None."""
-    name = await name_of(messages, session_id, archive)
-    try:
-        return name if name == await _current_name(session_id, archive) else None
-    except NotFoundError:
-        return None
-
-
-async def _current_name(session_id: str, archive: Store) -> str:
-    """The name of what `current_context` returns."""
-    known = await _known_current(session_id, archive)
-    if known is not None or archive.redaction == "on":
-        return (await current_context(session_id, archive)).name
-    revision = await _revision(session_id, archive)
-    name = await archive.context_name(session_id)
-    KNOWN_LISTS.confirm(archive, session_id, revision, name)
-    return name
-
-
-async def _known_current(session_id: str, archive: Store) -> KnownList | None:
-    """The known list of a session, where `Store.context` would return it."""
-    known = KNOWN_LISTS.of_session(archive, session_id)
-    if known is None or not known.is_current or archive.redaction == "on":
-        return None
-    return known if await _revision(session_id, archive) == known.revision else None
-
-
-async def _revision(session_id: str, archive: Store) -> int:
-    looked_up = await archive.append(session_id, (), format=_ANY_FORMAT, dry_run=True)
-    return looked_up.revision
-
-
-def _name_behind(messages: Sequence[JsonObject], known: KnownList) -> str:
-    shared = shared_count(known.context(known.given), messages)
-    return history_hash(messages[shared:], (ROOT, *known.names[:shared])[-1])

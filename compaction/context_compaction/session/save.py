@@ -5,7 +5,7 @@ The state is what later calls read; the receipt is a report.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from context_compaction.activity.read_state import refreshed
@@ -30,6 +30,7 @@ from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.messages.pins import pin_blobs
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
+from context_compaction.session.current_context import RECENT_LISTS
 from context_compaction.session.earlier_calls import Decision, EarlierCalls
 from context_compaction.session.load import Session
 from context_compaction.session.rejections import rejection_of
@@ -64,15 +65,29 @@ class Commit:
     context: Sequence[ContextEntry] = ()
     listed: str = ""
 
-    @property
-    def revisions(self) -> int:
-        """By how much the session's revision grows with it; see `AppendResult`."""
-        return 2 if self.context else 1  # the receipt, and the context
+
+@dataclass(frozen=True, slots=True)
+class ToSave:
+    """What one call leaves to its session.
+
+    Attributes:
+        commit: What the archive keeps in one step; None where only the messages are kept.
+        counts: Token counts that the archive lacks, by fingerprint.
+        messages: The list that the session continues from ...
+        size_bytes: ... and its size.
+    """
+
+    commit: Commit | None = None
+    counts: Mapping[bytes, Any] = field(default_factory=dict[bytes, Any])
+    messages: Sequence[JsonObject] = ()
+    size_bytes: int = 0
 
 
-async def save(archive: Store, session_id: str, commit: Commit | None) -> None:
+async def save(archive: Store, session_id: str, given: ReceivedInput, made: ToSave | None) -> None:
     """Make durable what a result rests on; its context replaces the list from now on."""
-    if commit is not None:
+    if made is None:
+        return
+    if (commit := made.commit) is not None:
         await archive.commit(
             session_id,
             blobs=commit.blobs,
@@ -81,23 +96,14 @@ async def save(archive: Store, session_id: str, commit: Commit | None) -> None:
             head=commit.head,
             listed=commit.listed,
         )
-
-
-async def keep_counts(
-    archive: Store, given: ReceivedInput, session_id: str, counts: Mapping[bytes, Any]
-) -> None:
-    """Keep counts that the archive lacks, so that no process makes them again.
-
-    Where it cannot, they are made again: all that the call promises is durable by now.
-    """
-    if not counts or given.request.mode == "plan":
-        return
-    try:
-        await archive.keep_counts(
-            session_id, format=given.format, counted_by=given.counted_by, counts=counts
-        )
-    except ArchiveError as error:
-        _logger.warning("The counts of session %s could not be kept: %s", session_id, error)
+    if made.counts:
+        try:
+            await archive.keep_counts(
+                session_id, format=given.format, counted_by=given.counted_by, counts=made.counts
+            )
+        except ArchiveError as error:  # counts are made again; the rest is durable by now
+            _logger.warning("The counts of session %s could not be kept: %s", session_id, error)
+    RECENT_LISTS.keep(archive, session_id, given.format, made.messages, made.size_bytes)
 
 
 def new_counts(context: CompactionContext, session: Session) -> Mapping[bytes, Any]:

@@ -6,7 +6,7 @@ edit adds and what it removes is estimated, and only that has a margin.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from context_compaction.messages.model import Message, Messages
 from context_compaction.tokens.counter import MESSAGE_TOKENS, Estimate, MessageCounter
@@ -46,19 +46,11 @@ class RequestCount:
 
     def estimate(self, messages: Messages) -> Estimate:
         """The tokens of the request that `messages` make."""
-        if not self.anchor_tokens:
-            return self.estimate_of(self.count.messages(messages))
-        return self.estimate_of(*self._parts(messages))
-
-    def estimate_of(self, kept: int, added: int = 0) -> Estimate:
-        """The same for a list by our counts: of what the provider has counted, and of the rest.
-
-        Where the provider has counted nothing, the two are one.
-        """
         method = self.count.method
         if not self.anchor_tokens:
-            tokens = kept + added + self.overhead_tokens
+            tokens = self.count.messages(messages) + self.overhead_tokens
             return Estimate(tokens, math.ceil(tokens * self.count.margin), method)
+        kept, added = self._parts(messages)
         left = self.scale * (self.anchored_tokens - kept)
         tokens = math.ceil(self.anchor_tokens - left + added)
         upper = math.ceil(round(self._upper(kept, added), _DIGITS))
@@ -125,21 +117,7 @@ def request_count(
     if anchor is None:
         return RequestCount(count, overhead_tokens)
     counted = messages[: anchor.message_index + 1]
-    requests = request_count_of(
-        count.messages(counted), count, overhead_tokens=overhead_tokens, anchor=anchor
-    )
-    return replace(
-        requests,
-        messages=frozenset(map(id, counted)),
-        blocks=frozenset(id(block) for message in counted for block in message.blocks),
-    )
-
-
-def request_count_of(
-    anchored_tokens: int, count: MessageCounter, *, overhead_tokens: int, anchor: UsageAnchor
-) -> RequestCount:
-    """The same by our count of the anchored messages, for lists in which nothing is edited."""
-    ours = anchored_tokens
+    ours = count.messages(counted)
     # A provider that counted less than we did counts a part of each: of the overhead too.
     scale = min(1.0, anchor.total_tokens / (ours + overhead_tokens))
     return RequestCount(
@@ -148,4 +126,6 @@ def request_count_of(
         anchor.total_tokens,
         ours,
         scale,
+        messages=frozenset(map(id, counted)),
+        blocks=frozenset(id(block) for message in counted for block in message.blocks),
     )

@@ -10,15 +10,14 @@ from anyio import to_thread
 from context_compaction.archive import Archive
 from context_compaction.errors import CompactionError, NotFoundError, SettingsError
 from context_compaction.file_access import Roots
-from context_compaction.messages.history_hash import ROOT
+from context_compaction.messages.history_hash import ROOT, history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.load import (
+from context_compaction.session.current_context import (
     CurrentContext,
     current_context,
-    name_of,
-    name_where_current,
+    name_if_current,
 )
 from context_compaction.settings import Settings
 
@@ -183,8 +182,8 @@ async def followed_by(result: CompactResult, given: Input, archive: Archive) -> 
     the archive does not. New messages that were themselves put behind that context go on from it.
     """
     if given.known_count:
-        return await name_of(result.messages, result.session_id, archive)
-    return await name_where_current(result.messages, result.session_id, archive)
+        return await to_thread.run_sync(history_hash, result.messages)
+    return await name_if_current(result.messages, result.session_id, archive)
 
 
 def compact_request_of(arguments: CompactArguments, given: Input, config: Config) -> CompactRequest:
