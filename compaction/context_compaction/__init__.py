@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         make_blob as make_blob,
         output_id_of as output_id_of,
     )
+    from context_compaction.messages.history_hash import history_hash as history_hash
     from context_compaction.messages.model import (
         Block as Block,
         Document as Document,
@@ -161,13 +162,13 @@ if TYPE_CHECKING:
         SummaryPrompt as SummaryPrompt,
         TokenReport as TokenReport,
     )
-    from context_compaction.session.load import (
+    from context_compaction.session.current_context import (
         CurrentContext as CurrentContext,
-        append_to_session as append_to_session,
         current_context as current_context,
-        name_of as name_of,
-        name_where_current as name_where_current,
+        is_recent as is_recent,
+        name_if_current as name_if_current,
     )
+    from context_compaction.session.load import append_to_session as append_to_session
     from context_compaction.settings import Settings as Settings
     from context_compaction.splices import (
         Splice as Splice,
@@ -225,6 +226,7 @@ _NAMES_BY_MODULE = {
     "hooks": "ReportProgress",
     "layers.preview": "preview",
     "messages.edits": "Blob Edit make_blob output_id_of",
+    "messages.history_hash": "history_hash",
     "messages.model": (
         "Block Document Image JsonObject Message Messages Opaque Text Thinking ToolCall "
         "ToolResult compact_json is_list is_object named_arguments text_of tool_calls "
@@ -241,7 +243,8 @@ _NAMES_BY_MODULE = {
         "Boundary CompactResult CompactionStats LayerReport Piece Prepared Recognised Status "
         "SummaryPrompt TokenReport"
     ),
-    "session.load": "CurrentContext append_to_session current_context name_of name_where_current",
+    "session.current_context": "CurrentContext current_context is_recent name_if_current",
+    "session.load": "append_to_session",
     "settings": "Settings",
     "splices": "Splice apply_splices make_splices",
     "summarizers.llm.anthropic": "AnthropicModel",

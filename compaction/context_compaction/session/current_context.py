@@ -90,6 +90,11 @@ class RecentLists:
 RECENT_LISTS = RecentLists()
 
 
+def is_recent(archive: Store, session_id: str) -> bool:
+    """Whether this process knows the newest list of a session."""
+    return RECENT_LISTS.get(archive, session_id) is not None
+
+
 async def current_context(session_id: str, archive: Store) -> CurrentContext:
     """What `Store.context` returns; from memory if that is the same list.
 

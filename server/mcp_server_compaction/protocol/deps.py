@@ -153,11 +153,11 @@ class Deps:
             archive: That of the tenant that asks.
             session_id: The session, where the caller names one.
         """
-        from context_compaction.session.current_context import RECENT_LISTS  # with the engine
+        from context_compaction import is_recent  # loaded with the engine
 
         if size_of(request) > LARGE_REQUEST_BYTES:
             return self.large_turns
-        is_known = session_id is not None and RECENT_LISTS.get(archive, session_id)
+        is_known = session_id is not None and is_recent(archive, session_id)
         return self.turns if is_known else self.new_turns
 
     async def archive(self) -> "Archive":
