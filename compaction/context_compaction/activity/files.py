@@ -1,0 +1,759 @@
+"""Files as the calls of a conversation leave them: the last known text of each.
+
+Reads, writes, exact edits, patches, and what simple shell commands show, write or delete are
+followed. After anything else that may have changed a file its text is unsure; a whole read or a
+write ends the doubt. Pure; it reads nothing from disk.
+
+One budget limits the work of a whole conversation. When it is spent, the texts known by then are
+unsure, and nothing fails.
+"""
+
+import logging
+import posixpath
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+
+from context_compaction.activity import edits
+from context_compaction.activity.calls import (
+    ToolUse,
+    arguments_by_name,
+    classify,
+    first_text,
+    has_drive,
+    is_absolute,
+    made_call,
+    makes_several,
+    plain_path,
+)
+from context_compaction.activity.commands import (
+    CommandEffects,
+    Effect,
+    MayChange,
+    Shows,
+    command_effects,
+)
+from context_compaction.activity.outcome import (
+    begins_with_failure,
+    command_output,
+    is_unchanged,
+    rewrote_files,
+)
+from context_compaction.activity.shown import (
+    ShownLines,
+    is_cut,
+    lines_asked,
+    numbered_lines,
+    shown_lines,
+    tools_that_number,
+)
+from context_compaction.messages import placeholders
+from context_compaction.messages.call_ids import with_own_ids
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+    is_stand_in,
+    tool_results,
+    worked_out,
+)
+from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_results import result_text
+
+logger = logging.getLogger(__name__)
+
+# Work for one conversation, in characters that are read line by line: about a third of a second.
+WORK_CHARS = 24_000_000
+# Searching and replacing is done in C: this many characters cost as much as one.
+_FAST_CHARS = 8
+# Work for a look at one file, in characters.
+_FILE_CHARS = 8
+# Work for reading one line, beside its characters.
+_LINE_CHARS = 50
+# This much of a result shows whether a tool numbers lines.
+_SAMPLE_CHARS = 20_000
+# A longer path is not compared with others.
+_PATH_CHARS = 1_000
+# An edit that leaves a longer text is not followed.
+_MOST_TEXT_CHARS = 1_000_000
+# More ranges of one file are not kept.
+_MOST_PARTS = 20
+_FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "directory")
+_OUTSIDE_NOTE = " was modified, either by the user or by a linter"
+_FAILURES = (
+    "No such file", "Permission denied", "Is a directory", "Not a directory", "cannot ",
+    "Read-only file", "command not found",
+)  # fmt: skip
+# They keep one shell for all commands, unless the commands show something else.
+_KEEP_SHELL = frozenset({"Bash", "execute_bash", "run_in_terminal"})
+_GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Lines of a file that is not known as a whole: the number of the first line, and the text."""
+
+    start_line: int
+    text: str
+
+    @property
+    def stop_line(self) -> int:
+        """Number of the last line."""
+        return self.start_line + self.text.count("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """What is known of one file after the last message.
+
+    Attributes:
+        path: The path, as the first call that used the file names it.
+        text: The last known whole text, or None.
+        parts: Known line ranges: all that is known if `text` is None, else newer than `text`.
+        touched_at: Position of the message that used the file last.
+        read_at: Position of the message that showed it last; -1 if none did.
+        written_at: Position of the message that changed it last, as far as calls specify; or -1.
+        unsure_since: Position of the message since which `text` may be out of date, or None.
+        focus: Character offset of the last edit in `text`.
+        is_deleted: Whether the file was deleted.
+    """
+
+    path: str
+    text: str | None = None
+    parts: tuple[FilePart, ...] = ()
+    touched_at: int = -1
+    read_at: int = -1
+    written_at: int = -1
+    unsure_since: int | None = None
+    focus: int = 0
+    is_deleted: bool = False
+
+    @property
+    def was_written(self) -> bool:
+        """Whether the conversation itself changed the file."""
+        return self.written_at >= 0
+
+
+def follow_files(
+    messages: Messages,
+    extra_kinds: Mapping[str, str] | None = None,
+    *,
+    work_chars: int = WORK_CHARS,
+) -> dict[str, KnownFile]:
+    """Each file that `messages` use, by path, in order of last use. Nothing is raised.
+
+    Args:
+        messages: The messages.
+        extra_kinds: Kinds of tools by name.
+        work_chars: The budget of work.
+    """
+    walk = _Walk(extra_kinds, Budget(work_chars))
+    try:
+        walk.begin(messages)
+    except Exception:  # the arguments of calls may be anything
+        logger.exception("the calls of a conversation cannot be read")
+        return {}
+    for at, message in enumerate(walk.messages):
+        try:
+            walk.take(at, message)
+        except BudgetSpentError:
+            walk.stop(at, message)
+        except Exception:
+            logger.exception("the calls of message %d cannot be followed", at)
+            walk.stop(at, message)
+    used = [file for file in walk.files.values() if file.touched_at >= 0]
+    return {file.path: file.known() for file in sorted(used, key=lambda file: file.touched_at)}
+
+
+class BudgetSpentError(Exception):
+    """The budget of work is spent."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """Work that is left, in characters."""
+
+    left_chars: int
+
+    def spend(self, chars: int) -> None:
+        """Take `chars` from the budget.
+
+        Raises:
+            BudgetSpentError: Less is left. Nothing can be spent from then on.
+        """
+        if chars > self.left_chars:
+            self.left_chars = 0
+            raise BudgetSpentError
+        self.left_chars -= chars
+
+
+@dataclass(slots=True)
+class _Part:
+    start: int
+    rows: list[str]
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.rows)
+
+
+@dataclass(slots=True)
+class _File:
+    """One file during the walk."""
+
+    path: str
+    budget: Budget
+    text: str | None = None
+    parts: list[_Part] = field(default_factory=list[_Part])
+    end: int | None = None  # the number of the last row, if a part reaches the end of the file
+    touched_at: int = -1
+    read_at: int = -1
+    written_at: int = -1
+    unsure_since: int | None = None
+    focus: int = 0
+    is_deleted: bool = False
+
+    @property
+    def was_written(self) -> bool:
+        return self.written_at >= 0
+
+    def known(self) -> KnownFile:
+        return KnownFile(
+            self.path,
+            self.text,
+            tuple(FilePart(part.start, "\n".join(part.rows)) for part in self.parts),
+            self.touched_at,
+            self.read_at,
+            self.written_at,
+            self.unsure_since,
+            self.focus,
+            self.is_deleted,
+        )
+
+    def set_text(self, text: str | None) -> None:
+        """The whole text is known from now on; None if nothing is."""
+        self.budget.spend(len(text or ""))
+        self.text, self.parts, self.end = text, [], None
+        self.unsure_since, self.is_deleted = None, False
+        self.focus = min(self.focus, len(text or ""))
+
+    def doubt(self, at: int) -> None:
+        if self.unsure_since is None and (self.text is not None or self.parts or self.is_deleted):
+            self.unsure_since = at
+
+    def show(self, at: int, shown: ShownLines) -> None:
+        """Take lines that a read shows."""
+        if shown.is_whole:
+            self.set_text("\n".join(shown.rows))
+        elif shown.start is not None:
+            self._show_part(at, shown.start, list(shown.rows), is_to_end=shown.is_to_end)
+
+    def _show_part(self, at: int, start: int, rows: list[str], *, is_to_end: bool) -> None:
+        self.is_deleted = False
+        text = "\n".join(rows)
+        self.budget.spend(len(text) + len(self.text or "") // _FAST_CHARS)
+        if self.text is not None and not self.parts and text.rstrip() in self.text:
+            return
+        if self.text is not None:
+            self.doubt(at)
+        elif self.unsure_since is not None:
+            self.parts, self.end, self.unsure_since = [], None, None
+        if is_to_end:
+            self.end = start + len(rows) - 1
+        self._join(_Part(start, rows))
+        only = self.parts[0]
+        if len(self.parts) == 1 and only.start == 1 and self.end == only.stop - 1:
+            self.set_text("\n".join(only.rows))
+
+    def _join(self, new: _Part) -> None:
+        """Add a part. Parts that touch it are merged with it; a part that contradicts it goes."""
+        kept: list[_Part] = []
+        for part in self.parts:
+            self.budget.spend(_FILE_CHARS)
+            if part.stop < new.start or new.stop < part.start:
+                kept.append(part)
+                continue
+            first, stop = max(part.start, new.start), min(part.stop, new.stop)
+            self.budget.spend(len(new.rows) * _FILE_CHARS)
+            same = all(
+                part.rows[n - part.start].rstrip() == new.rows[n - new.start].rstrip()
+                for n in range(first, stop)
+            )
+            if not same:
+                continue
+            if part.start <= new.start:  # extended in place, or reading on would be quadratic
+                part.rows.extend(new.rows[max(0, part.stop - new.start) :])
+                new = part
+            else:
+                self.budget.spend(len(part.rows) * _FILE_CHARS)
+                new.rows.extend(part.rows[max(0, new.stop - part.start) :])
+        kept.append(new)
+        kept = kept[-_MOST_PARTS:]
+        self.parts = sorted(kept, key=lambda part: part.start)
+
+    def apply(self, at: int, change: edits.FileChange) -> None:
+        """Change the file as a call that succeeded did."""
+        self.touched_at = self.written_at = at
+        match change:
+            case edits.Writes(_, text, appends):
+                self._write(at, text, appends=appends)
+            case edits.Replaces(_, "", new) if not self.text and not self.parts:
+                self.set_text(new)
+            case edits.Replaces(_, old, new, is_every):
+                self._replace(at, old, new, is_every=is_every)
+            case edits.Inserts(_, after_line, text):
+                self._insert(at, after_line, text)
+            case edits.Patches(_, hunks):
+                self._patch(at, hunks)
+            case edits.Deletes():
+                self.set_text(None)
+                self.is_deleted = True
+            case edits.Unclear():
+                self.is_deleted = False
+                self.doubt(at)
+
+    def _write(self, at: int, text: str, *, appends: bool) -> None:
+        if not appends or (self.is_deleted and self.unsure_since is None):
+            self.set_text(text)
+        elif self.text is None:
+            self.end = None
+            self.doubt(at)
+        else:
+            self.budget.spend(len(text) + len(self.text) // _FAST_CHARS)
+            self.focus = len(self.text)
+            self.text += text
+
+    def _replace(self, at: int, old: str, new: str, *, is_every: bool) -> None:
+        if not old:
+            self.doubt(at)
+            return
+        is_found = self.text is not None and self._replace_in_text(old, new, is_every=is_every)
+        if self.parts:
+            is_found = self._replace_in_parts(old, new, is_every=is_every) or is_found
+        if not is_found:
+            self.doubt(at)
+
+    def _replace_in_text(self, old: str, new: str, *, is_every: bool) -> bool:
+        text = self.text or ""
+        self.budget.spend(len(text) // _FAST_CHARS + len(old) + len(new))
+        times = text.count(old)
+        if times == 0 or (times > 1 and not is_every):
+            return False
+        grown = (len(new) - len(old)) * times
+        self.budget.spend(max(0, grown))
+        if len(text) + grown > _MOST_TEXT_CHARS:
+            return False
+        self.focus = text.find(old)
+        self.text = text.replace(old, new)
+        return True
+
+    def _replace_in_parts(self, old: str, new: str, *, is_every: bool) -> bool:
+        """Replace in the known ranges; whether all line numbers are still certain."""
+        texts = ["\n".join(part.rows) for part in self.parts]
+        self.budget.spend(sum(map(len, texts)))
+        counts = [text.count(old) for text in texts]
+        if not any(counts) or (sum(counts) > 1 and not is_every):
+            return False
+        grown = new.count("\n") - old.count("\n")
+        self.budget.spend((len(new) + len(old)) * sum(counts))
+        moved = 0
+        for part, text, times in zip(self.parts, texts, counts, strict=True):
+            part.start += moved
+            if times:
+                part.rows = text.replace(old, new).split("\n")
+                moved += grown * times
+        self.end = None if self.end is None else self.end + moved
+        # Other occurrences may lie in lines that are not known.
+        return not (is_every and grown)
+
+    def _insert(self, at: int, after_line: int, text: str) -> None:
+        if self.text is None or after_line < 0:
+            self.doubt(at)
+            return
+        self.budget.spend(len(self.text) + len(text))
+        rows = self.text.split("\n")
+        if after_line > len(rows):
+            self.doubt(at)
+            return
+        self.focus = len("\n".join(rows[:after_line]))
+        added = text.removesuffix("\n").split("\n")
+        self.text = "\n".join([*rows[:after_line], *added, *rows[after_line:]])
+
+    def _patch(self, at: int, hunks: Sequence[edits.Hunk]) -> None:
+        if self.text is not None:
+            searches = 1 + sum(1 + len(hunk.anchors) for hunk in hunks)
+            self.budget.spend(searches * (1 + len(self.text) // _FAST_CHARS))
+            self.budget.spend(sum(len(row) + 1 for hunk in hunks for row in (*hunk.old, *hunk.new)))
+            patched = edits.patched_text(self.text, hunks)
+            if patched is None:
+                self.doubt(at)
+            else:
+                self.text, self.focus = patched
+        for hunk in hunks if self.parts else ():
+            if not self._replace_in_parts("\n".join(hunk.old), "\n".join(hunk.new), is_every=False):
+                self.doubt(at)
+
+
+class _Walk:
+    """The walk through the messages."""
+
+    def __init__(self, extra_kinds: Mapping[str, str] | None, budget: Budget) -> None:
+        self.messages: Messages = ()
+        self.files: dict[str, _File] = {}  # by absolute path, if the top folder is known
+        self._kinds = extra_kinds
+        self._budget = budget
+        self._by_name: defaultdict[str, list[_File]] = defaultdict(list)
+        self._shell = ""  # the folder in which the last command left its shell
+        self._starts_anew = 0  # evidence that each command starts in the same folder; below 0 not
+        self._is_stopped = False  # whether all texts are unsure for good
+
+    def begin(self, messages: Messages) -> None:
+        """Look at all calls once: which tools number lines, from where relative paths start."""
+        self.messages = messages = with_own_ids(messages)
+        self._index = index_calls(messages)
+        reads: list[tuple[str, str]] = []
+        for message in messages:
+            for result in tool_results(message):
+                call = self._index.calls.get(result.call_id)
+                if call and classify(call, self._kinds).kind == "read":
+                    reads.append((call.name, result_text(result)[:_SAMPLE_CHARS]))
+        self._numbers = tools_that_number(reads)
+        self._top, self._drives = self._folders()
+
+    def _folders(self) -> tuple[str, frozenset[str]]:
+        """The folder from which relative paths start, and the drives of Windows that are named."""
+        paths: Counter[str] = Counter()
+        entered: Counter[str] = Counter()
+        for call in self._index.calls.values():
+            use = classify(call, self._kinds)
+            if use.path and use.kind in ("read", "write", "edit"):
+                if len(use.path) <= _PATH_CHARS:
+                    paths[use.path] += 1
+            elif use.command:
+                folder = _given_folder(call) or worked_out(call, _effects_of, use).folder or ""
+                if is_absolute(folder):
+                    entered[plain_path(folder)] += 1
+        drives = frozenset(path[0] for path in (*paths, *entered) if has_drive(path))
+        relative = {path for path in paths if not is_absolute(path)}
+        votes: Counter[str] = Counter()
+        for path in paths if relative else ():
+            # Each end of an absolute path may be one of the relative paths.
+            at = path.find("/", 1) if is_absolute(path) else -1
+            while at >= 0:
+                if path[at + 1 :] in relative:
+                    votes[path[:at]] += 1
+                at = path.find("/", at + 1)
+        votes = votes or entered
+        return (votes.most_common(1)[0][0] if votes else ""), drives
+
+    def take(self, at: int, message: Message) -> None:
+        """Take one message.
+
+        Raises:
+            BudgetSpentError: The budget of work is spent.
+        """
+        if self._is_stopped:
+            self._touch(at, message)
+        elif placeholders.is_restored_files(message):
+            self._take_restored(at, message)
+        else:
+            for block in message.blocks:
+                if isinstance(block, ToolCall) and block.call_id not in self._index.result_at:
+                    for change in edits.changes_of(block, classify(block, self._kinds)):
+                        self.doubt(self._named(change.path), at)
+                elif isinstance(block, ToolResult) and block.call_id in self._index.calls:
+                    self._take_result(at, self._index.calls[block.call_id], block)
+                elif isinstance(block, Text) and message.role != "assistant":
+                    self._take_note(at, block.text)
+
+    def stop(self, at: int, message: Message) -> None:
+        """Follow nothing from this message on: all texts are unsure, and uses are only noted."""
+        self._is_stopped = True
+        self.doubt(self.files.values(), at)
+        self._touch(at, message)
+
+    def _touch(self, at: int, message: Message) -> None:
+        """Note which files a message uses, without their texts."""
+        for result in tool_results(message):
+            call = self._index.calls.get(result.call_id)
+            use = classify(call, self._kinds) if call else None
+            if use and use.path and use.kind in ("read", "write", "edit"):
+                file = self._file(use.path)
+                file.touched_at = at
+                file.doubt(at)
+
+    def _take_restored(self, at: int, message: Message) -> None:
+        """Take files that an earlier compaction restored as their last known texts."""
+        text = "".join(block.text for block in message.blocks if isinstance(block, Text))
+        self._budget.spend(len(text))
+        for found in placeholders.RESTORED_FILE.finditer(text):
+            path = placeholders.restored_path(found)
+            if path is not None:
+                file = self._file(path)
+                file.touched_at = at
+                file.set_text(found[2])
+                if "unsure" in found[1].removeprefix(path):
+                    file.doubt(at)
+
+    def _take_note(self, at: int, text: str) -> None:
+        """Take a host's note that a file was changed outside of the conversation."""
+        stop = text.find(_OUTSIDE_NOTE)
+        while stop >= 0:
+            start = text.rfind(" ", max(0, stop - 400), stop) + 1
+            self.doubt(self._named(text[start:stop]), at)
+            stop = text.find(_OUTSIDE_NOTE, stop + 1)
+
+    def _take_result(self, at: int, call: ToolCall, result: ToolResult) -> None:
+        use = classify(call, self._kinds)
+        text = result_text(result)
+        changes = edits.changes_of(call, use)
+        if changes:
+            self._take_changes(at, call, changes, result, text)
+        elif use.command:
+            self._take_command(at, call, use, result, text)
+        elif use.kind == "read" and use.path:
+            self._take_read(at, call, use, result, text)
+
+    def _take_changes(
+        self,
+        at: int,
+        call: ToolCall,
+        changes: Sequence[edits.FileChange],
+        result: ToolResult,
+        text: str,
+    ) -> None:
+        folder = _given_folder(call) or ""
+        is_told = not (is_stand_in(result) or placeholders.seems_placeholder(result))
+        output, code = command_output(text)
+        if result.is_error or code or is_unchanged(output):
+            # A patch of several files may have changed some of them.
+            for change in changes if len({change.path for change in changes}) > 1 else ():
+                self.doubt(self._named(change.path, folder), at)
+            return
+        for change in changes:
+            if not change.path:
+                self._spend_files()
+                self.doubt(self.files.values(), at)
+                continue
+            file = self._file(change.path, folder)
+            try:
+                file.apply(at, change)
+            finally:
+                file.touched_at = at
+            if not is_told or code is None:
+                file.doubt(at)
+            if isinstance(change, edits.Patches) and change.moved_to:
+                self._move(at, file, self._file(change.moved_to, folder))
+        if len(changes) == 1 and changes[0].path and (shown := numbered_lines(output)):
+            self._check(at, self._file(changes[0].path, folder), shown)
+
+    def _move(self, at: int, old: _File, new: _File) -> None:
+        new.apply(at, edits.Writes(new.path, old.text or ""))
+        if old.text is None:
+            new.text = None
+        new.unsure_since = old.unsure_since
+        old.apply(at, edits.Deletes(old.path))
+
+    def _check(self, at: int, file: _File, shown: ShownLines) -> None:
+        """Compare the lines that a tool shows of a change with the text that it should leave."""
+        text = file.text
+        if text is not None and len(shown.rows) > 1:
+            self._budget.spend(len(text) // _FAST_CHARS)
+            if "\n".join(shown.rows).rstrip() not in text:
+                file.doubt(at)
+
+    def _take_read(
+        self, at: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str
+    ) -> None:
+        if result.is_error or is_stand_in(result) or not use.path:
+            return
+        if begins_with_failure(text) and text.count("\n") < 3:
+            return
+        file = self._file(use.path)
+        file.touched_at = file.read_at = at
+        start, limit, is_known = lines_asked(call.arguments)
+        if is_known and not placeholders.seems_placeholder(result):
+            self._show(at, file, call.name, text, start, limit)
+
+    def _show(
+        self, at: int, file: _File, tool: str, text: str, start: int | None, limit: int | None
+    ) -> None:
+        self._budget.spend(len(text) + _LINE_CHARS * text.count("\n"))
+        may_number = self._numbers.get(tool)
+        shown = shown_lines(text, start=start, limit=limit, may_number=may_number)
+        if shown is not None and shown.rows not in ((), ("",)):
+            file.show(at, shown)
+
+    def _take_command(
+        self, at: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str
+    ) -> None:
+        output, code = command_output(text)
+        succeeded = code == 0 and not result.is_error
+        effects = worked_out(call, _effects_of, use)
+        self._budget.spend(len(use.command or "") + len(output) // _FAST_CHARS)
+        complains = any(sign in output for sign in _FAILURES)
+        given = _given_folder(call)
+        # Some tools start each command in the same folder, others keep one shell for all.
+        goes_on = self._starts_anew < (call.name in _KEEP_SHELL)
+        folders = [given] if given else [self._shell, ""] if goes_on else ["", self._shell]
+        if succeeded and not placeholders.seems_placeholder(result) and not is_cut(output):
+            for shown, part in _outputs(effects.shows, call, output):
+                self._print(at, shown, part, folders)
+        for effect in effects.effects:
+            is_done = succeeded or (effect.certainty == "always" and not complains)
+            is_done = is_done and effect.certainty != "maybe"
+            self._take_effect(at, effect, folders, is_done=is_done)
+        if rewrote_files(output):
+            self._spend_files()
+            self.doubt((file for file in self.files.values() if file.was_written), at)
+        if effects.folder and not given:
+            if not is_absolute(effects.folder) and effects.folder == self._shell:
+                self._starts_anew += 1
+            self._shell = posixpath.join(self._shell if goes_on else "", effects.folder)
+
+    def _print(self, at: int, shown: Shows, output: str, folders: Sequence[str]) -> None:
+        """Take what a command prints of a file."""
+        file, is_certain = self._file_in(shown.path, folders)
+        file.touched_at = file.read_at = at
+        if not output.strip() or not is_certain:
+            return
+        self._budget.spend(len(output) + _LINE_CHARS * output.count("\n"))
+        text = output.removesuffix("\n")
+        if shown.is_numbered:
+            lines = numbered_lines(text)
+            rows = list(lines.rows) if lines and lines.start == shown.start else []
+        else:
+            rows = text.split("\n")
+        if not rows:
+            return
+        # Hosts cut empty lines off the end, so fewer lines than asked for need not be the last.
+        missing = 0 if shown.count is None else shown.count - len(rows)
+        is_to_end = shown.count is None or (missing > 0 and output.endswith("\n"))
+        if missing > 0 and not is_to_end and not shown.is_numbered and shown.start > 1:
+            return  # they also cut them off the beginning: the number of the first is not known
+        rows = [*rows, ""] if is_to_end else rows
+        file.show(at, ShownLines(tuple(rows), shown.start, is_to_end))
+
+    def _take_effect(
+        self, at: int, effect: Effect, folders: Sequence[str], *, is_done: bool
+    ) -> None:
+        does = effect.does
+        if isinstance(does, MayChange):
+            self.doubt(self._may_concern(does, at), at)
+            return
+        file, is_certain = self._file_in(does.path, folders)
+        inside = self._inside(file.path) if isinstance(does, edits.Deletes) else []
+        for changed in (file, *inside):
+            if is_done:
+                changed.apply(at, does)
+                if not is_certain:
+                    changed.doubt(at)
+            else:
+                changed.doubt(at)
+
+    def _may_concern(self, may: MayChange, at: int) -> Iterable[_File]:
+        """The known files that a command may have changed and did not itself write."""
+        found: list[_File] = []
+        for word in may.words:
+            name = posixpath.basename(word.rstrip("/"))
+            if not _GLOB.isdisjoint(name) or "$" in name:
+                self._spend_files()
+                pattern = "*" if "$" in name else name
+                found += [
+                    f for f in self.files.values() if fnmatch(posixpath.basename(f.path), pattern)
+                ]
+            elif self._by_name.get(name):
+                self._budget.spend(_FILE_CHARS * len(self._by_name[name]))
+                end = f"/{plain_path(word).lstrip('./')}"
+                found += [file for file in self._by_name[name] if f"/{file.path}".endswith(end)]
+            elif may.or_any or word in (".", "..") or word.endswith("/"):
+                found += self._inside("" if word in (".", "..") else word.rstrip("/"))
+        if not may.words or (may.or_any and not found):
+            self._spend_files()
+            found = list(self.files.values())
+        return [file for file in found if file.written_at != at]
+
+    def _inside(self, folder: str) -> list[_File]:
+        """The known files in a folder, wherever its path starts."""
+        self._spend_files()
+        if not folder:
+            return list(self.files.values())
+        inner = f"/{folder.lstrip('/')}/"
+        return [file for file in self.files.values() if inner in f"/{file.path}"]
+
+    def doubt(self, files: Iterable[_File], at: int) -> None:
+        """The texts of `files` are unsure since message `at`."""
+        for file in files:
+            file.doubt(at)
+
+    def _spend_files(self) -> None:
+        self._budget.spend(_FILE_CHARS * len(self.files))
+
+    # Paths
+
+    def _file(self, path: str, folder: str = "") -> _File:
+        """The file at `path`, as seen from `folder`."""
+        key = self._key(path, folder)
+        file = self.files.get(key)
+        if file is None:
+            shown = plain_path(path if is_absolute(path) else posixpath.join(folder, path))
+            file = self.files[key] = _File(shown, self._budget)
+            self._by_name[posixpath.basename(key)].append(file)
+        return file
+
+    def _file_in(self, path: str, folders: Sequence[str]) -> tuple[_File, bool]:
+        """The file at `path` in one of `folders`, and whether it is certain in which."""
+        keys = [self._key(path, folder) for folder in folders]
+        if len(set(keys)) == 1:
+            return self._file(path, folders[0]), True
+        known = [folder for folder, key in zip(folders, keys, strict=True) if key in self.files]
+        if len(known) == 1:
+            self._starts_anew += 1 if not known[0] else -1
+        return self._file(path, known[0] if known else folders[0]), len(known) < 2
+
+    def _named(self, path: str, folder: str = "") -> list[_File]:
+        file = self.files.get(self._key(path, folder)) if path else None
+        return [file] if file else []
+
+    def _key(self, path: str, folder: str = "") -> str:
+        """One name for a file, however its path is spelled."""
+        path = plain_path(path)
+        if not is_absolute(path):
+            if folder and not is_absolute(folder):
+                folder = posixpath.join(self._top, folder)
+            path = plain_path(posixpath.join(folder or self._top, path))
+        if self._drives and path.startswith("/"):  # a shell on Windows: /d/work or /mnt/d/work
+            drive, slash, rest = path.removeprefix("/mnt").lstrip("/").partition("/")
+            if drive.upper() in self._drives:
+                path = plain_path(f"{drive}:{slash}{rest}")
+        return path
+
+
+def _effects_of(_: ToolCall, use: ToolUse) -> CommandEffects:
+    return command_effects(use.command or "")
+
+
+def _given_folder(call: ToolCall) -> str | None:
+    """The folder that a call names for its command."""
+    return first_text(arguments_by_name(made_call(call).arguments), _FOLDER_KEYS)
+
+
+def _outputs(shows: Sequence[Shows], call: ToolCall, output: str) -> list[tuple[Shows, str]]:
+    """Each of `shows` with the part of `output` that it printed.
+
+    The parts of several are found by the numbers of their lines; nothing if these do not add up.
+    """
+    if len(shows) < 2:
+        return [(shown, output) for shown in shows]
+    rows = output.removesuffix("\n").split("\n")
+    counts = [shown.count or 0 for shown in shows]
+    if len(rows) != sum(counts) or makes_several(call):
+        return []
+    parts: list[tuple[Shows, str]] = []
+    for shown, count in zip(shows, counts, strict=True):
+        parts.append((shown, "".join(f"{row}\n" for row in rows[:count])))
+        rows = rows[count:]
+    return parts

@@ -1,0 +1,209 @@
+"""How a call ended: whether it failed, its exit code, what a test run counted, the error's lines.
+
+Every function reads a bounded part of an output, so that a long output costs no more than a short
+one.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from context_compaction.messages.model import ToolResult, is_object
+from context_compaction.messages.tool_results import result_text
+
+LINE_CHARS = 300  # a longer line is cut; minified files have lines of megabytes
+TERMINAL_CODE = re.compile(r"\x1b\[[\d;]{0,12}[A-Za-z]")
+# A word that names an error or a failed check.
+ERROR = re.compile(
+    r"\b(?:\w*errors?|\w*exception|failed|failure|fatal|traceback|panic(?:ked)?|assert\w*|denied"
+    r"|not found)\b",
+    re.IGNORECASE,
+)
+# "2 failed, 317 passed", "Tests: 9 passed", "# fail 0": a test run's counts.
+_COUNTS = re.compile(
+    r"\b\d{1,6} (?:\w{1,20} )?(?:pass|fail|error)|\b(?:pass|fail)\W{1,3}\d|^(?:ok|PASS|FAIL)\s"
+)
+_FAILURE_COUNT = re.compile(
+    r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail|errors?\b)|\bfail[^\w\n]{1,3}[1-9]"
+)
+# A failing line of pytest.
+_PYTEST = "E  "
+_READ_CHARS = 40_000  # of the end of an output
+_EXIT_CHARS = 400
+_OUTCOME_LINES = 12
+# Lines that hosts put above the output of a command.
+_HEAD = (
+    "Chunk ID:", "Exit code", "Wall time", "Process exited with code", "Process running with",
+    "Total output lines:", "Original token count:", "Script ",
+)  # fmt: skip
+_HEAD_LINES = 8
+_CODE = re.compile(r"(?:[Ee]xit code|exited with code):? ?(-?\d{1,9})")
+_EXIT_STATUS = re.compile(
+    r"^.{0,32}\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d{1,9})\W{0,3}$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FAILS_FIRST = re.compile(
+    r"\A\W{0,9}(?:<tool_use_error>|(?:\w{1,30} ){0,3}(?:error|failed|failure|cannot|could not"
+    r"|unable|no match|not found|invalid|denied|exception|rejected|aborted|cancelled))",
+    re.IGNORECASE,
+)
+_UNCHANGED = re.compile(
+    r"(?:was|were) not (?:applied|made|written|changed)|introduced new syntax error"
+    r"|no (?:replacement|change)s? (?:was|were) (?:performed|made)|not found in|did not match"
+    r"|string to replace|must be unique|multiple occurrences",
+    re.IGNORECASE,
+)
+_REWROTE = re.compile(
+    r"\b(?:fixed|reformatted|formatted) \d{1,6} files?\b|\b\d{1,6} files? (?:re)?formatted\b",
+    re.IGNORECASE,
+)
+_CHANGED = re.compile(
+    r"\b(?:success\w*|updated|replaced|edited|written|wrote|created|saved|applied)\b", re.IGNORECASE
+)
+
+
+def command_output(text: str) -> tuple[str, int | None]:
+    """What a command printed, without the host's lines, and its exit code.
+
+    The code is 0 if the host does not state one, None if the command still runs.
+    """
+    if text.startswith("{"):
+        return _json_output(text) or (text, 0)
+    at = 0
+    code: int | None = 0
+    for _ in range(_HEAD_LINES):
+        stop = text.find("\n", at)
+        line = text[at : stop if stop >= 0 else len(text)][:LINE_CHARS]
+        if line.strip() == "Output:":
+            return (text[stop + 1 :] if stop >= 0 else ""), code
+        if stop < 0 or not line.startswith(_HEAD):
+            break
+        if found := _CODE.search(line):
+            code = int(found[1])
+        elif line.startswith("Process running with"):
+            code = None
+        at = stop + 1
+    return text, 0
+
+
+def _json_output(text: str) -> tuple[str, int | None] | None:
+    if '"exit_code"' not in text[-_EXIT_CHARS:] + text[:_EXIT_CHARS]:
+        return None
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not is_object(value):
+        return None
+    output = value.get("output", value.get("stdout"))
+    about = value.get("metadata")
+    code = (about if is_object(about) else value).get("exit_code")
+    return (output, code if isinstance(code, int) else None) if isinstance(output, str) else None
+
+
+def exit_code(text: str) -> int | None:
+    """The exit code that the result of a command states; None if it states none."""
+    _, code = command_output(text)
+    if code:
+        return code
+    end = text[-_EXIT_CHARS:]
+    if "exit" not in end.lower() and "return" not in end.lower():
+        return None
+    found = _EXIT_STATUS.search(end)
+    return int(found[1]) if found else None
+
+
+def is_failed(result: ToolResult | None) -> bool | None:
+    """Whether a call failed, by its flag or by its exit code; None if it has no result."""
+    if result is None:
+        return None
+    return result.is_error or bool(exit_code(result_text(result)))
+
+
+def begins_with_failure(text: str) -> bool:
+    """Whether the first words of a result name a failure."""
+    return _FAILS_FIRST.match(text) is not None
+
+
+def is_unchanged(text: str) -> bool:
+    """Whether the result of an edit says that nothing was changed."""
+    head = text[:LINE_CHARS]
+    return bool(_UNCHANGED.search(head)) or (
+        begins_with_failure(head) and not _CHANGED.search(head)
+    )
+
+
+def rewrote_files(text: str) -> bool:
+    """Whether an output says that a formatter rewrote files, as a commit's hook does."""
+    return _REWROTE.search(text[-_READ_CHARS:]) is not None
+
+
+def names_error(line: str) -> bool:
+    """Whether a line names an error itself; "Traceback" and counts only announce one."""
+    line = line[:LINE_CHARS]
+    return bool(ERROR.search(line)) and not line.startswith("Traceback (")
+
+
+def error_line(text: str) -> str:
+    """The newest line that names an error; else the last line that counts failures, or any last."""
+    counts = last = ""
+    for line in _reversed_lines(text):
+        last = last or line
+        if _COUNTS.search(line):
+            counts = counts or line
+        elif names_error(line):
+            return line
+    return counts or last
+
+
+def error_lines(text: str) -> str:
+    """The lines at the end of an output that name errors, each once, in order; "" if none."""
+    lines = [line for line in _reversed_lines(text) if names_error(line)]
+    return "\n".join(dict.fromkeys(reversed(lines)))
+
+
+def failure_lines(text: str, most_lines: int = _OUTCOME_LINES) -> list[str]:
+    """The newest error with the lines after it, which state the outcome.
+
+    The lines of a failed assertion come first if a test runner marks them. Blank lines are left
+    out, and of more than `most_lines` the last are left out.
+    """
+    lines = list(_reversed_lines(text))[::-1]
+    errors = [n for n, line in enumerate(lines) if names_error(line) and not _COUNTS.search(line)]
+    start = errors[-1] if errors else max(0, len(lines) - 1)
+    marked = [n for n, line in enumerate(lines) if line.startswith(_PYTEST)]
+    if marked:
+        start = marked[-1]
+        while start > 0 and lines[start - 1].startswith(_PYTEST):
+            start -= 1
+    return lines[start : start + most_lines]
+
+
+def counts_failures(text: str) -> bool:
+    """Whether the end of an output counts failed tests."""
+    return _FAILURE_COUNT.search(text[-_READ_CHARS:]) is not None
+
+
+def outcome_line(text: str, *, failed: bool) -> str:
+    """One line on how a command ended: its error if it `failed`, else a test run's counts."""
+    if failed:
+        return error_line(text)
+    return next((line for line in _reversed_lines(text[-4_000:]) if _COUNTS.search(line)), "")
+
+
+def lines_with(text: str, words: Iterable[str]) -> Iterator[str]:
+    """The lines of `text` that contain one of `words`, which is faster than reading each line."""
+    for word in words:
+        at = text.find(word)
+        while at >= 0:
+            stop = text.find("\n", at)
+            stop = stop if stop >= 0 else len(text)
+            yield text[text.rfind("\n", 0, at) + 1 : stop]
+            at = text.find(word, stop)
+
+
+def _reversed_lines(text: str) -> Iterator[str]:
+    """The lines at the end of `text` that are not blank, last first, each cut to `LINE_CHARS`."""
+    for line in reversed(TERMINAL_CODE.sub("", text[-_READ_CHARS:]).split("\n")):
+        if line := line.strip():
+            yield line[:LINE_CHARS]
