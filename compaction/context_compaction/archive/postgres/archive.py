@@ -1,15 +1,16 @@
 """The archive in PostgreSQL: one database for many processes, machines and tenants."""
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from math import inf
 from time import monotonic, time
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from anyio import CancelScope, CapacityLimiter, Lock, from_thread, to_thread
+from psycopg.types.json import Jsonb
 
 from context_compaction.archive import (
     AccessToken,
@@ -26,16 +27,16 @@ from context_compaction.archive import (
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.outputs import StoredOutput, info_of
 from context_compaction.archive.patterns import SCAN_SECONDS
-from context_compaction.archive.postgres import maintenance, tokens
-from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
+from context_compaction.archive.postgres import maintenance
+from context_compaction.archive.postgres.blobs import TenantBlobs, forget_unnamed, open_objects
 from context_compaction.archive.postgres.database import Database, read_address
-from context_compaction.archive.postgres.indexing import joined, parse_body, text_query
+from context_compaction.archive.postgres.indexing import all_of, parse_body, text_query
 from context_compaction.archive.postgres.rows import (
     FAMILY,
     LAST_ID,
     TenantRows,
+    Where,
     allowed_by,
-    everything,
 )
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.postgres.sessions import RowState, StateCache, TenantSessions
@@ -103,27 +104,15 @@ class _Shared:
         self.states: StateCache = StateCache()
         # As many threads as connections: who waits for one waits here, and can be cancelled.
         self.limiter: CapacityLimiter = CapacityLimiter(database.connections)
-        self._locks: dict[tuple[str, str], Lock] = {}
-        self._waiting: Counter[tuple[str, str]] = Counter()
+        self._locks: WeakValueDictionary[tuple[str, str], Lock] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def one_at_a_time(self, tenant: str, session_id: str) -> AsyncGenerator[None]:
-        """The calls of this process on one session follow each other, in their order.
+    def one_at_a_time(self, tenant: str, session_id: str) -> Lock:
+        """A lock by which the calls of this process on one session follow each other.
 
-        Others would wait for the session's row, each with a connection; and what is known of the
-        session would be learnt by each anew.
+        Without it others would wait for the session's row, each with a connection; and what is
+        known of the session would be learnt by each anew. It exists while a call has it.
         """
-        key = tenant, session_id
-        lock = self._locks.setdefault(key, Lock())
-        self._waiting[key] += 1
-        try:
-            async with lock:
-                yield
-        finally:
-            self._waiting[key] -= 1
-            if not self._waiting[key]:
-                del self._waiting[key]
-                del self._locks[key]
+        return self._locks.setdefault((tenant, session_id), Lock())
 
 
 class PostgresArchive(SessionArchive):
@@ -157,8 +146,8 @@ class PostgresArchive(SessionArchive):
         if check_tenant(tenant) == self._tenant:
             return self
         archive = PostgresArchive(self._shared, tenant)
-        if not (opens or tenant in await archive._run(maintenance.tenants, reads=True)):
-            known = await self._run(maintenance.tenants, reads=True)
+        if not (opens or (tenant,) in await archive._select(_TENANTS)):
+            known = [name for (name,) in await self._select(_TENANTS)]
             raise NotFoundError.of_tenant(tenant, known, " as far as this role may see")
         return archive
 
@@ -189,8 +178,7 @@ class PostgresArchive(SessionArchive):
         def work(connection: Connection) -> SearchPage:
             where = allowed_by(connection, self._tenant, query, within, last_id)
             blobs = self._blobs(connection)
-            with_own = "true" in where.conditions
-            anywhere = TenantRows(connection, blobs, everything(self._tenant, with_own=with_own))
+            anywhere = TenantRows(connection, blobs, Where(self._tenant, where.with_own))
             rows = TenantRows(connection, blobs, where)
             return words_page(query, rows, anywhere, within, check)
 
@@ -206,7 +194,7 @@ class PostgresArchive(SessionArchive):
     ) -> SearchPage:
         terms = [phrase_term(words) for words in required_words(query.text)]
         queries = [text_query(term) for term in terms if term is not None]
-        words = joined(queries, every=True) if queries else ""
+        words = all_of(queries) if queries else ""
 
         def read(connection: Connection, next_id: int) -> Batch:
             where = allowed_by(connection, self._tenant, query, within, next_id)
@@ -228,22 +216,14 @@ class PostgresArchive(SessionArchive):
         if limit < 1:
             raise QueryError(f"limit={limit} cannot be used. Give a number from 1.")
         seconds, generation = decode_cursor(cursor) if cursor else (inf, 0)
-        values = {
-            "tenant": self._tenant,
-            "seconds": seconds,
-            "generation": generation,
-            "session": family_of,
-            "limit": limit + 1,
-        }
         family = "" if family_of is None else f"AND session IN ({FAMILY})"
-        rows = await self._run(
-            lambda connection: connection.execute(
-                f"SELECT generation, {_INFO} AND (last_seconds, generation) <"
-                f" (%(seconds)s, %(generation)s) {family}"
-                " ORDER BY last_seconds DESC, generation DESC LIMIT %(limit)s".encode(),
-                values,
-            ).fetchall(),
-            reads=True,
+        rows = await self._select(
+            f"{_SESSIONS} AND (last_seconds, generation) < (%(seconds)s, %(generation)s) {family}"
+            " ORDER BY last_seconds DESC, generation DESC LIMIT %(limit)s",
+            seconds=seconds,
+            generation=generation,
+            session=family_of,
+            limit=limit + 1,
         )
         infos = [SessionInfo(*row[1:]) for row in rows[:limit]]
         if len(rows) <= limit:
@@ -252,38 +232,41 @@ class PostgresArchive(SessionArchive):
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""
-        values = {"tenant": self._tenant, "session": check_session_id(session_id)}
-        row = await self._run(
-            lambda connection: connection.execute(
-                f"SELECT {_INFO} AND session = %(session)s".encode(), values
-            ).fetchone(),
-            reads=True,
+        rows = await self._select(
+            f"{_SESSIONS} AND session = %(session)s", session=check_session_id(session_id)
         )
-        if row is None:
+        if not rows:
             raise NotFoundError.of_session(session_id)
-        return SessionInfo(*row)
+        return SessionInfo(*rows[0][1:])
 
     async def keep_token(self, token: AccessToken) -> None:
         """See `Archive.keep_token`."""
-        await self._run(lambda connection: tokens.keep(connection, self._tenant, token))
+        values = self._tenant, token.token_id, Jsonb(asdict(token))
+
+        def work(connection: Connection) -> None:
+            # Not one statement that names the key: where partitions lie on other servers, only
+            # they know it.
+            connection.execute(_REVOKE, values[:2])
+            connection.execute("INSERT INTO compaction.access_token VALUES (%s, %s, %s)", values)
+
+        await self._run(work)
 
     async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
         """See `Archive.token`."""
         if tenant is not None and tenant != self._tenant:
             return await (await self.for_tenant(tenant)).token(token_id)
-        return await self._run(
-            lambda connection: tokens.find(connection, self._tenant, token_id), reads=True
-        )
+        found = await self._select(f"{_TOKENS} AND token_id = %(token_id)s", token_id=token_id)
+        return _token(found[0]) if found else None
 
     async def tokens(self) -> list[AccessToken]:
         """See `Archive.tokens`."""
-        return await self._run(
-            lambda connection: tokens.every(connection, self._tenant), reads=True
-        )
+        found = map(_token, await self._select(_TOKENS))
+        return sorted(found, key=lambda token: (token.created_seconds, token.token_id))
 
     async def revoke_token(self, token_id: str) -> bool:
         """See `Archive.revoke_token`."""
-        return await self._run(lambda connection: tokens.revoke(connection, self._tenant, token_id))
+        values = self._tenant, token_id
+        return await self._run(lambda connection: connection.execute(_REVOKE, values).rowcount > 0)
 
     async def usage(self) -> Usage:
         """See `Archive.usage`."""
@@ -294,7 +277,7 @@ class PostgresArchive(SessionArchive):
         """See `Archive.prune`; what is chosen and removed is one transaction.
 
         Objects that no row names go as well: their upload's transaction failed, or what was to
-        remove them did. And words that another version made are made anew.
+        remove them did.
         """
 
         def work(connection: Connection) -> tuple[PrunePlan, list[str]]:
@@ -312,7 +295,6 @@ class PostgresArchive(SessionArchive):
         orphans = await self._orphaned_objects()
         if not dry_run:
             await self._remove_objects([*orphans])
-            await self._index_anew()
         return replace(plan, freed_bytes=plan.freed_bytes + sum(orphans.values()))
 
     async def _orphaned_objects(self) -> dict[str, int]:
@@ -330,16 +312,6 @@ class PostgresArchive(SessionArchive):
             ),
             reads=True,
         )
-
-    async def _index_anew(self) -> None:
-        """Make the words that another version made as this one does, a session at a time."""
-
-        def index(session_id: str, connection: Connection) -> None:
-            maintenance.index_anew(connection, self._tenant, session_id, self._blobs(connection))
-
-        stale = partial(maintenance.stale_sessions, tenant=self._tenant)
-        for session_id in await self._run(stale, reads=True):
-            await self._run(partial(index, session_id))
 
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`."""
@@ -361,9 +333,7 @@ class PostgresArchive(SessionArchive):
         if keys:
             store = open_objects(self._shared.objects)
             await to_thread.run_sync(store.delete, keys, limiter=self._shared.limiter)
-            await self._run(
-                lambda connection: maintenance.forget_objects(connection, self._tenant, keys)
-            )
+            await self._run(lambda connection: forget_unnamed(connection, self._tenant, keys))
 
     async def _on_session(
         self, session_id: str, work: Callable[[TranscriptStore[RowState]], T]
@@ -397,7 +367,8 @@ class PostgresArchive(SessionArchive):
             info = info_of(parse_body(head, blobs), session_id)
             return (work(StoredOutput(info, parse_body(body, blobs), blobs)),)
 
-        return await self._run(on_rows, reads=True) if _can_be_id(output_id) else None
+        can_be_asked = output_id.isascii() and output_id.isprintable()
+        return await self._run(on_rows, reads=True) if can_be_asked else None
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
         apart = partial(self._shared.database.apart, self._tenant)
@@ -407,11 +378,30 @@ class PostgresArchive(SessionArchive):
         run = partial(self._shared.database.run, self._tenant, work, **settings)
         return await to_thread.run_sync(run, limiter=self._shared.limiter)
 
+    async def _select(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
+        """The rows of one statement; `%(tenant)s` in it is this tenant."""
+        given = {"tenant": self._tenant, **values}
+        return await self._run(
+            lambda connection: connection.execute(sql.encode(), given).fetchall(), reads=True
+        )
 
-_INFO = (
-    "session, parent, format, message_count, first_seconds, last_seconds, title"
+
+_SESSIONS = (
+    "SELECT generation, session, parent, format, message_count, first_seconds, last_seconds, title"
     " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0"
 )
+# The tenants with rows that may be seen: the transaction's own, or all of them.
+_TENANTS = (
+    "SELECT tenant FROM compaction.session UNION SELECT tenant FROM compaction.access_token"
+    " ORDER BY tenant"
+)
+_TOKENS = "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"
+_REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = %s"
+
+
+def _token(row: tuple[Any, ...]) -> AccessToken:
+    fields: dict[str, Any] = {**row[0], "scopes": tuple(row[0]["scopes"])}
+    return AccessToken(**fields)
 
 
 def _batch(rows: TenantRows, words: str) -> Batch:
@@ -427,11 +417,6 @@ def _batch(rows: TenantRows, words: str) -> Batch:
             batch.append((doc, content))
             size_chars += len(content.text)
     return Batch(batch, docs[-1].doc_id - 1 if len(docs) == _DOCS_A_READ else -1)
-
-
-def _can_be_id(output_id: str) -> bool:
-    """Whether a text can be asked of the database at all."""
-    return output_id.isascii() and output_id.isprintable()
 
 
 def _too_slow(query: Query) -> QueryError:

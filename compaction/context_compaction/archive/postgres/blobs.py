@@ -7,7 +7,8 @@ that a new row names.
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -33,7 +34,7 @@ class ObjectStore:
         from obstore.store import from_url
 
         self._obstore: Any = obstore
-        self._failure: type[Exception] = BaseError
+        self._failures: tuple[type[Exception], ...] = (BaseError, OSError)
         self.address = address
         try:
             self._store: Any = from_url(address)
@@ -45,35 +46,35 @@ class ObjectStore:
 
     def put(self, key: str, data: bytes) -> None:
         """Keep an object; durable on return."""
-        self._do("Writing", key, lambda: self._obstore.put(self._store, key, data))
+        with self._explaining("Writing", key):
+            self._obstore.put(self._store, key, data)
 
     def read(self, key: str, start: int, size_bytes: int) -> bytes:
         """Some bytes of an object."""
         if not size_bytes:
             return b""
-        found = self._do(
-            "Reading",
-            key,
-            lambda: self._obstore.get_range(self._store, key, start=start, length=size_bytes),
-        )
-        return bytes(found)
+        with self._explaining("Reading", key):
+            return bytes(self._obstore.get_range(self._store, key, start=start, length=size_bytes))
 
     def delete(self, keys: list[str]) -> None:
         """Remove objects; one that is gone already is no error."""
         for key in keys:
             try:
-                self._do("Deleting", key, lambda key=key: self._obstore.delete(self._store, key))
+                with self._explaining("Deleting", key):
+                    self._obstore.delete(self._store, key)
             except NotFoundError:
                 continue
 
-    def _do(self, what: str, key: str, work: Any) -> Any:
+    @contextmanager
+    def _explaining(self, what: str, key: str) -> Generator[None]:
+        """Raise failures of the store as the archive's errors."""
         try:
-            return work()
+            yield
         except FileNotFoundError as error:
             raise NotFoundError(
                 f"The object {key} of {self.address} is missing. Restore it from a backup."
             ) from error
-        except (self._failure, OSError) as error:
+        except self._failures as error:
             problem = str(error).strip().splitlines()[0]
             raise ArchiveError(
                 f"{what} {key} in the object store {self.address} failed: {problem}. Check that "
@@ -100,6 +101,14 @@ def note_unnamed(connection: Connection, tenant: str, objects: Sequence[tuple[st
         )
 
 
+def forget_unnamed(connection: Connection, tenant: str, keys: list[str]) -> None:
+    """Take note that objects are named by a row now, or are gone."""
+    connection.execute(
+        "DELETE FROM compaction.unnamed_object WHERE tenant = %s AND object_key = ANY(%s)",
+        (tenant, keys),
+    )
+
+
 class TenantBlobs(Blobs):
     """The large contents of one tenant, within one transaction.
 
@@ -124,11 +133,8 @@ class TenantBlobs(Blobs):
         if digest in self.put_here:
             return digest
         self.put_here[digest] = data
-        found = self._connection.execute(
-            "SELECT 1 FROM compaction.blob WHERE tenant = %s AND digest = %s",
-            (self._tenant, digest),
-        ).fetchone()
-        if found is not None:
+        with suppress(NotFoundError):
+            self._row(digest)
             return digest
         packed = self._packed[digest] = pack(data)
         key: str | None = None
@@ -137,10 +143,7 @@ class TenantBlobs(Blobs):
             noted = [(key, len(packed))]
             self._apart(lambda connection: note_unnamed(connection, self._tenant, noted))
             open_objects(self._objects).put(key, packed)
-            self._connection.execute(
-                "DELETE FROM compaction.unnamed_object WHERE tenant = %s AND object_key = %s",
-                (self._tenant, key),
-            )
+            forget_unnamed(self._connection, self._tenant, [key])
         done = self._connection.execute(
             "INSERT INTO compaction.blob VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
             (self._tenant, digest, len(packed), None if key else packed, key),
@@ -158,6 +161,7 @@ class TenantBlobs(Blobs):
         return super().read_whole(digest) if data is None else data
 
     def _row(self, digest: str) -> tuple[int, str | None]:
+        """The stored size of a blob, and the object that holds it if one does."""
         if digest not in self._rows:
             row = self._connection.execute(
                 "SELECT size_bytes, object_key FROM compaction.blob"

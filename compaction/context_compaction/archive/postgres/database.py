@@ -1,15 +1,15 @@
 """Connections, transactions and their failures.
 
 Everything blocks. A transaction is one tenant's: row-level security lets through that tenant's rows
-alone, whatever the statement. Work whose transaction was ended by a conflict, or a lost
-connection, is done again; what was lost after COMMIT was sent is asked for by its number first, so
-that nothing is written twice.
+alone, whatever the statement. Work whose transaction was ended by a conflict, or a lost connection,
+is done again. Where the connection was lost after COMMIT was sent, the database is asked first
+whether the transaction was committed, so that nothing is written twice.
 """
 
-import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -17,17 +17,11 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
-from tenacity import (
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from context_compaction.archive import DEFAULT_TENANT, check_tenant
 from context_compaction.archive.addresses import shown_address
-from context_compaction.archive.postgres.schema import Connection, migrate
+from context_compaction.archive.postgres.schema import Connection, make_tables
 from context_compaction.errors import (
     ArchiveBusyError,
     ArchiveError,
@@ -39,20 +33,12 @@ T = TypeVar("T")
 
 MOST_CONNECTIONS = 16  # of one process, unless the address says otherwise
 STATEMENT_SECONDS = 30.0
-WAIT_SECONDS = 20.0  # for a free connection
-ASK_SECONDS = 1.0  # after which one is asked for anew, and so soon after an outage there is one
 RETRY_SECONDS = 20.0
-MOST_TRIES = 8
+# How long one try waits for a connection. The pool stops asking a server that is away after the
+# same time, so that the next try asks at once, however long the server was away.
+CONNECTION_SECONDS = 1.0
 LEAST_VERSION = 150_000
 
-_logger = logging.getLogger(__name__)
-
-
-class _TryAgainError(Exception):
-    """The transaction is gone and may be done again."""
-
-
-# A conflict with others, or the database going away for a moment.
 _CONFLICTS = (
     errors.SerializationFailure,
     errors.DeadlockDetected,
@@ -61,6 +47,7 @@ _CONFLICTS = (
     errors.UniqueViolation,
 )
 _FULL = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
+_OURS = ("tenant", "objects", "connections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,41 +75,27 @@ def read_address(location: str) -> Address:
     """
     try:
         parts = urlsplit(location)
-    except ValueError:
-        parts = urlsplit("postgresql://:x")  # which cannot be read either
-    settings = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name: value for name, value in settings if name in {"tenant", "objects", "connections"}}
-    rest = urlencode([pair for pair in settings if pair[0] not in ours])
-    try:
-        connections = int(ours.get("connections", MOST_CONNECTIONS))
-    except ValueError:
-        connections = 0
-    if not 1 <= connections <= 1000:
+        settings = parse_qsl(parts.query, keep_blank_values=True)
+        rest = [(name, value) for name, value in settings if name not in _OURS]
+        dsn = urlunsplit(parts._replace(query=urlencode(rest)))
+        for port in str(conninfo_to_dict(dsn).get("port", "")).split(","):
+            int(port or 0)
+    except (ValueError, psycopg.ProgrammingError):
+        # Without what the error quotes, which may be the password.
         raise SettingsError(
-            f"connections={ours['connections'][:20]!r} of the archive {shown_address(location)} "
-            "cannot be used. Give a number from 1 to 1000."
-        )
-    dsn = urlunsplit(parts._replace(query=rest))
-    if not _is_readable(dsn):
+            f"The archive's address {location.partition(':')[0]}://… cannot be read. Escape what "
+            "stands in its name, password and settings: %40 for @, %2F for /, %3F for ?, %3A for a "
+            "colon."
+        ) from None
+    ours = dict(settings)
+    connections = ours.get("connections", str(MOST_CONNECTIONS))
+    if connections not in map(str, range(1, 1001)):
         raise SettingsError(
-            f"The archive's address {parts.scheme}://… cannot be read. Escape what stands in its "
-            "name, password and settings: %40 for @, %2F for /, %3F for ?, %3A for a colon."
+            f"connections={connections[:20]!r} of the archive {shown_address(location)} cannot be "
+            "used. Give a number from 1 to 1000."
         )
-    return Address(
-        dsn,
-        check_tenant(ours.get("tenant", DEFAULT_TENANT)),
-        ours.get("objects", ""),
-        connections,
-    )
-
-
-def _is_readable(dsn: str) -> bool:
-    """Whether PostgreSQL's client can make out the parts; it would quote them in its error."""
-    try:
-        ports = str(conninfo_to_dict(dsn).get("port", ""))
-    except psycopg.ProgrammingError:
-        return False
-    return all(port.isdigit() for port in ports.split(",") if port)
+    tenant = check_tenant(ours.get("tenant", DEFAULT_TENANT))
+    return Address(dsn, tenant, ours.get("objects", ""), int(connections))
 
 
 class Database:
@@ -149,9 +122,7 @@ class Database:
             },
             min_size=1,
             max_size=address.connections,
-            # By itself it tries again after 1, 2, 4, 8, 16 seconds: once it gave up, who asks for a
-            # connection has it try at once.
-            reconnect_timeout=ASK_SECONDS,
+            reconnect_timeout=CONNECTION_SECONDS,
             open=False,
         )
 
@@ -180,7 +151,7 @@ class Database:
                         f"{self.location} is PostgreSQL {version // 10_000}. Use version "
                         f"{LEAST_VERSION // 10_000} or later."
                     )
-                migrate(connection)
+                make_tables(connection)
             self._pool.open()
 
     def close(self) -> None:
@@ -208,62 +179,24 @@ class Database:
             ArchiveFullError: The database's disk is full.
             ArchiveError: The database failed.
         """
-        tries = Retrying(
-            retry=retry_if_exception_type(_TryAgainError),
-            stop=stop_after_attempt(MOST_TRIES) | stop_after_delay(RETRY_SECONDS),
-            wait=wait_random_exponential(0.05, max=2.0),
-            reraise=True,
-        )
         with self._explaining():
-            try:
-                result: T = tries(self._once, tenant, work, seconds, reads)
-            except _TryAgainError as error:
-                raise error.__cause__ or error from None
-            return result
-
-    @contextmanager
-    def _connected(self) -> Generator[Connection]:
-        """A connection of the pool.
-
-        Raises:
-            PoolTimeout: None became free in `WAIT_SECONDS`.
-        """
-        tries = Retrying(
-            retry=retry_if_exception_type(PoolTimeout),
-            stop=stop_after_delay(WAIT_SECONDS - ASK_SECONDS),
-            reraise=True,
-        )
-        connection: Connection = tries(self._pool.getconn, ASK_SECONDS)
-        try:
-            with connection:
-                yield connection
-        finally:
-            self._pool.putconn(connection)
+            return _again(partial(self._once, tenant, work, seconds, reads))
 
     def _once(self, tenant: str, work: Callable[[Connection], T], seconds: float, reads: bool) -> T:
-        number: str | None = None
-        done: tuple[T] | None = None
+        ending: tuple[T, str] | None = None  # the result, and the transaction that may be committed
         try:
-            with self._connected() as connection:
+            with self._pool.connection(CONNECTION_SECONDS) as connection:
                 self._begin(connection, tenant, seconds, reads)
-                try:
-                    result = work(connection)
-                    number = None if reads else _number(connection)
-                    done = (result,)
-                    connection.execute("COMMIT")
-                except BaseException:
-                    if not connection.closed:
-                        connection.rollback()
-                    raise
+                result = work(connection)
+                number = None if reads else _number(connection)
+                if number is not None:
+                    ending = result, number
+                connection.execute("COMMIT")
                 return result
-        except _CONFLICTS as error:
-            raise _TryAgainError from error
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            if isinstance(error, (errors.QueryCanceled, *_FULL, PoolTimeout)):
-                raise
-            if done is not None and (number is None or self._is_committed(number)):
-                return done[0]
-            raise _TryAgainError from error
+        except psycopg.Error:
+            if ending is not None and self._is_committed(ending[1]):
+                return ending[0]
+            raise
 
     def _begin(self, connection: Connection, tenant: str, seconds: float, reads: bool) -> None:
         # Without parameters, so that it goes out as one; the name was checked.
@@ -290,25 +223,22 @@ class Database:
         """Whether a transaction whose COMMIT had no answer was committed.
 
         Raises:
-            psycopg.OperationalError: The database cannot be asked; the work is not done again.
+            ArchiveError: The database cannot be asked; the work is not done again.
         """
-        ask = Retrying(
-            retry=retry_if_exception_type(_TryAgainError),
-            stop=stop_after_delay(RETRY_SECONDS),
-            wait=wait_random_exponential(0.1, max=2.0),
-            reraise=True,
-        )
-        return bool(ask(self._ask_status, number))
-
-    def _ask_status(self, number: str) -> bool:
         try:
-            with self._connected() as connection:
-                row = connection.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
-        except psycopg.OperationalError as error:
-            raise _TryAgainError from error
+            return _again(partial(self._ask_status, number)) == "committed"
+        except psycopg.Error as error:
+            raise ArchiveError(
+                f"The connection to {self.location} was lost, and whether the call was kept could "
+                "not be found out. Hand over the whole list again: what was kept is recognised."
+            ) from error
+
+    def _ask_status(self, number: str) -> str:
+        with self._pool.connection(CONNECTION_SECONDS) as connection:
+            row = connection.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
         if row is None or row[0] == "in progress":
-            raise _TryAgainError
-        return bool(row[0] == "committed")
+            raise psycopg.OperationalError("The transaction has not ended yet.")
+        return str(row[0])
 
     @contextmanager
     def _explaining(self) -> Generator[None]:
@@ -322,7 +252,7 @@ class Database:
             ) from error
         except PoolTimeout as error:
             raise ArchiveBusyError(
-                f"No connection to {self.location} became free in {WAIT_SECONDS:g} seconds. Call "
+                f"No connection to {self.location} became free in {RETRY_SECONDS:g} seconds. Call "
                 "again, or allow more with ?connections= in the archive's address."
             ) from error
         except _FULL as error:
@@ -334,16 +264,30 @@ class Database:
             raise ArchiveBusyError(
                 f"Others kept writing to the same session of {self.location}. Call again."
             ) from error
-        except _TryAgainError as error:
-            raise ArchiveError(
-                f"The connection to {self.location} was lost, and whether the call was kept could "
-                "not be found out. Hand over the whole list again: what was kept is recognised."
-            ) from error
         except psycopg.Error as error:
             raise ArchiveError(
                 f"The database {self.location} failed: {_first_line(error)}. Check that it runs "
                 "and that its address, name and password are right, and call again."
             ) from error
+
+
+def _again(work: Callable[[], T]) -> T:
+    """What `work` returns, tried until it succeeds, fails for good or the time is over."""
+    again = Retrying(
+        retry=retry_if_exception(_may_pass),
+        stop=stop_after_delay(RETRY_SECONDS),
+        wait=wait_random_exponential(0.05, max=2.0),
+        reraise=True,
+    )
+    result: T = again(work)
+    return result
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the same work may succeed a moment later."""
+    if isinstance(error, (errors.QueryCanceled, *_FULL)):
+        return False
+    return isinstance(error, (*_CONFLICTS, psycopg.OperationalError, psycopg.InterfaceError))
 
 
 def _number(connection: Connection) -> str | None:

@@ -18,12 +18,16 @@ order: it intersects the lists of the word and of the newest block, and reads no
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
-from struct import Struct, pack
+from itertools import accumulate, count
+from struct import pack
 from typing import Any
 from zlib import crc32
+
+from psycopg.adapt import Dumper
+from psycopg.postgres import types
+from psycopg.pq import Format
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.documents import IndexedPart, title_of
@@ -48,11 +52,10 @@ from context_compaction.messages.model import JsonObject
 MAX_ROW_WORDS = 15_000
 # A row's words and their places may have 1 MB together; a word has at most 256 bytes.
 _MAX_ROW_BYTES = 400_000
-_MOST_CHAR_BYTES = 4  # in UTF-8
 _MAX_PARTS = 30_000  # they are pieces of at most 300,000 characters
 _MAX_PATH_WORDS = 1_000
 _PARTS_POSITION = 16_383
-MAX_POSITIONS = 255  # of one word that a row keeps; PostgreSQL takes no more
+_MAX_POSITIONS = 255  # of one word that a row keeps; PostgreSQL takes no more
 _META_TERMS = 4  # session, role, day, month: what the local index counts as words too
 
 _FOLLOWED_BY = " <-> "
@@ -69,14 +72,14 @@ class DocRow:
     Attributes:
         head: Its record's head.
         part: Its text, and where that begins.
-        words: The lexemes of its `tsvector`, but for its blocks.
+        words: Its words with their positions, but for its blocks.
         term_count: How long the text counts as.
         title: The title that it gives its session; "" where it has none.
     """
 
     head: JsonObject
     part: IndexedPart
-    words: list[bytes]
+    words: Mapping[str, Sequence[int]]
     term_count: int
     title: str = ""
 
@@ -99,126 +102,119 @@ def docs_of(records: Sequence[Record], blobs: Blobs) -> Iterator[DocRow]:
 
 def _rows_of(head: JsonObject, part: IndexedPart) -> Iterator[DocRow]:
     terms = terms_of(part.text)
-    words = terms.words.split(" ") if terms.words else []
-    paths = terms_of("\n".join(part.paths)).words.split(" ") if part.paths else []
+    paths = terms_of("\n".join(part.paths)).words.split()[:_MAX_PATH_WORDS]
+    parts = terms.parts[:_MAX_PARTS]
     is_title = head["kind"] == "message" and head["role"] == "user"
     title = title_of(part.text) if is_title else ""
     meta_count = _META_TERMS + len(tools_in(head)) + part.is_own
-    parts, paths = terms.parts[:_MAX_PARTS], paths[:_MAX_PATH_WORDS]
-    for some in _overlapping(words):
-        count = max(MIN_DOC_TERMS, len(some) + len(parts) + meta_count) + len(paths)
-        yield DocRow(head, part, _vector(some, parts, paths), count, title)
+    for words in _overlapping(terms.words.split()):
+        term_count = max(MIN_DOC_TERMS, len(words) + len(parts) + meta_count) + len(paths)
+        yield DocRow(head, part, _positions(words, parts, paths), term_count, title)
         parts, paths = [], []  # they are found by the first row
 
 
 def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
     """`words` in runs that a row can hold; at least one."""
-    if len(words) <= MAX_ROW_WORDS and sum(map(len, words)) * _MOST_CHAR_BYTES <= _MAX_ROW_BYTES:
-        yield words
-        return
     start = 0
     while True:
-        stop = start
-        size_bytes = 0
-        for word in words[start : start + MAX_ROW_WORDS]:
-            size_bytes += len(word.encode())
-            if size_bytes > _MAX_ROW_BYTES:
-                break
-            stop += 1
+        some = words[start : start + MAX_ROW_WORDS]
+        sizes = accumulate(len(word.encode()) for word in some)
+        stop = start + sum(size <= _MAX_ROW_BYTES for size in sizes)
         yield words[start:stop]
         if stop >= len(words):
             return
         start = stop - MAX_QUERY_WORDS
 
 
-def _vector(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) -> list[bytes]:
-    """The lexemes of a row."""
-    places: dict[str, list[int]] = defaultdict(list)
+def _positions(
+    words: Sequence[str], parts: Sequence[str], paths: Sequence[str]
+) -> Mapping[str, Sequence[int]]:
+    positions: dict[str, list[int]] = defaultdict(list)
     for position, word in enumerate(words, start=1):
-        places[word].append(position)
+        positions[word].append(position)
     for position, word in enumerate(paths, start=1):
-        places[f"/{word}"].append(position)
+        positions[f"/{word}"].append(position)
     for word in parts:
-        places[word].append(_PARTS_POSITION)
-    return [_lexeme(word, found) for word, found in places.items()]
+        positions[word].append(_PARTS_POSITION)
+    return positions
 
 
-def _lexeme(word: str, positions: Sequence[int]) -> bytes:
-    """A word and its first positions, as they stand in a binary `tsvector`."""
-    positions = positions[:MAX_POSITIONS]
-    return b"%b\0%b" % (word.encode(), pack(f">H{len(positions)}H", len(positions), *positions))
+class _WordsDumper(Dumper):
+    """Writes words with their positions as a binary `tsvector`, which psycopg does not know."""
+
+    format = Format.BINARY
+    oid = types["tsvector"].oid
+
+    def dump(self, obj: Mapping[str, Sequence[int]]) -> bytes:
+        """The words in any order, each with its first positions."""
+        written = [len(obj).to_bytes(4, "big")]
+        for word, positions in obj.items():
+            count = min(len(positions), _MAX_POSITIONS)
+            written += (word.encode(), pack(f">xH{count}H", count, *positions[:count]))
+        return b"".join(written)
+
+
+_DOC_COLUMNS = {
+    "tenant": "text",
+    "doc_id": "int8",
+    "session": "text",
+    "number": "int8",
+    "seq": "int8",
+    "output_id": "text",
+    "start_byte": "int8",
+    "size_bytes": "int8",
+    "start_char": "int8",
+    "start_line": "int8",
+    "seconds": "float8",
+    "role": "text",
+    "tools": "text[]",
+    "is_own": "bool",
+    "term_count": "int4",
+    "words": "tsvector",
+}
 
 
 def insert_docs(
-    connection: Connection,
-    tenant: str,
-    session_id: str,
-    docs: Sequence[DocRow],
-    ids: Sequence[int] = (),
+    connection: Connection, tenant: str, session_id: str, docs: Sequence[DocRow]
 ) -> None:
-    """Make rows findable; the latest gets the largest id. `ids` are free, and used first."""
+    """Make rows findable; the latest gets the largest id."""
     if not docs:
         return
+    ids = connection.execute(
+        "SELECT nextval('compaction.doc_id') FROM generate_series(1, %s)", (len(docs),)
+    ).fetchall()
     in_time = sorted(docs, key=lambda doc: (doc.head["ts"], doc.head["n"]))
-    new = connection.execute(
-        "SELECT nextval('compaction.doc_id') FROM generate_series(1, %s)", (len(docs) - len(ids),)
-    )
-    every = sorted([*ids, *(doc_id for (doc_id,) in new)])
-    numbered = zip(every[-len(docs) :], in_time, strict=True)
-    with connection.cursor().copy(_COPY_DOCS) as copy:
-        copy.write(_COPY_HEADER)
-        for doc_id, doc in numbered:
-            copy.write(_copied(tenant, session_id, doc_id, doc))
-        copy.write(_COPY_END)
+    with connection.cursor() as cursor:
+        cursor.adapters.register_dumper(None, _WordsDumper)
+        columns = ", ".join(_DOC_COLUMNS)
+        # Binary: no text is made of a row that the server would have to parse again.
+        statement = f"COPY compaction.doc ({columns}) FROM STDIN (FORMAT binary)"
+        with cursor.copy(statement.encode()) as copy:
+            copy.set_types([*_DOC_COLUMNS.values()])
+            for (doc_id,), doc in zip(sorted(ids), in_time, strict=True):
+                copy.write_row(_doc_values(tenant, session_id, doc_id, doc))
 
 
-_COPY_DOCS = b"""COPY compaction.doc (tenant, doc_id, session, number, seq, output_id, start_byte,
-size_bytes, start_char, start_line, seconds, role, tools, is_own, term_count, words)
-FROM STDIN (FORMAT binary)"""
-_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_COPY_END = b"\xff\xff"
-_COLUMNS = (16).to_bytes(2, "big")
-_TEXT_TYPE = 25
-_LONG, _DOUBLE, _INT, _BOOL = Struct(">iq"), Struct(">id"), Struct(">ii"), Struct(">i?")
-
-
-def _copied(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> bytes:
-    """A row as COPY takes it: no text is made of it that the server would have to parse again."""
+def _doc_values(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> tuple[Any, ...]:
     head, part = doc.head, doc.part
-    words = [*doc.words, *(_lexeme(word, ()) for word in _block_words(tenant, doc_id))]
-    return b"".join((
-        _COLUMNS,
-        _text(tenant),
-        _LONG.pack(8, doc_id),
-        _text(session_id),
-        _LONG.pack(8, head["n"]),
-        _LONG.pack(8, head.get("seq", NO_SEQ)),
-        _text(head["id"] if head["kind"] == "output" else None),
-        _LONG.pack(8, part.start_byte),
-        _LONG.pack(8, part.size_bytes),
-        _LONG.pack(8, part.start_char),
-        _LONG.pack(8, part.start_line),
-        _DOUBLE.pack(8, head["ts"]),
-        _text(role_in(head)),
-        _field(_text_array([tool_token(tool) for tool in tools_in(head)])),
-        _BOOL.pack(1, part.is_own),
-        _INT.pack(4, doc.term_count),
-        _field(len(words).to_bytes(4, "big") + b"".join(words)),  # the server sorts them
-    ))
-
-
-def _field(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data
-
-
-def _text(text: str | None) -> bytes:
-    return b"\xff\xff\xff\xff" if text is None else _field(text.encode())
-
-
-def _text_array(texts: Sequence[str]) -> bytes:
-    if not texts:
-        return pack(">iii", 0, 0, _TEXT_TYPE)
-    return pack(">iiiii", 1, 0, _TEXT_TYPE, len(texts), 1) + b"".join(map(_text, texts))
+    return (
+        tenant,
+        doc_id,
+        session_id,
+        head["n"],
+        head.get("seq", NO_SEQ),
+        head["id"] if head["kind"] == "output" else None,
+        part.start_byte,
+        part.size_bytes,
+        part.start_char,
+        part.start_line,
+        float(head["ts"]),
+        role_in(head),
+        [tool_token(tool) for tool in tools_in(head)],
+        part.is_own,
+        doc.term_count,
+        {**doc.words, **dict.fromkeys(_block_words(tenant, doc_id), ())},
+    )
 
 
 def _block_words(tenant: str, doc_id: int) -> list[str]:
@@ -241,7 +237,7 @@ def block_query(tenant: str, start: int, stop: int) -> str:
         )
         words.append(f"'{_block_word(tenant, bits, start >> bits)}'")
         start += 1 << bits
-    return f"({' | '.join(words)})"
+    return any_of(words)
 
 
 def spans_of(first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -267,12 +263,12 @@ def text_query(term: QueryTerm) -> str:
     *before, last = list(term.words)
     # What is indexed is the stem, which may be shorter than the prefix, or end otherwise.
     stems = [_phrase([*before, stem]) for stem in stems_of_prefix(last)]
-    return _any_of([_phrase(term.words, ":*"), *stems])
+    return any_of([_phrase(term.words, ":*"), *stems])
 
 
 def path_query(path: QueryTerm) -> str:
     """The `tsquery` of rows that name a path, or answer a call that did."""
-    return _any_of([_phrase(path.words), _phrase([f"/{word}" for word in path.words])])
+    return any_of([_phrase(path.words), _phrase([f"/{word}" for word in path.words])])
 
 
 def without_order(query: str) -> str:
@@ -285,10 +281,11 @@ def _phrase(words: Sequence[str], ends: str = "") -> str:
     return f"({_FOLLOWED_BY.join(quoted)}{ends})"
 
 
-def _any_of(queries: Sequence[str]) -> str:
+def any_of(queries: Sequence[str]) -> str:
+    """The `tsquery` of rows that match any of `queries`."""
     return f"({' | '.join(queries)})"
 
 
-def joined(queries: Sequence[str], *, every: bool) -> str:
-    """Several `tsquery`s as one."""
-    return f"({(' & ' if every else ' | ').join(queries)})"
+def all_of(queries: Sequence[str]) -> str:
+    """The `tsquery` of rows that match all of `queries`."""
+    return f"({' & '.join(queries)})"

@@ -5,7 +5,7 @@ how far apart these lie; a rare one is counted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,8 +14,9 @@ from context_compaction.archive.documents import is_own_tool, read_stored
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.postgres.indexing import (
+    all_of,
+    any_of,
     block_query,
-    joined,
     parse_body,
     path_query,
     spans_of,
@@ -76,37 +77,46 @@ _DOC = (
 )
 
 
+_FILTERS = {
+    "sessions": "doc.session = ANY(%(sessions)s)",
+    "seqs": "(seq = ANY(%(seqs)s) OR output_id = ANY(%(outputs)s))",
+    "role": "role = %(role)s",
+    "tool": "%(tool)s = ANY(tools)",
+    "since": "seconds >= %(since)s",
+    "until": "seconds <= %(until)s",
+    "path": "words @@ %(path)s::tsquery",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which rows a search may find: conditions of SQL, and what their parameters are."""
+    """Which rows a search may find.
 
-    conditions: tuple[str, ...]
-    values: Mapping[str, Any]
+    Attributes:
+        tenant: Whose rows.
+        with_own: Whether also those of what our own tools were asked.
+        last_id: The last row.
+        filters: The values of those of `_FILTERS` that hold.
+    """
+
+    tenant: str
+    with_own: bool = False
+    last_id: int = LAST_ID
+    filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def sql(self) -> str:
-        """All conditions."""
-        return " AND ".join(self.conditions)
+        """The conditions."""
+        conditions = ["doc.tenant = %(tenant)s", "doc_id <= %(last_id)s"]
+        if not self.with_own:
+            conditions.append("NOT is_own")
+        conditions += [sql for name, sql in _FILTERS.items() if name in self.filters]
+        return " AND ".join(conditions)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it lets every word's rows through, but for those of our own tools."""
-        return len(self.conditions) <= _OPEN_CONDITIONS
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether it lets only some sessions through."""
-        return "sessions" in self.values
-
-
-_OPEN_CONDITIONS = 3
-
-
-def everything(tenant: str, *, with_own: bool = False, last_id: int = LAST_ID) -> Where:
-    """All rows of a tenant up to one, by default without what our own tools were asked."""
-    own = "true" if with_own else "NOT is_own"
-    conditions = ("doc.tenant = %(tenant)s", own, "doc_id <= %(last_id)s")
-    return Where(conditions, {"tenant": tenant, "last_id": last_id})
+    def values(self) -> dict[str, Any]:
+        """What the parameters of the conditions are."""
+        return {"tenant": self.tenant, "last_id": self.last_id, **self.filters}
 
 
 def allowed_by(
@@ -117,43 +127,31 @@ def allowed_by(
     Raises:
         NotFoundError: There is no session of the name that is given.
     """
-    with_own = query.tool is not None and is_own_tool(query.tool)
-    base = everything(tenant, with_own=with_own, last_id=last_id)
-    conditions = [*base.conditions]
-    values = dict(base.values)
+    filters: dict[str, Any] = {}
     if query.session_id is not None:
         names = {"tenant": tenant, "session": query.session_id}
-        family = [name for (name,) in connection.execute(FAMILY, names)]
-        if not family:
+        filters["sessions"] = [name for (name,) in connection.execute(FAMILY, names)]
+        if not filters["sessions"]:
             raise NotFoundError(
                 f"The archive holds no session {query.session_id!r}. Leave session_id out to "
                 "search all sessions; every hit names its own."
             )
-        conditions.append("doc.session = ANY(%(sessions)s)")
-        values["sessions"] = family
     if within is not None:
-        conditions.append(
-            "doc.session = %(one)s AND (seq = ANY(%(seqs)s) OR output_id = ANY(%(outputs)s))"
-        )
-        values |= {"one": query.session_id, "seqs": list(within.seqs)}
-        values["outputs"] = sorted(within.output_ids)
+        filters["sessions"] = [query.session_id]
+        filters |= {"seqs": list(within.seqs), "outputs": sorted(within.output_ids)}
     if query.role is not None:
-        conditions.append("role = %(role)s")
-        values["role"] = query.role
+        filters["role"] = query.role
     if query.tool is not None:
-        conditions.append("%(tool)s = ANY(tools)")
-        values["tool"] = tool_token(query.tool)
+        filters["tool"] = tool_token(query.tool)
     if query.since_seconds is not None:
-        conditions.append("seconds >= %(since)s")
-        values["since"] = query.since_seconds
+        filters["since"] = query.since_seconds
     if query.until_seconds is not None:
-        conditions.append("seconds <= %(until)s")
-        values["until"] = query.until_seconds + MILLISECOND
+        filters["until"] = query.until_seconds + MILLISECOND
     path = None if query.path is None else phrase_term(query.path)
     if path is not None:
-        conditions.append("words @@ %(path)s::tsquery")
-        values["path"] = path_query(path)
-    return Where(tuple(conditions), values)
+        filters["path"] = path_query(path)
+    with_own = query.tool is not None and is_own_tool(query.tool)
+    return Where(tenant, with_own, last_id, filters)
 
 
 class _Newest(NamedTuple):
@@ -168,7 +166,7 @@ class TenantRows:
 
     def __init__(self, connection: Connection, blobs: Blobs, where: Where) -> None:
         self._connection = connection
-        self._tenant: str = where.values["tenant"]
+        self._tenant = where.tenant
         self._blobs = blobs
         self._where = where
         self._docs: dict[int, Doc] = {}
@@ -188,7 +186,7 @@ class TenantRows:
         )
         _, (_, average) = self._figures
         shares = {doc_id: share(count, length, average) for doc_id, count, length in found.rows}
-        every = found if self._where.is_open else self._newest(query, CANDIDATES, every_row=True)
+        every = self._newest(query, CANDIDATES, every_row=True) if self._where.filters else found
         return Candidates(shares, self._count(every), found.is_whole)
 
     def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
@@ -216,8 +214,8 @@ class TenantRows:
         self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
     ) -> tuple[list[int], int]:
         """See `Rows.newest`."""
-        query = joined([text_query(term) for term in terms], every=every)
-        found = self._newest(query, limit)
+        queries = [text_query(term) for term in terms]
+        found = self._newest(all_of(queries) if every else any_of(queries), limit)
         return [row[0] for row in found.rows], len(found.rows)
 
     def _newest(
@@ -230,16 +228,16 @@ class TenantRows:
         its rows. The index does not know the order of words: of the rows with all words of a
         phrase, so many are read.
         """
-        where = everything(self._tenant).sql if every_row else self._where.sql
+        where = Where(self._tenant).sql if every_row else self._where.sql
         loose = without_order(query)
         is_read = loose != query
-        if self._where.is_narrow and not every_row:
+        if "sessions" in self._where.filters and not every_row:
             within = [loose]
         else:
             (first, last), _ = self._figures
-            spans = spans_of(first, min(last, self._where.values["last_id"]))
+            spans = spans_of(first, min(last, self._where.last_id))
             blocks = (block_query(self._tenant, start, stop) for start, stop in spans)
-            within = [joined([block, loose], every=True) for block in blocks]
+            within = [all_of([block, loose]) for block in blocks]
         # One part is begun when those before it are done, so what is enough ends the statement. Not
         # in the order of `doc_id` itself: its index has no words, and would be walked for them.
         parts = "".join(
@@ -300,7 +298,7 @@ class TenantRows:
     @property
     def _within(self) -> str:
         """The condition of a history, if the search is in one."""
-        return "doc.seq = ANY(%(seqs)s)" if "seqs" in self._where.values else "true"
+        return "doc.seq = ANY(%(seqs)s)" if "seqs" in self._where.filters else "true"
 
     def docs(self, ids: Sequence[int]) -> list[Doc]:
         """See `Rows.docs`; with their records, so that reading them asks no more."""

@@ -26,10 +26,8 @@ from context_compaction.archive.records import (
 from context_compaction.archive.session_state import (
     TranscriptState,
     forget_oldest,
-    known_records,
     numbered,
 )
-from context_compaction.archive.tokenizer import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
 
@@ -74,11 +72,6 @@ class StateCache:
             self._states[tenant, session_id] = state
             self._states.move_to_end((tenant, session_id))  # others may have put it there as well
             forget_oldest(self._states, sessions=CACHED_SESSIONS, records=CACHED_RECORDS)
-
-    @property
-    def records(self) -> int:
-        """How many records are known of all sessions together."""
-        return known_records(self._states.values())
 
 
 class TenantSessions:
@@ -134,28 +127,19 @@ class TenantSessions:
             for record in numbered(state, session_id, parent_session_id, records, opens=opens)
         ]
         heads = [ascii_json(record.head) for record in new]
+        bodies = [record.text() for record in new]
         self._connection.execute(
             "INSERT INTO compaction.record SELECT %s, %s, * FROM"
             " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary: nothing to be escaped
-            (
-                self._tenant,
-                session_id,
-                [record.head["n"] for record in new],
-                heads,
-                [record.text() for record in new],
-            ),
+            (self._tenant, session_id, [record.head["n"] for record in new], heads, bodies),
         )
         outputs = [record.head for record in new if record.head["kind"] == "output"]
         if outputs:
+            ids, numbers = [head["id"] for head in outputs], [head["n"] for head in outputs]
             self._connection.execute(
                 "INSERT INTO compaction.output SELECT %s, output_id, %s, number FROM"
                 " unnest(%s::text[], %s::bigint[]) AS new (output_id, number)",
-                (
-                    self._tenant,
-                    session_id,
-                    [head["id"] for head in outputs],
-                    [head["n"] for head in outputs],
-                ),
+                (self._tenant, session_id, ids, numbers),
             )
         if self._blobs.put_here:
             self._connection.execute(
@@ -166,10 +150,8 @@ class TenantSessions:
         docs = list(docs_of(new, self._blobs))
         insert_docs(self._connection, self._tenant, session_id, docs)
         for record in new:
-            place = LinePlace("", record.head["n"], 0)
-            state.learn(LoggedRecord(record.head, place))
-        sizes = zip(heads, new, strict=True)
-        self._note(state, session_id, sum(len(h) + len(r.text()) for h, r in sizes), docs)
+            state.learn(_logged(record.head))
+        self._note(state, session_id, sum(map(len, [*heads, *bodies])), docs)
 
     def _note(
         self,
@@ -179,26 +161,21 @@ class TenantSessions:
         docs: Sequence[DocRow],
     ) -> None:
         """Bring the session's row in line with what was written."""
-        newest = state.messages.get(state.next_seq - 1)
         self._connection.execute(
             "UPDATE compaction.session SET parent = %s, format = %s,"
             " title = CASE WHEN title = '' THEN %s ELSE title END,"
             " next_number = %s, message_count = %s, doc_count = doc_count + %s,"
-            " term_count = term_count + %s,"
-            " terms_version = CASE WHEN doc_count = 0 OR terms_version = %s THEN %s ELSE '' END,"
-            " log_bytes = log_bytes + %s, is_retained = %s,"
+            " term_count = term_count + %s, log_bytes = log_bytes + %s, is_retained = %s,"
             " first_seconds = %s, last_seconds = %s, archived_seconds = %s"
             " WHERE tenant = %s AND session = %s",
             (
                 state.parent_session_id,
-                "" if newest is None else newest.format,
+                state.format,
                 next((doc.title for doc in docs if doc.title), ""),
                 state.next_number,
                 len(state.messages),
                 len(docs),
                 sum(doc.term_count for doc in docs),
-                TERMS_VERSION,
-                TERMS_VERSION,
                 size_bytes,
                 state.is_retained,
                 state.first_seconds,
@@ -254,5 +231,8 @@ class TenantSessions:
             " AND number >= %s ORDER BY number",
             (self._tenant, session_id, first),
         )
-        heads: list[JsonObject] = [json.loads(head) for (head,) in rows]
-        return [LoggedRecord(head, LinePlace("", head["n"], 0)) for head in heads]
+        return [_logged(json.loads(head)) for (head,) in rows]
+
+
+def _logged(head: JsonObject) -> LoggedRecord:
+    return LoggedRecord(head, LinePlace("", head["n"], 0))
