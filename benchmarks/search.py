@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.archive.local.search.index import SearchIndex
-from context_compaction.archive.local.search.search import search, search_pattern
+from context_compaction.archive.local.index import SearchIndex
+from context_compaction.archive.local.index_search import search, search_pattern
 
 SESSION_MESSAGES = 500
 APPEND_MESSAGES = 100

@@ -5,12 +5,15 @@ and kept in its record's head. The text is found when it is indexed.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from context_compaction.errors import InvalidMessageError
+from context_compaction.archive.frames import Blobs
+from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.errors import ArchiveDamagedError, InvalidMessageError, NotFoundError
 from context_compaction.formats import FORMATS
+from context_compaction.messages.history_hash import chain_hash
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -32,6 +35,9 @@ from context_compaction.messages.model import (
 MAX_INDEXED_CHARS = 300_000
 PART_CHARS = 16_000  # so that a hit names a place, and one long log does not outweigh a message
 TITLE_CHARS = 80
+# BM25 would put a text of three words before any longer one; a text counts as this long at least.
+# Measured: LoCoMo's MRR rises from .45 to .48 with 30, own questions stay the same.
+MIN_DOC_TERMS = 30
 MAX_PATH_CHARS = 1000
 
 _PATH_NAME = re.compile("path|file", re.IGNORECASE)
@@ -244,3 +250,77 @@ def output_parts(text: str) -> Iterator[IndexedPart]:
         start_line += piece.count("\n")
         if start_char >= len(text):
             return
+
+
+def parts_of_records(
+    records: Iterable[tuple[JsonObject, Callable[[], Any]]], blobs: Blobs
+) -> Iterator[list[IndexedPart]]:
+    """What is found of each record: nothing but messages and outputs.
+
+    A result is found under the paths of its call where both were appended together, as hosts do.
+
+    Args:
+        records: Each one's head, and what returns its body.
+        blobs: The large contents that bodies name.
+    """
+    paths: dict[str, tuple[str, ...]] = {}
+    for head, body in records:
+        try:
+            if head["kind"] == "message":
+                stored = read_stored(body(), head["format"], head["tools"])
+                paths |= stored.called_paths
+                about = [path for call in stored.answered_calls for path in paths.get(call, ())]
+                yield [IndexedPart(stored.text, paths=tuple(about), is_own=stored.is_own)]
+            elif head["kind"] == "output":
+                data = StoredOutput(info_of(head, ""), body(), blobs).read_whole()
+                about = list(paths.get(head["call"], ()))
+                parts = output_parts(decode_text(data) or "")
+                is_own = is_own_tool(head["tool"] or "")
+                yield [replace(part, paths=tuple(about), is_own=is_own) for part in parts]
+            else:
+                yield []
+        except (ArchiveDamagedError, NotFoundError):
+            # A damaged blob hides its own text only; the doctor reports it.
+            yield [IndexedPart("")]
+
+
+@dataclass(frozen=True, slots=True)
+class DocText:
+    """What a row contains.
+
+    Attributes:
+        text: Its text.
+        role: Who wrote it.
+        tool: The tool that was called or answered.
+        is_own: Whether our own tools were asked it or answered it.
+        history: Names the history that ends with a message ...
+        before: ... and the one that it continues; empty for an output.
+    """
+
+    text: str
+    role: str
+    tool: str | None
+    is_own: bool = False
+    history: str = ""
+    before: str = ""
+
+
+def doc_text(
+    head: JsonObject, body: Any, start_byte: int, size_bytes: int, blobs: Blobs
+) -> DocText | None:
+    """What a row contains, given its record; None where it is a part of an output without text.
+
+    Raises:
+        ArchiveDamagedError: The output cannot be read.
+        NotFoundError: A blob is missing.
+    """
+    if head["kind"] == "message":
+        tools = head["tools"]
+        stored = read_stored(body, head["format"], tools)
+        tool = tools[0] if tools else None
+        history = chain_hash(head["parent"], head["hash"])
+        return DocText(stored.text, head["role"], tool, stored.is_own, history, head["parent"])
+    output = StoredOutput(info_of(head, ""), body, blobs)
+    part = decode_text(output.read_bytes(start_byte, size_bytes).data)
+    own = is_own_tool(head["tool"] or "")
+    return None if part is None else DocText(part, "tool", head["tool"], own)

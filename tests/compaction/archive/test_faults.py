@@ -308,7 +308,7 @@ def _unprivileged() -> Generator[Path]:
     """A folder of a user whom the file system may refuse: root is refused nothing."""
     with TemporaryDirectory(prefix="archive-") as folder:
         importlib.import_module(
-            "context_compaction.archive.local.search.search"
+            "context_compaction.archive.local.index_search"
         )  # while it may be read
         as_root = os.geteuid() == 0
         if as_root:

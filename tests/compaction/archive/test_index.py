@@ -88,7 +88,7 @@ def _point_elsewhere(index_root: Path) -> None:
 
 def _drop_table(index_root: Path) -> None:
     connection = sqlite3.connect(_database(index_root))
-    connection.execute("DROP TABLE fts_1")
+    connection.execute("DROP TABLE fts")
     connection.close()
 
 
@@ -278,7 +278,7 @@ def test_a_kept_index_answers_as_a_new_one_does_whatever_happened_to_the_log(
     """Appended to by others, deleted, copied back; closed and opened between."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         # So that what was indexed a moment ago is taken for known, as if time had passed.
-        patch.setattr("context_compaction.archive.local.search.index.STAMP_NANOSECONDS", 0)
+        patch.setattr("context_compaction.archive.local.index.STAMP_NANOSECONDS", 0)
         for step, session in [*steps, ("search", "a")]:
             anyio.run(_take_step, Path(folder), step, session)
 
@@ -356,7 +356,7 @@ async def test_a_session_that_is_copied_into_an_open_archive_is_found(
         shutil.copytree(backup / "sessions", root / "sessions", dirs_exist_ok=True)
         os.utime(root / "sessions", ns=(10**18, 10**18))
 
-    monkeypatch.setattr("context_compaction.archive.local.search.index.FULL_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("context_compaction.archive.local.index.FULL_LOOK_SECONDS", 0.0)
     await anyio.to_thread.run_sync(_make_old, root)
     async with open_archive(root, index_root=index_root) as archive:
         assert await found(archive, "quokka") == pointers("s", 0)

@@ -1,6 +1,5 @@
 """What the archive holds stays the user's own: on the disk, in indexes, and in parts of outputs."""
 
-import shutil
 import stat
 from pathlib import Path
 
@@ -23,21 +22,6 @@ async def _said(folder: Path, index: Path) -> None:
 
 def _holds(folder: Path, words: bytes) -> bool:
     return any(words in path.read_bytes() for path in folder.rglob("*") if path.is_file())
-
-
-async def test_deleting_reaches_the_index_of_an_archive_that_was_removed_by_hand(
-    tmp_path: Path,
-) -> None:
-    await _said(tmp_path / "gone", tmp_path / "index")
-    await _said(tmp_path / "here", tmp_path / "index")
-    shutil.rmtree(tmp_path / "gone")
-    assert len(list((tmp_path / "index").iterdir())) == 2
-    async with open_archive(tmp_path / "here", index_root=tmp_path / "index") as archive:
-        await archive.delete([])
-        assert (await archive.search(Query("harbour"))).hits
-        assert len(list((tmp_path / "index").iterdir())) == 1
-        await archive.delete(["s"])
-    assert not _holds(tmp_path / "index", b"harbour")
 
 
 async def test_a_folder_that_others_may_enter_is_closed(tmp_path: Path) -> None:

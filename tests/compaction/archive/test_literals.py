@@ -1,10 +1,7 @@
 """What a pattern requires stands in every text that it matches."""
 
 import regex
-from context_compaction.archive.search.pattern_search import (
-    required_literals,
-    required_words,
-)
+from context_compaction.archive.search.pattern_search import required_words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,26 +45,6 @@ def test_no_text_that_matches_lacks_a_required_word(pattern: str, text: str) -> 
             assert any(word.startswith(name) for word in words), (pattern, required)
         else:
             assert name in words, (pattern, required)
-
-
-@given(st.lists(_PIECES, min_size=1, max_size=6).map("".join), _TEXTS)
-def test_no_text_that_matches_lacks_the_literals_of_every_alternative(
-    pattern: str, text: str
-) -> None:
-    try:
-        is_match = regex.search(pattern, text) is not None
-    except regex.error:
-        return
-    if is_match:
-        found = [
-            all(literal.decode() in text for literal in of) for of in required_literals(pattern)
-        ]
-        assert any(found), (pattern, text)
-
-
-def test_the_literals_of_each_alternative_are_required() -> None:
-    assert required_literals(r"Plant1[0-9]Quirk|oops \d+") == [[b"Plant1", b"Quirk"], [b"oops"]]
-    assert required_literals("(foo|bar) baz") == [[]]
 
 
 def test_the_words_between_separators_are_required() -> None:

@@ -5,11 +5,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-import pytest
 from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
-from context_compaction.archive.local.search import fts_tables
 from context_compaction.archive.snippets import passage_span
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -114,35 +112,6 @@ async def test_the_pages_of_one_word_hold_every_message_once_and_at_its_place(
                 break
             query = Query("name", limit=7, cursor=page.next_cursor)
     assert sorted(seen) == list(range(60))
-
-
-async def test_the_answers_do_not_depend_on_how_many_tables_hold_the_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [f"apple {count} of the {'pear' if count % 3 else 'plum'} tree" for count in range(60)]
-    queries = [
-        Query("apple", order="recent", limit=60),
-        Query("plum tree", order="recent", limit=60),
-        Query("apple 17 of the pear tree", limit=60),
-        Query("plum", limit=60),
-        Query("appl*", limit=60),
-        Query(r"apple \d7", kind="regex", limit=60),
-    ]
-    found: list[list[list[int]]] = []
-    for rows in (1_000, 7):
-        monkeypatch.setattr(fts_tables, "PARTITION_ROWS", rows)
-        root = tmp_path / str(rows)
-        async with open_archive(root, index_root=tmp_path / "index") as archive:
-            for count in range(1, len(texts) + 1):
-                raws = [{"role": "user", "content": text} for text in texts[:count]]
-                parsed = formats.parse(raws, format="anthropic")
-                await archive.append("s", parsed, format="anthropic")
-                if count % 5 == 0:  # indexed in many batches, as a session grows
-                    await archive.search(Query("apple"))
-            pages = [await archive.search(query) for query in queries]
-        found.append([sorted(hit.seq for hit in page.hits) for page in pages])
-        assert pages[2].hits[0].seq == 17
-    assert found[0] == found[1]
 
 
 PLACES = st.lists(

@@ -48,7 +48,7 @@ from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
 
 if TYPE_CHECKING:
-    from context_compaction.archive.local.search.index import SearchIndex
+    from context_compaction.archive.local.index import SearchIndex
 
 
 T = TypeVar("T")
@@ -195,14 +195,14 @@ class LocalArchive(SessionArchive):
         if query.head is not None and query.session_id is not None:
             within = await self.history(query.session_id, query.head)
         if query.kind == "regex":
-            from context_compaction.archive.local.search.search import search_pattern
+            from context_compaction.archive.local.index_search import search_pattern
 
             return await search_pattern(
                 lambda work: self._on_index(lambda: work(self._opened_index())), query, within
             )
 
         def work() -> SearchPage:
-            from context_compaction.archive.local.search.search import search
+            from context_compaction.archive.local.index_search import search
 
             return search(self._opened_index(), query, within, from_thread.check_cancelled)
 
@@ -241,8 +241,8 @@ class LocalArchive(SessionArchive):
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.
 
-        It waits for a moment in which nobody writes, 20 seconds at most, and writes the index's
-        file anew, which takes time in proportion to its size: delete many sessions in one call.
+        It waits for a moment in which nobody writes, 20 seconds at most. The index goes as well,
+        and the next search makes it anew, at some 5 to 10 MB a second of text.
         A killed deletion is finished by the next process that opens the archive and searches.
 
         Raises:
@@ -251,21 +251,9 @@ class LocalArchive(SessionArchive):
         """
         freed = await self._lanes.run("", lambda store: store.delete(session_ids))
         await self._lanes.everywhere(lambda store: store.forget(session_ids))
-        await self._on_index(self._forget)
+        if session_ids:
+            await self._on_index(lambda: self._opened_index().discard())
         return freed
-
-    def _forget(self) -> None:
-        """Remove what is no longer archived from the index, and indexes of archives that are gone.
-
-        A deletion removes the words too, also those of an archive that was removed by hand.
-        """
-        from context_compaction.archive.local.search.sqlite_file import drop_index, orphaned_indexes
-
-        index = self._opened_index()
-        index.forget()
-        for folder in orphaned_indexes(index.folder.parent):
-            if folder != index.folder:
-                drop_index(folder)
 
     async def keep_token(self, token: AccessToken) -> None:
         """See `Archive.keep_token`."""
@@ -351,7 +339,7 @@ class LocalArchive(SessionArchive):
     def _opened_index(self) -> "SearchIndex":
         # Imported here because sqlite3 and the index are needed by searches only, and a server
         # that only compacts should start without them.
-        from context_compaction.archive.local.search.index import SearchIndex
+        from context_compaction.archive.local.index import SearchIndex
 
         if self._index is None:
             self._index = SearchIndex(self._root, self._index_folder())

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from context_compaction.archive import Health
 from context_compaction.archive.local.durable_files import explaining
+from context_compaction.archive.local.index_file import FIRST_SAFE_SQLITE, index_bytes
 from context_compaction.archive.local.log import (
     read_segment,
     segment_sizes,
     session_folders,
 )
-from context_compaction.archive.local.search.sqlite_file import FIRST_SAFE_SQLITE, index_bytes
 
 
 def examine(root: Path, index_folder: Path) -> Health:

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from context_compaction.archive import History, Hit
+from context_compaction.archive.documents import DocText
 from context_compaction.archive.snippets import passage_span
 from context_compaction.messages.history_hash import HEAD_CHARS
 
@@ -56,27 +56,6 @@ class Row(Protocol):
 
 
 R = TypeVar("R", bound=Row)
-
-
-@dataclass(frozen=True, slots=True)
-class DocText:
-    """What a row contains.
-
-    Attributes:
-        text: Its text.
-        role: Who wrote it.
-        tool: The tool that was called or answered.
-        is_own: Whether our own tools were asked it or answered it.
-        history: Names the history that ends with a message ...
-        before: ... and the one that it continues; empty for an output.
-    """
-
-    text: str
-    role: str
-    tool: str | None
-    is_own: bool = False
-    history: str = ""
-    before: str = ""
 
 
 def grouped(

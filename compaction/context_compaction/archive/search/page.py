@@ -10,21 +10,21 @@ from itertools import islice
 
 from context_compaction.archive import History, Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.search import filters
 from context_compaction.archive.search.diversify import READ_ROWS, diversify
 from context_compaction.archive.search.hits import R, asks, grouped, hit_at, next_hit
 from context_compaction.archive.search.word_search import Ranker, Rows
 from context_compaction.archive.snippets import Locator
 from context_compaction.archive.tokenizer import QueryTerm, phrase_term, query_terms
 from context_compaction.errors import QueryError
-from context_compaction.request import check_session_id
 
-MAX_LIMIT = 100
-MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
 MAX_EQUAL = 2  # messages on a page that show the same: of two, each may answer another call
 MAX_REPEATS = 200  # further ones that are read and left out
-MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
 
-ROLES = ("user", "assistant", "system", "tool")
+
+# Old names, which go when nothing asks for them any more.
+check_query = filters.check_query
+MILLISECOND = filters.MILLISECOND
 
 
 def words_page(
@@ -34,7 +34,7 @@ def words_page(
     within: History | None,
     check: Callable[[], None],
 ) -> SearchPage:
-    """See `Archive.search`, for a query of words or a phrase; `check_query` was asked before.
+    """See `Archive.search`, for a query of words or a phrase.
 
     Args:
         query: What is looked for.
@@ -92,31 +92,6 @@ def words_page(
         tuple(" ".join(term.runs) for term in elsewhere),
         ranking.has_any,
     )
-
-
-def check_query(query: Query) -> None:
-    """Refuse what no index can answer.
-
-    Raises:
-        QueryError: The query is too long, or a filter or the limit cannot be used.
-    """
-    if not 1 <= query.limit <= MAX_LIMIT:
-        raise QueryError(
-            f"limit={query.limit} cannot be used. Give a number from 1 to {MAX_LIMIT}."
-        )
-    if len(query.text) > MAX_QUERY_CHARS:
-        raise QueryError(
-            f"The query has {len(query.text)} characters. Give at most {MAX_QUERY_CHARS}: the few "
-            "words that matter."
-        )
-    if query.role is not None and query.role not in ROLES:
-        raise QueryError(f"Unknown role {query.role!r}. Give one of: {', '.join(ROLES)}.")
-    if query.session_id is not None:
-        check_session_id(query.session_id)
-    elif query.head is not None:
-        raise QueryError(f"The history {query.head!r} is of no session. Give session_id as well.")
-    if query.path is not None and phrase_term(query.path) is None:
-        raise QueryError(f"The path {query.path[:80]!r} holds no letter or digit.")
 
 
 def terms_of_query(query: Query) -> list[QueryTerm]:

@@ -129,18 +129,6 @@ def required_words(pattern: str) -> Iterator[str]:
             yield word[0] if _ends_words(after) else f"{word[0]}*"
 
 
-def required_literals(pattern: str) -> list[list[bytes]]:
-    """Runs of ASCII letters and digits; a text that `pattern` matches has all of one list."""
-    # What a "|" parts in a set requires no more than the whole: what stands before it, at most.
-    branches = [pattern] if "(" in pattern else pattern.split("|")
-    return [
-        []
-        if _TOO_HARD.search(branch)
-        else [word.encode("ascii") for word in _WORD.findall("".join(_pieces(branch)))]
-        for branch in branches
-    ]
-
-
 def _pieces(pattern: str) -> Iterator[str]:
     for match in _PIECE.finditer(pattern):
         kind = match.lastgroup

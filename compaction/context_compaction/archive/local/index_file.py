@@ -1,8 +1,7 @@
 """The index's SQLite file: opened, checked, replaced when damaged, written under a lock.
 
-The folder holds the databases, `CURRENT` (the name of the one in use), the locks, `ARCHIVE`
-(where the archive lies, so that the index can go when that has gone) and `SEAL` (size and time
-stamp of the database at its last clean close). A damaged database is replaced under
+The folder holds the databases, `CURRENT` (the name of the one in use), the locks and `SEAL` (size
+and time stamp of the database at its last clean close). A damaged database is replaced under
 a new name, never in place: a process that still has the old one open then does no harm to the new
 one. Every write and every close is under the lock, since SQLite 3.7.0 to 3.51.2 can corrupt a
 database when two connections write and checkpoint at once.
@@ -10,7 +9,6 @@ database when two connections write and checkpoint at once.
 
 import os
 import re
-import shutil
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -29,7 +27,6 @@ from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFul
 BUSY_SECONDS = 30.0
 FIRST_SAFE_SQLITE = (3, 51, 3)  # the WAL-reset bug of 3.7.0 to 3.51.2 is gone
 
-_ARCHIVE = "ARCHIVE"
 _USERS = "users.lock"  # shared by those that have the database open
 _NAME = re.compile(r"[0-9a-f]{16}\.db")
 # Primary result codes after which the file cannot be trusted: a missing table, a failed read
@@ -51,23 +48,11 @@ class IndexFile:
         folder: Where the databases are kept.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        archive: Path,
-        schema: str,
-        version: str,
-        verify: Callable[[sqlite3.Connection], None],
-    ) -> None:
-        """`schema` makes an empty index of `version`; `verify` brings one in line with the log.
-
-        It is called where the database was neither closed cleanly nor is in use by others.
-        """
+    def __init__(self, folder: Path, schema: str, version: str) -> None:
+        """`schema` makes an empty index of `version`."""
         self.folder = folder
-        self._archive = archive
         self._schema = schema
         self._version = version
-        self._verify = verify
         self._connection: sqlite3.Connection | None = None
         self._user_lock: int | None = None
         self._name = ""
@@ -116,12 +101,6 @@ class IndexFile:
             if path.exists() and not _log_of(path).exists():
                 put_file(self.folder / "SEAL", _seal(path).encode())
 
-    def rewrite(self, connection: sqlite3.Connection) -> None:
-        """Write the file anew without what was deleted: SQLite leaves that in its free pages."""
-        with locked(self.folder / "index.lock"):
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint (TRUNCATE)")
-
     def discard(self) -> None:
         """Remove the database; whoever has it open begins a new one with its next work."""
         if not self.folder.is_dir():
@@ -137,8 +116,6 @@ class IndexFile:
             return self._connection
         with explaining(self.folder, "Making"):
             make_folder(self.folder)
-            if not (self.folder / _ARCHIVE).exists():
-                put_file(self.folder / _ARCHIVE, os.fsencode(self._archive))
         with locked(self.folder / "index.lock"):
             self._disconnect()
             try:
@@ -174,18 +151,12 @@ class IndexFile:
         is_sound = is_sealed or self._is_in_use()
         connection = self._connect(name)
         version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        if version != (self._version,):
-            self._disconnect()
-            return self._replace()
-        if not is_sound:
-            answer = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if answer != ("ok",):
-                self._disconnect()
-                return self._replace()
-            connection.execute("BEGIN IMMEDIATE")
-            self._verify(connection)
-            connection.execute("COMMIT")
-        return connection
+        if version == (self._version,) and (
+            is_sound or connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        ):
+            return connection
+        self._disconnect()
+        return self._replace()
 
     def _replace(self) -> sqlite3.Connection:
         """Begin an empty database under a new name and remove the others."""
@@ -252,40 +223,6 @@ class IndexFile:
             f"The search index {self.folder} cannot be used: {error}. The archive itself is "
             "whole; check that the folder may be written, or delete it, and call again."
         )
-
-
-def orphaned_indexes(index_root: Path) -> list[Path]:
-    """The folders of indexes whose archive is gone, or that name none.
-
-    They hold the words of what was archived. An index that is still wanted is made anew.
-
-    Raises:
-        ArchiveError: The folder cannot be read.
-    """
-    with explaining(index_root, "Listing"):
-        return [
-            lock.parent
-            for lock in sorted(index_root.glob("*/index.lock"))
-            if not _archive_of(lock.parent).is_dir()
-        ]
-
-
-def drop_index(folder: Path) -> None:
-    """Remove the index in `folder` with all its bytes.
-
-    Raises:
-        ArchiveBusyError: Another process holds it.
-        ArchiveError: A file cannot be removed.
-    """
-    with locked(folder / "index.lock"), explaining(folder, "Deleting"):
-        shutil.rmtree(folder)
-
-
-def _archive_of(folder: Path) -> Path:
-    try:
-        return Path(os.fsdecode((folder / _ARCHIVE).read_bytes()))
-    except OSError:
-        return folder / "no archive"
 
 
 def index_bytes(folder: Path) -> int:

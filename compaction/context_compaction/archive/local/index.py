@@ -1,0 +1,584 @@
+"""The search index: what the log holds, by words, derived and thrown away when in doubt.
+
+It is kept on a local disk, keyed by the archive's path, and holds no text: each row names where a
+record's line is, and the full-text table is contentless. Before each search it catches up with what
+any process has logged since. Where the log no longer holds what was indexed (a deletion, a power
+loss), the index is made anew, since a table without contents cannot forget a single row.
+"""
+
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from itertools import groupby
+from math import inf
+from pathlib import Path
+from typing import Any, TypeVar
+
+from context_compaction.archive import NO_SEQ, SessionInfo
+from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.documents import (
+    MIN_DOC_TERMS,
+    DocText,
+    IndexedPart,
+    doc_text,
+    parts_of_records,
+    title_of,
+)
+from context_compaction.archive.local.blobs import BlobStore
+from context_compaction.archive.local.durable_files import explaining, is_gone, read_at
+from context_compaction.archive.local.index_file import IndexFile
+from context_compaction.archive.local.log import (
+    SegmentPart,
+    last_notice,
+    read_segment,
+    segment_sizes,
+    session_folder,
+    session_folders,
+)
+from context_compaction.archive.local.records import decode_body, decode_head, parse_body
+from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internalise
+from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
+from context_compaction.archive.tokenizer import terms_of
+from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
+
+SCHEMA_VERSION = 6
+BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
+
+# A folder's time stamp is trusted to show later changes only when it is older than this: some
+# file systems keep whole seconds.
+STAMP_NANOSECONDS = 2_000_000_000
+# What was put there by others than writers (a session copied back from a backup) shows in no stamp
+# of the outer folder, so each of these is looked at this often, which takes about a millisecond.
+FULL_LOOK_SECONDS = 10.0
+
+# Room for the words of a whole transaction (1 MB by default) saves a quarter of its time, which
+# goes into merging, and a tenth of the size (measured).
+_UNWRITTEN_BYTES = 16 * 1024 * 1024
+_MOST_UNWANTED = 4  # times as much as is wanted may be read at once
+_FILLER = "z"  # a tag that no query asks for
+_NO_TITLE = 1 << 62
+
+SCHEMA = f"""
+CREATE VIRTUAL TABLE fts USING fts5 (words, parts, meta, paths, content='', tokenize='ascii');
+INSERT INTO fts (fts, rank) VALUES ('hashsize', {_UNWRITTEN_BYTES});
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, parent TEXT,
+    format TEXT NOT NULL, title TEXT NOT NULL, title_seq INTEGER NOT NULL,
+    first_seconds REAL NOT NULL, last_seconds REAL NOT NULL
+);
+CREATE INDEX session_newest ON session (last_seconds, id);
+CREATE INDEX session_name ON session (session_id);
+CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
+CREATE TABLE segment (
+    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, name TEXT NOT NULL,
+    indexed_to INTEGER NOT NULL, tail_length INTEGER NOT NULL, tail_crc INTEGER NOT NULL,
+    UNIQUE (session, name)
+);
+CREATE TABLE doc (
+    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL, length INTEGER NOT NULL, seq INTEGER NOT NULL, seconds REAL NOT NULL,
+    output_id TEXT, start_byte INTEGER, size_bytes INTEGER, start_char INTEGER, start_line INTEGER
+);
+CREATE INDEX doc_of_session ON doc (session, seq);
+CREATE INDEX doc_of_output ON doc (output_id) WHERE output_id IS NOT NULL;
+CREATE TABLE stamp (folder TEXT PRIMARY KEY, nanoseconds INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+_UPSERT_SESSION = """
+INSERT INTO session (key, session_id, parent, format, title, title_seq, first_seconds, last_seconds)
+VALUES (:key, :session_id, :parent, :format, :title, :title_seq, :first, :last)
+ON CONFLICT (key) DO UPDATE SET
+    session_id = coalesce(nullif(excluded.session_id, ''), session_id),
+    parent = coalesce(parent, excluded.parent),
+    format = coalesce(nullif(excluded.format, ''), format),
+    title = iif(excluded.title_seq < title_seq, excluded.title, title),
+    title_seq = min(title_seq, excluded.title_seq),
+    first_seconds = min(first_seconds, excluded.first_seconds),
+    last_seconds = max(last_seconds, excluded.last_seconds)
+RETURNING id
+"""
+_UPSERT_SEGMENT = """
+INSERT INTO segment (session, name, indexed_to, tail_length, tail_crc) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (session, name) DO UPDATE SET indexed_to = excluded.indexed_to,
+    tail_length = excluded.tail_length, tail_crc = excluded.tail_crc
+RETURNING id
+"""
+# A session and all that descend from it, by what they named as their parent.
+FAMILY = """
+WITH RECURSIVE family (name) AS (
+    VALUES (?) UNION SELECT session_id FROM session JOIN family ON parent = name
+)
+SELECT id FROM session JOIN family ON session_id = name
+"""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """One row of the index: a message, or a part of an output, and where it is read.
+
+    Attributes:
+        doc_id: Row id; larger is newer, as far as things were indexed in the order of their time.
+        session_key: The hash that names the session's folder.
+        segment: The segment that holds the record's line, from byte `offset`, `length` bytes.
+        seq: The message's number; -1 for an output.
+        output_id: The output's id; None for a message.
+        seconds: Its time, in Unix time.
+        start_byte: Where the part begins in the output; size_bytes, start_char and start_line mean
+            likewise what `IndexedPart` does.
+    """
+
+    doc_id: int
+    session_key: str
+    session_id: str
+    segment: str
+    offset: int
+    length: int
+    seq: int
+    seconds: float
+    output_id: str | None
+    start_byte: int
+    size_bytes: int
+    start_char: int
+    start_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """A part of a segment that the index does not hold yet, from byte `start`, with its lines."""
+
+    session_key: str
+    segment: str
+    start: int
+    part: SegmentPart
+
+
+class _StaleIndexError(Exception):
+    """The log no longer holds what was indexed."""
+
+
+class SearchIndex:
+    """The index of one archive. Every method blocks; one thread at a time."""
+
+    def __init__(self, root: Path, index_root: Path) -> None:
+        key = blake2b(str(root).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self._root = root
+        self._blobs = BlobStore(root / "blobs")
+        self._file = IndexFile(index_root / key, SCHEMA, f"{SCHEMA_VERSION}.{INDEX_VERSION}")
+        self._last_notice: int | None = None
+        self._look_until_seconds = 0.0
+        self._seen_stamps: dict[str, int] = {}
+        self._torn_sizes: dict[tuple[str, str], int] = {}
+        self._compared: set[str] = set()  # outer folders whose rows were compared with the log
+        self._caught_up: sqlite3.Connection | None = None
+        # How many rows match an expression, as counted when the index had so many rows.
+        self.counts: dict[str, tuple[int, int]] = {}
+
+    @property
+    def folder(self) -> Path:
+        """Where the index is kept."""
+        return self._file.folder
+
+    def close(self) -> None:
+        """Close the database."""
+        self._file.close()
+
+    def discard(self) -> None:
+        """Remove the index with all words in it; the next search makes it anew."""
+        self._file.discard()
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` returns of the index, once that has caught up with the log."""
+
+        def caught_up(connection: sqlite3.Connection) -> T:
+            self._catch_up(connection)
+            return work(connection)
+
+        while True:
+            try:
+                return self._file.run(caught_up)
+            except _StaleIndexError:
+                self.discard()
+
+    def find_output(self, output_id: str) -> str | None:
+        """The key of a session that holds an output, as far as the index has come; else None."""
+
+        def find(connection: sqlite3.Connection) -> str | None:
+            row = connection.execute(
+                "SELECT key FROM doc JOIN session ON session.id = doc.session"
+                " WHERE output_id = ? LIMIT 1",
+                (output_id,),
+            ).fetchone()
+            return None if row is None else str(row[0])
+
+        # The first look saves the walk over the log: an output that was found once stays there.
+        return self._file.run(find) or self.run(find)
+
+    def list_sessions(
+        self, limit: int, cursor: str | None, family_of: str | None = None
+    ) -> tuple[list[SessionInfo], str | None]:
+        """See `Archive.sessions`.
+
+        Raises:
+            QueryError: `limit` is below 1, or the cursor is none of ours.
+        """
+        if limit < 1:
+            raise QueryError(f"limit={limit} cannot be used. Give a number from 1.")
+        last_seconds, last_id = decode_cursor(cursor) if cursor else (inf, 0)
+
+        def select(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            family = "" if family_of is None else f" AND id IN ({FAMILY})"
+            named = () if family_of is None else (family_of,)
+            return connection.execute(
+                "SELECT id, session_id, parent, format, (SELECT count(*) FROM doc"
+                f" WHERE doc.session = session.id AND seq != {NO_SEQ}),"
+                " first_seconds, last_seconds, title FROM session"
+                f" WHERE (last_seconds, id) < (?, ?){family}"
+                " ORDER BY last_seconds DESC, id DESC LIMIT ?",
+                (last_seconds, last_id, *named, limit + 1),
+            ).fetchall()
+
+        found = self.run(select)
+        infos = [SessionInfo(*row[1:]) for row in found[:limit]]
+        if len(found) <= limit:
+            return infos, None
+        return infos, encode_cursor([infos[-1].last_seconds, found[limit - 1][0]])
+
+    def _catch_up(self, connection: sqlite3.Connection) -> None:
+        """Index whatever any process has logged and the index does not hold."""
+        noticed = last_notice(self._root)
+        is_long_ago = time.time_ns() - noticed > STAMP_NANOSECONDS
+        if connection is not self._caught_up:
+            self._last_notice = None
+            self._seen_stamps = dict(connection.execute("SELECT folder, nanoseconds FROM stamp"))
+            self._torn_sizes = {}
+            self._compared = set()
+            self.counts = {}
+            self._caught_up = connection
+        if noticed == self._last_notice and time.monotonic() < self._look_until_seconds:
+            return
+        stamps: dict[str, int] = {}
+        is_whole = False
+        while not is_whole:
+            is_whole = True
+            stamps = {}
+            batch: list[_News] = []
+            size_bytes = 0
+            for news in self._news(connection, stamps):
+                batch.append(news)
+                size_bytes += news.part.end - news.start
+                if size_bytes >= BATCH_BYTES:
+                    is_whole &= self._insert(connection, batch)
+                    batch, size_bytes = [], 0
+            is_whole &= self._insert(connection, batch)
+        if stamps != self._seen_stamps:
+            with self._file.transaction(connection):
+                connection.execute("DELETE FROM stamp")
+                connection.executemany("INSERT INTO stamp VALUES (?, ?)", stamps.items())
+        self._seen_stamps = stamps
+        self._last_notice = noticed if is_long_ago else None
+        self._look_until_seconds = time.monotonic() + FULL_LOOK_SECONDS
+
+    def _news(self, connection: sqlite3.Connection, stamps: dict[str, int]) -> Iterator[_News]:
+        """What is new in the folders whose time stamp has moved; notes the stamps to trust."""
+        written = self._folder_stamps()
+        moved = {name for name, _ in written.items() ^ self._seen_stamps.items()}
+        trusted_from = time.time_ns() - STAMP_NANOSECONDS
+        stamps.update(item for item in written.items() if item[1] < trusted_from)
+        self._check_rows(connection, moved - self._compared)
+        self._compared |= moved
+        changed = session_folders(self._root, sorted(moved & written.keys()))
+        # A rebuilt index gets the sessions in about the order in which they were written.
+        for folder in sorted(changed, key=_written_nanoseconds) if len(changed) > 1 else changed:
+            yield from self._session_news(connection, folder)
+
+    def _folder_stamps(self) -> dict[str, int]:
+        """When each outer folder of the log was last written to, Unix nanoseconds."""
+        sessions = self._root / "sessions"
+        with explaining(sessions, "Reading"):
+            try:
+                with os.scandir(sessions) as entries:
+                    return {entry.name: entry.stat().st_mtime_ns for entry in entries}
+            except FileNotFoundError:
+                return {}
+
+    def _check_rows(self, connection: sqlite3.Connection, folders: Collection[str]) -> None:
+        """Compare the rows of sessions in these outer folders of the log with the log.
+
+        Raises:
+            _StaleIndexError: A segment is gone, shorter than indexed, or other than indexed.
+        """
+        for folder in folders:
+            indexed = connection.execute(
+                "SELECT session.key, name, indexed_to, tail_length, tail_crc"
+                " FROM segment JOIN session ON session.id = segment.session"
+                " WHERE session.key BETWEEN ?1 AND ?1 || 'g'",  # keys are hexadecimal
+                (folder,),
+            ).fetchall()
+            for key, name, end, tail_length, tail_crc in indexed:
+                path = session_folder(self._root, key) / name
+                tail = _read_log(path, end - tail_length, tail_length)
+                if len(tail) != tail_length or zlib.crc32(tail) != tail_crc:
+                    raise _StaleIndexError
+
+    def _session_news(self, connection: sqlite3.Connection, folder: Path) -> Iterator[_News]:
+        for segment, size in segment_sizes(folder).items():
+            start = _indexed_to(connection, folder.name, segment)
+            while start < size and self._torn_sizes.get((folder.name, segment)) != size:
+                try:
+                    part = read_segment(
+                        folder, segment, start, limit_bytes=BATCH_BYTES, with_lines=True
+                    )
+                except ArchiveError as error:
+                    if is_gone(error):
+                        break
+                    raise
+                if part.end == start:
+                    # Somebody is still writing there, or was killed while writing.
+                    self._torn_sizes[folder.name, segment] = size
+                    break
+                yield _News(folder.name, segment, start, part)
+                start = part.end
+
+    def _insert(self, connection: sqlite3.Connection, batch: Sequence[_News]) -> bool:
+        """Index `batch`; return whether it was all still to be indexed, and still there."""
+        if not batch:
+            return True
+        is_whole = True
+        rows: list[_Row] = []
+        try:
+            with self._file.transaction(connection):
+                for news in batch:
+                    if _indexed_to(connection, news.session_key, news.segment) == news.start:
+                        rows += _take_in(connection, self._blobs, news)
+                    else:
+                        is_whole = False  # another process was faster
+                _insert_rows(connection, rows)
+        except ArchiveError as error:
+            if is_gone(error):
+                return False
+            raise
+        return is_whole
+
+    def next_doc(self, connection: sqlite3.Connection, doc: Doc) -> Doc | None:
+        """The row of the message with the next number in the same session."""
+        row = connection.execute(
+            "SELECT next.id FROM doc JOIN doc AS next ON next.session = doc.session"
+            " AND next.seq = doc.seq + 1 WHERE doc.id = ?",
+            (doc.doc_id,),
+        ).fetchone()
+        return None if row is None else next(iter(self.docs(connection, [row[0]])), None)
+
+    def docs(self, connection: sqlite3.Connection, ids: Sequence[int]) -> list[Doc]:
+        """The rows of `ids`, in their order."""
+        rows = connection.execute(
+            "SELECT doc.id, session.key, session.session_id, segment.name, offset, length, seq,"
+            " seconds, output_id, start_byte, size_bytes, start_char, start_line"
+            " FROM doc JOIN session ON session.id = doc.session"
+            " JOIN segment ON segment.id = doc.segment"
+            " WHERE doc.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(ids),),
+        )
+        found = {row[0]: Doc(*row) for row in rows}
+        return [found[doc_id] for doc_id in ids if doc_id in found]
+
+    def read(self, docs: Iterable[Doc]) -> Iterator[tuple[Doc, DocText | None]]:
+        """Each row with what it contains; None where the log no longer holds it.
+
+        Successive rows are mostly adjacent in the log, and are read at once.
+        """
+        for (key, segment), neighbors in groupby(docs, lambda doc: (doc.session_key, doc.segment)):
+            group = list(neighbors)
+            path = session_folder(self._root, key) / segment
+            start = min(doc.offset for doc in group)
+            end = max(doc.offset + doc.length for doc in group)
+            if end - start > _MOST_UNWANTED * sum(doc.length for doc in group):
+                for doc in group:
+                    yield doc, self._text(doc, _read_log(path, doc.offset, doc.length))
+                continue
+            data = _read_log(path, start, end - start)
+            for doc in group:
+                at = doc.offset - start
+                yield doc, self._text(doc, data[at : at + doc.length])
+
+    def _text(self, doc: Doc, line: bytes) -> DocText | None:
+        try:
+            head = decode_head(line)
+            named = head and (head.get("seq", NO_SEQ), head.get("id"))
+            if head is None or named != (doc.seq, doc.output_id):
+                return None
+            body = decode_body(line)
+            if BLOB_MARK in line:
+                body = internalise(body, self._blobs.read_whole)
+            return doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
+        except (ArchiveDamagedError, NotFoundError):
+            # The doctor reports damaged lines and missing files; a search passes them over.
+            return None
+        except ArchiveError as error:
+            if is_gone(error):
+                return None
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row without its id. `order` sorts rows by time, then as they were logged."""
+
+    order: tuple[float, int, int]
+    session: int
+    segment: int
+    record: LoggedRecord
+    part: IndexedPart
+
+
+def _indexed_to(connection: sqlite3.Connection, session_key: str, segment: str) -> int:
+    """Up to which byte a segment is indexed."""
+    row = connection.execute(
+        "SELECT indexed_to FROM segment JOIN session ON session.id = segment.session"
+        " WHERE session.key = ? AND segment.name = ?",
+        (session_key, segment),
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: _News) -> Iterator[_Row]:
+    """Note the session and how far its segment is indexed; yield the rows to insert."""
+    part = news.part
+    lines = zip(part.records, part.lines, strict=True)
+    bodies = ((record.head, partial(_body, line, blobs)) for record, line in lines)
+    texts = list(parts_of_records(bodies, blobs))
+    (session,) = connection.execute(_UPSERT_SESSION, _session_row(news, texts)).fetchone()
+    (segment,) = connection.execute(
+        _UPSERT_SEGMENT, (session, news.segment, part.end, part.tail_length, part.tail_crc)
+    ).fetchone()
+    for record, parts in zip(part.records, texts, strict=True):
+        for count, text in enumerate(parts):
+            order = record.head["ts"], record.head["n"], count
+            yield _Row(order, session, segment, record, text)
+
+
+def _body(line: bytes, blobs: BlobStore) -> Any:
+    body = parse_body(line)
+    return internalise(body, blobs.read_whole) if BLOB_MARK in line else body
+
+
+def _session_row(news: _News, texts: Sequence[Sequence[IndexedPart]]) -> Mapping[str, Any]:
+    """The columns of their session that the records of `news` set."""
+    row: dict[str, Any] = {"key": news.session_key, "session_id": "", "parent": None, "format": ""}
+    row |= {"title": "", "title_seq": _NO_TITLE}
+    for record, parts in zip(news.part.records, texts, strict=True):
+        head = record.head
+        if head["kind"] == "session":
+            row |= {"session_id": head["session"], "parent": head["parent"]}
+        elif head["kind"] == "message":
+            row["format"] = head["format"]
+            if head["role"] == "user" and head["seq"] < row["title_seq"]:
+                title = title_of(parts[0].text)
+                row |= {"title": title, "title_seq": head["seq"]} if title else {}
+    times = [float(record.head["ts"]) for record in news.part.records]
+    return row | {"first": min(times, default=0.0), "last": max(times, default=0.0)}
+
+
+def _insert_rows(connection: sqlite3.Connection, rows: list[_Row]) -> None:
+    """Add rows with ids by their time, which rise."""
+    rows.sort(key=lambda row: row.order)
+    (first_id,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM doc").fetchone()
+    numbered = list(enumerate(rows, start=first_id))
+    connection.executemany(
+        "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (_doc_row(doc_id, row) for doc_id, row in numbered),
+    )
+    connection.executemany(
+        "INSERT INTO fts (rowid, words, parts, meta, paths) VALUES (?, ?, ?, ?, ?)",
+        (_terms_row(doc_id, row) for doc_id, row in numbered),
+    )
+
+
+def _doc_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
+    head, place, part = row.record.head, row.record.place, row.part
+    return (
+        doc_id,
+        row.session,
+        row.segment,
+        place.offset,
+        place.length,
+        head.get("seq", NO_SEQ),
+        float(head["ts"]),
+        head["id"] if head["kind"] == "output" else None,
+        part.start_byte,
+        part.size_bytes,
+        part.start_char,
+        part.start_line,
+    )
+
+
+def _terms_row(doc_id: int, row: _Row) -> tuple[int, str, str, str, str]:
+    terms = terms_of(row.part.text)
+    paths = terms_of("\n".join(row.part.paths)).words if row.part.paths else ""
+    seconds = row.record.head["ts"]
+    meta = [session_tag(row.session), *time_tags(seconds), *tags_of(row.record.head, row.part)]
+    missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(meta)
+    return doc_id, terms.words, " ".join(terms.parts), " ".join(meta + [_FILLER] * missing), paths
+
+
+_DAYS_A_BLOCK = 32
+_MAX_DAY = 1 << 17  # the year 2328; a time filter past it means no limit
+
+
+def session_tag(session: int) -> str:
+    """The tag of the rows of a session, given its row id."""
+    return f"s{session}"
+
+
+def time_tags(seconds: float) -> tuple[str, str]:
+    """The tags of a row's day, and of its block of days."""
+    day = _day(seconds)
+    return f"d{day}", f"b{day // _DAYS_A_BLOCK}"
+
+
+def time_range_tags(since_seconds: float, until_seconds: float) -> list[str]:
+    """Tags of which each row between two times has at least one: whole blocks, and days."""
+    day, last = _day(since_seconds), _day(until_seconds)
+    tags: list[str] = []
+    while day <= last:
+        if day % _DAYS_A_BLOCK == 0 and day + _DAYS_A_BLOCK - 1 <= last:
+            tags.append(f"b{day // _DAYS_A_BLOCK}")
+            day += _DAYS_A_BLOCK
+        else:
+            tags.append(f"d{day}")
+            day += 1
+    return tags
+
+
+def _day(seconds: float) -> int:
+    return int(min(max(seconds // 86_400, 0), _MAX_DAY))
+
+
+def _read_log(path: Path, offset: int, size_bytes: int) -> bytes:
+    """Bytes of a segment; none where it is gone."""
+    try:
+        with explaining(path, "Reading"):
+            return read_at(path, offset, size_bytes)
+    except ArchiveError as error:
+        if is_gone(error):
+            return b""
+        raise
+
+
+def _written_nanoseconds(folder: Path) -> int:
+    """When the newest segment of a session was last written."""
+    try:
+        with explaining(folder, "Reading"), os.scandir(folder) as entries:
+            return max((entry.stat().st_mtime_ns for entry in entries), default=0)
+    except ArchiveError as error:
+        if is_gone(error):
+            return 0
+        raise

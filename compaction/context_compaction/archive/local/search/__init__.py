@@ -1,1 +1,0 @@
-"""Full-text and regular-expression search over the local archive."""

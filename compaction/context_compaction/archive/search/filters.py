@@ -1,0 +1,139 @@
+"""The filters of a query, compiled once for every archive: which rows a search may find.
+
+A row has tags: short words that say what its record is. A filter asks for tags, and an archive
+keeps and compares them without knowing what they mean. So a new filter on what a record contains is
+a field of `Query`, its tag in `tags_of`, and the same tag in `filter_of`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import inf
+
+from context_compaction.archive import History, Query
+from context_compaction.archive.cursors import decode_cursor
+from context_compaction.archive.documents import IndexedPart, is_own_tool
+from context_compaction.archive.tokenizer import TERMS_VERSION, QueryTerm, phrase_term
+from context_compaction.errors import QueryError
+from context_compaction.messages.model import JsonObject
+from context_compaction.request import check_session_id
+
+# A change of the tags needs a new number, as a change of the words needs a new `TERMS_VERSION`.
+INDEX_VERSION = f"{TERMS_VERSION}.1"
+MAX_LIMIT = 100
+MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
+LAST_ID = (1 << 63) - 1
+OWN_TAG = "own"  # of what our own tools were asked and answered
+
+MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
+_ROLES = ("user", "assistant", "system", "tool")
+
+
+def tags_of(head: JsonObject, part: IndexedPart) -> Iterator[str]:
+    """The tags of a row, given its record's head and its text."""
+    yield _role_tag(role_of_record(head))
+    yield from (tool_tag(tool) for tool in tools_of_record(head))
+    if part.is_own:
+        yield OWN_TAG
+
+
+def role_of_record(head: JsonObject) -> str:
+    """The role under which a record is found."""
+    return "tool" if head["kind"] == "output" else head.get("role", "")
+
+
+def tools_of_record(head: JsonObject) -> list[str]:
+    """The tools of a record: those that a message calls or answers, the one that gave an output."""
+    if head["kind"] == "output":
+        return [head["tool"]] if head["tool"] else []
+    return list(head.get("tools", []))
+
+
+def _role_tag(role: str) -> str:
+    return f"r{role}"
+
+
+def tool_tag(tool: str) -> str:
+    """With a hash, as a tool's name may contain anything."""
+    return "t" + blake2b(tool.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a row must be.
+
+    Attributes:
+        session_id: Of this session or one that descends from it.
+        within: Of this history of the session.
+        tags: It has every one of these ...
+        without_tags: ... and none of these.
+        path: It names this path, or answers a call that did.
+        since_seconds: Its earliest time, in Unix time.
+        until_seconds: Its latest time.
+        last_id: The highest row id.
+    """
+
+    session_id: str | None = None
+    within: History | None = None
+    tags: tuple[str, ...] = ()
+    without_tags: tuple[str, ...] = (OWN_TAG,)
+    path: QueryTerm | None = None
+    since_seconds: float = -inf
+    until_seconds: float = inf
+    last_id: int = LAST_ID
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lets every word's rows through, but for those of our own tools."""
+        is_timeless = (self.since_seconds, self.until_seconds) == (-inf, inf)
+        return is_timeless and not (self.session_id or self.within or self.tags or self.path)
+
+    @property
+    def everything(self) -> "Filter":
+        """The same without what narrows it, but for what our own tools were asked."""
+        return Filter(without_tags=self.without_tags)
+
+
+def filter_of(query: Query, within: History | None = None) -> Filter:
+    """What the filters and the cursor of a query let through; `within` is the history of its head.
+
+    Raises:
+        QueryError: The query is too long, or a filter, the limit or the cursor cannot be used.
+    """
+    check_query(query)
+    tags: list[str] = []
+    if query.role is not None:
+        tags.append(_role_tag(query.role))
+    if query.tool is not None:
+        tags.append(tool_tag(query.tool))
+    return Filter(
+        session_id=query.session_id,
+        within=within,
+        tags=tuple(tags),
+        without_tags=() if query.tool is not None and is_own_tool(query.tool) else (OWN_TAG,),
+        path=None if query.path is None else phrase_term(query.path),
+        since_seconds=-inf if query.since_seconds is None else query.since_seconds,
+        until_seconds=inf if query.until_seconds is None else query.until_seconds + MILLISECOND,
+        last_id=decode_cursor(query.cursor)[1] if query.cursor else LAST_ID,
+    )
+
+
+def check_query(query: Query) -> None:
+    """Refuse what no index can answer; raises what `filter_of` raises."""
+    if not 1 <= query.limit <= MAX_LIMIT:
+        raise QueryError(
+            f"limit={query.limit} cannot be used. Give a number from 1 to {MAX_LIMIT}."
+        )
+    if len(query.text) > MAX_QUERY_CHARS:
+        raise QueryError(
+            f"The query has {len(query.text)} characters. Give at most {MAX_QUERY_CHARS}: the few "
+            "words that matter."
+        )
+    if query.role is not None and query.role not in _ROLES:
+        raise QueryError(f"Unknown role {query.role!r}. Give one of: {', '.join(_ROLES)}.")
+    if query.session_id is not None:
+        check_session_id(query.session_id)
+    elif query.head is not None:
+        raise QueryError(f"The history {query.head!r} is of no session. Give session_id as well.")
+    if query.path is not None and phrase_term(query.path) is None:
+        raise QueryError(f"The path {query.path[:80]!r} holds no letter or digit.")
