@@ -4,7 +4,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from context_compaction import Archive, CompactRequest, Query, compact, open_archive
+from context_compaction import Archive, CompactRequest, compact, open_archive
 from context_compaction.archive.frames import pack
 from context_compaction.errors import ArchiveDamagedError, ArchiveError
 from context_compaction.messages.edits import make_blob
@@ -17,11 +17,6 @@ async def _said(folder: Path, index: Path) -> None:
     async with open_archive(folder, index_root=index) as archive:
         payload = [{"role": "user", "content": SAID}]
         await compact(payload, CompactRequest(mode="record", session_id="s"), archive=archive)
-        assert (await archive.search(Query("harbour"))).hits
-
-
-def _holds(folder: Path, words: bytes) -> bool:
-    return any(words in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 async def test_a_folder_that_others_may_enter_is_closed(tmp_path: Path) -> None:

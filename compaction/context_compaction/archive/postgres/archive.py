@@ -25,6 +25,7 @@ from context_compaction.archive import (
     check_tenant,
 )
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.documents import DocText
 from context_compaction.archive.outputs import StoredOutput, info_of
 from context_compaction.archive.patterns import SCAN_SECONDS
 from context_compaction.archive.postgres import maintenance
@@ -41,7 +42,7 @@ from context_compaction.archive.postgres.rows import (
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.postgres.sessions import RowState, StateCache, TenantSessions
 from context_compaction.archive.retention import choose, plan_of, usage_of
-from context_compaction.archive.search.hits import DocText, Row
+from context_compaction.archive.search.hits import Row
 from context_compaction.archive.search.page import check_query, terms_of_query, words_page
 from context_compaction.archive.search.pattern_search import (
     BATCH_CHARS,

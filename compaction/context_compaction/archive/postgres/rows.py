@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from context_compaction.archive import History, Query
-from context_compaction.archive.documents import is_own_tool, read_stored
+from context_compaction.archive.documents import DocText, is_own_tool, read_stored
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.postgres.indexing import (
@@ -25,7 +25,6 @@ from context_compaction.archive.postgres.indexing import (
 )
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES, share
-from context_compaction.archive.search.hits import DocText
 from context_compaction.archive.search.page import MILLISECOND
 from context_compaction.archive.search.parts import tool_token
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates

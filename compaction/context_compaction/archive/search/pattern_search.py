@@ -13,6 +13,7 @@ import anyio
 
 from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.cursors import encode_cursor
+from context_compaction.archive.documents import DocText
 from context_compaction.archive.patterns import (
     SCAN_BYTES,
     SCAN_SECONDS,
@@ -20,7 +21,7 @@ from context_compaction.archive.patterns import (
     open_matcher,
     too_slow,
 )
-from context_compaction.archive.search.hits import DocText, Groups, Row, hit_at
+from context_compaction.archive.search.hits import Groups, Row, hit_at
 
 BATCH_CHARS = 250_000  # of texts that are matched before other searches come in between
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from context_compaction.archive.dates import asked_times
+from context_compaction.archive.documents import DocText
 from context_compaction.archive.ranking import (
     Matches,
     add_scores,
@@ -19,7 +20,7 @@ from context_compaction.archive.ranking import (
     scores_of,
     small_word_score,
 )
-from context_compaction.archive.search.hits import DocText, Row
+from context_compaction.archive.search.hits import Row
 from context_compaction.archive.tokenizer import (
     MAX_QUERY_TERMS,
     MAX_QUERY_WORDS,
