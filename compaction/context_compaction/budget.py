@@ -182,8 +182,10 @@ def _require_not_negative(name: str, value: int) -> None:
         raise SettingsError(f"`{name}` is {value}. Pass 0 or a whole number above it.")
 
 
-# The floor of a target is at most this part of what is movable, so that trigger and target lie
+# A summary, the newest results and a file want as much in a small window as in a large one, so a
+# small target fraction leaves this much; but at most the share, so that trigger and target lie
 # apart in a small window too.
+_FLOOR_TOKENS = 8_000
 _FLOOR_SHARE = 0.3
 
 
@@ -246,7 +248,7 @@ def _token_budget(
         target = _after_refusal(target, before, fixed_tokens)
     elif request.target_tokens is None and is_over and target <= fixed_tokens < trigger:
         # Below it there would be nothing but system messages.
-        target = fixed_tokens + _kept_tokens(trigger - fixed_tokens, decided)
+        target = fixed_tokens + _kept_tokens(trigger - fixed_tokens, request, decided)
     return TokenBudget(
         before,
         trigger,
@@ -374,7 +376,7 @@ def _window_trigger_target(
     trigger = max(1, min(trigger, settings.trigger_tokens or trigger))
     # System prompt and tools stay: only what lies above them can be brought down.
     movable = max(0, trigger - overhead_tokens)
-    lower = trigger - movable + _kept_tokens(movable, settings)
+    lower = trigger - movable + _kept_tokens(movable, request, settings)
     return window, trigger, min(target or max(1, lower), trigger)
 
 
@@ -408,22 +410,25 @@ def reserve_warnings(request: CompactRequest, settings: Settings) -> tuple[str, 
     )
 
 
-def _kept_tokens(movable_tokens: int, settings: Settings) -> int:
-    """Tokens of the movable part that a compaction leaves."""
-    floor_tokens = min(settings.target_floor_tokens, int(movable_tokens * _FLOOR_SHARE))
-    return max(int(movable_tokens * settings.target_fraction), floor_tokens)
+def _kept_tokens(movable_tokens: int, request: CompactRequest, settings: Settings) -> int:
+    """Tokens of the movable part that a compaction leaves.
+
+    A fraction that the caller names is used as it is.
+    """
+    kept_tokens = int(movable_tokens * settings.target_fraction)
+    if "target_fraction" in request.settings:
+        return kept_tokens
+    return max(kept_tokens, min(_FLOOR_TOKENS, int(movable_tokens * _FLOOR_SHARE)))
 
 
 def _where_undecided(request: CompactRequest, settings: Settings) -> Settings:
     """`settings` without what a policy decides only where the caller has not.
 
     A caller that names a trigger or a target has decided when to act: at that count, or when the
-    window is full. A fraction that the caller names for the target is used as it is.
+    window is full.
     """
     named = set(request.settings)
     acts_when = {"trigger_tokens", "trigger_fraction"} & named or request.target_tokens is not None
     if acts_when and "conversation_fraction" not in named:
         settings = replace(settings, conversation_fraction=1.0)
-    if "target_fraction" in named and "target_floor_tokens" not in named:
-        settings = replace(settings, target_floor_tokens=0)
     return settings

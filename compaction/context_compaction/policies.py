@@ -128,7 +128,7 @@ POLICIES: Mapping[str, Policy] = {
             # Each call pays for all that is carried. This is the highest trigger measured at which
             # it is a quarter cheaper than each paper's policy, or as cheap with higher recall, in
             # nearly all comparisons (benchmarks/results/default_constants.md).
-            Settings(conversation_fraction=0.42, target_fraction=0.15, target_floor_tokens=8_000),
+            Settings(conversation_fraction=0.42, target_fraction=0.15),
         ),
         Policy(
             "gentle",
@@ -160,7 +160,7 @@ POLICIES: Mapping[str, Policy] = {
                 persist_newest_chars=200_000,
                 preview_chars=2_000,
                 snip_max_messages=_NEVER,  # its own rule is not published; S3's is four-layer's
-                collapse="turns",
+                collapses_turns=True,
                 # S0: on every turn; eight tools; keep 3; each over 1 000; together 20 000.
                 clear_every_turn=True,
                 compactable_kinds=(
@@ -251,7 +251,6 @@ POLICIES: Mapping[str, Policy] = {
                 persist_newest_chars=200_000,  # S3: tool_result_budget
                 preview_chars=2_000,
                 snip_max_messages=50,  # S3: head 3, tail 47
-                snip_head_messages=3,
                 clear_every_turn=True,
                 cleared_text="[Earlier tool result compacted. Re-run if needed.]",
                 keep_recent_results=3,

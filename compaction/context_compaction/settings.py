@@ -1,4 +1,4 @@
-"""Every threshold of the layers, with its unit in the name, in one frozen dataclass.
+"""The constants of a policy: `Settings` can be changed by a caller, `Strategy` by no one.
 
 The figures are those of a 200K window that is used to the full. For a smaller budget the token and
 character thresholds shrink in proportion (`scaled`), so that a 32K window is worked with the same
@@ -24,7 +24,6 @@ ToolKind: TypeAlias = Literal[
 
 
 EstimatorName: TypeAlias = Literal["auto", "chars/4", "chars/3"]
-CollapseRule: TypeAlias = Literal["tasks", "turns"]
 KeepBase: TypeAlias = Literal["target", "window"]
 SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
 TooLongRule: TypeAlias = Literal["clip", "drop_oldest"]
@@ -37,54 +36,23 @@ REFERENCE_TRIGGER_TOKENS = 170_616
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The constants of a policy. DESIGN and the field's systems are named where a figure is theirs.
+class Strategy:
+    """How a policy works. A policy decides these values, and a caller cannot change them.
 
     Attributes:
-        estimator: How tokens are counted: "auto" by the model's tokenizer; "chars/4" as the papers
-            do, and "chars/3" as Claude Code does (that, times 4/3), both far too low for Claude.
-        trigger_tokens: Act above this at the latest; 0 leaves it to the window.
-        trigger_fraction: Act above this part of the window at the latest.
-        conversation_fraction: Act at the latest when the conversation, system prompt and tools
-            apart, has this part of the window: what is sent again on every call costs.
-        target_fraction: Part of the trigger that a compaction brings the conversation down to,
-            system prompt and tools apart, so that trigger and target lie apart ...
-        target_floor_tokens: ... but not below this, nor to less than 0.3: a summary, the newest
-            results and a file want as much in a small window; 0 is no floor.
-        output_reserve_cap_tokens: At most this much is reserved for the model's answer.
-        buffer_tokens: Safety margin below the window, for what we cannot see.
         small_window: In a window below 65 536 tokens, reserve and buffer that nobody named have
             their "shares" of it, at most 30 % and 20 %; or follow the "formula" as long as
             that leaves a quarter of the window.
-        max_request_bytes: The provider's limit on a request's size.
-        persist_result_tokens: A single tool result above this goes to the archive at once.
-        persist_newest_chars: All results of the newest message together may have this many.
-        preview_chars: How many characters of a persisted result stay in the context.
-        snip_max_messages: `snip` keeps this many messages ...
-        snip_head_messages: ... of which this many are the first ones.
-        clear_every_turn: Run the clearing layers below the trigger too, and clear all that may be.
         compactable_kinds: Kinds of tools whose results `microcompact` clears; empty means all.
         cleared_text: What precedes the pointer of a cleared result; {tool} is its name.
-        keep_recent_results: `microcompact` leaves this many newest results alone ...
-        keep_recent_result_tokens: ... and the newest ones that come to this together, at most ...
-        min_result_tokens: ... and every result of at most so many tokens ...
-        min_result_chars: ... or of at most so many characters ...
-        min_savings_tokens: ... and does nothing unless it saves this much.
-        clip_argument_chars: Longer string arguments of old calls are clipped to a head.
-        idle_clear_seconds: After such a pause the prompt cache is cold: clear without minimum.
+        min_result_chars: `microcompact` leaves every result of at most so many characters.
+        collapses_turns: Whether `collapse` takes finished turns, besides items of a plan.
         tell_changed_files: On every call, name at the end of the list the files that changed on
             disk since the conversation read them, each change once.
-        protected_tools: Tools whose results are never cleared, by name (case does not matter).
-        tool_kinds: Kinds of tools that the recogniser does not know, by name.
-        collapse: What `collapse` takes: finished "tasks", items of a plan and calls of agents,
-            until the target is met; or all finished "turns" as well, at once, where that saves
-            `min_savings_tokens` and is enough.
         replace_all: At a cut everything is replaced but an unanswered request.
         acknowledge: After a summary, add an assistant message that confirms it, where a turn of
             the user follows, or the list ended with the assistant.
-        keep_recent_fraction: Part of the budget that recent messages may keep at a cut ...
-        keep_recent_of: ... the budget being the target, or the window.
-        keep_recent_turns: The last turns stay whole where they fit.
+        keep_recent_of: What `keep_recent_fraction` is a part of.
         split_turn: A cut inside the running turn leaves its request in full before a "checkpoint",
             or folds it into the "summary" with the rest of what was before the cut.
         reactive_keep_messages: After a refusal keep this many newest messages first; 0 leaves it
@@ -97,25 +65,67 @@ class Settings:
             shows log, facts and clipped texts, "drop_oldest" leaves out its oldest groups of
             messages ...
         summary_retries: ... and a model that reports "too long" is called so many times more.
-        summary_tokens: Upper bound of a summary ...
-        summary_fraction: ... and the part of the target that a cut keeps free for it at least.
-        memory_gap_tokens: A summary written earlier stands in for a new one where at most this lies
-            between its end and the cut.
+        summary_fraction: The part of the target that a cut keeps free for the summary at least.
+        restore_kinds: Kinds of tools whose files count as used.
+    """
+
+    small_window: SmallWindowRule = "shares"
+    compactable_kinds: tuple[ToolKind, ...] = ()
+    cleared_text: str = ""
+    min_result_chars: int = 0
+    collapses_turns: bool = False
+    tell_changed_files: bool = False
+    replace_all: bool = False
+    acknowledge: bool = False
+    keep_recent_of: KeepBase = "target"
+    split_turn: SplitTurnRule = "checkpoint"
+    reactive_keep_messages: int = 0
+    reactive_retries: int = 0
+    summary_outline: SummaryOutline = "summary"
+    summary_too_long: TooLongRule = "clip"
+    summary_retries: int = 5
+    summary_fraction: float = 0.5
+    restore_kinds: tuple[ToolKind, ...] = ("read", "write", "edit")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Strategy):
+    """The constants that a caller may change by name.
+
+    Attributes:
+        estimator: How tokens are counted: "auto" by the model's tokenizer; "chars/4" as the papers
+            do, and "chars/3" as Claude Code does (that, times 4/3), both far too low for Claude.
+        trigger_tokens: Act above this at the latest; 0 leaves it to the window.
+        trigger_fraction: Act above this part of the window at the latest.
+        conversation_fraction: Act at the latest when the conversation, system prompt and tools
+            apart, has this part of the window: what is sent again on every call costs.
+        target_fraction: Part of the trigger that a compaction brings the conversation down to,
+            system prompt and tools apart, so that trigger and target lie apart.
+        output_reserve_cap_tokens: At most this much is reserved for the model's answer.
+        buffer_tokens: Safety margin below the window, for what we cannot see.
+        max_request_bytes: The provider's limit on a request's size.
+        persist_result_tokens: A single tool result above this goes to the archive at once.
+        persist_newest_chars: All results of the newest message together may have this many.
+        preview_chars: How many characters of a persisted result stay in the context.
+        snip_max_messages: `snip` keeps this many messages, the first three among them.
+        clear_every_turn: Run the clearing layers below the trigger too, and clear all that may be.
+        keep_recent_results: `microcompact` leaves this many newest results alone ...
+        min_result_tokens: ... and every result of at most so many tokens ...
+        min_savings_tokens: ... and does nothing unless it saves this much.
+        clip_argument_chars: Longer string arguments of old calls are clipped to a head.
+        idle_clear_seconds: After such a pause the prompt cache is cold: clear without minimum.
+        protected_tools: Tools whose results are never cleared, by name (case does not matter).
+        tool_kinds: Kinds of tools that the recogniser does not know, by name.
+        keep_recent_fraction: Part of the target that recent messages may keep at a cut.
+        keep_recent_turns: The last turns stay whole where they fit.
+        summary_tokens: Upper bound of a summary.
         pinned_tokens: Pinned texts together may have this much ...
         automatic_pin_tokens: ... of which rules of the user that are pinned unasked at most this
             much, the newest ones; 0 pins none.
-        restore_kinds: Kinds of tools whose files count as used.
         restore_files: At most so many recently used files are put back after a cut, more where a
             target that the caller named has room left ...
         restore_file_tokens: ... each of at most this size, bigger ones as an outline ...
         restore_total_tokens: ... and all of them together.
-        thrash_turns: The context thrashes where it is at its trigger again within this many
-            answers of the model ...
-        thrash_times: ... so many times in a row; 0 never warns.
-        breaker_failures: A model that fails at a session's summaries so many times in a row (3, as
-            Claude Code's) is not called any more; 0 is never ...
-        breaker_cool_down_seconds: ... until so much time has passed; then once, to see.
-        min_progress_fraction: A result that misses the target must save at least this part.
         thinking: What to do with thinking blocks that an earlier edit makes void.
         scale_to_budget: Whether the thresholds shrink with a smaller budget.
     """
@@ -125,55 +135,29 @@ class Settings:
     trigger_fraction: float = 1.0
     conversation_fraction: float = 1.0
     target_fraction: float = 0.6
-    target_floor_tokens: int = 0
     output_reserve_cap_tokens: int = 20_000
     buffer_tokens: int = 13_000
-    small_window: SmallWindowRule = "shares"
     max_request_bytes: int = 32_000_000
     persist_result_tokens: int = 40_000
     persist_newest_chars: int = 200_000
     preview_chars: int = 2_000
     snip_max_messages: int = 50
-    snip_head_messages: int = 3
     clear_every_turn: bool = False
-    compactable_kinds: tuple[str, ...] = ()
-    cleared_text: str = ""
     keep_recent_results: int = 3
-    keep_recent_result_tokens: int = 0
     min_result_tokens: int = 1_000
-    min_result_chars: int = 0
     min_savings_tokens: int = 20_000
     clip_argument_chars: int = 2_000
     idle_clear_seconds: int = 3_600
-    tell_changed_files: bool = False
     protected_tools: tuple[str, ...] = ()
-    tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
-    collapse: CollapseRule = "tasks"
-    replace_all: bool = False
-    acknowledge: bool = False
+    tool_kinds: Mapping[str, ToolKind] = field(default_factory=dict[str, ToolKind])
     keep_recent_fraction: float = 0.5
-    keep_recent_of: KeepBase = "target"
     keep_recent_turns: int = 6
-    split_turn: SplitTurnRule = "checkpoint"
-    reactive_keep_messages: int = 0
-    reactive_retries: int = 0
-    summary_outline: SummaryOutline = "summary"
-    summary_too_long: TooLongRule = "clip"
-    summary_retries: int = 5
     summary_tokens: int = 5_000
-    summary_fraction: float = 0.5
-    memory_gap_tokens: int = 10_000
     pinned_tokens: int = 4_000
     automatic_pin_tokens: int = 600
-    restore_kinds: tuple[str, ...] = ("read", "write", "edit")
     restore_files: int = 5
     restore_file_tokens: int = 5_000
     restore_total_tokens: int = 50_000
-    thrash_turns: int = 3
-    thrash_times: int = 3
-    breaker_failures: int = 3
-    breaker_cool_down_seconds: int = 900
-    min_progress_fraction: float = 0.1
     thinking: ThinkingRule = "strip"
     scale_to_budget: bool = True
 
@@ -196,30 +180,18 @@ class Settings:
             persist_result_tokens=shrink(self.persist_result_tokens, 400, new_share),
             persist_newest_chars=shrink(self.persist_newest_chars, 2_000, new_share),
             preview_chars=shrink(self.preview_chars, 400, new_share),
-            keep_recent_result_tokens=shrink(self.keep_recent_result_tokens, 0),
             min_result_tokens=shrink(self.min_result_tokens, 50),
             min_savings_tokens=shrink(self.min_savings_tokens, 100),
             clip_argument_chars=shrink(self.clip_argument_chars, 200),
-            memory_gap_tokens=shrink(self.memory_gap_tokens, 0),
             automatic_pin_tokens=min(self.automatic_pin_tokens, target_tokens // 6),
             restore_file_tokens=shrink(self.restore_file_tokens, 200),
             restore_total_tokens=shrink(self.restore_total_tokens, 0),
         )
 
 
-_NAMES = tuple(item.name for item in fields(Settings))
-
-
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "thinking": get_args(ThinkingRule),
-    "estimator": get_args(EstimatorName),
-    "keep_recent_of": get_args(KeepBase),
-    "split_turn": get_args(SplitTurnRule),
-    "collapse": get_args(CollapseRule),
-    "small_window": get_args(SmallWindowRule),
-    "summary_outline": get_args(SummaryOutline),
-    "summary_too_long": get_args(TooLongRule),
-}
+STRATEGY_NAMES = tuple(item.name for item in fields(Strategy))
+SETTING_NAMES = tuple(item.name for item in fields(Settings) if item.name not in STRATEGY_NAMES)
+_CHOICES = {"thinking": get_args(ThinkingRule), "estimator": get_args(EstimatorName)}
 
 
 def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -233,8 +205,8 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 def _checked(name: str, value: Any, settings: Settings) -> Any:
-    if name not in _NAMES:
-        near = difflib.get_close_matches(name, _NAMES, n=3) or list(_NAMES)
+    if name not in SETTING_NAMES:
+        near = difflib.get_close_matches(name, SETTING_NAMES, n=3) or SETTING_NAMES
         raise SettingsError(f"There is no setting {name!r}. Did you mean: {', '.join(near)}?")
     default = getattr(settings, name)
     if name in _CHOICES:
@@ -254,9 +226,7 @@ def _checked(name: str, value: Any, settings: Settings) -> Any:
         if not 0 < share <= 1:
             raise SettingsError(f"{name} must lie between 0 and 1, but is {share}.")
         return float(share)
-    if isinstance(default, str):
-        return _of_type(name, value, str, "a text")
-    return _collection(name, value, default)
+    return _tool_kinds(name, value) if name == "tool_kinds" else _names(name, value)
 
 
 def _of_type(name: str, value: Any, wanted: Any, description: str) -> Any:
@@ -266,20 +236,17 @@ def _of_type(name: str, value: Any, wanted: Any, description: str) -> Any:
     return value
 
 
-def _collection(name: str, value: Any, default: Any) -> Any:
-    if isinstance(default, tuple):
-        if not isinstance(value, list | tuple) or not _are_texts(cast("Sequence[Any]", value)):
-            raise SettingsError(f"{name} must be a list of names, not {value!r}.")
-        names = tuple(cast("Sequence[str]", value))
-        known = get_args(ToolKind)
-        wrong = [kind for kind in names if name.endswith("_kinds") and kind not in known]
-        if wrong:
-            choices = ", ".join(known)
-            raise SettingsError(f"{name} names the kind {wrong[0]!r}. Choose from: {choices}.")
-        return names
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    items = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else None
+    if items is None or not all(isinstance(item, str) for item in items):
+        raise SettingsError(f"{name} must be a list of names, not {value!r}.")
+    return tuple(items)
+
+
+def _tool_kinds(name: str, value: Any) -> dict[str, ToolKind]:
     if not isinstance(value, Mapping):
         raise SettingsError(f"{name} must be an object of name to kind, not {value!r}.")
-    kinds: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+    kinds = dict(cast("Mapping[str, Any]", value))
     known = get_args(ToolKind)
     for tool, kind in kinds.items():
         if kind not in known:
@@ -287,7 +254,3 @@ def _collection(name: str, value: Any, default: Any) -> Any:
                 f"{name} gives {tool!r} the kind {kind!r}. Choose one of: {', '.join(known)}."
             )
     return kinds
-
-
-def _are_texts(items: Sequence[Any]) -> bool:
-    return all(isinstance(item, str) for item in items)

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from inspect import cleandoc
+from inspect import cleandoc, get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
@@ -133,14 +133,17 @@ def unit_of(name: str, annotation: Any) -> str:
 def field_rows(
     kind: type, *, with_unit: bool = False, has_defaults: bool = True
 ) -> list[list[str]]:
-    """A row for each field of a dataclass: name, type or unit, default, description.
+    """A row for each field of a dataclass, inherited ones left out.
+
+    A row has name, type or unit, default, description.
 
     Raises:
         UndescribedError: A field has no entry under "Attributes" in the docstring.
     """
     types, texts = get_type_hints(kind), attributes_of(kind)
     rows: list[list[str]] = []
-    for item in fields(cast("Any", kind)):
+    own = [item for item in fields(cast("Any", kind)) if item.name in get_annotations(kind)]
+    for item in own:
         if item.name not in texts:
             raise UndescribedError(
                 f"{kind.__name__}.{item.name} has no description. Write one under 'Attributes' in "

@@ -35,6 +35,7 @@ from context_compaction import (
     SummaryPrompt,
     TokenReport,
 )
+from context_compaction.settings import Strategy
 from describe import (
     UndescribedError,
     attributes_of,
@@ -95,6 +96,10 @@ def _written() -> Written:
 def _settings() -> str:
     rows = field_rows(Settings, with_unit=True)
     return table(("option", "unit or choices", "default", "what it does"), rows)
+
+
+def _strategy() -> str:
+    return table(("name", "what it does"), list(attributes_of(Strategy).items()))
 
 
 def _fields(kind: type) -> Callable[[], str]:
@@ -304,7 +309,7 @@ def _policies_table() -> str:
         ]
         for layer in layers
     ]
-    for name in attributes_of(Settings):
+    for name in (*attributes_of(Strategy), *attributes_of(Settings)):
         values = [getattr(policy.settings, name) for policy in POLICIES.values()]
         if any(value != values[0] for value in values):
             rows.append([code(name), *map(value_text, values)])
@@ -369,6 +374,7 @@ def _said_of(path: Path) -> str:
 
 FRAGMENTS: Mapping[str, Callable[[], str]] = {
     "settings": _settings,
+    "strategy": _strategy,
     "request": _request,
     "result": _fields(CompactResult),
     "tokens": _fields(TokenReport),

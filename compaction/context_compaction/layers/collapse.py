@@ -40,7 +40,7 @@ def collapse(messages: Messages, context: LayerContext) -> Step:
     One at a time they would break the prompt cache at nearly every turn, so at least
     `min_savings_tokens` must be saved.
     """
-    with_turns = context.settings.collapse == "turns"
+    with_turns = context.settings.collapses_turns
     parts = [
         (_work_of(messages, sub_task), partial(_line, sub_task.label))
         for sub_task in finished_sub_tasks(messages, with_turns=with_turns)

@@ -14,9 +14,11 @@ from context_compaction.messages.model import Messages
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import safe_cuts
 
+HEAD_MESSAGES = 3  # as in paper S3
+
 
 def snip(messages: Messages, context: LayerContext) -> Step:
-    """Keep the first `snip_head_messages` and the newest ones, `snip_max_messages` in all.
+    """Keep the first three messages and the newest ones, `snip_max_messages` in all.
 
     Both cuts move outward, to where no call is split from its result, so a few more may stay.
     """
@@ -24,7 +26,7 @@ def snip(messages: Messages, context: LayerContext) -> Step:
     if len(messages) <= max_messages:
         return Step(messages)
     safe = safe_cuts(messages, context.rules)
-    head_messages = min(context.settings.snip_head_messages, max_messages - 1)
+    head_messages = min(HEAD_MESSAGES, max_messages - 1)
     head = head_messages
     while head < len(messages) and not safe[head]:
         head += 1

@@ -108,7 +108,6 @@ def _escalation(context: CompactionContext) -> tuple[EffortLevel, ...]:
     tight = replace(
         settings,
         keep_recent_results=1,
-        keep_recent_result_tokens=0,
         keep_recent_turns=0,
         min_result_tokens=min(settings.min_result_tokens, max(50, limit_tokens // 100)),
         persist_result_tokens=min(settings.persist_result_tokens, max(100, limit_tokens // 4)),

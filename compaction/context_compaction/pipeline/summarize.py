@@ -56,6 +56,10 @@ from context_compaction.tokens.models import profile_for
 # Of the log and the facts that a model writes from.
 _EXTRACTS_TOKENS = 3_000
 # "plan" costs nothing, and what a provider refused is mended without asking another.
+# A model that fails at a session's summaries so many times in a row, as with Claude Code, is not
+# called until so much time has passed; then once, to see.
+_MAX_FAILURES = 3
+COOL_DOWN_SECONDS = 900
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 _NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
 
@@ -281,16 +285,15 @@ async def _summarize_with_model(
     if job.max_tokens < MIN_PROSE_TOKENS:
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
-    settings = context.settings
     if wait := wait_seconds(
         states,
         now_seconds,
-        max_failures=settings.breaker_failures,
-        cool_down_seconds=settings.breaker_cool_down_seconds,
+        max_failures=_MAX_FAILURES,
+        cool_down_seconds=COOL_DOWN_SECONDS,
     ):
         warning = (
             f"Verbatim extracts stand in the summary: {model.model} failed "
-            f"{settings.breaker_failures} times in a row and is left alone for {wait:.0f} seconds."
+            f"{_MAX_FAILURES} times in a row and is left alone for {wait:.0f} seconds."
         )
         plain = await to_thread.run_sync(extracts, context, plan, originals, (warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})

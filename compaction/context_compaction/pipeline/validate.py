@@ -18,6 +18,9 @@ _SAME_AGAIN = (
     "in this list with mode=reactive: it is made smaller then."
 )
 
+# A result that misses the target must save at least this part.
+_LEAST_PROGRESS = 0.1
+
 
 def validate(
     context: CompactionContext, edited: EditedMessages, *, is_repeated: bool = False
@@ -39,7 +42,7 @@ def validate(
         return _fallback(context, reason)
     before, after = count.messages(valid), count.messages(edited.messages)
     fits = _fits(context, edited.messages, mode)
-    needed = before * context.settings.min_progress_fraction
+    needed = before * _LEAST_PROGRESS
     if after >= before and not _fewer_bytes(valid, edited.messages, count):
         return _fallback(context, "nothing could be made smaller")
     if not fits and before - after < needed:

@@ -53,6 +53,10 @@ from context_compaction.settings import Settings
 from context_compaction.summarizers.extractive.carried import Carried
 from context_compaction.tokens.counter import MessageCounter
 
+# The context thrashes where it is at its trigger again within this many answers of the model, so
+# many times in a row.
+_THRASH_TURNS = 3
+_THRASH_TIMES = 3
 _MAX_SOURCES = 5
 _NAMED_SOURCES = 3
 _TARGET_CHARS = 80
@@ -81,7 +85,7 @@ class RefillStats:
         turns: Answers of the model since the last compaction; None where there was none.
         tokens: Tokens added since ...
         room_tokens: ... and those that the compaction had left free below the trigger.
-        streak: How many times in a row it took `thrash_turns` or fewer, this time included.
+        streak: How many times in a row it took `_THRASH_TURNS` or fewer, this time included.
         sources: What was added, largest first.
     """
 
@@ -237,7 +241,7 @@ def with_warnings(
     notes = [unknown_warning(context.messages), changed_warning(earlier_calls.states)]
     receipt = result.receipt
     if earlier_calls.refill is not None:
-        notes.append(_thrash_warning(earlier_calls.refill, context.settings))
+        notes.append(_thrash_warning(earlier_calls.refill))
         receipt = {**receipt, "refill": earlier_calls.refill.as_json()}
     warnings = (*result.warnings, *(note for note in notes if note is not None))
     return replace(result, warnings=warnings, receipt={**receipt, "warnings": list(warnings)})
@@ -264,7 +268,7 @@ def _refill_stats(
         seqs: For each position of the list that came in, its number in the transcript.
         states: The states of calls with shorter lists than this one, oldest first.
         count: The token counter.
-        settings: `thrash_turns`, and `tool_kinds` to name what was read.
+        settings: `tool_kinds`, to name what was read.
     """
     last = next((state for state in reversed(states) if state.filling is not None), None)
     if last is None or last.filling is None:
@@ -272,7 +276,7 @@ def _refill_stats(
     stop_seq = last.stop_seq
     since = [at for at, m in enumerate(messages) if m.index is not None if seqs[m.index] > stop_seq]
     turns = sum(1 for at in since if _begins_answer(messages, at))
-    is_soon = turns <= settings.thrash_turns
+    is_soon = turns <= _THRASH_TURNS
     sources = _sources([messages[at] for at in since], index_calls(messages), count, settings)
     return RefillStats(
         turns,
@@ -283,14 +287,9 @@ def _refill_stats(
     )
 
 
-def _thrash_warning(refill: RefillStats, settings: Settings) -> str | None:
-    """The warning for the caller; None while the context does not thrash.
-
-    Args:
-        refill: How it reached the trigger.
-        settings: `thrash_times`: so many times in a row are too many; 0 is never.
-    """
-    if not settings.thrash_times or refill.streak < settings.thrash_times:
+def _thrash_warning(refill: RefillStats) -> str | None:
+    """The warning for the caller; None while the context does not thrash."""
+    if refill.streak < _THRASH_TIMES:
         return None
     turns = max(1, refill.turns or 0)
     named = ", ".join(
@@ -299,7 +298,7 @@ def _thrash_warning(refill: RefillStats, settings: Settings) -> str | None:
     )
     return (
         f"Thrashing: {refill.streak} times in a row the context was full again within "
-        f"{settings.thrash_turns} turns of a compaction; this time {refill.tokens} tokens came in "
+        f"{_THRASH_TURNS} turns of a compaction; this time {refill.tokens} tokens came in "
         f"{refill.turns} turns, where {max(0, refill.room_tokens)} were free. "
         f"What fills it: {named}. Ask these for less (a range, a filter, a limit), pass what is "
         "large through persist_large_output, lower persist_result_tokens, give the work to a "

@@ -17,6 +17,10 @@ from context_compaction.messages.model import Message, Messages
 from context_compaction.request import CompactRequest
 from context_compaction.session.state import SavedSummary, SessionState
 
+# A summary written earlier replaces a new one if at most this part of the target lies between its
+# end and the cut.
+GAP_SHARE = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryMatch:
@@ -39,7 +43,7 @@ def summary_that_reaches(
     """The memory whose end lies nearest to the cut of `plan`; None where none can be used.
 
     It must tell of all that is replaced in this very conversation, fit, have the same instructions,
-    and leave at most `memory_gap_tokens` before the cut uncovered.
+    and leave at most `GAP_SHARE` of the target before the cut uncovered.
     """
     request, cut = context.request, plan.cut
     if request.mode == "plan" or cut is None or request.summary is not None:
@@ -54,7 +58,7 @@ def summary_that_reaches(
         if memory.start_seq <= first and memory.instructions == request.instructions
         if context.count.text(memory.text) <= plan.text_tokens
         for match in [_match(context, plan.edited.messages, cut, memory)]
-        if match is not None and match.gap_tokens <= context.settings.memory_gap_tokens
+        if match is not None and match.gap_tokens <= context.limits.tokens * GAP_SHARE
     ]
     return min(found, key=lambda match: abs(match.gap_tokens), default=None)
 

@@ -1,7 +1,7 @@
 """From the arguments of `compact_messages` to the library's request, and from its result back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from context_compaction.session.current_context import (
     current_context,
     name_if_current,
 )
-from context_compaction.settings import Settings
+from context_compaction.settings import SETTING_NAMES
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
@@ -39,8 +39,6 @@ from mcp_server_compaction.protocol.writers import library_writer, wanted_writer
 
 if TYPE_CHECKING:
     from mcp_server_compaction.hosts.resume import Resumable
-
-SETTING_NAMES = tuple(item.name for item in fields(Settings))
 
 
 @dataclass(frozen=True, slots=True)

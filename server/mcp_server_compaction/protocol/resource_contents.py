@@ -1,14 +1,13 @@
 """What a resource contains: a transcript, a range of it, receipts, an output, what options mean."""
 
 import re
-from dataclasses import fields
 from inspect import cleandoc
 from typing import Any
 
 from context_compaction.archive import Archive, History
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import compact_json
-from context_compaction.settings import Settings
+from context_compaction.settings import SETTING_NAMES, Settings
 from mcp_types import TextResourceContents
 
 from mcp_server_compaction.protocol.arguments import short_schema
@@ -121,11 +120,8 @@ def options_document() -> dict[str, Any]:
         "unknown name is an error.",
         "options": short_schema(CompactOptions)["properties"],
         "constants_of_the_policy": {
-            item.name: {
-                "default": getattr(defaults, item.name),
-                "description": descriptions[item.name],
-            }
-            for item in fields(Settings)
+            name: {"default": getattr(defaults, name), "description": descriptions[name]}
+            for name in SETTING_NAMES
         },
     }
 

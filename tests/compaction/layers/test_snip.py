@@ -52,13 +52,11 @@ def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
             user([result(f"a{n}", "1"), result(f"b{n}", "2")]),
         ]
     messages = read(payload)
-    for head in range(1, 6):
-        for most in range(10, 16):
-            settings = Settings(snip_max_messages=most, snip_head_messages=head)
-            step = snip(messages, layer_context(settings))
-            assert step.messages is not messages
-            assert problems(step.messages, RULES) == []
-            assert most <= len(step.messages) <= most + 3
+    for most in range(10, 16):
+        step = snip(messages, layer_context(Settings(snip_max_messages=most)))
+        assert step.messages is not messages
+        assert problems(step.messages, RULES) == []
+        assert most <= len(step.messages) <= most + 3
 
 
 def test_the_newest_stays_where_the_head_alone_would_be_more_than_may_stay() -> None:
@@ -75,7 +73,7 @@ def test_what_was_snipped_is_not_snipped_again() -> None:
 
 def test_a_list_that_is_one_open_pair_is_left_alone() -> None:
     messages = read([user("go"), *answered("a", "Bash", "x")])
-    step = snip(messages, layer_context(Settings(snip_max_messages=2, snip_head_messages=1)))
+    step = snip(messages, layer_context(Settings(snip_max_messages=2)))
     assert step.messages is messages
 
 

@@ -33,9 +33,7 @@ from context_compaction.settings import (
         ("protected_tools", [1], "protected_tools must be a list of names, not [1]."),
         ("protected_tools", 5, "protected_tools must be a list of names, not 5."),
         ("protected_tools", {"a": 1}, "protected_tools must be a list of names, not {'a': 1}."),
-        ("restore_kinds", ["reads"], "restore_kinds names the kind 'reads'. Choose from: read, "),
-        ("split_turn", "cut", "split_turn must be one of checkpoint, summary, not 'cut'."),
-        ("cleared_text", 5, "cleared_text must be a text, not 5."),
+        ("split_turn", "summary", "There is no setting 'split_turn'. Did you mean: "),
         ("tool_kinds", ["Bash"], "tool_kinds must be an object of name to kind, not ['Bash']."),
         (
             "tool_kinds",

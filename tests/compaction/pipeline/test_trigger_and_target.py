@@ -49,7 +49,6 @@ async def test_a_policy_acts_at_its_part_of_the_window(
         ({"settings": {"conversation_fraction": 0.3}}, (60_000, 9_000)),
         ({"settings": {"conversation_fraction": 0.3}, "target_tokens": 20_000}, (60_000, 20_000)),
         ({"settings": {"target_fraction": 0.05}}, (84_000, 4_200)),
-        ({"settings": {"target_floor_tokens": 20_000}}, (84_000, 20_000)),
     ],
 )
 async def test_what_a_caller_names_is_what_economy_does(

@@ -126,19 +126,10 @@ async def test_what_the_host_is_asked_to_read_has_a_bound(tmp_path: Path, policy
     assert len(result.summary_prompt.user) < 110_000 < len(str(messages))
 
 
-@pytest.mark.parametrize(
-    ("policy", "settings", "is_nine"),
-    [
-        ("default", {}, False),
-        ("default", {"summary_outline": "nine_sections"}, True),
-        ("claude-code", {"summary_outline": "summary"}, False),
-    ],
-)
-async def test_every_policy_may_choose_its_headings(
-    tmp_path: Path, policy: str, settings: dict[str, str], is_nine: bool
+@pytest.mark.parametrize(("policy", "is_nine"), [("default", False), ("claude-code", True)])
+async def test_every_policy_chooses_its_headings(
+    tmp_path: Path, policy: str, is_nine: bool
 ) -> None:
-    wishes = CompactRequest(
-        mode="full", policy=policy, target_tokens=8_000, session_id="s", settings=settings
-    )
+    wishes = CompactRequest(mode="full", policy=policy, target_tokens=8_000, session_id="s")
     _, api = await summarised(tmp_path, wishes)
     assert (headings(api.requests[0]["system"][0]["text"]) == SECTIONS) is is_nine

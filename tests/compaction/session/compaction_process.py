@@ -1,7 +1,7 @@
 """A process that compacts a growing story with a model: `python compaction_process.py ROOT URL`.
 
-It reads `{"messages": [...], "rounds": [settings, ...]}` on its input, makes one compaction for
-each round, and writes the messages of the last one and what came of each.
+It reads `{"messages": [...], "rounds": [cool-down in seconds, ...]}` on its input, makes one
+compaction for each round, and writes the messages of the last one and what came of each.
 """
 
 import json
@@ -11,17 +11,17 @@ from typing import Any
 
 import anyio
 from context_compaction import AnthropicModel, CompactRequest, compact, open_archive
+from context_compaction.pipeline import summarize
 
 
-async def main(root: Path, url: str, messages: list[Any], rounds: list[dict[str, Any]]) -> None:
+async def main(root: Path, url: str, messages: list[Any], rounds: list[int]) -> None:
     model = AnthropicModel("test-key", base_url=url, timeout_seconds=60)
     compacted, told = messages, list[Any]()
     async with open_archive(root / "archive", index_root=root / "index") as archive:
-        for number, settings in enumerate(rounds):
+        for number, cool_down_seconds in enumerate(rounds):
+            summarize.COOL_DOWN_SECONDS = cool_down_seconds
             grown = [*compacted, *messages[1:]] if number else messages
-            request = CompactRequest(
-                mode="full", target_tokens=8_000, session_id="story", settings=settings
-            )
+            request = CompactRequest(mode="full", target_tokens=8_000, session_id="story")
             result = await compact(grown, request, archive=archive, model=model)
             compacted = result.messages
             told.append({

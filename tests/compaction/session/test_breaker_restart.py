@@ -17,11 +17,11 @@ pytestmark = pytest.mark.slow
 
 PROCESS = Path(__file__).with_name("compaction_process.py")
 REFUSED = Fails(400, "invalid_request_error")
-AFTER_THE_WAIT: dict[str, Any] = {"breaker_cool_down_seconds": 0}
+WAITING, AFTER_THE_WAIT = 900, 0
 
 
 async def elsewhere(
-    root: Path, url: str, messages: list[Json], *rounds: dict[str, Any]
+    root: Path, url: str, messages: list[Json], *rounds: int
 ) -> tuple[list[Json], list[dict[str, Any]]]:
     """Compactions by one process of its own: the last list, and what came of each."""
     done = await anyio.run_process(
@@ -38,7 +38,7 @@ async def test_a_restarted_process_leaves_a_failing_model_alone_and_tries_it_onc
     tmp_path: Path,
 ) -> None:
     with anyio.fail_after(230), serve(replies(*[REFUSED] * 4, Says(SUMMARY))) as api:
-        messages, failed = await elsewhere(tmp_path, api.url, story(), {}, {}, {})
+        messages, failed = await elsewhere(tmp_path, api.url, story(), WAITING, WAITING, WAITING)
         assert len(api.requests) == 3
         assert [round_["writer"] for round_ in failed] == ["extractive"] * 3
 
@@ -46,7 +46,7 @@ async def test_a_restarted_process_leaves_a_failing_model_alone_and_tries_it_onc
         # the calls sets to nothing, a single one is let through, and it fails as well.
         grown = [*messages, *story()[1:]]
         messages, (left_alone, half_open) = await elsewhere(
-            tmp_path, api.url, grown, {}, AFTER_THE_WAIT
+            tmp_path, api.url, grown, WAITING, AFTER_THE_WAIT
         )
         assert left_alone["status"] == "compacted"
         assert left_alone["writer"] == "extractive"
@@ -57,7 +57,7 @@ async def test_a_restarted_process_leaves_a_failing_model_alone_and_tries_it_onc
 
         # That begins the wait anew, for every process; a success ends it.
         grown = [*messages, *story()[1:]]
-        _, rounds = await elsewhere(tmp_path, api.url, grown, {}, AFTER_THE_WAIT, {})
+        _, rounds = await elsewhere(tmp_path, api.url, grown, WAITING, AFTER_THE_WAIT, WAITING)
         assert [round_["model"]["requested"] for round_ in rounds] == [False, True, True]
         assert [round_["writer"] for round_ in rounds] == ["extractive", "anthropic", "anthropic"]
     assert len(api.requests) > 5

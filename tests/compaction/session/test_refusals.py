@@ -60,10 +60,6 @@ async def test_the_papers_try_once_more_and_then_say_so(tmp_path: Path, policy: 
     assert (second.status, second.changed, second.fits) == ("no_progress", False, False)
     assert second.messages == first.messages
     assert any("reactive_retries is 1" in warning for warning in second.warnings)
-    more = {"reactive_retries": 2}
-    third = await refused(tmp_path, first.messages, policy=policy, settings=more)
-    assert third.status == "compacted"
-    assert third.tokens.after < first.tokens.after
 
 
 async def test_a_refused_answer_is_not_given_for_the_first_list_again(tmp_path: Path) -> None:

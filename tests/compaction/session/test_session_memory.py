@@ -8,6 +8,7 @@ from context_compaction.archive import Archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
+from context_compaction.session import saved_summary
 from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
 
 from tests.support.json_types import Json
@@ -72,8 +73,13 @@ async def test_a_summary_handed_in_meanwhile_is_used_instead_of_asking_for_one()
     assert used["stop_seq"] == len(BEFORE) - 1
 
 
-# The cut of these conversations lies a few messages behind the memory's end.
-NEAR = {"memory_gap_tokens": 20_000, "scale_to_budget": False}
+NEAR = {"scale_to_budget": False}
+
+
+@pytest.fixture(autouse=True)
+def _wide_gap(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    """The cut of these conversations lies a few messages behind the memory's end."""
+    monkeypatch.setattr(saved_summary, "GAP_SHARE", 20.0)
 
 
 async def test_what_came_between_the_memory_and_the_cut_is_told_by_extracts() -> None:
@@ -94,10 +100,8 @@ async def test_without_one_the_host_is_asked_as_before() -> None:
 @pytest.mark.parametrize(
     "wishes",
     [
-        {"settings": {**NEAR, "memory_gap_tokens": 0}},
         {"instructions": "Dwell on the lexer.", "settings": NEAR},
     ],
-    ids=["too much came since", "another focus is wanted"],
 )
 async def test_a_memory_that_does_not_serve_is_left_alone(wishes: Json) -> None:
     async with temporary_archive() as archive:

@@ -100,15 +100,6 @@ async def test_slow_growth_is_no_thrashing(tmp_path: Path) -> None:
     assert not any(map(thrashing, answers))
 
 
-async def test_the_constants_are_the_callers_to_choose(tmp_path: Path) -> None:
-    early = await rounds(tmp_path / "early", 2, settings={"thrash_times": 1})
-    never = await rounds(tmp_path / "never", 4, settings={"thrash_times": 0})
-    narrow = await rounds(tmp_path / "narrow", 4, settings={"thrash_turns": 1})
-    assert thrashing(early[1])
-    assert not any(map(thrashing, never))
-    assert not any(map(thrashing, narrow))
-
-
 async def test_calls_below_the_trigger_and_the_same_call_again_change_no_streak(
     tmp_path: Path,
 ) -> None:

@@ -25,7 +25,7 @@ from context_compaction import (
 from context_compaction.archive.local.archive import LocalArchive
 from context_compaction.formats import parse
 from context_compaction.session.state import ModelCall, SessionState, wait_seconds
-from context_compaction.settings import Settings, TooLongRule
+from context_compaction.settings import TooLongRule
 from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version
 from context_compaction.summarizers.llm.record import parts_of
 from context_compaction.tokens.counter import counter_for
@@ -590,7 +590,7 @@ async def test_the_second_compaction_updates_the_first_summary(archive: LocalArc
 
 async def test_three_failures_in_a_row_leave_the_model_alone(archive: Archive) -> None:
     messages = story()
-    for _ in range(Settings().breaker_failures):
+    for _ in range(3):
         result, api = await run(archive, always(Says("")), messages=messages)
         assert len(api.requests) == 1
         messages = [*result.messages, *story()[1:]]

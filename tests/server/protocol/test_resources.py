@@ -5,7 +5,7 @@ from inspect import cleandoc
 
 import pytest
 from context_compaction.policies import POLICIES
-from context_compaction.settings import Settings
+from context_compaction.settings import SETTING_NAMES, Settings
 from mcp import Client
 from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError
@@ -131,7 +131,6 @@ async def test_the_policies_resource_names_layers_constants_and_sources(config: 
     assert policies["economy"]["constants"] == {
         "conversation_fraction": 0.42,
         "target_fraction": 0.15,
-        "target_floor_tokens": 8_000,
     }
     assert policies["three-layer"]["constants"]["trigger_tokens"] == 50_000
     assert policies["four-layer"]["layers"] == ["persist", "snip", "microcompact", "summarize"]
@@ -146,7 +145,7 @@ async def test_the_options_resource_describes_every_option_and_constant(config: 
     document = json.loads(text)
     assert {"model", "pinned", "usage", "idle_seconds"} <= set(document["options"])
     constants = document["constants_of_the_policy"]
-    assert set(constants) == set(Settings.__dataclass_fields__)
+    assert set(constants) == set(SETTING_NAMES)
     assert all(constant["description"] for constant in constants.values())
     assert constants["keep_recent_results"]["default"] == Settings().keep_recent_results
 
@@ -306,6 +305,6 @@ async def test_a_description_of_several_lines_is_told_whole(
     async with connect(config) as client:
         (document,) = _texts(await client.read_resource("options://compact_messages"))
     constants = json.loads(document)["constants_of_the_policy"]
-    told = constants["target_floor_tokens"]["description"]
-    assert told.endswith("0 is no floor.")
+    told = constants["target_fraction"]["description"]
+    assert told.endswith("so that trigger and target lie apart.")
     assert all("\n" not in constant["description"] for constant in constants.values())
