@@ -20,9 +20,7 @@ from tempfile import TemporaryDirectory
 import anyio
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
-from mcp_server_compaction.hosts.import_calls import Calls
-from mcp_server_compaction.hosts.import_journal import Journal
-from mcp_server_compaction.hosts.importing import files_to_import, import_file
+from mcp_server_compaction.hosts.importing import Importer, files_to_import
 
 SESSION_MESSAGES = 1_000
 WORDS = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8").split()
@@ -45,16 +43,12 @@ def write_session(path: Path, number: int) -> None:
 
 
 async def import_all(archive_folder: Path, index: Path, files: Sequence[Path]) -> int:
-    journal = Journal(archive_folder)
-    changed = await anyio.to_thread.run_sync(files_to_import, journal, files)
+    changed = await anyio.to_thread.run_sync(files_to_import, archive_folder, files)
     if not changed:
         return 0
     async with open_archive(archive_folder, index_root=index) as archive:
-        calls = Calls(archive)
-        outcomes = [
-            await import_file(archive, journal, calls, path, report_bytes=lambda _: None)
-            for path in changed
-        ]
+        importer = Importer(archive, archive_folder)
+        outcomes = [await importer.import_file(path) for path in changed]
     return sum(outcome.written for outcome in outcomes)
 
 

@@ -191,8 +191,11 @@ def _command_line() -> str:
 
 def _commands(main: click.Group) -> Iterator[tuple[list[str], click.Command]]:
     yield [PROGRAM], main
-    for name in sorted(main.commands):
-        yield [PROGRAM, name], main.commands[name]
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        if command is not None:
+            yield [PROGRAM, name], command
 
 
 def _help(command: click.Command, names: list[str]) -> str:

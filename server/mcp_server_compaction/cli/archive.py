@@ -1,46 +1,112 @@
-"""`search`, `read` and `sessions`: the archive from the command line."""
+"""`persist`, `search`, `read` and `sessions`: the archive from the command line."""
 
 import json
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
+import click
 from context_compaction.archive import SearchPage, SessionInfo
 from context_compaction.archive.opening import open_archive
 from context_compaction.archive.snippets import SNIPPET_CHARS
-from context_compaction.errors import NotFoundError, QueryError
+from context_compaction.errors import NotFoundError, QueryError, SettingsError
+from context_compaction.messages.edits import make_blob
+from context_compaction.settings import Settings
 
-from mcp_server_compaction.cli.short_names import short_pointer, whole_pointer, whole_session
-from mcp_server_compaction.cli.terminal import say, short_time, shown
+from mcp_server_compaction.cli.short_names import (
+    all_sessions,
+    short_pointer,
+    whole_pointer,
+    whole_session,
+)
+from mcp_server_compaction.cli.terminal import config_of, say, short_time, shown
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import ReadArguments, SearchArguments
-from mcp_server_compaction.protocol.searching import (
-    query_of,
-    search_answer,
-    unfound,
-)
+from mcp_server_compaction.protocol.searching import query_of, search_answer, unfound
 from mcp_server_compaction.protocol.session_tree import Member, family_document, family_of
 from mcp_server_compaction.protocol.sessions import iso_time, session_document
+from mcp_server_compaction.protocol.tools.persist_large_output import (
+    UNFILED_SESSION,
+    UNNAMED_TOOL,
+    marker_of,
+)
 from mcp_server_compaction.reading.json_path import source_at
-from mcp_server_compaction.reading.slices import TextPart, read_part
-from mcp_server_compaction.reading.text_source import TextSource, open_source
+from mcp_server_compaction.reading.slices import read_part
+from mcp_server_compaction.reading.text_source import open_source
 
 _LINES = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?\Z")
 _CHUNK_CHARS = 1_000_000
 _TITLE_CHARS = 78
 
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> None:
-    """Print the hits of a search.
 
-    Raises:
-        CompactionError: The query cannot be used, or the archive fails.
-    """
-    page = anyio.run(_search, given, config)
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
+@click.option("--tool", metavar="NAME", help="The tool that printed it.")
+@click.option("--session", metavar="S", help="The session it belongs to.")
+@_json
+@click.pass_context
+def persist(
+    context: click.Context, file: str, tool: str | None, session: str | None, as_json: bool
+) -> None:
+    """Store the text of FILE, or of standard input, and print a marker with a preview of it."""
+    config = config_of(context)
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        name = "Standard input" if file == "-" else Path(file).name
+        raise SettingsError(
+            f"{name} is not text in UTF-8 (byte {error.start}). Only texts are stored so."
+        ) from error
+    blob = make_blob(text, tool_name=tool)
+    session_id = session or UNFILED_SESSION
+
+    async def store() -> None:
+        async with open_archive(config.archive, redaction=config.redaction) as archive:
+            await archive.commit(session_id, blobs=[blob])
+
+    anyio.run(store)
+    marker = marker_of(blob, text, tool or UNNAMED_TOOL, Settings().preview_chars)
+    if as_json:
+        figures = {
+            "output_id": blob.output_id,
+            "session_id": session_id,
+            "size_bytes": len(blob.data),
+            "marker": marker,
+        }
+        say(json.dumps(figures))
+    else:
+        say(marker)
+        say(f"Read it: mcp-server-compaction read {blob.output_id}", err=True)
+
+
+@click.command()
+@click.argument("query", nargs=-1, required=True)
+@click.option("--session", "session_id", metavar="S", help="Only in this session.")
+@click.option("--role", type=click.Choice(["system", "user", "assistant", "tool"]))
+@click.option("--tool", metavar="NAME", help="Only results of this tool.")
+@click.option("--path", metavar="P", help="Only what names this file, or a call on it gave.")
+@click.option("--since", metavar="TIME", help="ISO 8601 date or time.")
+@click.option("--until", metavar="TIME", help="ISO 8601 date or time.")
+@click.option("--kind", type=click.Choice(["words", "phrase", "regex"]), default="words")
+@click.option("--order", type=click.Choice(["relevance", "recent"]), default="relevance")
+@click.option("--limit", type=click.IntRange(1, 50), default=10, show_default=True)
+@click.option("--cursor", metavar="C", help="Goes on where an earlier search ended.")
+@_json
+@click.pass_context
+def search(
+    context: click.Context, /, query: tuple[str, ...], as_json: bool, **filters: Any
+) -> None:
+    """Find QUERY in archived messages and outputs."""
+    given = {"query": " ".join(query), **filters}
+    page = anyio.run(_search, given, config_of(context))
     answer = search_answer(page, [SNIPPET_CHARS] * len(page.hits))
     if as_json:
         say(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
@@ -67,27 +133,20 @@ async def _search(given: Mapping[str, Any], config: Config) -> SearchPage:
         return await archive.search(query)
 
 
-def run_read(
-    pointer: str,
-    config: Config,
-    *,
-    lines: str | None,
-    tail: int | None,
-    pattern: str | None,
-    json_path: str | None,
-    as_json: bool,
-) -> None:
-    """Print what a pointer names on standard output, and nothing else.
-
-    An output is exact; messages are plain text, or with `as_json` the exact lines of JSON.
-
-    Raises:
-        CompactionError: There is no such thing, or the options contradict each other.
-    """
-    if sum(option is not None for option in (lines, tail, pattern)) > 1:
+@click.command()
+@click.argument("pointer")
+@click.option("--lines", metavar="A-B", help="From line A to line B, from 1.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="The last N lines.")
+@click.option("--pattern", metavar="P", help="Matching lines, as grep -n shows them.")
+@click.option("--json-path", metavar="J", help="Only the value at a path, as $.items[0].name.")
+@click.option("--json", "as_json", is_flag=True, help="Messages as exact JSON lines.")
+@click.pass_context
+def read(context: click.Context, /, pointer: str, **part: Any) -> None:
+    """Print what POINTER names, whole: an output, messages, a session's file or plan."""
+    if sum(part[option] is not None for option in ("lines", "tail", "pattern")) > 1:
         raise QueryError("Give at most one of --lines, --tail and --pattern.")
     try:
-        note = anyio.run(_read, pointer, config, lines, tail, pattern, json_path, as_json)
+        note = anyio.run(_read, pointer, config_of(context), part)
     except NotFoundError as error:
         hint = "Find what was said with: mcp-server-compaction search WORDS."
         raise NotFoundError(f"{error} {hint}") from error
@@ -95,44 +154,30 @@ def run_read(
         say(note, err=True)
 
 
-async def _read(
-    pointer: str,
-    config: Config,
-    lines: str | None,
-    tail: int | None,
-    pattern: str | None,
-    json_path: str | None,
-    as_json: bool,
-) -> str:
+async def _read(pointer: str, config: Config, part: Mapping[str, Any]) -> str:
+    """Print a part of a text exactly; the note about it."""
     async with open_archive(config.archive) as archive:
-        as_json = as_json or json_path is not None
         pointer = await whole_pointer(archive, pointer)
-        source = await open_source(archive, pointer, as_json=as_json)
+        path = part["json_path"]
+        source = await open_source(archive, pointer, as_json=part["as_json"] or path is not None)
         gap = source.gap
-        if json_path is not None:
-            source = await source_at(source, json_path)
-        if pattern is not None:
-            part: TextPart = await read_part(
-                source, ReadArguments(output_id=pointer, pattern=pattern)
-            )
-            _print_exact(part.text + "\n" if part.text else "")
-            return part.note + gap
-        if lines is not None:
-            start, count = _line_range(lines)
+        if path is not None:
+            source = await source_at(source, path)
+        if part["pattern"] is not None:
+            arguments = ReadArguments(output_id=pointer, pattern=part["pattern"])
+            found = await read_part(source, arguments)
+            _print_exact(found.text + "\n" if found.text else "")
+            return found.note + gap
+        if part["lines"] is not None:
+            start, count = _line_range(part["lines"])
             _print_exact((await source.lines(start, count)).text)
-        elif tail is not None:
-            _print_exact((await source.lines(-tail, tail)).text)
+        elif part["tail"] is not None:
+            _print_exact((await source.lines(-part["tail"], part["tail"])).text)
         else:
-            await _print_whole(source)
+            # In pieces, since it may be larger than memory; a short text is read in any case.
+            for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
+                _print_exact(await source.characters(offset, _CHUNK_CHARS))
         return gap.strip()
-
-
-async def _print_whole(source: TextSource) -> None:
-    if source.size_chars <= _CHUNK_CHARS:
-        _print_exact(await source.characters(0, source.size_chars))
-        return
-    for offset in range(0, source.size_chars, _CHUNK_CHARS):
-        _print_exact(await source.characters(offset, _CHUNK_CHARS))
 
 
 def _line_range(text: str) -> tuple[int, int]:
@@ -153,41 +198,38 @@ def _print_exact(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def run_sessions(config: Config, *, as_json: bool) -> None:
-    """Print all sessions, newest first.
-
-    Raises:
-        ArchiveError: The archive fails.
-    """
-    sessions = anyio.run(_sessions, config)
-    if not sessions:
+@click.command()
+@click.option(
+    "--of", "session", metavar="S", help="Only this session and its sub-agents, with their tokens."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.pass_context
+def sessions(context: click.Context, session: str | None, as_json: bool) -> None:
+    """List the archived sessions, newest first."""
+    config = config_of(context)
+    if session is not None:
+        _print_family(anyio.run(_family, session, config), as_json=as_json)
+        return
+    found = anyio.run(_sessions, config)
+    if not found:
         say(
             "No session is archived here yet: `compact FILE` or `import` archives some, and "
-            "`doctor` says where the archive lies.",
+            "`doctor` names the folder of the archive.",
             err=True,
         )
-    for session in sessions:
+    for info in found:
         if as_json:
-            say(json.dumps(session_document(session)))
-        else:
-            # The id on a line of its own: it may be as long as its host likes.
-            is_long = len(session.title) > _TITLE_CHARS
-            title = session.title[: _TITLE_CHARS - 1] + "…" if is_long else session.title
-            say(title or "(no title)")
-            say(f"    {session.session_id}")
-            say(
-                f"    {session.message_count:,} messages, last "
-                f"{short_time(iso_time(session.last_seconds))}"
-            )
+            say(json.dumps(session_document(info)))
+            continue
+        # The id on a line of its own: it may be as long as its host likes.
+        is_long = len(info.title) > _TITLE_CHARS
+        say((info.title[: _TITLE_CHARS - 1] + "…" if is_long else info.title) or "(no title)")
+        say(f"    {info.session_id}")
+        last = short_time(iso_time(info.last_seconds))
+        say(f"    {info.message_count:,} messages, last {last}")
 
 
-def run_family(session_id: str, config: Config, *, as_json: bool) -> None:
-    """Print a session and those of its sub-agents, what each holds, and all together.
-
-    Raises:
-        CompactionError: There is no such session, or the archive fails.
-    """
-    members = anyio.run(_family, session_id, config)
+def _print_family(members: list[Member], *, as_json: bool) -> None:
     document = family_document(members)
     if as_json:
         for member in document["sessions"]:
@@ -216,11 +258,5 @@ async def _family(session_id: str, config: Config) -> list[Member]:
 
 
 async def _sessions(config: Config) -> list[SessionInfo]:
-    found: list[SessionInfo] = []
-    cursor: str | None = None
     async with open_archive(config.archive) as archive:
-        while True:
-            page, cursor = await archive.sessions(limit=100, cursor=cursor)
-            found += page
-            if cursor is None:
-                return found
+        return await all_sessions(archive)

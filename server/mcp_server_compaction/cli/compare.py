@@ -5,26 +5,29 @@ import math
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
+import click
 from context_compaction import formats
 from context_compaction.errors import SettingsError
 from context_compaction.policies import POLICIES, policy_named
 from context_compaction.request import CompactRequest
 from context_compaction.tokens.counter import counter_for
 
-from mcp_server_compaction.cli.compact import read_input
-from mcp_server_compaction.cli.terminal import awaited, progress, say
-from mcp_server_compaction.compare.comparison import PolicyRow, compare
+from mcp_server_compaction.cli.compacting import read_input
+from mcp_server_compaction.cli.terminal import awaited, config_of, progress, say
+from mcp_server_compaction.compare.comparison import PolicyRow
+from mcp_server_compaction.compare.comparison import compare as compare_policies
 from mcp_server_compaction.compare.page import Table, note_of, page, tables_of
 from mcp_server_compaction.config import Config
 
 
 @dataclass(frozen=True, slots=True)
-class CompareFile:
-    """What the command line asks for; see `cli.compare` for each option."""
+class _Job:
+    """The options of `compare`."""
 
-    file: Path
+    file: str
     names: str | None
     window: int | None
     model: str | None
@@ -33,26 +36,44 @@ class CompareFile:
     html: Path | None
 
 
-def run_compare(job: CompareFile, config: Config) -> None:
-    """Replay the file under each policy and show what came of it.
-
-    Raises:
-        CompactionError: The file holds no conversation, a policy does not exist, or the price is
-            no number.
-    """
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--policies", "names", metavar="A,B", help="Names; all if left out.")
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Tokens; half of the file's if left out."
+)
+@click.option("--model", metavar="M", help="Model, for its tokenizer.")
+@click.option(
+    "--price",
+    type=click.FloatRange(0),
+    default=3.0,
+    show_default=True,
+    metavar="USD",
+    help="Of a million input tokens.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with charts."
+)
+@click.pass_context
+def compare(context: click.Context, /, **options: Any) -> None:
+    """Show side by side what each policy makes of the conversation in FILE."""
+    job = _Job(**options)
+    config = config_of(context)
+    name = Path(job.file).name
     if not math.isfinite(job.price):
         raise SettingsError(f"--price is {job.price}. Give dollars for a million tokens, as 3.0.")
     names = [name.strip() for name in (job.names or ",".join(POLICIES)).split(",") if name.strip()]
-    for name in names:
-        policy_named(name)
+    for each in names:
+        policy_named(each)
     rows, window = anyio.run(_compare, job, names, config)
     note = note_of(rows[0], job.price, window)
     tables = tables_of(rows)
     if job.html is not None:
-        _write(job.html, page(rows, tables, f"{job.file.name}: {note}"))
+        _write(job.html, page(rows, tables, f"{name}: {note}"))
     if job.as_json:
         report = {
-            "file": job.file.name,
+            "file": name,
             "window": window,
             "price_usd": job.price,
             "policies": [asdict(row) for row in rows],
@@ -70,9 +91,7 @@ def run_compare(job: CompareFile, config: Config) -> None:
         say(f"Page written to {job.html}")
 
 
-async def _compare(
-    job: CompareFile, names: list[str], config: Config
-) -> tuple[list[PolicyRow], int]:
+async def _compare(job: _Job, names: list[str], config: Config) -> tuple[list[PolicyRow], int]:
     given = await read_input(job.file)
     model = job.model or given.model or config.model
     format_name = given.format or formats.detect(given.payload)
@@ -89,8 +108,9 @@ async def _compare(
         tools=given.tools,
         summarizer="extractive",
     )
-    with progress("Comparing") as tell:
-        return await compare(given.payload, request, names, job.price, awaited(tell)), window
+    with progress("Comparing") as report:
+        rows = await compare_policies(given.payload, request, names, job.price, awaited(report))
+    return rows, window
 
 
 def _print_table(table: Table) -> None:

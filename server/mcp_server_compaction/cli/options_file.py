@@ -17,8 +17,8 @@ from context_compaction.errors import SettingsError
 from context_compaction.messages.model import is_list, is_object
 
 
-def options_of(path: Path, group: click.Group) -> dict[str, Any]:
-    """What a file says, as click takes it.
+def options_of(path: Path, context: click.Context) -> dict[str, Any]:
+    """The options of a file, as click's `default_map`.
 
     Raises:
         SettingsError: It is no TOML, or names something that is no option or command.
@@ -27,48 +27,31 @@ def options_of(path: Path, group: click.Group) -> dict[str, Any]:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SettingsError(f"The file {path} cannot be read as TOML: {error}.") from error
-    return _options(given, group, path, "all commands, nor a command")
+    return _options(given, context.command, context, path)
 
 
 def _options(
-    given: Mapping[str, Any], command: click.Command, path: Path, where: str
+    given: Mapping[str, Any], command: click.Command, context: click.Context, path: Path
 ) -> dict[str, Any]:
-    """What a table says of `command` and, where it is a group, of its commands."""
-    none: Mapping[str, click.Command] = {}
-    commands = command.commands if isinstance(command, click.Group) else none
+    """The options of `command` in a table, and those of its commands where it is a group."""
     options: dict[str, Any] = {}
     for name, value in given.items():
-        inner = commands.get(name)
+        is_group = isinstance(command, click.Group)
+        inner = command.get_command(context, name) if isinstance(command, click.Group) else None
         if inner is None:
-            option = _option(name, command, path, where)
-            options[str(option.name)] = _value(value, option, path)
+            option = next((one for one in command.params if f"--{name}" in one.opts), None)
+            if option is None:
+                where = f"{command.name}, nor a command of it" if is_group else command.name
+                raise SettingsError(
+                    f"The file {path} names {name!r}, which is no option of {where}. Name options "
+                    "as their flags, without the two dashes."
+                )
+            is_repeated = isinstance(option, click.Option) and option.multiple
+            if is_object(value) or (is_list(value) and not is_repeated):
+                raise SettingsError(f"The file {path} gives {name!r} several values. Give one.")
+            options[str(option.name)] = [value] if is_repeated and not is_list(value) else value
         elif is_object(value):
-            has_more = isinstance(inner, click.Group)
-            options[name] = _options(
-                value, inner, path, f"{name}, nor a command of it" if has_more else name
-            )
+            options[name] = _options(value, inner, context, path)
         else:
             raise SettingsError(f"The file {path} has no table [{name}]: {name!r} is a command.")
     return options
-
-
-def _option(flag: str, command: click.Command, path: Path, where: str) -> click.Option:
-    """What click calls the option of a flag."""
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and f"--{flag}" in parameter.opts:
-            return parameter
-    raise SettingsError(
-        f"The file {path} names {flag!r}, which is no option of {where}. Name options as their "
-        "flags, without the two dashes."
-    )
-
-
-def _value(value: Any, option: click.Option, path: Path) -> Any:
-    """A value as click takes it: of an option that may come again a list, of others one."""
-    if option.multiple and not is_object(value):
-        return value if is_list(value) else [value]
-    if is_object(value) or is_list(value):
-        raise SettingsError(
-            f"The file {path} gives {option.opts[0].lstrip('-')!r} several values. Give one."
-        )
-    return value

@@ -1,22 +1,18 @@
 """Short forms of sessions and pointers, as people read and type them: `d703a1a9/30-35`.
 
-The ids that hosts give are UUIDs, and a pointer with one does not fit a line of 80 columns. What is
-printed short is accepted back, as is any beginning that only one session has.
+The ids that hosts give are UUIDs, and a pointer with one does not fit a line of 80 columns. A short
+form that was printed is accepted, as is any beginning that only one session has.
 """
 
 import re
 
-from context_compaction.archive import Archive
+from context_compaction.archive import Archive, SessionInfo
 from context_compaction.errors import NotFoundError, QueryError, SettingsError
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_SHOWN_CHARS = 8
-# A UUID of version 7 begins with its time in milliseconds, which eight digits tell to a minute.
-_SHOWN_CHARS_OF_TIMED = len("019a1b2c-3d4e")
-_MIN_CHARS = 4
 _POINTER = re.compile(r"transcript://(.+)/messages/(\d+)(?:-(\d+))?(@\w+)?\Z")
 _SHORT_POINTER = re.compile(r"([^/\s]+)/(\d+)(?:-(\d+))?(@\w+)?\Z")
-_PAGE_SIZE = 500
+_MIN_CHARS = 4
 
 
 def short_session(session_id: str) -> str:
@@ -24,7 +20,8 @@ def short_session(session_id: str) -> str:
     found = _UUID.fullmatch(session_id)
     if found is None:
         return session_id
-    return session_id[: _SHOWN_CHARS_OF_TIMED if found[1] == "7" else _SHOWN_CHARS]
+    # A UUID of version 7 begins with its time in milliseconds, of which eight digits name a minute.
+    return session_id[: 13 if found[1] == "7" else 8]
 
 
 def short_pointer(pointer: str) -> str:
@@ -48,7 +45,8 @@ async def whole_session(archive: Archive, text: str) -> str:
     try:
         await archive.session_info(base)
     except NotFoundError:
-        found = [name for name in await _session_ids(archive) if name.startswith(base)]
+        names = [session.session_id for session in await all_sessions(archive)]
+        found = [name for name in names if name.startswith(base)]
         if not found or len(base) < _MIN_CHARS:
             raise
         # A conversion of a session (`UUID.openai-chat`) begins as it does, and is printed in full.
@@ -69,31 +67,26 @@ async def whole_pointer(archive: Archive, text: str) -> str:
         NotFoundError: No session is named so.
         QueryError: Several sessions begin so, or it is a session alone.
     """
-    found = _SHORT_POINTER.match(text)
-    if found is None:
-        await _refuse_session(archive, text)
-        return text
-    session, start, stop, head = found.groups()
-    session_id = await whole_session(archive, session)
-    return f"transcript://{session_id}/messages/{start}-{stop or start}{head or ''}"
-
-
-async def _refuse_session(archive: Archive, text: str) -> None:
+    if found := _SHORT_POINTER.match(text):
+        session, start, stop, head = found.groups()
+        session_id = await whole_session(archive, session)
+        return f"transcript://{session_id}/messages/{start}-{stop or start}{head or ''}"
     try:
         session_id = await whole_session(archive, text)
     except (NotFoundError, SettingsError):
-        return
+        return text
     raise QueryError(
-        f"{text!r} is a session. Name messages of it, as {short_session(session_id)}/0-9, or what "
-        f"stands in its context now: transcript://{session_id}/context."
+        f"{text!r} is a session. Name messages of it, as {short_session(session_id)}/0-9, or its "
+        f"current context: transcript://{session_id}/context."
     )
 
 
-async def _session_ids(archive: Archive) -> list[str]:
-    found: list[str] = []
+async def all_sessions(archive: Archive) -> list[SessionInfo]:
+    """Every session, newest first."""
+    found: list[SessionInfo] = []
     cursor: str | None = None
     while True:
-        page, cursor = await archive.sessions(limit=_PAGE_SIZE, cursor=cursor)
-        found += [session.session_id for session in page]
+        page, cursor = await archive.sessions(limit=500, cursor=cursor)
+        found += page
         if cursor is None:
             return found

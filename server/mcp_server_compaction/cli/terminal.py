@@ -1,7 +1,7 @@
-"""What people see: text of a transcript may not act on the terminal that it is shown on.
+"""Output for people, and errors as they see them.
 
-A web page that an agent has read is in the archive as it was; printed raw, its escape sequences
-set titles, move the cursor and hide words.
+A web page that an agent has read is in the archive as it was. If it were printed raw, its escape
+sequences could set titles, move the cursor and hide words. So no text acts on the terminal.
 """
 
 import re
@@ -12,17 +12,39 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 import click
+from context_compaction.errors import SettingsError
 
-Tell: TypeAlias = Callable[[float, str], None]
+from mcp_server_compaction.config import Config, load_config
 
-# Below this a command is over before a progress bar could be read.
-_PATIENCE_SECONDS = 1.0
+Report: TypeAlias = Callable[[float, str], None]
 
 # Control characters but newline and tab, what turns the direction of writing, half surrogates.
 _ACTS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
     "\ud800-\udfff]"
 )
+
+
+class Failure(click.ClickException):
+    """An expected failure: its text on standard error, exit code 1."""
+
+
+class WrongOption(Failure):
+    """What was asked for cannot be: exit code 2, as for an option that does not exist."""
+
+    exit_code = 2
+
+
+def config_of(context: click.Context, *, over_http: bool = False) -> Config:
+    """The configuration that the program's flags, and the environment, give.
+
+    Raises:
+        UsageError: They cannot be used.
+    """
+    try:
+        return load_config(**context.obj, over_http=over_http)
+    except SettingsError as error:
+        raise click.UsageError(shown(str(error))) from error
 
 
 def shown(text: str) -> str:
@@ -41,13 +63,13 @@ def short_time(iso_time: str) -> str:
 
 
 @contextmanager
-def progress(description: str) -> Generator[Tell]:
-    """Reports the part that is done, and the step at hand, to a bar on standard error.
+def progress(description: str) -> Generator[Report]:
+    """Report the share that is done, and the current step, to a bar on standard error.
 
     It appears after a second, and only where somebody watches.
     """
     if not sys.stderr.isatty():
-        yield lambda _part, _step: None
+        yield lambda _share, _step: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -57,23 +79,23 @@ def progress(description: str) -> Generator[Tell]:
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(description, total=1.0)
 
-    def tell(part: float, step: str) -> None:
-        bar.update(task, completed=part, description=f"{description}: {shown(step)}")
+    def report(share: float, step: str) -> None:
+        bar.update(task, completed=share, description=f"{description}: {shown(step)}")
 
-    appears = threading.Timer(_PATIENCE_SECONDS, bar.start)
+    appears = threading.Timer(1.0, bar.start)
     appears.start()
     try:
-        yield tell
+        yield report
     finally:
         appears.cancel()
         appears.join()
         bar.stop()
 
 
-def awaited(tell: Tell) -> Callable[[float, str], Awaitable[None]]:
-    """`tell` as the library takes it."""
+def awaited(report: Report) -> Callable[[float, str], Awaitable[None]]:
+    """`report` as the library takes it."""
 
-    async def report(part: float, step: str) -> None:
-        tell(part, step)
+    async def report_later(share: float, step: str) -> None:
+        report(share, step)
 
-    return report
+    return report_later

@@ -1,6 +1,6 @@
 """Sessions of hosts whose files are not read elsewhere, as messages of Anthropic's API.
 
-Gemini CLI, Cursor and opencode give them to a hook; what a hook was not told is not looked for.
+Gemini CLI, Cursor and opencode give them to a hook.
 """
 
 import json
@@ -14,7 +14,7 @@ from mcp_server_compaction.hosts.hook_events import as_list, as_object
 
 
 def read_foreign(host: str, payload: Mapping[str, Json]) -> list[Json] | None:
-    """The messages of the session that a hook was told of; None where the host is not one of these.
+    """The messages of a hook's session; None where the host is not one of these.
 
     Raises:
         OSError: Its file cannot be read.
@@ -32,18 +32,14 @@ def read_foreign(host: str, payload: Mapping[str, Json]) -> list[Json] | None:
 
 def _rows(text: str) -> list[dict[str, Json]]:
     """The JSON objects of a file: one, or one a line; a torn last line is left out."""
-    try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError):
-        whole = None
-    if as_object(whole):
-        return [as_object(whole)]
     rows: list[dict[str, Json]] = []
-    for line in text.splitlines():
+    for part in [text, *text.splitlines()]:
         try:
-            rows.append(as_object(json.loads(line)))
+            rows.append(as_object(json.loads(part)))
         except (ValueError, RecursionError):
             continue
+        if part is text:
+            break
     return rows
 
 
@@ -51,15 +47,15 @@ def _from_cursor(rows: Iterable[Mapping[str, Json]]) -> list[Json]:
     messages: list[Json] = []
     for row in rows:
         content = as_object(row.get("message")).get("content")
-        if row.get("role") in {"user", "assistant"} and content:
-            messages.append({"role": row["role"], "content": _texts_only(content)})
-    return [message for message in messages if message["content"]]
+        if row.get("role") in {"user", "assistant"} and (texts := _text_blocks(content)):
+            messages.append({"role": row["role"], "content": texts})
+    return messages
 
 
-def _texts_only(content: Json) -> Json:
-    if isinstance(content, str):
-        return content
-    texts = [as_object(block).get("text") for block in as_list(content)]
+def _text_blocks(content: Json) -> list[Json]:
+    """The texts of a message, which may be a string, a block, or a list of either."""
+    parts = as_list(content) or [content]
+    texts = [part if isinstance(part, str) else as_object(part).get("text") for part in parts]
     return [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]
 
 
@@ -76,30 +72,24 @@ def _from_gemini(rows: Sequence[Mapping[str, Json]]) -> list[Json]:
         if isinstance(back := row.get("$rewindTo"), str) and back in found:
             ids = list(found)
             found = {key: found[key] for key in ids[: ids.index(back)]}
-    messages: list[Json] = []
-    for one in found.values():
-        messages += _gemini_messages(one)
-    return messages
+    return [message for one in found.values() for message in _gemini_messages(one)]
 
 
 def _gemini_messages(one: Mapping[str, Json]) -> list[Json]:
-    texts = _gemini_texts(one.get("content"))
+    texts = _text_blocks(one.get("content"))
     if one.get("type") == "user":
         return [{"role": "user", "content": texts}] if texts else []
-    calls = [as_object(call) for call in as_list(one.get("toolCalls"))]
-    uses = [_use(call.get("id"), call.get("name"), call.get("args")) for call in calls]
-    results = [
-        _result(call.get("id"), _gemini_output(call.get("result")), call.get("status") == "error")
-        for call in calls
-    ]
+    uses: list[Json] = []
+    results: list[Json] = []
+    for call in map(as_object, as_list(one.get("toolCalls"))):
+        call_id = str(call.get("id"))
+        name, given = str(call.get("name")), as_object(call.get("args"))
+        uses.append({"type": "tool_use", "id": call_id, "name": name, "input": given})
+        result = {"type": "tool_result", "tool_use_id": call_id}
+        result["content"] = _gemini_output(call.get("result"))
+        results.append({**result, "is_error": True} if call.get("status") == "error" else result)
     said = [{"role": "assistant", "content": [*texts, *uses]}] if texts or uses else []
     return [*said, {"role": "user", "content": results}] if results else said
-
-
-def _gemini_texts(content: Json) -> list[Json]:
-    parts = as_list(content) or [content]
-    texts = [part if isinstance(part, str) else as_object(part).get("text") for part in parts]
-    return [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]
 
 
 def _gemini_output(result: Json) -> str:
@@ -109,13 +99,3 @@ def _gemini_output(result: Json) -> str:
         output = as_object(response).get("output")
         texts.append(output if isinstance(output, str) else json.dumps(response or part or ""))
     return "\n".join(texts)
-
-
-def _use(call_id: Json, name: Json, arguments: Json) -> Json:
-    given = as_object(arguments)
-    return {"type": "tool_use", "id": str(call_id), "name": str(name), "input": given}
-
-
-def _result(call_id: Json, text: str, is_error: bool) -> Json:
-    result = {"type": "tool_result", "tool_use_id": str(call_id), "content": text}
-    return {**result, "is_error": True} if is_error else result

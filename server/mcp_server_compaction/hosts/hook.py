@@ -1,8 +1,9 @@
 """`hook EVENT`: what a host runs by itself. It helps where it can and never stands in the way.
 
-It reads what the host says from standard input, and writes an answer or nothing. Whatever goes
-wrong is logged beside the archive, and the host goes on as if there were no hook. Work that takes
-longer than a moment is left to a process of its own.
+It reads the event from standard input, and writes an answer or nothing. Whatever goes wrong is
+logged beside the archive, and the host goes on as if there were no hook. Work that takes longer is
+done by a second process, which the host does not wait for. A host starts a hook for every call of a
+tool, so nothing but the standard library is imported before it is needed.
 """
 
 import argparse
@@ -15,14 +16,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
+from mcp_server_compaction.files import make_folder, put_file
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.hook_events import (
     KINDS,
     TELLS_AT_PROMPT,
     Kind,
+    as_list,
     as_object,
     is_foreign,
     session_of,
@@ -30,16 +33,22 @@ from mcp_server_compaction.hosts.hook_events import (
     told,
 )
 
+if TYPE_CHECKING:
+    from context_compaction.archive import Archive
+    from context_compaction.redaction import RedactionMode
+
 _LOG_BYTES = 1_000_000
 # Where a host writes how full its context is, seen from the end of its transcript.
 _TAIL_BYTES = 256 * 1024
 # Of what a host compacts at: time enough to end a task first.
 _NEAR_SHARE = 0.8
-# Hosts answer within 20,000 tokens and keep 13,000 free (DESIGN's budget); where a transcript does
-# not name its window, it is that of Claude's models.
+# Hosts answer within 20,000 tokens and keep 13,000 free; Claude's models have these windows.
 _RESERVED_TOKENS = 33_000
 _USUAL_WINDOW_TOKENS = 200_000
 _LONG_WINDOW_TOKENS = 1_000_000
+# Cursor drops what has more than 10,000 characters, Claude Code puts it into a file.
+_NOTES_CHARS = 8_000
+_NOTES_TOKENS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +58,10 @@ class HookCall:
     Attributes:
         event: As the host names it.
         host: The host.
-        archive_folder: Where the archive lies.
+        archive_folder: Where the archive is, or what belongs to it on this machine.
         redaction: What becomes of secrets, as for the server.
-        payload: What the host said.
-        archive_address: Where it is instead, if it is no folder of this machine.
+        payload: The event as the host described it.
+        archive_address: Where the archive is, if it is no folder of this machine.
     """
 
     event: str
@@ -63,26 +72,30 @@ class HookCall:
     archive_address: str | None = field(default=None, repr=False)
 
     @property
-    def archive(self) -> Path | str:
-        """What `open_archive` is to open."""
-        return self.archive_address or self.archive_folder
-
-    @property
     def session_id(self) -> str:
         """The host's session."""
         return session_of(self.payload)
 
     @property
     def kind(self) -> Kind | None:
-        """What sort of moment it is; None where nothing is to be done."""
+        """The sort of event; None where nothing is to be done."""
         return KINDS[self.host].get(self.event)
 
     def state_file(self, name: str) -> Path:
-        """A file of what is remembered of this session between hooks; deleted with it."""
+        """A file that remembers something of this session between hooks; deleted with it."""
         key = hashlib.blake2b(
             self.session_id.encode("utf-8", "surrogatepass"), digest_size=16
         ).hexdigest()
         return self.archive_folder / "hooks" / key / name
+
+    def opened(self) -> "contextlib.AbstractAsyncContextManager[Archive]":
+        """The archive."""
+        from context_compaction.archive.opening import open_archive
+        from context_compaction.redaction import REDACTION_MODES
+
+        # The cautious reading of a word that means nothing.
+        mode: RedactionMode = self.redaction if self.redaction in REDACTION_MODES else "on"
+        return open_archive(self.archive_address or self.archive_folder, redaction=mode)
 
 
 def run_hook(arguments: Sequence[str]) -> None:
@@ -93,31 +106,20 @@ def run_hook(arguments: Sequence[str]) -> None:
         folder, address = archive_place(named.archive or os.environ.get(ARCHIVE_VARIABLE))
         payload = json.loads(sys.stdin.buffer.read() or b"{}")
         call = HookCall(named.event, named.host, folder, named.redaction, payload, address)
-        answer = answer_to(call)
+        if call.kind is None or not call.session_id or is_foreign(call.host, payload):
+            return
+        if named.is_background:
+            _archive_session(call)
+            return
+        if call.kind in {"compacting", "archive", "ending"}:
+            _start_background(arguments, payload)
+        answer = _answer_to(call)
         if answer is not None:
             sys.stdout.write(json.dumps(answer))
             sys.stdout.flush()
     # A hook that fails must leave the host as it was, whatever it was that failed.
     except Exception as error:  # noqa: BLE001
-        log_failure(folder, f"{' '.join(arguments)}: {type(error).__name__}: {error}")
-
-
-def answer_to(call: HookCall) -> Json:
-    """What the host is answered; None where there is nothing to say."""
-    if call.kind is None or not call.session_id or is_foreign(call.host, call.payload):
-        return None
-    if call.kind == "tool":
-        return _answer_to_tool(call)
-    if call.kind == "start":
-        is_new = call.payload.get("source") not in {"compact", "resume", "fork"}
-        return None if is_new else told(call.host, call.event, _reminder(call))
-    if call.kind == "prompt":
-        text = _at_prompt(call)
-        return told(call.host, call.event, text) if text else None
-    _archive_beside(call)
-    if call.kind == "compacting" and call.host == "opencode":
-        return told(call.host, call.event, _reminder(call))
-    return None
+        _log(folder, f"{' '.join(arguments)}: {type(error).__name__}: {error}")
 
 
 class _QuietParser(argparse.ArgumentParser):
@@ -133,17 +135,74 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="claude-code", choices=tuple(KINDS))
     parser.add_argument("--archive")
     parser.add_argument("--redaction", default=os.environ.get("MCP_COMPACTION_REDACTION") or "warn")
+    parser.add_argument("--background", dest="is_background", action="store_true")
     return parser
 
 
-def _answer_to_tool(call: HookCall) -> Json:
-    def put(text: str) -> str:
-        # Loads the archive: only for a large output.
-        from mcp_server_compaction.hosts.hook_work import store_output
+def _start_background(arguments: Sequence[str], payload: Json) -> None:
+    """Archive the transcript in a second process, which outlives this one."""
+    import subprocess
+    import tempfile
 
-        return store_output(call, text)
+    with tempfile.TemporaryFile() as file:
+        file.write(json.dumps(payload).encode("utf-8"))
+        file.seek(0)
+        subprocess.Popen(  # noqa: S603 - this program, as the host called it
+            [sys.executable, "-m", "mcp_server_compaction", "hook", *arguments, "--background"],
+            stdin=file,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
 
-    return shortened(call.host, call.payload, put)
+
+def _answer_to(call: HookCall) -> Json:
+    """The answer to the host; None where there is nothing to say."""
+    text = ""
+    if call.kind == "tool":
+        return shortened(call.host, call.payload, lambda output: _store_output(call, output))
+    if call.kind == "start" and call.payload.get("source") in {"compact", "resume", "fork"}:
+        text = _reminder(call)
+    elif call.kind == "prompt":
+        text = _at_prompt(call)
+    elif call.kind == "compacting" and call.host == "opencode":
+        text = _reminder(call)
+    return told(call.host, call.event, text) if text else None
+
+
+def _store_output(call: HookCall, text: str) -> str:
+    """Archive a tool's output; the marker that replaces it."""
+    import anyio
+    from context_compaction.layers.preview import preview
+    from context_compaction.messages import placeholders
+    from context_compaction.messages.edits import make_blob
+    from context_compaction.settings import Settings
+
+    tool_name = str(call.payload.get("tool_name") or "unknown")
+    call_id = call.payload.get("tool_use_id")
+    blob = make_blob(text, tool_name=tool_name, call_id=call_id and str(call_id))
+
+    async def commit() -> None:
+        async with call.opened() as archive:
+            await archive.commit(call.session_id, blobs=[blob])
+
+    anyio.run(commit)
+    shown = preview(text, max_chars=Settings().preview_chars)
+    return placeholders.persisted([blob], shown, tool_name, len(text))
+
+
+def _reminder(call: HookCall) -> str:
+    """The text for a model whose context was compacted, or begins with an old session."""
+    pointer = (
+        f'All of this session is archived as session_id "{call.session_id}". What is not in your '
+        "context any more: search_transcript finds it, read_persisted_output reads it. Look there "
+        "before you ask the user again or repeat work."
+    )
+    with contextlib.suppress(OSError):
+        notes = call.state_file("notes.md").read_text("utf-8")
+        return f"{pointer}\n\nNotes made from the archived session:\n{notes}"
+    return pointer
 
 
 def _at_prompt(call: HookCall) -> str:
@@ -163,7 +222,7 @@ def _at_prompt(call: HookCall) -> str:
         return ""
     if hinted.exists():
         return ""
-    hinted.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(hinted.parent)
     hinted.touch()
     return (
         f"The context holds about {used_tokens // 1_000}K of {window_tokens // 1_000}K tokens and "
@@ -189,83 +248,126 @@ def _tail_of(path: Path) -> list[str]:
 def context_size(lines: Sequence[str]) -> tuple[int, int]:
     """Tokens in the context and in its window, from a transcript's lines, newest first.
 
-    Claude Code writes the API's usage with each answer, Codex what it counted itself.
+    Claude Code writes the API's usage with each answer, Codex its own count.
     """
     for line in lines:
         if '"usage"' not in line and '"token_count"' not in line:
             continue
         try:
-            row = json.loads(line)
+            row = as_object(json.loads(line))
         except (ValueError, RecursionError):
             continue
-        found = _claude_size(row) or _codex_size(row)
-        if found:
-            return found
+        info = as_object(as_object(row.get("payload")).get("info"))
+        window = info.get("model_context_window")
+        used = as_object(info.get("last_token_usage")).get("total_tokens")
+        if isinstance(used, int) and isinstance(window, int):
+            return used, window
+        message = as_object(row.get("message"))
+        usage = as_object(message.get("usage"))
+        if usage and not row.get("isSidechain"):
+            names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+            counts = [usage.get(name) for name in (*names, "output_tokens")]
+            used = sum(count for count in counts if isinstance(count, int))
+            is_long = "[1m]" in str(message.get("model")) or used > _USUAL_WINDOW_TOKENS
+            return used, _LONG_WINDOW_TOKENS if is_long else _USUAL_WINDOW_TOKENS
     return 0, _USUAL_WINDOW_TOKENS
 
 
-def _claude_size(row: Json) -> tuple[int, int] | None:
-    message = as_object(as_object(row).get("message"))
-    usage = as_object(message.get("usage"))
-    if not usage or row.get("isSidechain"):
-        return None
-    names = (
-        "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
-    )  # fmt: skip
-    counts = [usage.get(name) for name in names]
-    used = sum(count for count in counts if isinstance(count, int))
-    is_long = "[1m]" in str(message.get("model")) or used > _USUAL_WINDOW_TOKENS
-    return used, _LONG_WINDOW_TOKENS if is_long else _USUAL_WINDOW_TOKENS
+def _archive_session(call: HookCall) -> None:
+    """Archive what is new in a session, and before its context goes, make notes of it."""
+    import anyio
+
+    if hasattr(os, "nice"):
+        os.nice(10)
+    anyio.run(_archive, call)
 
 
-def _codex_size(row: Json) -> tuple[int, int] | None:
-    info = as_object(as_object(as_object(row).get("payload")).get("info"))
-    window = info.get("model_context_window")
-    used = as_object(info.get("last_token_usage")).get("total_tokens")
-    return (used, window) if isinstance(used, int) and isinstance(window, int) else None
+async def _archive(call: HookCall) -> None:
+    async with call.opened() as archive:
+        messages, format_name = await _take_in(call, archive)
+    if not messages or call.kind not in {"compacting", "ending"}:
+        return
+    notes = await _notes(call, messages, format_name)
+    path = call.state_file("notes.md")
+    make_folder(path.parent)
+    if notes:
+        put_file(path, notes.encode("utf-8"))
+    if call.kind == "compacting":
+        call.state_file("pending").touch()
 
 
-def _reminder(call: HookCall) -> str:
-    """What a model is told whose context was compacted, or begins with an old session."""
-    pointer = (
-        f'All of this session is archived as session_id "{call.session_id}". What is not in your '
-        "context any more: search_transcript finds it, read_persisted_output reads it. Look there "
-        "before you ask the user again or repeat work."
-    )
-    with contextlib.suppress(OSError):
-        notes = call.state_file("notes.md").read_text("utf-8")
-        return f"{pointer}\n\nNotes made from the archived session:\n{notes}"
-    return pointer
+async def _take_in(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], str]:
+    """Archive the session; the messages of its context, and their format."""
+    import anyio
+    from context_compaction import formats
+
+    from mcp_server_compaction.hosts.foreign_sessions import read_foreign
+
+    path = call.payload.get("transcript_path")
+    listed = read_foreign(call.host, call.payload)
+    if listed is not None:
+        if listed:
+            parsed = formats.parse(listed, format="anthropic")
+            await archive.append(call.session_id, parsed, format="anthropic")
+        return listed, "anthropic"
+    if not isinstance(path, str) or not await anyio.Path(path).is_file():
+        return [], ""
+    return await _import(call, archive, Path(path))
 
 
-def _archive_beside(call: HookCall) -> None:
-    """Have the transcript archived by a process of its own, which outlives this one."""
-    import subprocess
+async def _import(call: HookCall, archive: "Archive", path: Path) -> tuple[Sequence[Json], str]:
+    import anyio
+    from context_compaction.formats.session_files.read import read_conversation
+
+    from mcp_server_compaction.hosts.importing import Importer, files_to_import, is_output
+
+    # Claude Code keeps sub-agents and large outputs in a folder beside the session's file.
+    beside = path.with_suffix("")
+    outputs = filter(is_output, sorted(beside.rglob("*.txt")))
+    importer = Importer(archive, call.archive_folder)
+    files = [path, *sorted(beside.rglob("*.jsonl")), *outputs]
+    for file in files_to_import(call.archive_folder, files):
+        outcome = await importer.import_file(file)
+        if outcome.problem:
+            _log(call.archive_folder, f"{file}: {outcome.problem}")
+    if call.kind not in {"compacting", "ending"}:
+        return [], ""
+    conversation = read_conversation(await anyio.Path(path).read_bytes(), name=path.name)
+    return [message.source for message in conversation.messages], conversation.format
+
+
+async def _notes(call: HookCall, messages: Sequence[Json], format_name: str) -> str:
+    """The summary that replaces the whole session, made without a model.
+
+    It is made in a temporary archive: the real one must not take it for a compaction.
+    """
     import tempfile
 
-    job = {
-        "event": call.event,
-        "host": call.host,
-        "archive_folder": str(call.archive_folder),
-        "archive_address": call.archive_address,
-        "redaction": call.redaction,
-        "payload": call.payload,
-    }
-    with tempfile.TemporaryFile() as file:
-        file.write(json.dumps(job).encode("utf-8"))
-        file.seek(0)
-        subprocess.Popen(
-            [sys.executable, "-m", "mcp_server_compaction.hosts.hook_work"],
-            stdin=file,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
+    from context_compaction import CompactRequest, compact
+    from context_compaction.archive.opening import open_archive
+
+    request = CompactRequest(
+        mode="full",
+        format=format_name,
+        session_id=call.session_id,
+        target_tokens=_NOTES_TOKENS,
+        summarizer="extractive",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_archive(Path(folder), index_root=Path(folder, "index")) as archive:
+            result = await compact(list(messages), request, archive=archive)
+    for message in result.messages:
+        content = as_object(message).get("content")
+        blocks = [{"text": content}] if isinstance(content, str) else as_list(content) or [message]
+        for block in blocks:
+            text = as_object(block).get("text")
+            if isinstance(text, str) and text.startswith("<context_summary "):
+                return text[:_NOTES_CHARS]
+    return ""
 
 
-def log_failure(folder: Path | None, text: str) -> None:
-    """Note what failed, for `doctor` and people; a log that cannot be written is no failure.
+def _log(folder: Path | None, text: str) -> None:
+    """Note a failure, for `doctor` and people; a log that cannot be written is no failure.
 
     An error names a path, and a path may hold a secret.
     """
@@ -276,7 +378,7 @@ def log_failure(folder: Path | None, text: str) -> None:
     text = redact(text)
     with contextlib.suppress(OSError):
         path = folder / "hooks" / "log"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if path.exists() and path.stat().st_size > _LOG_BYTES:
             path.unlink()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

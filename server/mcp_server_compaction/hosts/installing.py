@@ -1,28 +1,25 @@
 """Registering the server in a host's configuration, and taking it out again.
 
-Nothing else writes a file of a host. What will be written is worked out first, for every file;
-then each is replaced as a whole, after a copy of what was there was put aside.
+Nothing else writes a file of a host. Every change is worked out before the first file is written.
+Each file is then replaced as a whole, after a copy of it was put aside.
 """
 
 import hashlib
 import itertools
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import cast
 
 from context_compaction.errors import SettingsError
 
+from mcp_server_compaction.files import make_folder, put_file
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.catalog import (
     REGISTERED_NAME,
@@ -31,7 +28,7 @@ from mcp_server_compaction.hosts.catalog import (
     Host,
     UserFolders,
 )
-from mcp_server_compaction.hosts.config_text import JSON, TextFormat, changed_text, value_of
+from mcp_server_compaction.hosts.config_text import changed_text, value_of
 from mcp_server_compaction.hosts.hook_events import LARGE_CHARS, as_list, as_object
 
 _SCRIPT = "mcp-server-compaction"
@@ -42,13 +39,13 @@ _OUR_HOOK = re.compile(r"mcp[-_]server[-_]compaction(?:\.exe)?['\"]? hook\b")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one file.
+    """The change of one file.
 
     Attributes:
         path: The file itself, links followed.
         before: Its text; None where there is none.
-        after: What it will be; None where it goes.
-        is_first: Whether `before` holds nothing of ours, so that it is worth keeping a copy of.
+        after: Its new text; None where the file is removed.
+        is_first: Whether `before` has nothing of ours, so that a copy of it is worth keeping.
     """
 
     path: Path
@@ -62,9 +59,9 @@ class Installation:
     """What is to be registered.
 
     Attributes:
-        program: How to start this program, as a list of arguments; the first one is absolute.
-        flags: What the server is told beside, as `--root DIR`.
-        with_hooks: Whether the host's hooks are registered too, where they are not yet.
+        program: The command that starts this program; its first word is an absolute path.
+        flags: The server's flags, such as `--root DIR`.
+        with_hooks: Whether the host's hooks are registered too.
     """
 
     program: Sequence[str]
@@ -73,7 +70,7 @@ class Installation:
 
 
 def this_program() -> list[str]:
-    """How a host that knows no `PATH` starts this program."""
+    """The command by which a host without our `PATH` starts this program."""
     script = Path(sys.executable).parent / (_SCRIPT + (".exe" if sys.platform == "win32" else ""))
     if script.is_file():
         return [str(script)]
@@ -84,7 +81,7 @@ def this_program() -> list[str]:
 def plan_install(
     host: Host, scope: ConfigScope, places: UserFolders, installation: Installation
 ) -> list[Change]:
-    """What `install` would change; files that are as they should be are left out.
+    """The changes of `install`; files that are as they should be are left out.
 
     Raises:
         SettingsError: The host has no such file or hooks, or a file cannot be read or changed.
@@ -95,95 +92,83 @@ def plan_install(
             f"{host.title} has no hooks. Install without --hooks: its model can then search and "
             "read the archive, and store outputs in it, but nothing is archived by itself."
         )
-    texts: dict[Path, _Text] = {}
-    server = _text_at(texts, path, host.format)
-    chosen = _chosen_flags(host, server.value, installation, path)
-    server.value = _with_server(host, server.value, [*installation.program, *chosen])
+    values = {path: read_value(path, host.format)}
+    values[path], flags = _with_server(host, values[path], installation, path)
     changes: list[Change] = []
     if host.hooks and (installation.with_hooks or runs_hooks(host, scope, places)):
         file = host.hooks.file(places, scope).resolve()
+        # Server and hooks must write into one archive in the same way.
+        hook_flags = [*flags.get("--archive", ()), *flags.get("--redaction", ())]
         command = [*installation.program, "hook"]
-        flags = ["--host", host.name, *_hook_flags(chosen)]
+        hook_flags = ["--host", host.name, *hook_flags]
         if host.hooks.style == "plugin":
-            changes.append(_plugin_change(file, command, flags))
+            changes.append(_plugin_change(file, command, hook_flags))
         else:
-            hooks = _text_at(texts, file, JSON)
-            own = _own_hooks(host.hooks, command, flags)
-            hooks.value = _with_hooks(_without_hooks(hooks.value, None), own, host.hooks)
-    changes += [text.change() for text in texts.values()]
+            value = values[file] if file in values else read_value(file, "json")
+            own = _own_hooks(host.hooks, command, hook_flags)
+            values[file] = _with_hooks(_without_hooks(value), own, host.hooks)
+    changes += [
+        _change(file, host.format if file == path else "json", value)
+        for file, value in values.items()
+    ]
     return [change for change in changes if change.before != change.after]
 
 
-def runs_hooks(host: Host, scope: ConfigScope, places: UserFolders) -> bool:
-    """Whether the host runs our hooks already, which then keep to what the server is told."""
-    if host.hooks is None:
-        return False
-    text = _read(host.hooks.file(places, scope).resolve())
-    return _is_our_plugin(text) or _OUR_HOOK.search(text or "") is not None
-
-
 def plan_uninstall(host: Host, scope: ConfigScope, places: UserFolders) -> list[Change]:
-    """What `uninstall` would change.
+    """The changes of `uninstall`.
 
-    A file that nobody changed since becomes what it was, byte for byte; one that `install` made
-    goes. From any other, what is ours is taken out.
+    A file that nobody changed since is restored byte for byte; one that `install` made is removed.
+    From any other, our entries are taken out.
 
     Raises:
         SettingsError: The host has no such file, or one cannot be read or changed.
     """
-    texts: dict[Path, _Text] = {}
-    _text_at(texts, config_file(host, scope, places), host.format)
+    formats = {config_file(host, scope, places): host.format}
     changes: list[Change] = []
     if host.hooks:
         file = host.hooks.file(places, scope).resolve()
         if host.hooks.style != "plugin":
-            _text_at(texts, file, JSON)
+            formats.setdefault(file, "json")
         elif _is_our_plugin(_read(file)):
             changes.append(Change(file, _read(file), None))
-    changes += [_taken_out(host, text) for text in texts.values() if text.before is not None]
+    changes += [_taken_out(host, file, format) for file, format in formats.items()]
     return [change for change in changes if change.before != change.after]
 
 
 def apply_change(change: Change) -> Path | None:
-    """Write one change; where the copy of what was there was put, if one was made now.
+    """Write one change; the place of the copy, if one was put aside.
 
     Raises:
         SettingsError: The file changed meanwhile, or cannot be written.
     """
+    backup = backup_of(change.path)
+    is_kept = change.is_first and change.before is not None
     try:
         if _read(change.path) != change.before:
             raise SettingsError(
                 f"{change.path} was changed by another program just now. Run this again."
             )
-        backup = backup_of(change.path)
-        is_made = change.is_first and change.before is not None
-        if change.is_first:
-            forget_backup(change.path)  # of an installation that was taken out by hand
-        if is_made:
-            backup.parent.mkdir(parents=True, exist_ok=True)
-            _replace(backup, change.before or "", mode=0o600)
+        if is_kept:
+            make_folder(backup.parent)
+            put_file(backup, (change.before or "").encode("utf-8"))
+        elif change.is_first:
+            backup.unlink(missing_ok=True)  # of an installation that was taken out by hand
         if change.after is None:
             change.path.unlink()
         else:
             change.path.parent.mkdir(parents=True, exist_ok=True)
             mode = change.path.stat().st_mode & 0o777 if change.before is not None else 0o600
-            _replace(change.path, change.after, mode=mode)
+            put_file(change.path, change.after.encode("utf-8"), mode=mode)
     except OSError as error:
         raise SettingsError(
             f"{error.filename or change.path} cannot be written: {error.strerror}. "
             f"Correct its permissions, then run this again."
         ) from error
-    return backup if is_made else None
-
-
-def forget_backup(path: Path) -> None:
-    """Remove the copy that was put aside, when the file is what it was."""
-    with suppress(OSError):
-        backup_of(path).unlink()
+    return backup if is_kept else None
 
 
 def backup_of(path: Path) -> Path:
-    """Where the copy of a host's file lies that was made before the first change to it."""
+    """The place of the copy that is made before the first change of a host's file."""
     import platformdirs
 
     folder = platformdirs.user_state_path(_SCRIPT, appauthor=False) / "host-files"
@@ -206,45 +191,34 @@ def config_file(host: Host, scope: ConfigScope, places: UserFolders) -> Path:
     return path.resolve()
 
 
-def installed_command(host: Host, value: Mapping[str, Json]) -> list[str] | None:
-    """The command line by which a configuration starts the server; None where it has none."""
+def read_value(path: Path, format: str) -> dict[str, Json]:
+    """The value of a configuration; an empty one where there is no file.
+
+    Raises:
+        SettingsError: It cannot be read or parsed.
+    """
+    return value_of(format, _read(path) or "", path)
+
+
+def installed_command(host: Host, value: Mapping[str, Json]) -> list[str]:
+    """The command by which a configuration starts the server; empty where it has none."""
     entry = as_object(as_object(value.get(host.section)).get(REGISTERED_NAME))
     if not entry:
-        return None
+        return []
     command = entry.get("command", entry.get("cmd"))
-    words = as_list(command) or [command, *as_list(entry.get("args"))]
-    return [str(word) for word in words]
+    return [str(word) for word in as_list(command) or [command, *as_list(entry.get("args"))]]
 
 
-def has_hooks(value: Mapping[str, Json]) -> bool:
-    """Whether a configuration runs our hooks."""
-    return _without_hooks(value, None) != value
+def runs_hooks(host: Host, scope: ConfigScope, places: UserFolders) -> bool:
+    """Whether the host runs our hooks.
 
-
-@dataclass(slots=True)
-class _Text:
-    """A file that is being changed."""
-
-    path: Path
-    format: TextFormat
-    before: str | None
-    value: dict[str, Json]
-    is_first: bool
-
-    def change(self) -> Change:
-        old = self.before or ""
-        if self.value == value_of(self.format, old, self.path):
-            return Change(self.path, self.before, self.before)
-        after = changed_text(self.format, old, self.value, self.path)
-        return Change(self.path, self.before, after, is_first=self.is_first)
-
-
-def _text_at(texts: dict[Path, _Text], path: Path, format: TextFormat) -> _Text:
-    if path not in texts:
-        before = _read(path)
-        value = value_of(format, before or "", path)
-        texts[path] = _Text(path, format, before, value, is_first=not _is_ours(before))
-    return texts[path]
+    Raises:
+        SettingsError: Their file cannot be read.
+    """
+    if host.hooks is None:
+        return False
+    text = _read(host.hooks.file(places, scope).resolve())
+    return _is_our_plugin(text) or _OUR_HOOK.search(text or "") is not None
 
 
 def _read(path: Path) -> str | None:
@@ -262,25 +236,45 @@ def _read(path: Path) -> str | None:
         ) from error
 
 
-def _chosen_flags(
+def _change(path: Path, format: str, value: dict[str, Json]) -> Change:
+    before = _read(path)
+    if value == value_of(format, before or "", path):
+        return Change(path, before, before)
+    after = changed_text(format, before or "", value, path)
+    return Change(path, before, after, is_first=not _is_ours(before))
+
+
+def _with_server(
     host: Host, value: Mapping[str, Json], installation: Installation, path: Path
-) -> Sequence[str]:
-    """The server's flags; each that was chosen earlier stays, unless it is chosen anew now."""
-    old = _table(value, host.section, path).get(REGISTERED_NAME)
+) -> tuple[dict[str, Json], dict[str, list[str]]]:
+    """The configuration with our server, and the server's flags.
+
+    A flag that was chosen by an earlier installation stays, unless it is given again.
+    """
+    section = value.get(host.section, {})
+    if not isinstance(section, dict | None):
+        raise SettingsError(
+            f"In {path}, {host.section!r} is no table of names. Nothing was written: correct the "
+            "file, then run this again."
+        )
+    old = as_object(section).get(REGISTERED_NAME)
     if old is not None and not _is_ours(old):
         raise SettingsError(
             f"{path} has another server named {REGISTERED_NAME!r}. Nothing was written: "
             "rename it there, then run this again."
         )
-    earlier, command = _by_flag(_flags_of(installed_command(host, value) or []))
-    chosen, _ = _by_flag(installation.flags)
-    return [*itertools.chain(*(earlier | chosen).values()), *command]
+    words = installed_command(host, value)
+    earlier, command = _by_flag(words[_program_words(words) :])
+    flags = earlier | _by_flag(installation.flags)[0]
+    entry = host.entry([*installation.program, *itertools.chain(*flags.values()), *command])
+    servers = {**as_object(section), REGISTERED_NAME: {**as_object(old), **entry}}
+    return {**value, host.section: servers}, flags
 
 
-def _hook_flags(flags: Sequence[str]) -> list[str]:
-    """What of the server's flags its hooks are told: both must write into one archive alike."""
-    named, _ = _by_flag(flags)
-    return [*named.get("--archive", ()), *named.get("--redaction", ())]
+def _program_words(command: Sequence[str]) -> int:
+    """How many words of a command of ours name the program."""
+    names = (at for at, word in enumerate(command, 1) if _SCRIPT in word or word == _MODULE)
+    return next(names, len(command))
 
 
 def _by_flag(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -295,42 +289,18 @@ def _by_flag(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     return flags, [*words[at:]]
 
 
-def _with_server(host: Host, value: Mapping[str, Json], command: Sequence[str]) -> dict[str, Json]:
-    section = as_object(value.get(host.section))
-    entry = {**as_object(section.get(REGISTERED_NAME)), **host.entry([*command])}
-    return {**value, host.section: {**section, REGISTERED_NAME: entry}}
-
-
-def _table(value: Mapping[str, Json], name: str, path: Path) -> dict[str, Json]:
-    found = value.get(name)
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise SettingsError(
-            f"In {path}, {name!r} is no table of names. Nothing was written: correct the file, "
-            "then run this again."
-        )
-    return cast("dict[str, Json]", found)
-
-
 def _is_ours(entry: Json) -> bool:
     text = str(entry)
     return _SCRIPT in text or _MODULE in text
-
-
-def _flags_of(command: Sequence[str]) -> list[str]:
-    """What follows the program in a command of ours."""
-    for place, word in enumerate(command):
-        if _SCRIPT in word or word == _MODULE:
-            return list(command[place + 1 :])
-    return []
 
 
 def _own_hooks(hooks: Hooks, command: Sequence[str], flags: Sequence[str]) -> dict[str, Json]:
     """By event, what the host is told to run."""
     groups: dict[str, Json] = {}
     for event, matcher in hooks.events.items():
-        line = _shell_line([*command, event, *flags])
+        words = [*command, event, *flags]
+        is_windows = sys.platform == "win32"
+        line = subprocess.list2cmdline(words) if is_windows else shlex.join(words)
         handler: dict[str, Json] = {"command": line, "timeout": hooks.timeout}
         matched = {"matcher": matcher} if matcher else {}
         if hooks.style == "flat":
@@ -340,79 +310,73 @@ def _own_hooks(hooks: Hooks, command: Sequence[str], flags: Sequence[str]) -> di
     return groups
 
 
-def _shell_line(words: Sequence[str]) -> str:
-    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
-
-
 def _with_hooks(
     value: Mapping[str, Json], own: Mapping[str, Json], hooks: Hooks
 ) -> dict[str, Json]:
-    table = dict(as_object(value.get("hooks")))
-    for event, group in own.items():
-        table[event] = [*as_list(table.get(event)), group]
+    table = as_object(value.get("hooks"))
+    added = {event: [*as_list(table.get(event)), group] for event, group in own.items()}
     # Cursor reads no file without its version.
     versioned = {"version": 1} if hooks.style == "flat" else {}
-    return {**versioned, **value, "hooks": table}
+    return {**versioned, **value, "hooks": {**table, **added}}
 
 
-def _without_hooks(value: Mapping[str, Json], kept: Mapping[str, Json] | None) -> dict[str, Json]:
-    """`value` without our hooks, and without what they leave empty unless `kept` has it."""
+def _without_hooks(value: Mapping[str, Json]) -> dict[str, Json]:
+    """`value` without our hooks, and without what they leave empty."""
     table = as_object(value.get("hooks"))
-    had = (kept or {}).get("hooks")
     left: dict[str, Json] = {}
     for event, groups in table.items():
-        items = [_without_own(group) for group in as_list(groups)]
-        foreign = [item for item in items if item is not None]
-        if not isinstance(groups, list):
+        foreign = [one for one in map(_foreign_part, as_list(groups)) if one is not None]
+        if not isinstance(groups, list) or foreign == groups:
             left[event] = groups
-        elif foreign or foreign == groups or event in as_object(had):
+        elif foreign:
             left[event] = foreign
     if left == table:
         return dict(value)
     rest = {key: item for key, item in value.items() if key != "hooks"}
-    return {**value, "hooks": left} if left or had is not None else rest
+    return {**value, "hooks": left} if left else rest
 
 
-def _without_own(group: Json) -> Json:
+def _foreign_part(group: Json) -> Json:
     """A group of hooks without ours; None where it held nothing else."""
     members = as_object(group)
-    if _OUR_HOOK.search(_command_of(members)):
+    if _runs_us(members):
         return None
     handlers = as_list(members.get("hooks"))
-    foreign = [one for one in handlers if not _OUR_HOOK.search(_command_of(one))]
+    foreign = [one for one in handlers if not _runs_us(as_object(one))]
     if len(foreign) == len(handlers):
         return group
     return {**members, "hooks": foreign} if foreign else None
 
 
-def _command_of(handler: Json) -> str:
-    return str(as_object(handler).get("command", ""))
+def _runs_us(handler: Mapping[str, Json]) -> bool:
+    return _OUR_HOOK.search(str(handler.get("command", ""))) is not None
 
 
-def _taken_out(host: Host, text: _Text) -> Change:
-    """A file without what is ours."""
-    saved = _read(backup_of(text.path))
-    kept = value_of(text.format, saved, text.path) if saved is not None else None
-    value = _without_hooks(text.value, kept)
+def _taken_out(host: Host, path: Path, format: str) -> Change:
+    """A file without our entries."""
+    before = _read(path)
+    installed = value_of(format, before or "", path)
+    value = _without_hooks(installed)
     section = as_object(value.get(host.section))
     if _is_ours(section.get(REGISTERED_NAME, "")):
         left = {name: item for name, item in section.items() if name != REGISTERED_NAME}
         value = {**value, host.section: left}
-        if not left and (kept is None or host.section not in kept):
+        if not left:
             del value[host.section]
-    if value == text.value:
-        return Change(text.path, text.before, text.before)
-    if saved is not None and changed_text(text.format, saved, text.value, text.path) == text.before:
-        return Change(text.path, text.before, saved)
-    if saved is None and not {key for key in value if key != "version"}:
-        return Change(text.path, text.before, None)
-    after = changed_text(text.format, text.before or "", value, text.path)
-    return Change(text.path, text.before, after)
+    if value == installed:
+        return Change(path, before, before)
+    saved = _read(backup_of(path))
+    if saved is not None and changed_text(format, saved, installed, path) == before:
+        return Change(path, before, saved)
+    if saved is None and not value.keys() - {"version"}:
+        return Change(path, before, None)
+    return Change(path, before, changed_text(format, before or "", value, path))
 
 
 def _plugin_change(file: Path, command: Sequence[str], flags: Sequence[str]) -> Change:
     text = files("mcp_server_compaction.hosts").joinpath("opencode_plugin.js").read_text("utf-8")
-    for name, value in (("COMMAND", command), ("FLAGS", flags), ("LARGE_CHARS", LARGE_CHARS)):
+    values = {"COMMAND": command, "FLAGS": flags, "LARGE_CHARS": LARGE_CHARS}
+    for name, value in values.items():
         text = text.replace(f'"@{name}@"', json.dumps(value))
     before = _read(file)
     if before is not None and not _is_our_plugin(before):
@@ -425,19 +389,3 @@ def _plugin_change(file: Path, command: Sequence[str], flags: Sequence[str]) -> 
 
 def _is_our_plugin(text: str | None) -> bool:
     return (text or "").startswith(f"// {_SCRIPT}: written by")
-
-
-def _replace(path: Path, text: str, *, mode: int) -> None:
-    """Put a file in the place of `path` in one step, so that nobody ever reads half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise

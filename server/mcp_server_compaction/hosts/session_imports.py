@@ -17,7 +17,7 @@ from context_compaction.errors import CompactionError
 if TYPE_CHECKING:  # loaded with the engine, where there is something to import
     from context_compaction.archive import Archive
 
-# So long a person waits for a search at most; a session that grew by a turn takes milliseconds.
+# A person waits for a search at most this long; a session that grew by a turn takes milliseconds.
 SEARCH_SECONDS = 2.0
 # In the background, once: the first start meets all the sessions that there ever were.
 START_SECONDS = 20.0
@@ -41,7 +41,7 @@ class SessionImports:
         self._folders = folders
         self._archive = archive
         self._one_at_a_time = anyio.Lock()
-        # What each file was like when it was last found unchanged or imported.
+        # The stamp of each file when it was last imported or found unchanged.
         self._stamps: dict[Path, tuple[int, int, int]] = {}
 
     async def catch_up(self, seconds: float) -> None:
@@ -59,25 +59,27 @@ class SessionImports:
         changed = await to_thread.run_sync(self._changed)
         if not changed:
             return
-        from mcp_server_compaction.hosts.import_calls import Calls
-        from mcp_server_compaction.hosts.import_journal import Journal
-        from mcp_server_compaction.hosts.importing import import_file
+        from mcp_server_compaction.hosts.importing import Importer
 
-        archive = await self._archive()
-        journal, calls = Journal(self._archive_folder), Calls(archive)
-        for path, stamp in changed:
-            outcome = await import_file(archive, journal, calls, path, report_bytes=_unreported)
+        importer = Importer(await self._archive(), self._archive_folder)
+        for path in changed:
+            stamp = changed[path]
+            outcome = await importer.import_file(path)
             self._stamps[path] = stamp
             if outcome.problem and outcome.is_conversation:
                 _logger.warning("%s: %s", path, outcome.problem)
 
-    def _changed(self) -> list[tuple[Path, tuple[int, int, int]]]:
-        """The files that are not as they were, newest first; outputs after their sessions."""
+    def _changed(self) -> dict[Path, tuple[int, int, int]]:
+        """The stamps of the files that changed, newest first; outputs after their sessions."""
         present = [folder for folder in self._folders if folder.is_dir()]
         if not present:
-            return []
-        from mcp_server_compaction.hosts.import_journal import Journal, stamp_of
-        from mcp_server_compaction.hosts.importing import files_to_import, is_output, session_files
+            return {}
+        from mcp_server_compaction.hosts.importing import (
+            files_to_import,
+            is_output,
+            session_files,
+            stamp_of,
+        )
 
         stamps: dict[Path, tuple[int, int, int]] = {}
         for path in session_files(present, self._archive_folder):
@@ -86,11 +88,7 @@ class SessionImports:
             except OSError:  # gone since it was listed
                 continue
         unknown = [path for path, stamp in stamps.items() if self._stamps.get(path) != stamp]
-        changed = set(files_to_import(Journal(self._archive_folder), unknown))
-        self._stamps |= {path: stamps[path] for path in unknown if path not in changed}
-        ordered = sorted(changed, key=lambda path: (is_output(path), -stamps[path][1]))
-        return [(path, stamps[path]) for path in ordered]
-
-
-def _unreported(_: int) -> None:
-    """Nobody watches."""
+        changed = files_to_import(self._archive_folder, unknown)
+        self._stamps |= {path: stamps[path] for path in set(unknown).difference(changed)}
+        changed.sort(key=lambda path: (is_output(path), -stamps[path][1]))
+        return {path: stamps[path] for path in changed}

@@ -1,16 +1,17 @@
-"""`compact SESSION`: a conversation made to fit, and a table of what went where."""
+"""`compact SESSION`: a conversation made to fit, and a table of what went where; `policies`."""
 
 import json
-import os
 import sys
-import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
+import click
 from anyio import to_thread
 from context_compaction import formats
 from context_compaction.archive import Archive
@@ -19,17 +20,18 @@ from context_compaction.archive.opening import open_archive
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import Edit
 from context_compaction.messages.model import JsonObject
-from context_compaction.pipeline.compact import compact
+from context_compaction.pipeline.compact import compact as compact_messages
 from context_compaction.pipeline.losses import with_losses
+from context_compaction.policies import POLICIES
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import CompactResult
-from context_compaction.summarizers.llm.model import SummaryModel
 from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.models import profile_for
 
 from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
-from mcp_server_compaction.cli.terminal import awaited, progress, say
+from mcp_server_compaction.cli.terminal import awaited, config_of, progress, say
 from mcp_server_compaction.config import Config, is_file
+from mcp_server_compaction.files import put_file
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
@@ -41,18 +43,37 @@ from mcp_server_compaction.protocol.compaction_call import (
     resumable_of,
     written_by,
 )
+from mcp_server_compaction.protocol.policy_list import own_constants, policies_document
 from mcp_server_compaction.protocol.writers import model_for
 
-STANDARD_INPUT = Path("-")
 _POINTERS_SHOWN = 3
-# Who asks for a session to go on with wants it small now, whatever the window: the share that the
-# default policy leaves.
+# Who resumes a session wants it small now, whatever the window: the default policy leaves as much.
 _RESUMED_TARGET = "30%"
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command()
+@_json
+def policies(as_json: bool) -> None:
+    """List the policies with their layers, constants and sources."""
+    if as_json:
+        say(json.dumps(policies_document(), indent=1))
+        return
+    for policy in POLICIES.values():
+        say(f"{policy.name} ({policy.source})")
+        lines = [policy.description, "Layers: " + " > ".join(policy.layers)]
+        if constants := own_constants(policy):
+            lines.append("Constants: " + ", ".join(f"{k}={v}" for k, v in constants.items()))
+        lines += [f"Differs: {difference}" for difference in policy.differences]
+        for line in lines:
+            say(textwrap.indent(textwrap.fill(line, 98), "  "))
+        say()
 
 
 @dataclass(frozen=True, slots=True)
-class CompactJob:
-    """What the command line asks for; see `cli.compact` for each option."""
+class _Job:
+    """The options of `compact`."""
 
     source: str
     window: int | None
@@ -72,19 +93,59 @@ class CompactJob:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What was compacted, what came of it, and the session that was written of it."""
+    """What was compacted, the result, and the session that was written of it."""
 
     given: Input
     result: CompactResult
     resumable: Resumable | None
 
 
-def run_compact(job: CompactJob, config: Config) -> None:
-    """Compact, write the messages if asked to, and print the table or the receipt.
+@click.command()
+@click.argument("source", metavar="SESSION")
+@click.option(
+    "--resume",
+    type=click.Choice(tuple(RESUME_FORMATS)),
+    help="Write a session that this host goes on with, beside the original.",
+)
+@click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
+@click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or its messages to P%.")
+@click.option("--model", metavar="M", help="Model, for its window and tokenizer.")
+@click.option(
+    "--policy", metavar="P", type=click.Choice(tuple(POLICIES)), help="Name of the policy."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
+    help="auto if left out; then --resume aims for 30%.",
+)
+@click.option("--session", metavar="S", help="Name of the session in the archive.")
+@click.option("--instructions", metavar="T", help="What the summary should keep.")
+@click.option("--pin", "pins", metavar="T", multiple=True, help="Text kept word for word.")
+@click.option(
+    "--format",
+    "format_name",
+    metavar="F",
+    type=click.Choice(tuple(formats.FORMATS)),
+    help="Format of the messages in FILE.",
+)
+@click.option(
+    "--to",
+    "to_format",
+    metavar="FORMAT",
+    type=click.Choice(tuple(formats.FORMATS)),
+    help="Convert to this format first.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help=".json or .jsonl")
+@click.pass_context
+def compact(context: click.Context, /, **options: Any) -> None:
+    """Compact a conversation and show what went where.
 
-    Raises:
-        CompactionError: There is no such conversation, an option is wrong, or the archive fails.
+    SESSION is a file (- is standard input), an archived session or the beginning of its id, or
+    "current": the newest session of a host in this folder.
     """
+    job = _Job(**options)
+    config = config_of(context)
     _check(job)
     outcome = anyio.run(_compact, job, config)
     if job.out is not None:
@@ -93,10 +154,12 @@ def run_compact(job: CompactJob, config: Config) -> None:
         say(json.dumps(_report(outcome, job, config), ensure_ascii=True, indent=1))
     else:
         _print_report(outcome, job, config)
+        if job.out is not None:
+            say(f"Messages written to {job.out}")
 
 
-async def _compact(job: CompactJob, config: Config) -> _Outcome:
-    with progress("Compacting") as tell:
+async def _compact(job: _Job, config: Config) -> _Outcome:
+    with progress("Compacting") as report:
         async with open_archive(config.archive, redaction=config.redaction) as archive:
             given = await _source(job.source, archive)
             if job.format_name:
@@ -106,13 +169,16 @@ async def _compact(job: CompactJob, config: Config) -> _Outcome:
             if to_format is not None and to_format != given.format:
                 convert_to = partial(converted, given, request, to_format)
                 given, request = await to_thread.run_sync(convert_to)
-            result = await compact(
+            writer = config.summaries.writer
+            # There is no host here, and no client.
+            model = None if writer in {"host", "sampling"} else model_for(writer, config, None)
+            result = await compact_messages(
                 given.payload,
                 request,
                 archive=archive,
                 read_file=config.roots.reader(given.folder),
-                model=_model(config),
-                report_progress=awaited(tell),
+                model=model,
+                report_progress=awaited(report),
             )
             result = await with_losses(result, archive)
             resumable = None
@@ -121,15 +187,15 @@ async def _compact(job: CompactJob, config: Config) -> _Outcome:
     return _Outcome(given, result, resumable)
 
 
-async def read_input(file: Path) -> Input:
+async def read_input(file: str) -> Input:
     """The conversation in a file, or in standard input where `file` is `-`.
 
     Raises:
         CompactionError: It holds no conversation.
     """
-    if file == STANDARD_INPUT:
+    if file == "-":
         return await input_of_file(await to_thread.run_sync(sys.stdin.buffer.read), "stdin")
-    return await input_of_file(await anyio.Path(file).read_bytes(), file.name)
+    return await input_of_file(await anyio.Path(file).read_bytes(), Path(file).name)
 
 
 async def _source(named: str, archive: Archive) -> Input:
@@ -138,13 +204,13 @@ async def _source(named: str, archive: Archive) -> Input:
     Raises:
         CompactionError: There is none of that name.
     """
+    if named == "-":
+        return await read_input(named)
     file = Path(named)
-    if file == STANDARD_INPUT:
-        return await read_input(file)
     if named == CURRENT and not await anyio.Path(file).exists():
         file = await to_thread.run_sync(current_transcript, this_user())
     if await to_thread.run_sync(is_file, file):
-        return replace(await read_input(file), path=Path(await anyio.Path(file).absolute()))
+        return replace(await read_input(str(file)), path=Path(await anyio.Path(file).absolute()))
     try:
         session_id = await whole_session(archive, named)
     except (NotFoundError, SettingsError) as error:
@@ -162,31 +228,23 @@ def _what_it_is(path: Path) -> str:
     return "is no regular file" if path.exists() else "is no file and no archived session"
 
 
-def _request(job: CompactJob, given: Input, config: Config) -> CompactRequest:
-    request = CompactRequest(
+def _request(job: _Job, given: Input, config: Config) -> CompactRequest:
+    model = job.model or given.model or config.model
+    is_left_open = job.resume is not None and job.mode is None
+    target = job.target or (_RESUMED_TARGET if is_left_open else None)
+    return CompactRequest(
         mode=job.mode or "auto",
         format=given.format,
         session_id=job.session or given.session_id,
-        model=job.model or given.model or config.model,
+        model=model,
         context_window=job.window,
+        target_tokens=_target_tokens(target, given, model),
         system=given.system,
         tools=given.tools,
         policy=job.policy or config.policy,
         pinned=job.pins,
         instructions=job.instructions or "",
     )
-    is_left_open = job.resume is not None and job.mode is None
-    target = job.target or (_RESUMED_TARGET if is_left_open else None)
-    return replace(request, target_tokens=_target_tokens(target, given, request.model))
-
-
-def _model(config: Config) -> SummaryModel | None:
-    """The model that the command line can ask: there is no host here, and no client."""
-    writer = config.summaries.writer
-    return None if writer in {"host", "sampling"} else model_for(writer, config, None)
-
-
-_MOST_DIGITS = 12  # far more tokens than any window has
 
 
 def _target_tokens(target: str | None, given: Input, model: str | None) -> int | None:
@@ -194,7 +252,7 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
     if target is None:
         return None
     number = target.removesuffix("%").replace("_", "").replace(",", "")
-    if not number.isdecimal() or len(number) > _MOST_DIGITS or int(number) == 0:
+    if not number.isdecimal() or len(number) > 12 or int(number) == 0:
         raise SettingsError(f"--target is {target!r}. Give tokens as 50000, or a share as 25%.")
     if not target.endswith("%"):
         return int(number)
@@ -204,12 +262,8 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
     return max(1, overhead + total * int(number) // 100)
 
 
-def _check(job: CompactJob) -> None:
+def _check(job: _Job) -> None:
     """Refuse what cannot be meant, before anything is read."""
-    for name in (job.format_name, job.to_format):
-        if name and name not in formats.FORMATS:
-            known = ", ".join(formats.FORMATS)
-            raise SettingsError(f"There is no format {name!r}. Choose one of: {known}.")
     if job.out is None:
         return
     if job.out.suffix not in {".json", ".jsonl"}:
@@ -222,26 +276,19 @@ def _check(job: CompactJob) -> None:
 
 
 def _write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
-    """Write the list in whole or not at all: beside the place first, then by renaming."""
     if out.suffix == ".jsonl":
         text = "".join(json.dumps(message) + "\n" for message in messages)
     else:
         text = json.dumps(messages, indent=1) + "\n"
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=out.absolute().parent, prefix=out.name, delete=False
-        ) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(out)
+        put_file(out.absolute(), text.encode("ascii"))
     except OSError as error:
         raise SettingsError(
             f"{out} cannot be written: {error.strerror}. Choose another place for --out."
         ) from error
 
 
-def _report(outcome: _Outcome, job: CompactJob, config: Config) -> JsonObject:
+def _report(outcome: _Outcome, job: _Job, config: Config) -> JsonObject:
     """The receipt for `--json`; a result that changed nothing has the same fields."""
     given, result, resumable = outcome.given, outcome.result, outcome.resumable
     return {
@@ -262,20 +309,18 @@ def _report(outcome: _Outcome, job: CompactJob, config: Config) -> JsonObject:
     }
 
 
-def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
-    given, result = outcome.given, outcome.result
+def _print_report(outcome: _Outcome, job: _Job, config: Config) -> None:
+    result = outcome.result
     tokens = result.tokens
     session = short_session(result.session_id)
     is_plan = job.mode == "plan"  # which writes nothing
-    say(_headline(given, result, is_plan=is_plan))
+    say(_headline(outcome.given, result, is_plan=is_plan))
     if not is_plan:
         address = config.archive_address
         place = config.archive_folder if address is None else shown_address(address)
         say(f"Kept whole: session {session} in {place}")
-        say(
-            f'Look: mcp-server-compaction search "WORDS", or read {session}/0-9'
-            + ("" if job.out else "; --out FILE writes the messages")
-        )
+        out = "" if job.out else "; --out FILE writes the messages"
+        say(f'Look: mcp-server-compaction search "WORDS", or read {session}/0-9{out}')
     say()
     say(
         f"Compaction starts at {tokens.trigger:,} and aims for {tokens.target:,} tokens; the "
@@ -285,31 +330,46 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
     if result.layers:
         _print_layers(result, is_plan=is_plan)
     if not result.fits:
-        say(_does_not_fit(result))
+        say(
+            f"Does not fit: at most {tokens.upper:,} tokens against a limit of {tokens.limit:,}. "
+            "What is left cannot be made smaller:"
+        )
+        for line in irreducible_lines(result):
+            say(f"  {line}")
     for line in [*_notes(outcome, job, config), *result.warnings]:
         say(f"Note: {line}")
     if writer := written_by(result.receipt):
         say(f"Summary written by: {writer}.")
-    if result.receipt.get("model"):
-        say(_model_line(result.receipt["model"]))
-    if result.receipt.get("losses"):
-        say(_losses_line(result.receipt["losses"]))
-    _print_files(result)
-    if job.out is not None:
-        say(f"Messages written to {job.out}")
+    if losses := result.receipt.get("losses", {}).get("kinds"):
+        counted = ", ".join(f"{kind} x{found['total']}" for kind, found in losses.items())
+        say(f"No longer in the context: {counted}. mcp-server-compaction search finds each.")
+    if result.restored:
+        say(f"Put back: {', '.join(result.restored)}")
     if job.resume is not None:
-        say(_resume_line(outcome, is_plan=is_plan))
+        say(_resume_line(outcome.resumable, is_plan=is_plan))
 
 
-def _notes(outcome: _Outcome, job: CompactJob, config: Config) -> list[str]:
+def _notes(outcome: _Outcome, job: _Job, config: Config) -> list[str]:
     """What was noticed of the input and of what was asked, beside the result's own warnings."""
-    given = outcome.given
-    named = job.model or (config.model if given.model is None else None)
-    return [*given.notes, *_unknown_model(named), *_unused_wishes(job, outcome.result)]
+    notes = list(outcome.given.notes)
+    model = job.model or (config.model if outcome.given.model is None else None)
+    unknown = profile_for(None)
+    if model is not None and profile_for(model).name == unknown.name:
+        notes.append(
+            f"The model {model!r} is not known: a window of {unknown.context_window:,} tokens is "
+            "assumed, and more tokens a word than most have. Name the window with --window."
+        )
+    given = {"--pin": job.pins, "--instructions": job.instructions}
+    named = " and ".join(option for option, value in given.items() if value)
+    if named and not outcome.result.receipt.get("writer"):
+        notes.append(
+            f"No summary was needed, so {named} changed nothing. A smaller --target asks for one."
+        )
+    return notes
 
 
 def _headline(given: Input, result: CompactResult, *, is_plan: bool) -> str:
-    """What came of it in one line, and of what: an earlier call may have compacted it before."""
+    """The result in one line, and what an earlier call had compacted before."""
     before, after = len(given.payload), len(result.messages)
     tokens = f"{result.tokens.before:,} -> {result.tokens.after:,} tokens"
     status = result.status.capitalize().replace("_", " ")
@@ -326,43 +386,15 @@ def _headline(given: Input, result: CompactResult, *, is_plan: bool) -> str:
     return done
 
 
-def _resume_line(outcome: _Outcome, *, is_plan: bool) -> str:
-    resumable = outcome.resumable
+def _resume_line(resumable: Resumable | None, *, is_plan: bool) -> str:
     if is_plan:
         return "No session was written: this was a plan. Leave out --mode plan to have it."
     if resumable is None:
         return "No session was written, since nothing was compacted: go on with this one."
     return (
-        f"The session stands compacted in {resumable.path}, the original as it was.\n"
+        f"The compacted session is in {resumable.path}; the original is unchanged.\n"
         f"Go on with it: {resumable.command}"
     )
-
-
-def _unknown_model(model: str | None) -> list[str]:
-    """A warning where a model was named that is not known."""
-    if model is None or profile_for(model).name != profile_for(None).name:
-        return []
-    profile = profile_for(None)
-    return [
-        f"The model {model!r} is not known: a window of {profile.context_window:,} tokens is "
-        "assumed, and more tokens a word than most have. Name the window with --window."
-    ]
-
-
-def _unused_wishes(job: CompactJob, result: CompactResult) -> list[str]:
-    """A word on `--pin` and `--instructions` where no summary was written that they could steer."""
-    given = {"--pin": job.pins, "--instructions": job.instructions}
-    named = " and ".join(option for option, value in given.items() if value)
-    if not named or result.receipt.get("writer"):
-        return []
-    return [f"No summary was needed, so {named} changed nothing. A smaller --target asks for one."]
-
-
-def _print_files(result: CompactResult) -> None:
-    if result.restored:
-        say(f"Put back: {', '.join(result.restored)}")
-    if named := [edit.note for edit in result.edits if edit.action == "named"]:
-        say(f"Named only, their text was not put back: {', '.join(named)}")
 
 
 def _print_layers(result: CompactResult, *, is_plan: bool) -> None:
@@ -394,34 +426,3 @@ def _done(edits: Sequence[Edit]) -> str:
     done = Counter(f"{edit.action} {edit.tool_name or ''}".strip() for edit in edits)
     counted = [f"{what} x{n}" if n > 1 else what for what, n in done.most_common(2)]
     return ", ".join(counted) + (f", {len(done) - 2} more" if len(done) > 2 else "")
-
-
-def _model_line(report: JsonObject) -> str:
-    """What a model was asked and what it took."""
-    if not report["requested"]:
-        return f"{report['name']} was not asked."
-    cost = f", ${report['cost_dollars']:.4f} by list price" if report["cost_dollars"] else ""
-    return (
-        f"{report['name']} answered {report['requests']} requests with "
-        f"{report['input_tokens']:,} tokens in and {report['output_tokens']:,} out{cost}."
-    )
-
-
-def _losses_line(losses: JsonObject) -> str:
-    """How many names stand in the context no more, the first ones, and how to find any."""
-    kinds: dict[str, JsonObject] = losses["kinds"]
-    if not kinds:
-        return "Every name of what left stands in the context still."
-    counted = ", ".join(f"{kind} x{found['total']}" for kind, found in kinds.items())
-    first = ", ".join(found["shown"][0] for found in kinds.values() if found["shown"])
-    shown = f", as {first}" if first else ""
-    return f"No longer in the context: {counted}{shown}. mcp-server-compaction search finds each."
-
-
-def _does_not_fit(result: CompactResult) -> str:
-    tokens = result.tokens
-    pieces = "\n".join(f"  {line}" for line in irreducible_lines(result))
-    return (
-        f"Does not fit: at most {tokens.upper:,} tokens against a limit of {tokens.limit:,}. "
-        "What is left cannot be made smaller:\n" + (pieces or "  (nothing was tried)")
-    )

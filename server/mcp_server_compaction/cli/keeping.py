@@ -1,0 +1,310 @@
+"""What the archive keeps: `import`, `migrate`, `usage`, `prune`, `pin` and `delete`."""
+
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import click
+from anyio import to_thread
+from context_compaction.archive import Archive, PruneRules, SessionInfo, SessionUsage
+from context_compaction.archive.copying import Copied, copy_archive
+from context_compaction.archive.opening import open_archive
+from context_compaction.errors import SettingsError
+from context_compaction.file_access import host_folders
+from context_compaction.messages.model import JsonObject
+
+from mcp_server_compaction.archive_place import archive_place
+from mcp_server_compaction.cli.short_names import whole_session
+from mcp_server_compaction.cli.terminal import config_of, progress, say, short_time
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.hosts.importing import (
+    Imported,
+    Importer,
+    files_to_import,
+    session_files,
+)
+from mcp_server_compaction.protocol.sessions import iso_time
+from mcp_server_compaction.viewer.words import size
+
+_T = TypeVar("_T")
+_AGE = re.compile(r"(\d{1,9})d?\Z")
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*([KMGT]?)i?B?\Z", re.IGNORECASE)
+_DAY_SECONDS = 86_400
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command("import")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@_json
+@click.pass_context
+def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> None:
+    """Archive session files of Claude Code, Codex and pi, and message lists.
+
+    PATHS are files or folders; without any, the folders where these hosts keep their transcripts.
+    Call it again at any time: only what is new is read.
+    """
+    config = config_of(context)
+    files = session_files(paths or _host_folders(), config.archive_folder)
+    outcomes = anyio.run(_import, files, config)
+    # A file that was found in a folder may hold anything; one that was named may not.
+    named = {path.absolute() for path in paths}
+    problems = [one for one in outcomes if one.problem]
+    failed = [one for one in problems if one.is_conversation or one.path in named]
+    figures = {
+        "files": len(files),
+        "unchanged": len(files) - len(outcomes),
+        "passed_over": len(problems) - len(failed),
+        "failed": len(failed),
+        "sessions": len({session for one in outcomes for session in one.sessions}),
+        "messages_written": sum(one.written for one in outcomes),
+        "outputs": sum(one.outputs for one in outcomes),
+    }
+    if as_json:
+        say(json.dumps(figures))
+    else:
+        say(
+            "{messages_written:,} new messages and {outputs} outputs in {sessions} sessions. "
+            "{files} files: {unchanged} unchanged, {passed_over} without a conversation, "
+            "{failed} failed.".format(**figures)
+        )
+    for one in outcomes:
+        for note in one.notes:
+            say(f"{one.path}: {note}", err=True)
+    for one in failed:
+        say(f"{one.path}: {one.problem}", err=True)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _host_folders() -> list[Path]:
+    found = host_folders(Path.home())
+    existing = [folder for folder in found if folder.is_dir()]
+    if not existing:
+        raise SettingsError(
+            f"There are no transcripts in {', '.join(map(str, found))}. Name files or folders."
+        )
+    return existing
+
+
+async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
+    """Import the files that have changed."""
+    changed = await to_thread.run_sync(files_to_import, config.archive_folder, files)
+    if not changed:
+        return []
+    sizes = [path.stat().st_size if path.exists() else 0 for path in changed]
+    total_bytes = sum(sizes) or 1
+    outcomes: list[Imported] = []
+    async with open_archive(config.archive, redaction=config.redaction) as archive:
+        with progress("Importing") as report:
+            importer = Importer(archive, config.archive_folder)
+            for at, path in enumerate(changed):
+                report(sum(sizes[:at]) / total_bytes, path.name)
+                outcomes.append(await importer.import_file(path))
+    return outcomes
+
+
+@click.command()
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@click.option("--tenant", metavar="NAME", help="Whose sessions, of a team's archives.")
+@_json
+def migrate(source: str, target: str, tenant: str | None, as_json: bool) -> None:
+    """Copy all sessions of the archive SOURCE into TARGET, and compare them.
+
+    Each is a folder or postgresql://…. What TARGET holds already is passed over: run it again to go
+    on, or to take over what is new. Of a team's archive, one tenant is copied at a time.
+    """
+    folder, address = archive_place(source)
+    target_folder, target_address = archive_place(target)
+    if address is None and not folder.is_dir():
+        raise SettingsError(f"There is no archive in {folder}. Name the one to copy from.")
+    if (folder, address) == (target_folder, target_address):
+        raise SettingsError("Source and target are the same archive. Name two.")
+    copied, copied_tenant = anyio.run(
+        _copy, address or folder, target_address or target_folder, tenant
+    )
+    figures = {
+        "tenant": copied_tenant,
+        "sessions": copied.session_count,
+        "records": copied.record_count,
+        "new_records": copied.new_count,
+    }
+    if as_json:
+        say(json.dumps(figures))
+    else:
+        say(
+            f"{copied.session_count} sessions with {copied.record_count:,} records are the same in "
+            f"both; {copied.new_count:,} of these were new there. These are all of the tenant "
+            f"{copied_tenant!r}; each other one, and its tokens, is a matter of its own (--tenant)."
+        )
+
+
+async def _copy(source: Path | str, target: Path | str, tenant: str | None) -> tuple[Copied, str]:
+    # As it is: what was kept with secrets is copied with them.
+    async with open_archive(source) as first, open_archive(target) as second:
+        one: Archive = first
+        other: Archive = second
+        if tenant is not None:
+            one = await first.for_tenant(tenant, opens=False)
+            other = await second.for_tenant(tenant)
+        session_count = max((await one.health()).session_count, 1)
+        done = 0
+
+        with progress("Copying") as report:
+
+            def report_session(session: SessionInfo, _records: int) -> None:
+                nonlocal done
+                done += 1
+                report(done / session_count, session.session_id)
+
+            return await copy_archive(one, other, report=report_session), one.tenant
+
+
+@click.command()
+@_json
+@click.pass_context
+def usage(context: click.Context, as_json: bool) -> None:
+    """Show how much room each archived session takes."""
+    usage = _with_archive(context, lambda archive: archive.usage())
+    sessions = sorted(usage.sessions, key=lambda one: -one.log_bytes - one.own_bytes)
+    if as_json:
+        figures = {"total_bytes": usage.total_bytes, "unnamed_output_bytes": usage.unnamed_bytes}
+        say(json.dumps(figures | {"sessions": list(map(_document, sessions))}))
+        return
+    for session in sessions:
+        say(
+            f"{size(session.log_bytes):>10} + {size(session.own_bytes):>10} outputs, last "
+            f"{short_time(iso_time(session.last_seconds))}"
+            f"{', pinned' if session.is_retained else ''}"
+        )
+        say(f"    {session.session_id}")
+    say(f"{size(usage.total_bytes)} in {len(sessions)} sessions.")
+    if usage.unnamed_bytes:
+        say(f"{size(usage.unnamed_bytes)} of outputs belong to no session; prune removes them.")
+
+
+def _document(session: SessionUsage) -> JsonObject:
+    return {
+        "session_id": session.session_id,
+        "parent_session_id": session.parent_session_id,
+        "pinned": session.is_retained,
+        "messages": session.message_count,
+        "last_time": iso_time(session.last_seconds),
+        "log_bytes": session.log_bytes,
+        "output_bytes": session.own_bytes,
+        "shared_output_bytes": session.shared_bytes,
+    }
+
+
+@click.command()
+@click.option("--older-than", metavar="DAYS", help="Sessions last used so long ago, as 90d.")
+@click.option("--max-size", metavar="SIZE", help="Then the oldest, until the rest fits: 5GB.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@_json
+@click.pass_context
+def prune(
+    context: click.Context,
+    older_than: str | None,
+    max_size: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Delete old sessions with all their bytes. Pinned ones stay."""
+    if older_than is None and max_size is None:
+        raise SettingsError("Give --older-than, as 90d, or --max-size, as 5GB, or both.")
+    before_seconds = None
+    if older_than is not None:
+        before_seconds = time.time() - _days(older_than) * _DAY_SECONDS
+    max_bytes = None if max_size is None else _bytes(max_size)
+    rules = PruneRules(before_seconds, max_bytes)
+    plan = _with_archive(context, lambda archive: archive.prune(rules, dry_run=dry_run))
+    if as_json:
+        names = [session.session_id for session in plan.sessions]
+        figures = {
+            "dry_run": dry_run,
+            "freed_bytes": plan.freed_bytes,
+            "left_bytes": plan.left_bytes,
+        }
+        say(json.dumps(figures | {"sessions": names}))
+        return
+    for session in plan.sessions:
+        say(f"{session.session_id}")
+        say(f"    last {short_time(iso_time(session.last_seconds))}")
+    done = "Would delete" if dry_run else "Deleted"
+    say(
+        f"{done} {len(plan.sessions)} of {plan.session_count} sessions: "
+        f"{size(plan.freed_bytes)} freed, {size(plan.left_bytes)} left."
+    )
+    if max_bytes is not None and plan.left_bytes > max_bytes:
+        say("What is left is pinned, or belongs to a pinned session.", err=True)
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, required=True)
+@click.option("--off", is_flag=True, help="Take the pin off.")
+@_json
+@click.pass_context
+def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: bool) -> None:
+    """Keep SESSIONS, and those that they started, from being pruned."""
+
+    async def retain(archive: Archive) -> list[str]:
+        names = [await whole_session(archive, session_id) for session_id in sessions]
+        for name in names:
+            await archive.retain(name, retained=not off)
+        return names
+
+    names = _with_archive(context, retain)
+    if as_json:
+        say(json.dumps({"sessions": names, "pinned": not off}))
+    else:
+        say(f"{'May be pruned' if off else 'Kept'}: {', '.join(names)}")
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_json
+@click.pass_context
+def delete(context: click.Context, sessions: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete SESSIONS with all their bytes, pinned or not."""
+
+    async def whole(archive: Archive) -> list[str]:
+        return [await whole_session(archive, session_id) for session_id in sessions]
+
+    names = _with_archive(context, whole)
+    if not yes:
+        for name in names:
+            say(name, err=True)
+        click.confirm("Delete these sessions for good?", abort=True, err=True)
+    freed_bytes = _with_archive(context, lambda archive: archive.delete(names))
+    if as_json:
+        say(json.dumps({"sessions": names, "freed_bytes": freed_bytes}))
+    else:
+        say(f"Deleted {len(names)} sessions: {size(freed_bytes)} freed.")
+
+
+def _with_archive(context: click.Context, work: Callable[[Archive], Awaitable[_T]]) -> _T:
+    async def opened() -> _T:
+        async with open_archive(config_of(context).archive) as archive:
+            return await work(archive)
+
+    return anyio.run(opened)
+
+
+def _days(text: str) -> int:
+    found = _AGE.match(text)
+    if found is None:
+        raise SettingsError(f"--older-than is {text!r}. Give days, as 90d.")
+    return int(found.group(1))
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.match(text)
+    if found is None:
+        raise SettingsError(f"--max-size is {text!r}. Give a size, as 500MB or 5GB.")
+    return int(float(found.group(1)) * 1024 ** " KMGT".index(found.group(2).upper() or " "))
