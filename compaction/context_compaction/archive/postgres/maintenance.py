@@ -37,7 +37,10 @@ def measure(connection: Connection, tenant: str) -> Stored:
         " ORDER BY archived_seconds, session",
         (tenant,),
     )
-    sessions = [StoredSession(*[*row, frozenset(blobs[row[0]])]) for row in rows]
+    sessions = [
+        StoredSession(name, parent, retained, count, seconds, size, frozenset(blobs[name]))
+        for name, parent, retained, count, seconds, size in rows
+    ]
     sizes = connection.execute(
         "SELECT digest, size_bytes FROM compaction.blob WHERE tenant = %s", (tenant,)
     )
@@ -90,21 +93,26 @@ def unnamed_objects(connection: Connection, tenant: str, before_seconds: float) 
 
 def examine(connection: Connection, tenant: str, location: str) -> Health:
     """Figures of a tenant, and what is to be known of its database."""
-    ((*figures, role, is_above),) = connection.execute(
-        "SELECT count(*), coalesce(sum(message_count), 0)::bigint,"
-        " (SELECT count(DISTINCT output_id) FROM compaction.output WHERE tenant = %(tenant)s),"
-        " coalesce(sum(log_bytes), 0)::bigint,"
-        " (SELECT coalesce(sum(size_bytes), 0)::bigint FROM compaction.blob"
-        "  WHERE tenant = %(tenant)s),"
-        " (SELECT coalesce(sum(pg_column_size(words)), 0)::bigint FROM compaction.doc"
-        "  WHERE tenant = %(tenant)s),"
-        " current_user, (SELECT rolsuper OR rolbypassrls FROM pg_roles"
-        "  WHERE rolname = current_user)"
-        " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0",
-        {"tenant": tenant},
-    ).fetchall()
+    ((sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, role, is_above),) = (
+        connection.execute(
+            "SELECT count(*), coalesce(sum(message_count), 0)::bigint,"
+            " (SELECT count(DISTINCT output_id) FROM compaction.output WHERE tenant = %(tenant)s),"
+            " coalesce(sum(log_bytes), 0)::bigint,"
+            " (SELECT coalesce(sum(size_bytes), 0)::bigint FROM compaction.blob"
+            "  WHERE tenant = %(tenant)s),"
+            " (SELECT coalesce(sum(pg_column_size(words)), 0)::bigint FROM compaction.doc"
+            "  WHERE tenant = %(tenant)s),"
+            " current_user, (SELECT rolsuper OR rolbypassrls FROM pg_roles"
+            "  WHERE rolname = current_user)"
+            " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0",
+            {"tenant": tenant},
+        ).fetchall()
+    )
     note = (
         f"Note: the role {role!r} is above row-level security, the second lock between tenants. "
         "Connect as a role that is neither superuser nor BYPASSRLS."
     )
-    return Health(*[location, *figures, (note,) if is_above else ()])
+    problems = (note,) if is_above else ()
+    return Health(
+        location, sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, problems
+    )
