@@ -15,7 +15,6 @@ from psycopg.types.json import Jsonb
 from context_compaction.archive import (
     AccessToken,
     Health,
-    History,
     PrunePlan,
     PruneRules,
     Query,
@@ -32,18 +31,13 @@ from context_compaction.archive.postgres import maintenance
 from context_compaction.archive.postgres.blobs import TenantBlobs, forget_unnamed, open_objects
 from context_compaction.archive.postgres.database import Database, read_address
 from context_compaction.archive.postgres.indexing import all_of, parse_body, text_query
-from context_compaction.archive.postgres.rows import (
-    FAMILY,
-    LAST_ID,
-    TenantRows,
-    Where,
-    allowed_by,
-)
+from context_compaction.archive.postgres.rows import FAMILY, TenantRows
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.postgres.sessions import RowState, StateCache, TenantSessions
 from context_compaction.archive.retention import choose, plan_of, usage_of
+from context_compaction.archive.search.filters import Filter, filter_of
 from context_compaction.archive.search.hits import Row
-from context_compaction.archive.search.page import check_query, terms_of_query, words_page
+from context_compaction.archive.search.page import terms_of_query, words_page
 from context_compaction.archive.search.pattern_search import (
     BATCH_CHARS,
     Batch,
@@ -160,14 +154,13 @@ class PostgresArchive(SessionArchive):
                 long.
             NotFoundError: There is no such session, or no such history in it.
         """
-        check_query(query)
-        cursor = decode_cursor(query.cursor) if query.cursor else None
-        last_id = LAST_ID if cursor is None else cursor[1]
+        filter_of(query)  # refused before anything is read
         within = None
         if query.head is not None and query.session_id is not None:
             within = await self.history(query.session_id, query.head)
+        allowed = filter_of(query, within)
         if query.kind == "regex":
-            return await self._search_pattern(query, within, last_id)
+            return await self._search_pattern(query, allowed)
         terms_of_query(query)
         until_seconds = monotonic() + SCAN_SECONDS
 
@@ -177,10 +170,10 @@ class PostgresArchive(SessionArchive):
                 raise _too_slow(query)
 
         def work(connection: Connection) -> SearchPage:
-            where = allowed_by(connection, self._tenant, query, within, last_id)
-            blobs = self._blobs(connection)
-            anywhere = TenantRows(connection, blobs, Where(self._tenant, where.with_own))
-            rows = TenantRows(connection, blobs, where)
+            rows, anywhere = (
+                TenantRows(connection, self._blobs(connection), self._tenant, each)
+                for each in (allowed, allowed.everything)
+            )
             return words_page(query, rows, anywhere, within, check)
 
         try:
@@ -190,21 +183,20 @@ class PostgresArchive(SessionArchive):
                 raise _too_slow(query) from error
             raise
 
-    async def _search_pattern(
-        self, query: Query, within: History | None, last_id: int
-    ) -> SearchPage:
+    async def _search_pattern(self, query: Query, allowed: Filter) -> SearchPage:
         terms = [phrase_term(words) for words in required_words(query.text)]
         queries = [text_query(term) for term in terms if term is not None]
         words = all_of(queries) if queries else ""
 
-        def read(connection: Connection, next_id: int) -> Batch:
-            where = allowed_by(connection, self._tenant, query, within, next_id)
-            return _batch(TenantRows(connection, self._blobs(connection), where), words)
+        def read(last_id: int, connection: Connection) -> Batch:
+            blobs = self._blobs(connection)
+            rest = replace(allowed, last_id=last_id)
+            return _batch(TenantRows(connection, blobs, self._tenant, rest), words)
 
-        async def read_batch(next_id: int) -> Batch:
-            return await self._run(lambda connection: read(connection, next_id), reads=True)
+        async def read_batch(last_id: int) -> Batch:
+            return await self._run(partial(read, last_id), reads=True)
 
-        return await scan(query, last_id, read_batch)
+        return await scan(query, allowed.last_id, read_batch)
 
     async def sessions(
         self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None

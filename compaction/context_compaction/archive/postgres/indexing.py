@@ -30,17 +30,16 @@ from psycopg.postgres import types
 from psycopg.pq import Format
 
 from context_compaction.archive import NO_SEQ
-from context_compaction.archive.documents import IndexedPart, title_of
+from context_compaction.archive.documents import (
+    MIN_DOC_TERMS,
+    IndexedPart,
+    parts_of_records,
+    title_of,
+)
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.records import BLOB_MARK, Record, internalise
-from context_compaction.archive.search.parts import (
-    MIN_DOC_TERMS,
-    parts_of_records,
-    role_in,
-    tool_token,
-    tools_in,
-)
+from context_compaction.archive.search.filters import tags_of
 from context_compaction.archive.tokenizer import (
     MAX_QUERY_WORDS,
     QueryTerm,
@@ -56,7 +55,7 @@ _MAX_PARTS = 30_000  # they are pieces of at most 300,000 characters
 _MAX_PATH_WORDS = 1_000
 _PARTS_POSITION = 16_383
 _MAX_POSITIONS = 255  # of one word that a row keeps; PostgreSQL takes no more
-_META_TERMS = 4  # session, role, day, month: what the local index counts as words too
+_META_TERMS = 3  # session, day, month: what the local index counts as words too
 
 _FOLLOWED_BY = " <-> "
 # Sizes of blocks, as powers of two: each is eight times the one before.
@@ -106,7 +105,7 @@ def _rows_of(head: JsonObject, part: IndexedPart) -> Iterator[DocRow]:
     parts = terms.parts[:_MAX_PARTS]
     is_title = head["kind"] == "message" and head["role"] == "user"
     title = title_of(part.text) if is_title else ""
-    meta_count = _META_TERMS + len(tools_in(head)) + part.is_own
+    meta_count = _META_TERMS + len([*tags_of(head, part)])
     for words in _overlapping(terms.words.split()):
         term_count = max(MIN_DOC_TERMS, len(words) + len(parts) + meta_count) + len(paths)
         yield DocRow(head, part, _positions(words, parts, paths), term_count, title)
@@ -166,9 +165,7 @@ _DOC_COLUMNS = {
     "start_char": "int8",
     "start_line": "int8",
     "seconds": "float8",
-    "role": "text",
-    "tools": "text[]",
-    "is_own": "bool",
+    "tags": "text[]",
     "term_count": "int4",
     "words": "tsvector",
 }
@@ -209,9 +206,7 @@ def _doc_values(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> tuple
         part.start_char,
         part.start_line,
         float(head["ts"]),
-        role_in(head),
-        [tool_token(tool) for tool in tools_in(head)],
-        part.is_own,
+        [*tags_of(head, part)],
         doc.term_count,
         {**doc.words, **dict.fromkeys(_block_words(tenant, doc_id), ())},
     )

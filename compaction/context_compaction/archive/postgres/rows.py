@@ -5,14 +5,13 @@ how far apart these lie; a rare one is counted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-from context_compaction.archive import History, Query
-from context_compaction.archive.documents import DocText, is_own_tool, read_stored
+from context_compaction.archive.documents import DocText, doc_text
 from context_compaction.archive.frames import Blobs
-from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.postgres.indexing import (
     all_of,
     any_of,
@@ -25,18 +24,15 @@ from context_compaction.archive.postgres.indexing import (
 )
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES, share
-from context_compaction.archive.search.page import MILLISECOND
-from context_compaction.archive.search.parts import tool_token
+from context_compaction.archive.search.filters import Filter
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates
-from context_compaction.archive.tokenizer import QueryTerm, phrase_term
+from context_compaction.archive.tokenizer import QueryTerm
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
-from context_compaction.messages.history_hash import chain_hash
 
 _Row: TypeAlias = tuple[Any, ...]
 
 _DAY_SECONDS = 86_400
 PHRASE_ROWS = 2_000  # with all words of a phrase, the newest, that are read for their order
-LAST_ID = (1 << 63) - 1
 _END = -1  # in place of a row: there are no more
 
 # A session and all that descend from it, by what they named as their parent.
@@ -76,81 +72,48 @@ _DOC = (
 )
 
 
-_FILTERS = {
-    "sessions": "doc.session = ANY(%(sessions)s)",
-    "seqs": "(seq = ANY(%(seqs)s) OR output_id = ANY(%(outputs)s))",
-    "role": "role = %(role)s",
-    "tool": "%(tool)s = ANY(tools)",
-    "since": "seconds >= %(since)s",
-    "until": "seconds <= %(until)s",
-    "path": "words @@ %(path)s::tsquery",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Which rows a search may find.
-
-    Attributes:
-        tenant: Whose rows.
-        with_own: Whether also those of what our own tools were asked.
-        last_id: The last row.
-        filters: The values of those of `_FILTERS` that hold.
-    """
-
-    tenant: str
-    with_own: bool = False
-    last_id: int = LAST_ID
-    filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    @property
-    def sql(self) -> str:
-        """The conditions."""
-        conditions = ["doc.tenant = %(tenant)s", "doc_id <= %(last_id)s"]
-        if not self.with_own:
-            conditions.append("NOT is_own")
-        conditions += [sql for name, sql in _FILTERS.items() if name in self.filters]
-        return " AND ".join(conditions)
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """What the parameters of the conditions are."""
-        return {"tenant": self.tenant, "last_id": self.last_id, **self.filters}
-
-
-def allowed_by(
-    connection: Connection, tenant: str, query: Query, within: History | None, last_id: int
-) -> Where:
-    """What the filters of a query let through.
+def where_of(
+    connection: Connection, tenant: str, allowed: Filter
+) -> tuple[Sequence[str], Mapping[str, Any]]:
+    """The conditions of a filter and the values of their parameters.
 
     Raises:
         NotFoundError: There is no session of the name that is given.
     """
-    filters: dict[str, Any] = {}
-    if query.session_id is not None:
-        names = {"tenant": tenant, "session": query.session_id}
-        filters["sessions"] = [name for (name,) in connection.execute(FAMILY, names)]
-        if not filters["sessions"]:
+    conditions = ["doc.tenant = %(tenant)s", "doc_id <= %(last_id)s"]
+    values: dict[str, Any] = {"tenant": tenant, "last_id": allowed.last_id}
+
+    def add(condition: str, **given: Any) -> None:
+        conditions.append(condition)
+        values.update(given)
+
+    if allowed.without_tags:
+        add("NOT tags && %(without)s::text[]", without=list(allowed.without_tags))
+    if allowed.tags:
+        add("tags @> %(tags)s::text[]", tags=list(allowed.tags))
+    if allowed.session_id is not None:
+        names = {"tenant": tenant, "session": allowed.session_id}
+        family = [name for (name,) in connection.execute(FAMILY, names)]
+        if not family:
             raise NotFoundError(
-                f"The archive holds no session {query.session_id!r}. Leave session_id out to "
+                f"The archive holds no session {allowed.session_id!r}. Leave session_id out to "
                 "search all sessions; every hit names its own."
             )
-    if within is not None:
-        filters["sessions"] = [query.session_id]
-        filters |= {"seqs": list(within.seqs), "outputs": sorted(within.output_ids)}
-    if query.role is not None:
-        filters["role"] = query.role
-    if query.tool is not None:
-        filters["tool"] = tool_token(query.tool)
-    if query.since_seconds is not None:
-        filters["since"] = query.since_seconds
-    if query.until_seconds is not None:
-        filters["until"] = query.until_seconds + MILLISECOND
-    path = None if query.path is None else phrase_term(query.path)
-    if path is not None:
-        filters["path"] = path_query(path)
-    with_own = query.tool is not None and is_own_tool(query.tool)
-    return Where(tenant, with_own, last_id, filters)
+        add("doc.session = ANY(%(sessions)s)", sessions=family)
+    if allowed.within is not None:
+        add(
+            "(seq = ANY(%(seqs)s) OR output_id = ANY(%(outputs)s))",
+            sessions=[allowed.session_id],
+            seqs=list(allowed.within.seqs),
+            outputs=sorted(allowed.within.output_ids),
+        )
+    if allowed.since_seconds > -inf:
+        add("seconds >= %(since)s", since=allowed.since_seconds)
+    if allowed.until_seconds < inf:
+        add("seconds <= %(until)s", until=allowed.until_seconds)
+    if allowed.path is not None:
+        add("words @@ %(path)s::tsquery", path=path_query(allowed.path))
+    return conditions, values
 
 
 class _Newest(NamedTuple):
@@ -161,13 +124,16 @@ class _Newest(NamedTuple):
 
 
 class TenantRows:
-    """The rows of one tenant that `where` lets through: see `Rows`."""
+    """The rows of one tenant that a filter lets through: see `Rows`."""
 
-    def __init__(self, connection: Connection, blobs: Blobs, where: Where) -> None:
+    def __init__(self, connection: Connection, blobs: Blobs, tenant: str, allowed: Filter) -> None:
+        """Prepare the filter; raises what `where_of` raises."""
         self._connection = connection
-        self._tenant = where.tenant
+        self._tenant = tenant
         self._blobs = blobs
-        self._where = where
+        self._allowed = allowed
+        conditions, self._values = where_of(connection, tenant, allowed)
+        self._where = " AND ".join(conditions)
         self._docs: dict[int, Doc] = {}
 
     @property
@@ -185,7 +151,7 @@ class TenantRows:
         )
         _, (_, average) = self._figures
         shares = {doc_id: share(count, length, average) for doc_id, count, length in found.rows}
-        every = self._newest(query, CANDIDATES, every_row=True) if self._where.filters else found
+        every = found if self._allowed.is_open else self._newest(query, CANDIDATES, every_row=True)
         return Candidates(shares, self._count(every), found.is_whole)
 
     def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
@@ -193,7 +159,7 @@ class TenantRows:
         days = [(_day(first), _day(last) + _DAY_SECONDS) for first, last in times]
         spans = [f"seconds >= {first:.0f} AND seconds < {last:.0f}" for first, last in days]
         newest = " UNION ".join(
-            f"(SELECT doc_id FROM compaction.doc WHERE {self._where.sql} AND {span}"
+            f"(SELECT doc_id FROM compaction.doc WHERE {self._where} AND {span}"
             " ORDER BY seconds DESC LIMIT %(limit)s)"
             for span in spans
         )
@@ -227,14 +193,14 @@ class TenantRows:
         its rows. The index does not know the order of words: of the rows with all words of a
         phrase, so many are read.
         """
-        where = Where(self._tenant).sql if every_row else self._where.sql
+        where = "doc.tenant = %(tenant)s" if every_row else self._where
         loose = without_order(query)
         is_read = loose != query
-        if "sessions" in self._where.filters and not every_row:
+        if self._allowed.session_id is not None and not every_row:
             within = [loose]
         else:
             (first, last), _ = self._figures
-            spans = spans_of(first, min(last, self._where.last_id))
+            spans = spans_of(first, min(last, self._allowed.last_id))
             blocks = (block_query(self._tenant, start, stop) for start, stop in spans)
             within = [all_of([block, loose]) for block in blocks]
         # One part is begun when those before it are done, so what is enough ends the statement. Not
@@ -297,7 +263,7 @@ class TenantRows:
     @property
     def _within(self) -> str:
         """The condition of a history, if the search is in one."""
-        return "doc.seq = ANY(%(seqs)s)" if "seqs" in self._where.filters else "true"
+        return "true" if self._allowed.within is None else "doc.seq = ANY(%(seqs)s)"
 
     def docs(self, ids: Sequence[int]) -> list[Doc]:
         """See `Rows.docs`; with their records, so that reading them asks no more."""
@@ -325,7 +291,7 @@ class TenantRows:
         if words:
             return self.docs([row[0] for row in self._newest(words, limit).rows])
         found = self._all(
-            f"SELECT {_DOC} WHERE {self._where.sql} ORDER BY doc_id DESC LIMIT %(limit)s",
+            f"SELECT {_DOC} WHERE {self._where} ORDER BY doc_id DESC LIMIT %(limit)s",
             limit=limit,
         )
         return [Doc(*row) for row in found]
@@ -333,24 +299,10 @@ class TenantRows:
     def read(self, doc: Doc) -> DocText | None:
         """See `Rows.read`."""
         try:
-            return self._text(doc)
+            head, body = (parse_body(text, self._blobs) for text in (doc.head, doc.body))
+            return doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
         except (ArchiveDamagedError, NotFoundError):
             return None  # a search passes over what is damaged; the doctor reports it
-
-    def _text(self, doc: Doc) -> DocText | None:
-        head = parse_body(doc.head, self._blobs)
-        body = parse_body(doc.body, self._blobs)
-        if doc.output_id is None:
-            tools = head["tools"]
-            stored = read_stored(body, head["format"], tools)
-            tool = tools[0] if tools else None
-            history = chain_hash(head["parent"], head["hash"])
-            return DocText(stored.text, head["role"], tool, stored.is_own, history, head["parent"])
-        output = StoredOutput(info_of(head, doc.session_id), body, self._blobs)
-        part = decode_text(output.read_bytes(doc.start_byte, doc.size_bytes).data)
-        if part is None:
-            return None
-        return DocText(part, "tool", head["tool"], is_own_tool(head["tool"] or ""))
 
     def _count(self, newest: _Newest) -> float:
         """How many rows of the tenant match, about: from how far apart the newest of them lie."""
@@ -362,7 +314,7 @@ class TenantRows:
         return float(min(count * (last - first + 1) / (last - lowest + 1), self.row_count))
 
     def _all(self, sql: str, **values: Any) -> list[_Row]:
-        given = {**self._where.values, **values}
+        given = {**self._values, **values}
         rows: list[_Row] = self._connection.execute(sql.encode(), given).fetchall()
         return rows
 

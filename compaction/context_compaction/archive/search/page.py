@@ -10,7 +10,6 @@ from itertools import islice
 
 from context_compaction.archive import History, Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
-from context_compaction.archive.search import filters
 from context_compaction.archive.search.diversify import READ_ROWS, diversify
 from context_compaction.archive.search.hits import R, asks, grouped, hit_at, next_hit
 from context_compaction.archive.search.word_search import Ranker, Rows
@@ -20,11 +19,6 @@ from context_compaction.errors import QueryError
 
 MAX_EQUAL = 2  # messages on a page that show the same: of two, each may answer another call
 MAX_REPEATS = 200  # further ones that are read and left out
-
-
-# Old names, which go when nothing asks for them any more.
-check_query = filters.check_query
-MILLISECOND = filters.MILLISECOND
 
 
 def words_page(
