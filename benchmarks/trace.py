@@ -1,9 +1,10 @@
 """How far a reader walks to follow one call: functions, files, changes of file, thread hops.
 
-Run: python benchmarks/trace.py [--names] [--tree FOLDER]
+Run: python benchmarks/trace.py [--names | --files] [--tree FOLDER]
 
-Two calls of `compact()` are traced, each with a new archive after one that warmed up: a small list
-that fits, and eighty messages that are brought down to 5,000 tokens.
+Three calls of `compact()` are traced, each with a new archive after one that warmed up: a short
+list with nothing to do, eighty messages that are brought down to 5,000 tokens, and
+`examples/pi-session.jsonl`, which is brought down to 10,000.
 
 - functions: distinct functions of the library that ran; what Python makes of a comprehension or a
   generator expression belongs to the function around it.
@@ -29,7 +30,6 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-CALLS = {"small": (3, 100_000), "compaction": (20, 5_000)}
 _PACKAGE = "/context_compaction/"
 
 
@@ -82,11 +82,19 @@ def conversation(turns: int) -> list[dict[str, Any]]:
     return messages
 
 
-async def traced(turns: int, target_tokens: int) -> Trace:
+def pi_session(tree: Path) -> list[dict[str, Any]]:
+    """The messages of the example session."""
+    from context_compaction.formats.session_files.read import read_conversation
+
+    path = tree / "examples" / "pi-session.jsonl"
+    return list(read_conversation(path.read_bytes(), name=path.name).payload)
+
+
+async def traced(payload: list[dict[str, Any]], target_tokens: int) -> Trace:
     """One call in a new archive, after one in another."""
     from context_compaction import CompactRequest, compact, open_archive
 
-    payload, request = conversation(turns), CompactRequest(target_tokens=target_tokens)
+    request = CompactRequest(target_tokens=target_tokens)
     with TemporaryDirectory() as folder:
         async with open_archive(Path(folder)) as archive:
             await compact(payload, request, archive=archive)
@@ -118,15 +126,24 @@ async def traced(turns: int, target_tokens: int) -> Trace:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--names", action="store_true", help="every function, in its order")
+    parser.add_argument("--files", action="store_true", help="every file, with its functions")
     parser.add_argument("--tree", type=Path, default=Path(__file__).resolve().parent.parent)
     given = parser.parse_args()
     sys.path.insert(0, str(given.tree / "compaction"))
-    for name, (turns, target_tokens) in CALLS.items():
-        trace = anyio.run(traced, turns, target_tokens)
-        told = ", ".join(f"{value} {what}" for what, value in trace.figures().items())
-        print(f"{name} ({turns * 4} messages, target {target_tokens}): {told}")
+    calls = {
+        "short list": (conversation(3), 100_000),
+        "eighty messages": (conversation(20), 5_000),
+        "pi session": (pi_session(given.tree), 10_000),
+    }
+    for name, (payload, target_tokens) in calls.items():
+        trace = anyio.run(traced, payload, target_tokens)
+        figures = ", ".join(f"{value} {what}" for what, value in trace.figures().items())
+        print(f"{name} ({len(payload)} messages, target {target_tokens}): {figures}")
         for code in trace.code if given.names else ():
             print(f"{trace.calls[_named(code)]:>8} x {_named(code)}")
+        files = Counter(_named(code).partition(":")[0] for code in trace.code)
+        for file, count in sorted(files.items()) if given.files else ():
+            print(f"{count:>8} in {file}")
 
 
 main()

@@ -168,7 +168,7 @@ if TYPE_CHECKING:
         is_recent as is_recent,
         name_if_current as name_if_current,
     )
-    from context_compaction.session.load import append_to_session as append_to_session
+    from context_compaction.session.resume import append_to_session as append_to_session
     from context_compaction.settings import Settings as Settings
     from context_compaction.splices import (
         Splice as Splice,
@@ -244,7 +244,7 @@ _NAMES_BY_MODULE = {
         "SummaryPrompt TokenReport"
     ),
     "session.current_context": "CurrentContext current_context is_recent name_if_current",
-    "session.load": "append_to_session",
+    "session.resume": "append_to_session",
     "settings": "Settings",
     "splices": "Splice apply_splices make_splices",
     "summarizers.llm.anthropic": "AnthropicModel",

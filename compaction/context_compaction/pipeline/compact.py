@@ -37,7 +37,7 @@ from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.earlier_calls import KnownFiles, known_files
-from context_compaction.session.load import Session, load, store
+from context_compaction.session.resume import Session, load, store
 from context_compaction.session.save import save
 from context_compaction.summarizers.llm.model import SummaryModel
 

@@ -21,7 +21,7 @@ from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
-from context_compaction.session.load import Session
+from context_compaction.session.resume import Session
 from context_compaction.session.save import CarriedOn
 from context_compaction.session.state import CarriedOriginals, SessionState, carried_for
 from context_compaction.summarizers.extractive.carried import (

@@ -45,8 +45,8 @@ from context_compaction.pipeline.effort import (
 )
 from context_compaction.pipeline.long_request import REQUEST_LAYER, is_of_request, shorten_request
 from context_compaction.pipeline.project_rules import RULES_LAYER, shorten_rules
-from context_compaction.session.load import Session
 from context_compaction.session.prepared import applied_plan
+from context_compaction.session.resume import Session
 from context_compaction.summarizers.extractive.fit import SMALL_TOKENS
 from context_compaction.summarizers.extractive.user_words import binding_tokens
 

@@ -27,7 +27,7 @@ from context_compaction.policies import policy_named
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.session import prepared
-from context_compaction.session.load import Session
+from context_compaction.session.resume import Session
 from context_compaction.settings import Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
@@ -78,12 +78,12 @@ def context_of(
     given: ReceivedInput, session: Session, redaction: RedactionMode
 ) -> CompactionContext:
     """The context of the call, its list made valid and counted."""
-    start, request = session.start, session.start.request
+    request = session.request
     policy, rules = policy_named(request.policy), formats.FORMATS[given.format].rules
     settings = override(policy.settings, request.settings)
     parsed = attributed(session.messages, session.ours)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
-    known = enumerate(zip(parsed, start.counts, strict=False))
+    known = enumerate(zip(parsed, session.counts, strict=False))
     uncounted = [at for at, (message, counts) in known if not count.learn(message, counts)]
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
@@ -105,9 +105,9 @@ def context_of(
         format=given.format,
         rules=rules,
         request=request,
-        session_id=session.stored.session_id,
-        seqs=start.seqs,
-        heads=start.heads,
+        session_id=session.session_id,
+        seqs=session.seqs,
+        heads=session.heads,
         policy=policy,
         settings=settings,
         count=count,
@@ -116,13 +116,13 @@ def context_of(
         pins=gather_pins(
             request,
             parsed,
-            session_id=session.stored.session_id,
-            seqs=start.seqs,
+            session_id=session.session_id,
+            seqs=session.seqs,
             count=count,
             finds_rules=bool(may_replace) and settings.automatic_pin_tokens > 0,
         ),
         gates=gates_of(redaction, parsed),
-        places=start.places,
+        places=session.places,
         uncounted=uncounted,
         fixed_tokens=fixed_tokens,
     )

@@ -6,7 +6,7 @@ the context is searched. With "warn" nothing is altered, and everything is count
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from context_compaction.archive import AppendResult
@@ -20,12 +20,6 @@ from context_compaction.redaction import (
     secret_values,
 )
 from context_compaction.result import CompactResult
-from context_compaction.summarizers.llm.model import (
-    ModelAnswer,
-    ModelPrompt,
-    SummaryModel,
-    TellChars,
-)
 
 
 def safe_words(gates: Gates, words: SummaryText) -> SummaryText:
@@ -48,39 +42,6 @@ def safe_edits(gates: Gates, edited: EditedMessages) -> EditedMessages:
     messages = tuple(redact_message(message, gates.json) for message in edited.messages)
     changed = any(new is not old for new, old in zip(messages, edited.messages, strict=True))
     return replace(edited, messages=messages) if changed else edited
-
-
-@dataclass(frozen=True, slots=True)
-class GuardedModel:
-    """A model whose prompts contain no secret where the gates redact."""
-
-    model_behind: SummaryModel
-    gates: Gates
-
-    @property
-    def writer(self) -> str:
-        """See `SummaryModel.writer`."""
-        return self.model_behind.writer
-
-    @property
-    def model(self) -> str:
-        """See `SummaryModel.model`."""
-        return self.model_behind.model
-
-    @property
-    def window_tokens(self) -> int:
-        """See `SummaryModel.window_tokens`."""
-        return self.model_behind.window_tokens
-
-    @property
-    def timeout_seconds(self) -> float:
-        """See `SummaryModel.timeout_seconds`."""
-        return self.model_behind.timeout_seconds
-
-    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
-        """See `SummaryModel.write`."""
-        shown = replace(prompt, user=self.gates.json(prompt.user))
-        return await self.model_behind.write(shown, tell)
 
 
 def gates_of(mode: RedactionMode, parsed: Messages) -> Gates:

@@ -16,12 +16,13 @@ from context_compaction.context import (
 )
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference
+from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.decision import written
-from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
 from context_compaction.pipeline.long_request import is_of_request
+from context_compaction.pipeline.losses import dropped_names
 from context_compaction.pipeline.originals import carried_on
 from context_compaction.pipeline.redaction_gates import (
     redaction_report,
@@ -45,13 +46,9 @@ from context_compaction.session.earlier_calls import (
     noted,
     with_warnings,
 )
-from context_compaction.session.load import Session
-from context_compaction.session.recognised import answered, named
-from context_compaction.session.rejections import with_rejections
-from context_compaction.session.save import CarriedOn, ToSave, commit_of, new_counts, placed
+from context_compaction.session.resume import Session
+from context_compaction.session.save import CarriedOn, ToSave, commit_of, new_counts
 from context_compaction.tokens.counter import Estimate, MessageCounter
-
-_ACTED = ("repaired", "compacted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,48 +81,59 @@ def finish(
         session: Its session.
         context: The call.
         decision: The decision.
-        words: The summary's text; None where it is made of verbatim extracts.
+        words: The summary's text; None if it is made of verbatim extracts.
         now_seconds: The time.
     """
-    start, request, originals = session.start, context.request, decision.originals
-    acts = decision.plan.acts and request.mode != "plan"
+    request, originals = context.request, decision.originals
     plan, words = written(context, decision, words)
     secrets = redaction_report(
-        context.gates.mode, given.messages, session.stored.appended, originals, words
+        context.gates.mode, given.messages, session.appended, originals, words
     )
     words = safe_words(context.gates, words)
     files = files_for(decision.earlier_calls, plan)
     edited = safe_edits(
         context.gates, assemble(context, plan, words.summary, words.checkpoint, files)
     )
-    validation = validate(context, edited, is_repeated=start.is_repeated)
+    validation = validate(context, edited, is_repeated=session.is_answered)
     validation, earlier_calls = noted(validation, decision.earlier_calls, context)
-    decision = replace(decision, plan=plan, earlier_calls=earlier_calls)
     messages = validation.edited.messages
     rendered = [formats.FORMATS[context.format].render_message(m) for m in messages]
     raws = [raw for raws in rendered for raw in raws]
-    result = build_result(start.payload, raws, context, plan, validation, words)
+    result = build_result(session, raws, context, plan, validation, words)
+    result = with_redaction(with_warnings(result, earlier_calls, context), secrets)
+    if request.mode == "plan":
+        result = _as_it_came(result, session, context)
+        status = "planned" if result.status in ("repaired", "compacted") else result.status
+        messages_given, receipt = list(given.payload), {**result.receipt, "status": status}
+        result = replace(
+            result, status=status, messages=messages_given, changed=False, receipt=receipt
+        )
+        return Outcome(result)
+    result, kept = with_rejections(result, session), None
     if session.applied is not None:
         result = prepared.applied_result(result, validation, session.applied[0])
-    result = with_redaction(named(with_warnings(result, earlier_calls, context), start), secrets)
-    if request.mode == "plan":
-        return Outcome(_planned(answered(result, start, context), given))
-    result = with_rejections(result, start.payload, session.rejections)
-    kept = None
     if request.prepare:
-        repairs = len(context.repairs)
         result, kept = prepared.prepared_result(
-            result, given.payload, start, repairs, validation, rendered, now_seconds
+            result,
+            given.payload,
+            session.payload,
+            session.recognised,
+            len(context.repairs),
+            validation,
+            rendered,
+            now_seconds,
         )
-    result = placed(result, session)
     carried: CarriedOn = (), ()
     if result.changed or kept is not None:
+        parent = session.appended.parent_session_id
+        placed = {"head": session.history[:HEAD_CHARS], "parent_session_id": parent}
+        result = replace(result, receipt=result.receipt | placed)
         carried = carried_on(context, plan, decision.archived, messages, session.all_states)
     commit = commit_of(
         result,
         context,
         session,
-        decision,
+        earlier_calls,
         words,
         validation,
         rendered,
@@ -134,11 +142,88 @@ def finish(
         wishes=given.request,
         now_seconds=now_seconds,
     )
-    stats = stats_of(context, plan, messages) if acts else None
-    result = answered(result, start, context)
+    result = _as_it_came(result, session, context)
     size_bytes = context.count.request_bytes(messages)
     to_save = ToSave(commit, new_counts(context, session), tuple(result.messages), size_bytes)
+    stats = stats_of(context, plan, messages) if decision.plan.acts else None
     return Outcome(result, to_save, stats)
+
+
+def _as_it_came(
+    result: CompactResult, session: Session, context: CompactionContext
+) -> CompactResult:
+    """`result`, compared with the list that came in, not with what replaces its beginning."""
+    recognised = session.recognised
+    if recognised is None or result.changed or context.request.prepare:
+        return result
+    made = context.messages[: recognised.context_count]
+    status = "compacted" if result.status == "unchanged" else result.status
+    return replace(
+        result,
+        status=status,
+        messages=list(session.payload),
+        changed=True,
+        boundary=_boundary_in(made, context),
+        summary=placeholders.summary_of(made),
+        receipt={**result.receipt, "status": status},
+    )
+
+
+def _boundary_in(made: Messages, context: CompactionContext) -> Boundary | None:
+    """The boundary of the history that the summaries among `made` replace."""
+    spans = [
+        (at, span)
+        for at, message in enumerate(made)
+        if (span := placeholders.span_replaced_by(message)) is not None
+    ]
+    if not spans:
+        return None
+    whole = placeholders.Span(
+        context.session_id,
+        min(span.start_seq for _, span in spans),
+        max(span.stop_seq for _, span in spans),
+    )
+    places = (context.place_of(at) for at in range(spans[-1][0] + 1, len(context.seqs) + 1))
+    first_kept = next(place for place in places if place is not None)
+    is_split = any(placeholders.summary_text(made[at]) is None for at, _ in spans)
+    return Boundary(first_kept, whole.start_seq, whole.stop_seq, is_split, whole.pointer)
+
+
+def with_rejections(result: CompactResult, session: Session) -> CompactResult:
+    """`result` with its rejections in the receipt; "no_progress" if it was rejected before."""
+    rejections, warnings = session.rejections, result.warnings
+    if not rejections.key:
+        return result
+    gives = history_hash(result.messages) if result.changed else None
+    result_tokens = result.tokens.after
+    if gives in rejections.rejected or rejections.is_spent:
+        why = "No progress: the provider has refused what is left as well."
+        if rejections.is_spent:
+            why = (
+                f"No progress: reactive_retries is {rejections.max_retries}, and this request was "
+                "compacted so often."
+            )
+        before = result.tokens
+        result = replace(
+            result, status="no_progress", messages=list(session.payload), changed=False, fits=False,
+            edits=(), boundary=None, restored=(), summary=None,
+            tokens=replace(before, after=before.before, upper=before.before_upper),
+        )  # fmt: skip
+        gives, warnings = None, (*warnings, why)
+    if result.status == "no_progress":
+        warnings = (
+            *warnings,
+            f"The provider has refused {rejections.versions} versions of this request. Do not send "
+            "it again as it is: shorten what cannot be made smaller, or begin a new conversation.",
+        )
+    reactive = {
+        "request": rejections.key,
+        "result": gives,
+        "result_tokens": result_tokens,
+        "versions": rejections.versions,
+    }
+    reported = {"status": result.status, "warnings": list(warnings), "reactive": reactive}
+    return replace(result, warnings=warnings, receipt=result.receipt | reported)
 
 
 def needs_summary(
@@ -156,14 +241,6 @@ def needs_summary(
         tokens=tokens,
         summary_prompt=prompt,
     )
-
-
-def _planned(result: CompactResult, given: ReceivedInput) -> CompactResult:
-    """`result` as a plan: what would happen, and the list as it came in."""
-    status = "planned" if result.status in _ACTED else result.status
-    receipt = {**result.receipt, "status": status}
-    messages = list(given.payload)
-    return replace(result, status=status, messages=messages, changed=False, receipt=receipt)
 
 
 def token_report(context: CompactionContext, after: Estimate) -> TokenReport:
@@ -205,50 +282,8 @@ def _cache_effect(before: Messages, after: Messages, count: MessageCounter) -> J
     }
 
 
-def receipt_of(
-    result: CompactResult,
-    *,
-    cache: JsonObject | None,
-    writer: str,
-    model: JsonObject | None,
-    memory: JsonObject | None,
-    replaced: Messages,
-    pins: JsonObject | None,
-    losses: DroppedNames | None,
-) -> JsonObject:
-    """The receipt as it is archived: everything but the messages."""
-    receipt: JsonObject = {
-        "session_id": result.session_id,
-        "format": result.format,
-        "status": result.status,
-        "fits": result.fits,
-        "tokens": asdict(result.tokens),
-        "layers": [asdict(layer) for layer in result.layers],
-        "edits": [_edit_json(edit) for edit in result.edits],
-        "boundary": asdict(result.boundary) if result.boundary else None,
-        "restored": list(result.restored),
-        "irreducible": [asdict(piece) for piece in result.irreducible],
-        "warnings": list(result.warnings),
-        "cache": cache,
-        "writer": writer or None,
-        "model": model,
-        "memory_used": memory,
-        "pins": pins,
-    }
-    if losses is not None:
-        receipt["losses"] = losses.as_json()
-    if replaced:
-        receipt["digest"] = digest(replaced).as_json()
-    return receipt
-
-
-def _edit_json(edit: Edit) -> JsonObject:
-    named = {name: getattr(edit, name) for name in Edit.__slots__}
-    return named | {"pointers": list(edit.pointers)}
-
-
 def build_result(
-    payload: Sequence[JsonObject],
+    session: Session,
     rendered: list[JsonObject],
     context: CompactionContext,
     plan: Plan,
@@ -256,23 +291,20 @@ def build_result(
     words: SummaryText,
 ) -> CompactResult:
     """The answer of the whole call, with its receipt."""
-    edited, parsed, count = validation.edited, context.parsed, context.count
+    edited, parsed = validation.edited, context.parsed
     changed = edited.messages is not parsed
-    went_through = validation.status == "compacted" and plan.cut is not None
-    replaced = plan.replaced if went_through else ()
-    # A list that becomes nobody's context can be compared here alone; see `read_losses`.
-    is_untold = context.request.mode == "plan" or context.request.prepare
+    is_cut = validation.status == "compacted" and plan.cut is not None
     result = CompactResult(
         session_id=context.session_id,
         format=context.format,
         status=validation.status,
-        messages=rendered if changed else list(payload),
+        messages=rendered if changed else list(session.payload),
         changed=changed,
         fits=validation.fits,
         tokens=token_report(context, context.request_count.estimate(edited.messages)),
         layers=(*_given_layers(context), *edited.layers),
         edits=_placed(_with_pointers((*context.repairs, *edited.edits), context), context),
-        boundary=boundary_of(context, plan) if went_through else None,
+        boundary=boundary_of(context, plan) if is_cut else None,
         restored=tuple(edit.note for edit in edited.edits if edit.action == "restored"),
         irreducible=() if validation.fits else placed_pieces(context, edited.messages),
         warnings=(
@@ -280,30 +312,54 @@ def build_result(
             *_snip_warnings(context),
             *validation.warnings,
             *_request_warnings(edited.edits),
-            *(_system_warnings(context) if went_through else ()),
+            *(_system_warnings(context) if is_cut else ()),
             *words.warnings,
             *reserve_warnings(context.request, context.settings),
-            *pin_warnings(
-                context.request, context.pins, parsed, edited.messages, was_cut=went_through
-            ),
+            *pin_warnings(context.request, context.pins, parsed, edited.messages, was_cut=is_cut),
         ),
-        summary=placeholders.summary_of(edited.messages) if went_through else None,
+        summary=placeholders.summary_of(edited.messages) if is_cut else None,
+        recognised=session.recognised,
     )
-    snips = _snips(context)
-    return replace(
-        result,
-        receipt=receipt_of(
-            result,
-            cache=_cache_effect(parsed, edited.messages, count) if changed else None,
-            writer=words.writer if went_through else "",
-            model=words.model,
-            memory=words.memory if went_through else None,
-            replaced=replaced,
-            pins=pins_json(context.pins, edited.messages),
-            losses=dropped_names(parsed, edited.messages) if changed and is_untold else None,
-        )
-        | ({"snip": _snip_json(snips, edited.messages)} if snips else {}),
-    )
+    return replace(result, receipt=_receipt_of(result, context, plan, edited.messages, words))
+
+
+def _receipt_of(
+    result: CompactResult,
+    context: CompactionContext,
+    plan: Plan,
+    messages: Messages,
+    words: SummaryText,
+) -> JsonObject:
+    """The receipt as it is archived: everything except the messages."""
+    parsed, is_cut = context.parsed, result.boundary is not None
+    receipt: JsonObject = {
+        "session_id": result.session_id,
+        "format": result.format,
+        "status": result.status,
+        "fits": result.fits,
+        "tokens": asdict(result.tokens),
+        "layers": [asdict(layer) for layer in result.layers],
+        "edits": [asdict(edit) | {"pointers": list(edit.pointers)} for edit in result.edits],
+        "boundary": asdict(result.boundary) if result.boundary else None,
+        "restored": list(result.restored),
+        "irreducible": [asdict(piece) for piece in result.irreducible],
+        "warnings": list(result.warnings),
+        "cache": _cache_effect(parsed, messages, context.count) if result.changed else None,
+        "writer": words.writer if is_cut else None,
+        "model": words.model,
+        "memory_used": words.memory if is_cut else None,
+        "pins": pins_json(context.pins, messages),
+    }
+    # A list that becomes nobody's context can be compared here alone; see `read_losses`.
+    if result.changed and (context.request.mode == "plan" or context.request.prepare):
+        receipt["losses"] = dropped_names(parsed, messages).as_json()
+    if is_cut and plan.replaced:
+        receipt["digest"] = digest(plan.replaced).as_json()
+    if snips := _snips(context):
+        receipt["snip"] = _snip_json(snips, messages)
+    if result.recognised is not None:
+        receipt["recognised"] = asdict(result.recognised)
+    return receipt
 
 
 def _placed(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:

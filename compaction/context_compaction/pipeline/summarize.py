@@ -27,12 +27,11 @@ from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
 from context_compaction.pipeline.extracts import extract_of, extracts, texts_with
 from context_compaction.pipeline.originals import joined, number_of
-from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
 from context_compaction.session import continuation
 from context_compaction.session.earlier_calls import Decision
-from context_compaction.session.load import Session
+from context_compaction.session.resume import Session
 from context_compaction.session.state import SessionState, wait_seconds
 from context_compaction.summarizers.extractive.parse import read_previous
 from context_compaction.summarizers.llm import check
@@ -113,7 +112,7 @@ async def summarize(
     return await _summarize_with_model(
         context,
         decision,
-        GuardedModel(model, context.gates),
+        model,
         states=session.all_states,
         now_seconds=now_seconds,
         tell=tell,
@@ -297,7 +296,7 @@ async def _summarize_with_model(
         )
         plain = await to_thread.run_sync(extracts, context, plan, originals, (warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})
-    calls = ModelCalls(model, tell)
+    calls = ModelCalls(model, tell, context.gates.json)
     prose, failure = None, ""
     record = _record_of(context, plan, originals)
     source = await to_thread.run_sync(_source_of, context, record)

@@ -1,18 +1,17 @@
-"""One call's view of the session's earlier compactions: files read, and how the context refilled.
+"""What earlier calls of the session recorded: files that were used, and how the context refilled.
 
 Both are in the states that calls leave, so every process reads the same. Pure: the pipeline reads
 those and the disk.
 
-The thrash guard: when what a compaction freed is full again at once, name its source. Claude Code
-stops where "the context refilled to the limit within 3 turns of the previous compact, 3 times in a
-row" (its issues 41796, 60600 and 82131), and its users had to guess at the cause. We never stop; we
-name the cause. A turn is an answer of the model here, as it is there: one request of the user may
-lead to many.
+The thrash guard: if what a compaction freed is full again soon, several times in a row, a warning
+names the sources. Claude Code stops there (its issues 41796, 60600 and 82131), and its users had to
+guess at the cause. A turn is an answer of the model here, as it is there: one request of the user
+may lead to many.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.read_state import (
     FileState,
@@ -37,67 +36,24 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import unknown_warning
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
-    JsonObject,
-    Message,
     Messages,
     ToolCall,
     ToolResult,
     make_message,
 )
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.tool_pairs import CallIndex, index_calls
+from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.result import CompactResult
 from context_compaction.session.saved_summary import SummaryMatch
 from context_compaction.session.state import SessionState, before, stop_seq_of
-from context_compaction.settings import Settings
 from context_compaction.summarizers.extractive.carried import Carried
-from context_compaction.tokens.counter import MessageCounter
 
-# The context thrashes where it is at its trigger again within this many answers of the model, so
-# many times in a row.
+# The context thrashes if it is at its trigger again within this many answers of the model, so many
+# times in a row.
 _THRASH_TURNS = 3
 _THRASH_TIMES = 3
-_MAX_SOURCES = 5
 _NAMED_SOURCES = 3
 _TARGET_CHARS = 80
-
-
-@dataclass(frozen=True, slots=True)
-class FillSource:
-    """One source of the messages that followed the last compaction.
-
-    Attributes:
-        name: The tool and the file or command it was called for, or the role that spoke.
-        tokens: The tokens of all of them.
-        count: How many results or messages.
-    """
-
-    name: str
-    tokens: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class RefillStats:
-    """How the context reached its trigger again.
-
-    Attributes:
-        turns: Answers of the model since the last compaction; None where there was none.
-        tokens: Tokens added since ...
-        room_tokens: ... and those that the compaction had left free below the trigger.
-        streak: How many times in a row it took `_THRASH_TURNS` or fewer, this time included.
-        sources: What was added, largest first.
-    """
-
-    turns: int | None
-    tokens: int
-    room_tokens: int
-    streak: int
-    sources: tuple[FillSource, ...]
-
-    def as_json(self) -> JsonObject:
-        """The JSON for the receipt."""
-        return {**asdict(self), "sources": [asdict(source) for source in self.sources]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +63,15 @@ class EarlierCalls:
     Attributes:
         states: The files that the conversation used, by path.
         on_disk: Those of them that lie inside the roots, as they are now.
-        refill: How the context rose above its trigger; None where it is below.
+        refills: How many times in a row the context was full again soon; None if it is not full.
+        thrash_warning: The warning about that, if it is due.
         recent: Files that may be put back after some cut, newest use first.
     """
 
     states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
-    refill: RefillStats | None = None
+    refills: int | None = None
+    thrash_warning: str | None = None
     recent: Sequence[RecentFile] = ()
 
 
@@ -184,17 +142,15 @@ def earlier_calls_of(
     """
     if known is None:
         return EarlierCalls()
-    settings = context.settings
-    refill: RefillStats | None = None
+    refills, warning = None, None
     recent: Sequence[RecentFile] = ()
     # What is only prepared empties no context yet.
     if context.budget.is_over and not context.request.prepare:
-        refill = _refill_stats(
-            context.messages, context.seqs, known.earlier, count=context.count, settings=settings
-        )
+        refills, warning = _refills(context, known.earlier)
     if plan.cut is not None and context.policy.restores_files:
         recent = context.recent()
-    return EarlierCalls(checked(known.uses, known.states, on_disk), on_disk, refill, recent)
+    states = checked(known.uses, known.states, on_disk)
+    return EarlierCalls(states, on_disk, refills, warning, recent)
 
 
 def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
@@ -238,13 +194,15 @@ def with_warnings(
     result: CompactResult, earlier_calls: EarlierCalls, context: CompactionContext
 ) -> CompactResult:
     """`result` with the warnings that earlier calls give rise to."""
-    notes = [unknown_warning(context.messages), changed_warning(earlier_calls.states)]
-    receipt = result.receipt
-    if earlier_calls.refill is not None:
-        notes.append(_thrash_warning(earlier_calls.refill))
-        receipt = {**receipt, "refill": earlier_calls.refill.as_json()}
+    notes = [
+        unknown_warning(context.messages),
+        changed_warning(earlier_calls.states),
+        earlier_calls.thrash_warning,
+    ]
     warnings = (*result.warnings, *(note for note in notes if note is not None))
-    return replace(result, warnings=warnings, receipt={**receipt, "warnings": list(warnings)})
+    return replace(
+        result, warnings=warnings, receipt={**result.receipt, "warnings": list(warnings)}
+    )
 
 
 def _tells(context: CompactionContext) -> bool:
@@ -253,56 +211,33 @@ def _tells(context: CompactionContext) -> bool:
     return context.settings.tell_changed_files and is_now
 
 
-def _refill_stats(
-    messages: Messages,
-    seqs: Sequence[int],
-    states: Sequence[SessionState],
-    *,
-    count: MessageCounter,
-    settings: Settings,
-) -> RefillStats:
-    """What was added since the newest compaction that found the context above its trigger.
+def _refills(context: CompactionContext, states: Sequence[SessionState]) -> tuple[int, str | None]:
+    """How many times in a row the context was full again soon, and the warning if it thrashes.
 
-    Args:
-        messages: The list that came in, now above the trigger again.
-        seqs: For each position of the list that came in, its number in the transcript.
-        states: The states of calls with shorter lists than this one, oldest first.
-        count: The token counter.
-        settings: `tool_kinds`, to name what was read.
+    `states` are those of calls with shorter lists than this one, oldest first.
     """
-    last = next((state for state in reversed(states) if state.filling is not None), None)
-    if last is None or last.filling is None:
-        return RefillStats(None, 0, 0, 0, ())
-    stop_seq = last.stop_seq
-    since = [at for at, m in enumerate(messages) if m.index is not None if seqs[m.index] > stop_seq]
+    last = next((state for state in reversed(states) if state.refills is not None), None)
+    if last is None or last.refills is None:
+        return 0, None
+    messages = context.messages
+    since = [
+        at
+        for at, message in enumerate(messages)
+        if message.index is not None and context.seqs[message.index] > last.stop_seq
+    ]
     turns = sum(1 for at in since if _begins_answer(messages, at))
-    is_soon = turns <= _THRASH_TURNS
-    sources = _sources([messages[at] for at in since], index_calls(messages), count, settings)
-    return RefillStats(
-        turns,
-        sum(source.tokens for source in sources),
-        last.filling.free_tokens,
-        last.filling.streak + 1 if is_soon else 0,
-        sources[:_MAX_SOURCES],
-    )
-
-
-def _thrash_warning(refill: RefillStats) -> str | None:
-    """The warning for the caller; None while the context does not thrash."""
-    if refill.streak < _THRASH_TIMES:
-        return None
-    turns = max(1, refill.turns or 0)
+    refills = last.refills + 1 if turns <= _THRASH_TURNS else 0
+    if refills < _THRASH_TIMES:
+        return refills, None
+    sources = _sources(context, tuple(messages[at] for at in since))
     named = ", ".join(
-        f"{source.name} ({source.tokens // turns} tokens a turn)"
-        for source in refill.sources[:_NAMED_SOURCES]
+        f"{name} ({tokens // max(1, turns)} tokens a turn)" for name, tokens in sources
     )
-    return (
-        f"Thrashing: {refill.streak} times in a row the context was full again within "
-        f"{_THRASH_TURNS} turns of a compaction; this time {refill.tokens} tokens came in "
-        f"{refill.turns} turns, where {max(0, refill.room_tokens)} were free. "
-        f"What fills it: {named}. Ask these for less (a range, a filter, a limit), pass what is "
-        "large through persist_large_output, lower persist_result_tokens, give the work to a "
-        "sub-agent, or take a larger window."
+    return refills, (
+        f"Thrashing: {refills} times in a row the context was full again within "
+        f"{_THRASH_TURNS} turns of a compaction. What fills it: {named}. Ask these for "
+        "less (a range, a filter, a limit), pass what is large through persist_large_output, lower "
+        "persist_result_tokens, give the work to a sub-agent, or take a larger window."
     )
 
 
@@ -311,34 +246,24 @@ def _begins_answer(messages: Messages, at: int) -> bool:
     return messages[at].role == "assistant" and (at == 0 or messages[at - 1].role != "assistant")
 
 
-def _sources(
-    messages: Sequence[Message], index: CallIndex, count: MessageCounter, settings: Settings
-) -> tuple[FillSource, ...]:
-    tokens: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
+def _sources(context: CompactionContext, messages: Messages) -> list[tuple[str, int]]:
+    """The largest sources of `messages`: a tool with its file or command, or a role."""
+    index, tokens = index_calls(context.messages), Counter[str]()
     for message in messages:
-        rest = count.message(message)
+        rest = context.count.message(message)
         for block in message.blocks:
             if isinstance(block, ToolResult):
                 call = index.calls.get(block.call_id)
-                name = _name_of(call, settings.tool_kinds) if call else index.name_of(block)
-                size = count.block(block)
+                tokens[_name_of(call, context) if call else index.name_of(block)] += (
+                    size := context.count.block(block)
+                )
                 rest -= size
-                tokens[name] += size
-                counts[name] += 1
-        if any(not isinstance(block, ToolResult) for block in message.blocks):
-            name = f"messages of the {message.role}"
-            tokens[name] += rest
-            counts[name] += 1
-    found = (FillSource(name, tokens[name], counts[name]) for name in tokens)
-    return tuple(sorted(found, key=lambda source: (-source.tokens, source.name)))
+        tokens[f"messages of the {message.role}"] += rest
+    return tokens.most_common(_NAMED_SOURCES)
 
 
-def _name_of(call: ToolCall, extra_kinds: Mapping[str, str]) -> str:
-    """The tool with its file or command, on one line and bounded: both are the model's text."""
-    use = classify(call, extra_kinds)
+def _name_of(call: ToolCall, context: CompactionContext) -> str:
+    """The tool with its file or command, on one line and short: both are the model's text."""
+    use = classify(call, context.settings.tool_kinds)
     target = " ".join((use.path or use.command or "").split())
-    if len(target) > _TARGET_CHARS:
-        target = f"{target[:_TARGET_CHARS]}…"
-    name = call.name[:_TARGET_CHARS]
-    return f"{name} {target}" if target else name
+    return f"{call.name[:_TARGET_CHARS]} {target[:_TARGET_CHARS]}".strip()

@@ -1,9 +1,9 @@
-"""A compaction that is prepared while the host goes on, and applied later. Pure.
+"""A compaction that is prepared while the host continues, and applied later. Pure.
 
 Preparing compacts the first N messages and keeps the outcome in the session's state: nothing is
-replaced yet, so a slow writer delays no call. Applying takes the list as it has become since. Where
-its first N messages are still those, exactly they are replaced, and what follows stays as it is
-(but for thinking that was bound to them). Anthropic's documentation calls it background
+replaced yet, so a slow writer delays no call. Applying takes the list as it has become since. If
+its first N messages are still those, exactly they are replaced, and what follows stays unchanged
+(except for thinking that was bound to them). Anthropic's documentation calls it background
 compaction.
 """
 
@@ -31,42 +31,41 @@ from context_compaction.messages.model import JsonObject, Message, Messages, Thi
 from context_compaction.messages.placeholders import summary_of
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import index_calls, runs, safe_cuts
-from context_compaction.request import CompactRequest, Mode
-from context_compaction.result import Boundary, CompactResult, LayerReport, Prepared
-from context_compaction.session.recognised import Start
+from context_compaction.request import CompactRequest
+from context_compaction.result import Boundary, CompactResult, LayerReport, Prepared, Recognised
 from context_compaction.session.state import PreparedList, SessionState
 
-# A host applies it within minutes; after a day the files that it puts back are old.
+# A host applies it within minutes; after a day the files that it restores are old.
 LIFETIME_SECONDS = 86_400
-_MODES: tuple[Mode, ...] = ("auto", "micro", "full")
 
 
 def check(request: CompactRequest) -> None:
     """Refuse wishes that contradict each other.
 
     Raises:
-        SettingsError: The mode cannot be prepared, or what was prepared is to be compacted anew.
+        SettingsError: The mode cannot be prepared, or what was prepared is to be compacted again.
     """
-    if request.prepare and request.apply is not None:
-        raise SettingsError(
-            "prepare and apply were given together. Prepare first, and apply in a later call."
-        )
-    if request.snip_messages and (request.prepare or request.apply is not None):
-        raise SettingsError(
+    applies = request.apply is not None
+    if request.prepare and applies:
+        problem = "prepare and apply were given together. Prepare first, and apply in a later call."
+    elif request.snip_messages and (request.prepare or applies):
+        problem = (
             "snip_messages was given with prepare or apply, which keep the list as it is. Leave it "
             "out, or snip in a call of its own."
         )
-    if request.prepare and request.mode not in _MODES:
-        known = ", ".join(_MODES)
-        raise SettingsError(
+    elif request.prepare and request.mode not in ("auto", "micro", "full"):
+        problem = (
             f"prepare was given with mode {request.mode!r}, which has no outcome to keep. Use one "
-            f"of: {known}."
+            "of: auto, micro, full."
         )
-    if request.apply is not None and request.mode != "auto":
-        raise SettingsError(
+    elif applies and request.mode != "auto":
+        problem = (
             f"apply was given with mode {request.mode!r}. Leave the mode out: what is applied was "
             "decided when it was prepared."
         )
+    else:
+        return
+    raise SettingsError(problem)
 
 
 def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
@@ -80,7 +79,8 @@ def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
     messages = with_own_ids(messages)
     index = index_calls(messages)
     is_open = any(at >= newest and key not in index.result_at for key, at in index.call_at.items())
-    if is_open or (messages and _ends_thinking(messages[-1])):
+    last = messages[-1].blocks[-1:] if messages else ()
+    if is_open or (last and isinstance(last[0], Thinking)):
         stop = newest
     safe = safe_cuts(messages, rules)
     return max(at for at in range(stop + 1) if safe[at])
@@ -97,7 +97,8 @@ def settled_request(request: CompactRequest, count: int, format: str) -> Compact
 def prepared_result(
     result: CompactResult,
     given: Sequence[JsonObject],
-    start: Start,
+    payload: Sequence[JsonObject],
+    recognised: Recognised | None,
     repair_count: int,
     validation: Validation,
     rendered: Sequence[Sequence[JsonObject]],
@@ -108,7 +109,8 @@ def prepared_result(
     Args:
         result: The outcome for the settled messages.
         given: The whole list that came in.
-        start: What was compacted: the first messages, which nothing will change.
+        payload: What was compacted: the first messages, which nothing will change ...
+        recognised: ... and how many of them replace how many that came in.
         repair_count: How many edits repaired those.
         validation: The list that the outcome was made from.
         rendered: Its messages in the provider's form.
@@ -118,37 +120,33 @@ def prepared_result(
         why = "Nothing is prepared: nothing had to be done. Use mode='full', or a target_tokens."
         warnings = (*result.warnings, why) if result.status == "unchanged" else result.warnings
         return replace(result, messages=list(given), warnings=warnings), None
-    prefix = history_hash(start.payload)
+    count, prefix, receipt = len(payload), history_hash(payload), result.receipt
     entries = _entries(validation.edited.messages, rendered)
-    name = f"p_{_hash([result.session_id, prefix, entries])}"
-    expires = int(now_seconds) + LIFETIME_SECONDS
-    receipt = result.receipt
     kept = PreparedList(
-        name,
-        len(start.payload),
+        f"p_{_hash([result.session_id, prefix, entries])}",
+        count,
         prefix,
-        expires,
+        int(now_seconds) + LIFETIME_SECONDS,
         messages=entries,
-        # A repair is made again when it is applied, so it is not told twice.
+        # A repair is made again when it is applied, so it is not reported twice.
         edits=receipt["edits"][repair_count:],
         layers=receipt["layers"][1 if repair_count else 0 :],
         boundary=receipt["boundary"],
         writer=receipt["writer"],
         digest=receipt.get("digest"),
     )
-    prepared = Prepared(name, kept.message_count, prefix, expires)
-    if start.recognised is not None:
-        earlier = start.recognised
-        since = max(0, len(start.payload) - earlier.context_count)
-        count = earlier.message_count + since
-        prepared = replace(prepared, message_count=count, prefix_hash=history_hash(given[:count]))
+    if recognised is not None:
+        count = recognised.message_count + max(0, count - recognised.context_count)
+        prefix = history_hash(given[:count])
+    prepared = Prepared(kept.prepared_id, count, prefix, kept.expires_seconds)
+    receipt = {**receipt, "status": "prepared", "prepared": asdict(prepared)}
     result = replace(
         result,
         status="prepared",
         messages=list(given),
         changed=False,
         prepared=prepared,
-        receipt={**receipt, "status": "prepared", "prepared": asdict(prepared)},
+        receipt=receipt,
     )
     return result, kept
 
@@ -192,11 +190,12 @@ def find(
             f"{LIFETIME_SECONDS // 3_600} hours. Prepare anew."
         )
     if not _begins(payload, kept):
-        count = kept.message_count
-        found_count = f"the list has {len(payload)}" if len(payload) < count else "they differ now"
+        is_short = len(payload) < kept.message_count
+        found_count = f"the list has {len(payload)}" if is_short else "they differ now"
         raise SettingsError(
-            f"{prepared_id} was prepared for {count} messages that the list must begin with, but "
-            f"{found_count}. Apply it to a list that only grew since, or prepare anew."
+            f"{prepared_id} was prepared for {kept.message_count} messages that the list must "
+            f"begin with, but {found_count}. Apply it to a list that only grew since, or prepare "
+            "anew."
         )
     pointers = (pointer for edit in kept.edits for pointer in edit["pointers"])
     return kept, Ours(frozenset(made), frozenset(pointers))
@@ -260,18 +259,14 @@ def _begins(payload: Sequence[JsonObject], kept: PreparedList) -> bool:
     return history_hash(payload[: kept.message_count]) == kept.prefix_hash
 
 
-def _ends_thinking(message: Message) -> bool:
-    return bool(message.blocks) and isinstance(message.blocks[-1], Thinking)
-
-
 def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:
-    """The result: positions of messages that stay, and in full those that do not."""
+    """The result: positions of messages that stay, and the others in full."""
     entries: list[Any] = []
     for message, raws in zip(messages, rendered, strict=True):
         if message.index is not None and message.source is not None and not message.edited:
             entries.append(message.index)
         else:
-            # Without the host's cache markers, which will stand elsewhere by then.
+            # Without the host's cache markers, which will be elsewhere by then.
             entries += [{"index": message.index, "raw": without_cache_markers(raw)} for raw in raws]
     return entries
 

@@ -1,6 +1,6 @@
-"""The parts of a call that are kept beside its messages: outputs, context, receipt, state. Pure.
+"""What a call leaves to its session beside the messages: outputs, context, receipt and state.
 
-The state is what later calls read; the receipt is a report.
+Later calls read the state; the receipt is a report.
 """
 
 import logging
@@ -8,38 +8,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from context_compaction.activity.read_state import refreshed
+from context_compaction.activity.read_state import FileState, refreshed
 from context_compaction.archive import ContextEntry, Store
-from context_compaction.context import (
-    CompactionContext,
-    ReceivedInput,
-    SummaryText,
-    Validation,
-)
+from context_compaction.context import CompactionContext, ReceivedInput, SummaryText, Validation
 from context_compaction.errors import ArchiveError
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import made_in
 from context_compaction.messages.edits import Blob
-from context_compaction.messages.history_hash import (
-    HEAD_CHARS,
-    chain_hashes,
-    content_hash,
-    history_hash,
-)
+from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
 from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.messages.pins import pin_blobs
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.current_context import RECENT_LISTS
-from context_compaction.session.earlier_calls import Decision, EarlierCalls
-from context_compaction.session.load import Session
-from context_compaction.session.rejections import rejection_of
+from context_compaction.session.earlier_calls import EarlierCalls
+from context_compaction.session.resume import Session
 from context_compaction.session.saved_summary import summary_to_save
 from context_compaction.session.state import (
     CarriedOriginals,
-    Filling,
     ModelCall,
     PreparedList,
+    Rejection,
     SessionState,
     repeat_key,
     stop_seq_of,
@@ -51,7 +40,7 @@ from context_compaction.session.state import (
 # device's.
 KEPT_FROM_TOKENS = 20_000
 _logger = logging.getLogger(__name__)
-# For each summary in a result where its originals stand made short, and what is new of that.
+# For each summary in a result, where its shortened originals are; and those that are new.
 CarriedOn: TypeAlias = tuple[Sequence[CarriedOriginals], Sequence[Blob]]
 
 
@@ -71,7 +60,7 @@ class ToSave:
     """What one call leaves to its session.
 
     Attributes:
-        commit: What the archive keeps in one step; None where only the messages are kept.
+        commit: What the archive keeps in one step; None if only the messages are kept.
         counts: Token counts that the archive lacks, by fingerprint.
         messages: The list that the session continues from ...
         size_bytes: ... and its size.
@@ -107,28 +96,19 @@ async def save(archive: Store, session_id: str, given: ReceivedInput, made: ToSa
 
 
 def new_counts(context: CompactionContext, session: Session) -> Mapping[bytes, Any]:
-    """The counts of the list that the archive lacks; empty where they are soon made again."""
-    keys, count = session.start.fingerprints, context.count
+    """The counts of the list that the archive lacks; empty if they are soon made again."""
+    keys, count = session.fingerprints, context.count
     missing = [(keys[at], context.parsed[at]) for at in context.uncounted if keys[at]]
     if sum(count.message(message) for _, message in missing) < KEPT_FROM_TOKENS:
         return {}
     return {key: count.count_of(message) for key, message in missing}
 
 
-def placed(result: CompactResult, session: Session) -> CompactResult:
-    """`result` with its place in the receipt: the branch, and the session that started its own."""
-    if not result.changed and result.prepared is None:
-        return result
-    head = session.start.history[:HEAD_CHARS]
-    parent = session.stored.appended.parent_session_id
-    return replace(result, receipt={**result.receipt, "head": head, "parent_session_id": parent})
-
-
 def commit_of(
     result: CompactResult,
     context: CompactionContext,
     session: Session,
-    decision: Decision,
+    earlier_calls: EarlierCalls,
     words: SummaryText,
     validation: Validation,
     rendered: Sequence[Sequence[JsonObject]],
@@ -138,13 +118,13 @@ def commit_of(
     wishes: CompactRequest,
     now_seconds: float,
 ) -> Commit | None:
-    """The commit for `result`; mostly None, where only the messages are kept.
+    """The commit for `result`; mostly None: only the messages are kept.
 
     Args:
         result: The outcome.
         context: The call.
         session: The session before the call.
-        decision: The decision.
+        earlier_calls: The files that earlier calls recorded, and how the context was refilled.
         words: The summary's text.
         validation: The messages that go out ...
         rendered: ... in the provider's form.
@@ -153,80 +133,75 @@ def commit_of(
         wishes: The request as it came in.
         now_seconds: The time.
     """
-    is_told = result.changed or prepared is not None or bool(session.rejections.key)
-    if not (is_told or words.model is not None or words.told):
+    is_reported = result.changed or prepared is not None or bool(session.rejections.key)
+    if not (is_reported or words.model is not None or words.told):
         return None
-    start, messages, model = session.start, validation.edited.messages, _model_call(words)
+    messages, receipt = validation.edited.messages, result.receipt
     entries = context_entries(messages, rendered, context.seqs) if result.changed else []
-    memory = summary_to_save(words, wishes, now_seconds)
+    # Every call of a model is recorded, and what it or the host wrote is used until it is applied.
+    state = SessionState(
+        memory=summary_to_save(words, wishes, now_seconds),
+        model=_model_call(words),
+        carried=tuple(carried[0]),
+    )
     if prepared is not None:
-        # The context stays as it is until this is applied; what was written serves before.
-        made = made_in(messages)
-        state = SessionState(memory=memory, model=model, made=made, carried=tuple(carried[0]))
-    elif is_told or model is not None:
-        earlier_calls = decision.earlier_calls
-        state = _whole_state(result, context, earlier_calls, messages, entries, wishes)
+        state = replace(state, made=made_in(messages))
+    elif is_reported or words.model is not None:
         # To find nothing again costs little, and says again why; a model is not asked twice.
-        is_final = result.status != "no_progress" or model is not None
+        is_final = result.status != "no_progress" or words.model is not None
         state = replace(
             state,
-            rejection=rejection_of(result, session.rejections),
-            memory=memory,
-            model=model,
-            carried=tuple(carried[0]),
-            repeat_key=state.repeat_key if is_final else "",
+            stop_seq=stop_seq_of(context.seqs),
+            files=_files(earlier_calls, messages),
+            refills=earlier_calls.refills,
+            rejection=_rejection(result, session),
+            made=made_in(messages),
+            repeat_key=repeat_key(_name(result, entries), wishes) if is_final else "",
+            mode=wishes.mode,
         )
-    else:
-        # A summary for later; it is no compaction, so nothing else of this call is remembered.
-        state = SessionState(memory=memory)
-    receipt = context.gates.json(with_state(result.receipt, state))
-    pinned = pin_blobs(context.pins.candidates)
-    blobs = (*_dated(validation, context), *pinned, *carried[1])
+    else:  # a summary for later is no compaction
+        receipt = {name: receipt[name] for name in ("session_id", "format", "status", "tokens")}
+    receipt = context.gates.json(with_state(receipt, state))
     if prepared is not None:
-        return Commit(with_prepared(receipt, prepared), start.history, blobs)
-    if result.changed:
-        listed = history_hash(start.payload) if start.recognised is not None else ""
-        return Commit(receipt, start.history, blobs, entries, listed)
-    if not is_told and words.model is None:
-        names = ("session_id", "format", "status", "tokens", "state")
-        receipt = {name: receipt[name] for name in names}
-    # What a model took is told even where nothing came of it, and the same list is not sent to it
-    # again; a refusal is a fact whatever came of it.
-    return Commit(receipt, start.history)
+        receipt = with_prepared(receipt, prepared)
+    elif not result.changed:
+        return Commit(receipt, session.history)
+    blobs = (*_dated(validation, context), *pin_blobs(context.pins.candidates), *carried[1])
+    is_behind = result.changed and session.recognised is not None
+    listed = history_hash(session.payload) if is_behind else ""
+    return Commit(receipt, session.history, blobs, entries, listed)
 
 
-def _whole_state(
-    result: CompactResult,
-    context: CompactionContext,
-    earlier_calls: EarlierCalls,
-    messages: Messages,
-    entries: Sequence[ContextEntry],
-    wishes: CompactRequest,
-) -> SessionState:
-    """The state after `result`."""
-    put_back = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
+def _files(earlier_calls: EarlierCalls, messages: Messages) -> tuple[FileState, ...]:
+    """The states of the files, after some were restored as they are on disk."""
+    restored = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
     shown = [
         path
         for path, file in earlier_calls.on_disk.items()
-        if f"\n{placeholders.restored_text(path, file.text)}" in put_back
+        if f"\n{placeholders.restored_text(path, file.text)}" in restored
     ]
-    free_tokens = result.tokens.trigger - result.tokens.after
-    contents = [entry.content for entry in entries]
-    history = chain_hashes(contents)[-1] if contents else history_hash(result.messages)
-    return SessionState(
-        stop_seq=stop_seq_of(context.seqs),
-        files=refreshed(earlier_calls.states, shown, earlier_calls.on_disk),
-        filling=Filling(earlier_calls.refill.streak, free_tokens) if earlier_calls.refill else None,
-        made=made_in(messages),
-        repeat_key=repeat_key(history, wishes),
-        mode=wishes.mode,
-    )
+    return refreshed(earlier_calls.states, shown, earlier_calls.on_disk)
+
+
+def _name(result: CompactResult, entries: Sequence[ContextEntry]) -> str:
+    """The hash of the list that goes out."""
+    if entries:
+        return chain_hashes([entry.content for entry in entries])[-1]
+    return history_hash(result.messages)
+
+
+def _rejection(result: CompactResult, session: Session) -> Rejection | None:
+    """The record of the list that was rejected, and of `result` instead of it."""
+    if not session.rejections.key:
+        return None
+    gives = history_hash(result.messages) if result.changed else None
+    return Rejection(session.rejections.key, gives, result.tokens.after)
 
 
 def context_entries(
     messages: Messages, raws: Sequence[Sequence[JsonObject]], seqs: Sequence[int]
 ) -> list[ContextEntry]:
-    """The result as the archive keeps it: by number where untouched, else in its own words."""
+    """The result as the archive keeps it: by number if untouched, else in its own words."""
     entries: list[ContextEntry] = []
     for message, rendered in zip(messages, raws, strict=True):
         seq = seqs[message.index] if message.index is not None else -1

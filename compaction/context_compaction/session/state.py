@@ -1,27 +1,26 @@
-"""The record that one call leaves for the session's later ones: typed, in one place. Pure.
+"""The record that one call leaves for the session's later ones. Pure.
 
-The archived receipt contains it under "state", so that it holds across calls, processes and
-restarts. The rest of a receipt is a report, which nothing here reads back; a receipt that was
-written before there was a state has its parts beside the report, and is read as well.
+The archived receipt contains it as "state", so it holds across calls, processes and restarts. The
+rest of a receipt is a report, which nothing here reads back.
 """
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeVar, cast
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from context_compaction.activity.read_state import FileState
+from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
 from context_compaction.request import CompactRequest
 
-VERSION = 1
 _KEY = "state"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedSummary:
-    """A summary written earlier.
+    """A summary that a model or the host wrote earlier.
 
     Attributes:
         text: The prose.
@@ -41,25 +40,12 @@ class SavedSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
-    """A compaction of a context that was above its trigger.
-
-    Attributes:
-        streak: How many times in a row it was full again soon, that time included.
-        free_tokens: Tokens that the compaction left free below the trigger.
-    """
-
-    streak: int
-    free_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Rejection:
-    """A list that the provider refused as too long.
+    """A list that the provider rejected as too long.
 
     Attributes:
         request: Names that list.
-        result: Names the list that was given instead; None where none was.
+        result: Names the list that was given instead; None if none was.
         result_tokens: The estimate for that one.
     """
 
@@ -85,10 +71,10 @@ class PreparedList:
         message_count: How many messages it replaces ...
         prefix_hash: ... which this names.
         expires_seconds: Until when it can be applied, in Unix time.
-        messages: Of one that stays its position; of any other `index` and `raw`.
+        messages: For one that stays, its position; for any other, `index` and `raw`.
         edits: What was done, and ...
-        layers: ... by which layers, as a receipt has both; no repair, which is made again.
-        boundary: The boundary of the summary, as a receipt has it ...
+        layers: ... by which layers, as in a receipt; no repair, which is made again.
+        boundary: The boundary of the summary, as in a receipt ...
         writer: ... its writer ...
         digest: ... and the work done in the messages that it replaces.
     """
@@ -127,24 +113,23 @@ class SessionState:
     """The state that one call leaves for later ones.
 
     Attributes:
-        version: Of this record.
         stop_seq: The number of the newest archived message of the call's list.
-        files: The states of the files that the conversation used; None where none were read.
-        filling: How full the context was; None where it was below its trigger.
-        rejection: The list that the provider had refused, if any.
+        files: The states of the files that the conversation used; None if none were read.
+        refills: How many times in a row the context was full again soon after a compaction; None
+            if it was below its trigger.
+        rejection: The list that the provider rejected, if any.
         memory: The summary that a model or the host wrote, if one did.
         model: That a model was asked, if one was.
-        made: The hash of each message of ours in the result, so that it is known again.
+        made: The hash of each message of ours in the result, so that it is recognised later.
         repeat_key: Names the result together with what was asked of it; "" for none.
-        mode: The mode that was asked for; "" where it is not known.
+        mode: The mode that was asked for.
         prepared: The list prepared to be applied later, if any.
         carried: For each summary in the result, the output that holds its shortened originals.
     """
 
-    version: int = VERSION
     stop_seq: int = -1
     files: tuple[FileState, ...] | None = None
-    filling: Filling | None = None
+    refills: int | None = None
     rejection: Rejection | None = None
     memory: SavedSummary | None = None
     model: ModelCall | None = None
@@ -156,16 +141,22 @@ class SessionState:
 
 
 _DEFAULTS = asdict(SessionState())
+_PARTS = {
+    "rejection": Rejection,
+    "memory": SavedSummary,
+    "model": ModelCall,
+    "prepared": PreparedList,
+}
 
 
 def with_state(receipt: JsonObject, state: SessionState) -> JsonObject:
     """`receipt` as the archive keeps it."""
     named = {name: value for name, value in asdict(state).items() if value != _DEFAULTS[name]}
-    return {**receipt, _KEY: {**named, "version": state.version}}
+    return {**receipt, _KEY: named}
 
 
 def with_prepared(receipt: JsonObject, prepared: PreparedList) -> JsonObject:
-    """`receipt`, which has a state, with what is to be applied as it is."""
+    """`receipt`, which has a state, with what is to be applied unchanged."""
     return {**receipt, _KEY: {**receipt[_KEY], "prepared": asdict(prepared)}}
 
 
@@ -175,23 +166,14 @@ def states_of(receipts: Sequence[JsonObject]) -> tuple[SessionState, ...]:
 
 
 def state_of(receipt: JsonObject) -> SessionState:
-    """The state that an archived receipt left, by whichever version it was written."""
-    kept = cast("JsonObject", receipt[_KEY]) if _KEY in receipt else _unversioned(receipt)
-    files = kept.get("files")
-    return SessionState(
-        kept.get("version", 0),
-        kept.get("stop_seq", -1),
-        None if files is None else tuple(_read(FileState, file) for file in files),
-        _read_if(Filling, kept.get("filling")),
-        _read_if(Rejection, kept.get("rejection")),
-        _read_if(SavedSummary, kept.get("memory")),
-        _read_if(ModelCall, kept.get("model")),
-        tuple(kept.get("made", ())),
-        kept.get("repeat_key", ""),
-        kept.get("mode", ""),
-        _read_if(PreparedList, kept.get("prepared")),
-        tuple(_read(CarriedOriginals, item) for item in kept.get("carried", ())),
-    )
+    """The state that an archived receipt left."""
+    kept: JsonObject = dict(receipt.get(_KEY, {}))
+    kept |= {name: kind(**kept[name]) for name, kind in _PARTS.items() if name in kept}
+    if "files" in kept:
+        kept["files"] = tuple(FileState(**item) for item in kept["files"])
+    kept["made"] = tuple(kept.get("made", ()))
+    kept["carried"] = tuple(CarriedOriginals(**item) for item in kept.get("carried", ()))
+    return SessionState(**kept)
 
 
 def carried_for(span: Span, states: Sequence[SessionState]) -> CarriedOriginals | None:
@@ -215,7 +197,7 @@ def before(states: Sequence[SessionState], stop_seq: int) -> tuple[SessionState,
 
 
 def stop_seq_of(seqs: Sequence[int]) -> int:
-    """The number of the newest archived message of a list; -1 where there is none."""
+    """The number of the newest archived message of a list; -1 if there is none."""
     return max(seqs, default=-1)
 
 
@@ -239,7 +221,7 @@ def wait_seconds(
     max_failures: int,
     cool_down_seconds: float,
 ) -> float:
-    """How long a model that kept failing in the session is left alone; 0 where it may be asked.
+    """How long a model that kept failing in the session is left alone; 0 if it may be asked.
 
     Every process reads the same, and it survives a restart. (Claude Code found 1,279 sessions with
     50 or more failures in a row, which cost 250,000 calls a day.)
@@ -249,52 +231,86 @@ def wait_seconds(
         now_seconds: The time, as Unix time.
         max_failures: So many failures in a row open the breaker; 0 is never.
         cool_down_seconds: After this one call is let through; if that fails too, the wait begins
-            anew.
+            again.
     """
-    failures = 0
-    last_seconds = 0.0
-    for call in (state.model for state in reversed(states)):
-        if call is None:
-            continue  # nobody asked a model
-        if not call.failed:
-            break
-        last_seconds = last_seconds or call.at_seconds
-        failures += 1
-        if failures == max_failures:
-            return max(0.0, last_seconds + cool_down_seconds - now_seconds)
-    return 0.0
+    calls = [state.model for state in states if state.model is not None]
+    newest = calls[-max_failures:] if max_failures else []
+    if len(newest) < max(1, max_failures) or not all(call.failed for call in newest):
+        return 0.0
+    return max(0.0, newest[-1].at_seconds + cool_down_seconds - now_seconds)
 
 
-def _unversioned(receipt: JsonObject) -> JsonObject:
-    """The parts of a state as receipts had them beside the report."""
-    refill: JsonObject = receipt.get("refill") or {}
-    model: JsonObject = receipt.get("model") or {}
-    tokens: JsonObject = receipt.get("tokens") or {}
-    filling = {
-        "streak": refill.get("streak", 0),
-        "free_tokens": tokens.get("trigger", 0) - tokens.get("after", 0),
-    }
-    call = {"at_seconds": model.get("at_seconds", 0), "failed": bool(model.get("failure"))}
-    return {
-        "stop_seq": receipt.get("stop_seq", -1),
-        "files": receipt.get("read_state"),
-        "filling": filling if refill else None,
-        "rejection": receipt.get("reactive"),
-        "memory": receipt.get("memory"),
-        "model": call if model.get("requested") else None,
-        "made": receipt.get("made", ()),
-        "repeat_key": receipt.get("repeat_key", ""),
-    }
+@dataclass(frozen=True, slots=True)
+class PromptTooLongRejections:
+    """What a provider rejected of one request: the state behind the mode "reactive".
+
+    Every reactive call reports that its list was rejected, and its receipt keeps that, with the
+    list that it returned instead. So no process returns a rejected list again, and each rejection
+    of a request is answered one effort level harder and with half of what was rejected last.
+
+    Attributes:
+        key: Names the list that was rejected now; "" if none was.
+        rejected: Names of all lists of the session that were rejected, this one included.
+        versions: How many lists were rejected for this request: this one, and those that it was
+            made from or that were made from it.
+        smallest_tokens: The smallest of those, by the estimate at the time; None if this is the
+            only one.
+        max_retries: So many times a rejected request is compacted; 0 is as long as it gets smaller.
+    """
+
+    key: str = ""
+    rejected: frozenset[str] = frozenset()
+    versions: int = 1
+    smallest_tokens: int | None = None
+    max_retries: int = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has been compacted as often as it may be, and rejected all the same."""
+        return 0 < self.max_retries < self.versions
+
+    @property
+    def harder_levels(self) -> int:
+        """How many effort levels have been tried in vain."""
+        return self.versions - 1
+
+    def harder(self, request: CompactRequest) -> CompactRequest:
+        """`request` with a target that no rejected version met."""
+        if self.smallest_tokens is None:
+            return request
+        most = self.smallest_tokens // 2
+        return replace(request, target_tokens=max(1, min(request.target_tokens or most, most)))
 
 
-_Part = TypeVar("_Part")
+NO_REJECTIONS = PromptTooLongRejections()
 
 
-def _read_if(kind: type[_Part], kept: JsonObject | None) -> _Part | None:
-    return _read(kind, kept) if kept else None
+def rejections_of(
+    payload: Sequence[JsonObject], states: Sequence[SessionState], max_retries: int = 0
+) -> PromptTooLongRejections:
+    """The rejections of `payload`, which a provider has just rejected.
 
-
-def _read(kind: type[_Part], kept: JsonObject) -> _Part:
-    """A part of the state; what a later version wrote into it beside that is passed over."""
-    known = {field.name for field in fields(cast("Any", kind))}
-    return kind(**{name: value for name, value in kept.items() if name in known})
+    Args:
+        payload: The list.
+        states: The states of all calls of the session, in any order.
+        max_retries: See `PromptTooLongRejections`.
+    """
+    told = [state.rejection for state in states if state.rejection is not None]
+    key = history_hash(payload)
+    rejected = frozenset({key, *(item.request for item in told)})
+    # Lists of which one was made from the other, both of them rejected.
+    links = [item for item in told if item.result in rejected]
+    versions, found = {key}, {key}
+    while found:
+        ends = {
+            end
+            for item in links
+            if not versions.isdisjoint((item.request, item.result))
+            for end in (item.request, item.result)
+        }
+        found = {end for end in ends if end is not None} - versions
+        versions |= found
+    sizes = [item.result_tokens for item in links if item.result in versions]
+    return PromptTooLongRejections(
+        key, rejected, len(versions), min(sizes, default=None), max_retries
+    )

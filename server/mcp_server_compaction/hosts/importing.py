@@ -322,7 +322,7 @@ class Importer:
             return
         found = await to_thread.run_sync(partial(read_conversation, data, name=name))
         # Here and not above: it loads the whole library, which a hook has no time for.
-        from context_compaction.session.load import append_to_session
+        from context_compaction import append_to_session
 
         session_id, result = await append_to_session(
             found.messages, format=found.format, named=found.session_id, archive=self._archive

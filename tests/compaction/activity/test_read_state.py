@@ -12,7 +12,7 @@ from context_compaction.messages.tool_results import result_text
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.load import derived_id
+from context_compaction.session.resume import derived_id
 
 from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json

@@ -9,7 +9,7 @@ from context_compaction.errors import CompactionError, NotFoundError, SettingsEr
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.load import derived_id
+from context_compaction.session.resume import derived_id
 
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive

@@ -60,7 +60,7 @@ async def grown(turns: list[list[Json]], policy: str) -> list[Call]:
             calls.append(
                 Call(
                     breaks,
-                    "refill" in answer.receipt,
+                    answer.tokens.before_upper > answer.tokens.trigger,
                     tuple(layer.name for layer in answer.layers),
                 )
             )

@@ -172,7 +172,7 @@ async def test_a_summary_handed_in_counts_as_no_compaction() -> None:
     assert not second.changed
     assert "repeat_key" in receipts[0]["state"]
     assert set(receipts[1]) == {"session_id", "format", "status", "tokens", "state"}
-    assert set(receipts[1]["state"]) == {"version", "memory"}
+    assert set(receipts[1]["state"]) == {"memory"}
 
 
 async def test_every_promise_holds_with_a_memory() -> None:

@@ -4,6 +4,7 @@ Every failure, from no answer to an answer that is no summary, raises a `Summary
 reason; the caller then uses verbatim extracts. Nothing here writes text of its own.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import anyio
@@ -40,12 +41,17 @@ class Prose:
 
 
 class ModelCalls:
-    """The requests of one compaction to its model: one time limit for all, and total usage."""
+    """The requests of one compaction to its model: one time limit for all, and total usage.
 
-    def __init__(self, model: SummaryModel, tell: TellChars) -> None:
+    What the model is shown has passed through `shown`, which may remove secrets.
+    """
+
+    def __init__(
+        self, model: SummaryModel, tell: TellChars, shown: Callable[[str], str] = str
+    ) -> None:
         self.model: SummaryModel = model
         self.usage: ModelUsage = ModelUsage()
-        self._tell = tell
+        self._tell, self._shown = tell, shown
         self._deadline = anyio.current_time() + model.timeout_seconds
 
     async def write(self, prompt: ModelPrompt) -> ModelAnswer:
@@ -54,6 +60,7 @@ class ModelCalls:
         Raises:
             SummaryError: There is none, or none in time.
         """
+        prompt = replace(prompt, user=self._shown(prompt.user))
         try:
             with anyio.fail_after(max(0.0, self._deadline - anyio.current_time())):
                 answer = await self.model.write(prompt, self._tell)
