@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from context_compaction.errors import InvalidMessageError, SettingsError
 from context_compaction.find_secrets import find_secrets
@@ -20,9 +20,6 @@ from context_compaction.messages.model import (
     is_list,
     is_object,
 )
-
-if TYPE_CHECKING:
-    pass
 
 RedactionMode: TypeAlias = Literal["off", "warn", "on"]
 REDACTION_MODES: tuple[RedactionMode, ...] = ("off", "warn", "on")
