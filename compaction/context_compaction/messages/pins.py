@@ -17,9 +17,8 @@ from context_compaction.messages.model import Message, Messages
 
 Origin: TypeAlias = Literal["manual", "marker", "automatic"]
 
-PINNED_TITLE = "## Pinned (verbatim, still in force)"
 _TITLES: dict[Origin, str] = {
-    "manual": PINNED_TITLE,
+    "manual": "## Pinned (verbatim, still in force)",
     "marker": "## Pinned by a mark (verbatim, still in force)",
     # Only what is surely a rule stands apart; the user's other words bind as well.
     "automatic": "## Rules of the user (verbatim; more may stand below)",
@@ -27,7 +26,6 @@ _TITLES: dict[Origin, str] = {
 _ORIGINS: dict[str, Origin] = {title: origin for origin, title in _TITLES.items()}
 _UNPINNED_TITLE = "## No longer pinned"
 _OPEN, _CLOSE = "<pinned>\n", "</pinned>"
-_FENCE = re.compile(r"`{3,}")
 _TICKS = re.compile(r"`+")
 _BLOB_NAME = "pinned"
 _PIN_ID = re.compile(r"p_[0-9a-f]{8}")
@@ -218,7 +216,7 @@ def _read(body: str) -> CarriedPins:
             origin = _ORIGINS.get(line)
         elif origin is None:
             unpinned += _PIN_ID.findall(line)
-        elif _FENCE.fullmatch(line) and line in lines[at + 1 :]:
+        elif line.startswith("```") and not line.strip("`") and line in lines[at + 1 :]:
             end = lines.index(line, at + 1)
             pins.append(Pin("\n".join(lines[at + 1 : end]), origin))
             at = end

@@ -36,16 +36,11 @@ RESTORED_FILE = re.compile(
 _CHANGED = "<changed_files>"
 _OFFLOADED = "[Media left out: "
 _CLIPPED = " … [clipped: "
-_MADE = (
-    "<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _SNIPPED, _COLLAPSED,
-)  # fmt: skip
+_MADE = ("<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _SNIPPED, _COLLAPSED)
 
-# The first line of a summary and of a checkpoint, and how other versions ended it.
+# The first line of a long summary, and of a checkpoint.
 _CONDENSED = "Condensed, secondhand; search_transcript finds all.\n"
 _SPLIT_TURN = "Turn Context (split turn); search_transcript finds all.\n"
-_NOTE = re.compile(
-    r"(?:Condensed, secondhand|Turn Context \(split turn\)(?:: done so far)?)[;.][^\n]{0,80}\n"
-)
 _SHORT_BODY_CHARS = 2_400
 # What the assistant says after a summary, where a policy wants it to speak.
 ACKNOWLEDGED = "I have read the summary and go on from it."
@@ -59,8 +54,6 @@ ORPHAN_CALL = "[A tool call that the assistant did not make]\n"
 REQUEST_TOOL = "message of the user"
 # The same for rules of the project, and behind it their kind.
 RULES_TOOL = "project rules, "
-# Within so much of a marker its tool is named; a request is kept as one output.
-_HEAD_CHARS = 80
 _NAME_CHARS = 160
 # A text of ours in the place of a result is no longer, however large its preview was to be.
 _PLACEHOLDER_CHARS = 400_000
@@ -72,35 +65,29 @@ DIFFERS = "(differs from the system prompt) "
 _MARK = re.compile(rf"\((?:changed|replaced)(?:: \[\d{{1,9}}\]| later)\) |{re.escape(DIFFERS)}")
 _MARK_CHARS = 40
 
-# A placeholder as a whole: ours, a policy's own words, and the marker with a preview. The first
-# two may have the line of an error behind them.
+# A marker with a preview: its outputs, tool, and size.
 _IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
-_ENDS = rf"; read_persisted_output ({_IDS})\](?:\n[^\n]{{0,400}})?"
-_PLACEHOLDERS = (
-    re.compile(rf"\[Old tool result cleared: [^\n]{{0,400}}{_ENDS}"),
-    re.compile(rf"\[[^\n]{{0,400}}\] \[kept: \d{{1,15}} chars{_ENDS}"),
-    re.compile(
-        rf'<persisted-output id="({_IDS})" tool="[^"\n]{{0,{_NAME_CHARS}}}" chars="\d{{1,15}}">\n'
-        r"(?:read_persisted_output has all of it\. An extract:"
-        # What earlier versions wrote.
-        rf"|Too large for the context; kept whole: read_persisted_output {_IDS}\nPreview:)"
-        r"\n.*\n</persisted-output>",
-        re.DOTALL,
-    ),
+_MARKER = re.compile(
+    rf'<persisted-output id="({_IDS})" tool="([^"\n]{{0,{_NAME_CHARS}}})" chars="(\d{{1,15}})">\n'
 )
-_RULES_KIND = re.compile(
-    rf'{_PERSISTED}id="{_IDS}" tool="{RULES_TOOL}([^"\n]{{1,{_NAME_CHARS}}})" '
+_MARKER_HAS = "read_persisted_output has all of it. An extract:\n"
+_MARKER_ENDS = "\n</persisted-output>"
+# A placeholder on one line, ours or in a policy's own words; a line about an error may follow.
+_LINE = re.compile(
+    r"\[(?:Old tool result cleared: [^\n]{0,400}|[^\n]{0,400}\] \[kept: \d{1,15} chars)"
+    rf"; read_persisted_output ({_IDS})\](?:\n[^\n]{{0,400}})?"
 )
-_TOOL_AND_SIZE = re.compile(r'tool="([^"\n]*)" chars="(\d+)">')
 _CLIPPED_END = re.compile(r" … \[clipped: \d{1,15} chars; read_persisted_output o_[0-9a-f]{24}\]\Z")
 _OUR_TAG = re.compile(
     r"<(?=/?(?:context_summary|turn_context|restored_files|changed_files|persisted-output|pinned)\b)"
 )
-
-_RANGE = r"transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)(?:@([0-9a-f]{12}))?"
-_SUMMARY = re.compile(rf'<(?:context_summary|turn_context) originals="{_RANGE}">')
-_SUB_TASK = re.compile(rf"\[Finished sub-task: [^\n]*; originals: {_RANGE}\]\Z")
-_SNIP = re.compile(rf"\[Messages left out: \d+; originals: {_RANGE}\]\Z")
+# The end of the first line of what replaces messages.
+_ORIGINALS = re.compile(
+    r'originals(?:="|: )transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)(?:@([0-9a-f]{12}))?'
+    r'(?:">|\])\Z'
+)
+_SPAN_CHARS = 400
+_SUMMARIES = ("<context_summary ", "<turn_context ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +99,7 @@ class Span:
         start_seq: Number of the first message ...
         stop_seq: ... and of the last one.
         head: The history that these numbers belong to, which ends with the last one; a session has
-            branches. Empty in what earlier versions wrote.
+            branches. Empty where that is not known.
     """
 
     session_id: str
@@ -139,10 +126,11 @@ def cleared(tool_name: str, size_chars: int, blobs: Sequence[Blob], reason: str 
 
 def cleared_of(marker: str) -> str | None:
     """The placeholder that says without a preview what `marker` says; None where that has none."""
-    if not marker.startswith(_PERSISTED) or not (ids := ids_in_placeholder(marker)):
+    found = _MARKER.match(marker) if ids_in_placeholder(marker) else None
+    if found is None:
         return None
-    tool_name, size_chars = _TOOL_AND_SIZE.findall(marker)[0]
-    return f"{_CLEARED}{tool_name}, {size_chars} chars; read_persisted_output {' '.join(ids)}]"
+    ids, tool_name, size_chars = found.groups()
+    return f"{_CLEARED}{tool_name}, {size_chars} chars; read_persisted_output {ids}]"
 
 
 def cleared_as(words: str, tool_name: str, size_chars: int, blobs: Sequence[Blob]) -> str:
@@ -156,8 +144,7 @@ def persisted(blobs: Sequence[Blob], text_preview: str, tool_name: str, size_cha
     ids = " ".join(blob.output_id for blob in blobs)
     return (
         f'{_PERSISTED}id="{ids}" tool="{_plain(tool_name)}" chars="{size_chars}">\n'
-        f"read_persisted_output has all of it. An extract:\n"
-        f"{quoted(text_preview)}\n</persisted-output>"
+        f"{_MARKER_HAS}{quoted(text_preview)}{_MARKER_ENDS}"
     )
 
 
@@ -198,7 +185,7 @@ def summary(span: Span, body: str, *, is_long: bool = False) -> str:
 
     Room is kept for the whole frame where `is_long` says that `body` will be.
     """
-    is_short = len(body) < _SHORT_BODY_CHARS and _NOTE.match(body) is None
+    is_short = len(body) < _SHORT_BODY_CHARS and not body.startswith(_CONDENSED)
     note = "" if is_short and not is_long else _CONDENSED
     return f'<context_summary originals="{span.pointer}">\n{note}{body}\n</context_summary>'
 
@@ -269,21 +256,27 @@ def seems_placeholder(result: ToolResult) -> bool:
 
 def ids_in_placeholder(text: str) -> tuple[str, ...]:
     """The outputs that `text` replaces if it is a placeholder, from its beginning to its end."""
-    if not text.startswith(("[", _PERSISTED)) or len(text) > _PLACEHOLDER_CHARS:
+    if len(text) > _PLACEHOLDER_CHARS:
         return ()
-    found = next(filter(None, (form.fullmatch(text) for form in _PLACEHOLDERS)), None)
+    found = _MARKER.match(text)
+    if found is None:
+        found = _LINE.fullmatch(text)
+    elif not (text.startswith(_MARKER_HAS, found.end()) and text.endswith(_MARKER_ENDS)):
+        return ()
     return tuple(found[1].split()) if found else ()
 
 
 def is_long_request(text: str) -> bool:
     """Whether `text` looks like our extract of a request that was too long, whoever wrote it."""
-    return text.startswith(_PERSISTED) and f' tool="{REQUEST_TOOL}" ' in text[:_HEAD_CHARS]
+    found = _MARKER.match(text)
+    return found is not None and found[2] == REQUEST_TOOL
 
 
 def rules_kind(text: str) -> str | None:
     """The kind of project rules that `text` looks like our extract of, whoever wrote it."""
-    found = _RULES_KIND.match(text)
-    return found[1] if found else None
+    found = _MARKER.match(text)
+    is_rules_marker = found is not None and found[2].startswith(RULES_TOOL)
+    return found[2].removeprefix(RULES_TOOL) if found and is_rules_marker else None
 
 
 def is_project_rules(message: Message) -> bool:
@@ -333,7 +326,7 @@ def seems_synthetic(text: str) -> bool:
 
 def claimed_span(text: str) -> Span | None:
     """The originals that `text` says it replaces, whoever wrote it."""
-    return _span_in(text, _SUMMARY, _SUB_TASK)
+    return _span_in(text, *_SUMMARIES, _COLLAPSED)
 
 
 def receipt_hash(text: str) -> str:
@@ -350,17 +343,17 @@ def is_restored_files(message: Message) -> bool:
 
 def span_replaced_by(message: Message) -> Span | None:
     """The originals that a summary or checkpoint of ours replaces; None for other messages."""
-    return _span_in(_made_text(message), _SUMMARY)
+    return _span_in(_made_text(message), *_SUMMARIES)
 
 
 def originals_of(message: Message) -> Span | None:
     """The originals that any message of ours replaces, the line of a sub-task included."""
-    return _span_in(_made_text(message), _SUMMARY, _SUB_TASK)
+    return claimed_span(_made_text(message))
 
 
 def left_by(message: Message) -> Span | None:
     """The originals that left the context for any message of ours, the note of a snip included."""
-    return _span_in(_made_text(message), _SUMMARY, _SUB_TASK, _SNIP)
+    return _span_in(_made_text(message), *_SUMMARIES, _COLLAPSED, _SNIPPED)
 
 
 def summary_text(message: Message) -> str | None:
@@ -380,8 +373,7 @@ def body_of(message: Message) -> str | None:
     if span_replaced_by(message) is None:
         return None
     body = _made_text(message).partition("\n")[2].rpartition("\n")[0]
-    note = _NOTE.match(body)
-    return body[note.end() :] if note else body
+    return body.removeprefix(_CONDENSED).removeprefix(_SPLIT_TURN)
 
 
 def overtaken_by(number: int | None, how: str) -> str:
@@ -401,9 +393,10 @@ def split_mark(text: str) -> tuple[str, str]:
     return (mark[0], text[mark.end() :]) if mark else ("", text)
 
 
-def _span_in(text: str, *forms: re.Pattern[str]) -> Span | None:
-    """The originals that `text` says it replaces, where it begins in one of these forms."""
-    found = next(filter(None, (form.match(text) for form in forms)), None)
+def _span_in(text: str, *beginnings: str) -> Span | None:
+    """The originals that `text` says it replaces, if it begins with one of `beginnings`."""
+    line = text.partition("\n")[0] if text.startswith(beginnings) else ""
+    found = _ORIGINALS.search(line[-_SPAN_CHARS:])
     return Span(found[1], int(found[2]), int(found[3]), found[4] or "") if found else None
 
 

@@ -5,7 +5,6 @@ from typing import Any, cast
 import pytest
 from context_compaction import CompactRequest, CompactResult, SettingsError, compact
 from context_compaction.archive import Archive
-from context_compaction.messages.pins import carried_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +16,6 @@ from tests.support.small import (
     assistant,
     compacted,
     lines,
-    ours,
-    read,
     user,
 )
 
@@ -327,23 +324,6 @@ async def test_unpinning_what_is_not_pinned_or_cannot_leave_now_is_said() -> Non
         quiet = await compact(first.messages, asked, archive=archive)
     assert quiet.status == "unchanged"
     assert any("Give unpin again" in warning for warning in quiet.warnings)
-
-
-EARLIER = (
-    "Condensed, secondhand; read_persisted_output has all.\n",
-    "Turn Context (split turn): done so far.\n",
-)
-
-
-@pytest.mark.parametrize("note", ["", *EARLIER])
-def test_a_summary_of_an_earlier_version_keeps_what_it_has_pinned(note: str) -> None:
-    tag = "turn_context" if note.startswith("Turn") else "context_summary"
-    block = f"<pinned>\n## Pinned (verbatim, still in force)\n- {RULE}\n</pinned>\nText."
-    frame = f'<{tag} originals="transcript://s/messages/0-9">\n{note}{block}\n</{tag}>'
-    [message] = ours(read([user(frame)]))
-    carried = carried_by(message)
-    assert carried is not None
-    assert (carried.body, len(carried.pins)) == ("Text.", 1)
 
 
 async def test_a_summary_says_how_what_left_is_found() -> None:
