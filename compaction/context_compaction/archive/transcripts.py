@@ -32,6 +32,7 @@ from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.histories import MessageNode, is_message
 from context_compaction.archive.outputs import (
+    StoredOutput,
     describe_blob,
     encode_content,
     figures_of,
@@ -503,6 +504,14 @@ class TranscriptStore(Generic[S]):
             last_seconds=state.last_seconds,
             title=self._title(state),
         )
+
+    def output(self, session_id: str, output_id: str) -> StoredOutput | None:
+        """An output of a session; None where it is not there."""
+        state = self.sessions.state(session_id)
+        record = state.outputs.get(output_id)
+        if record is None:
+            return None
+        return StoredOutput(info_of(record.head, session_id), self._body(state, record), self.blobs)
 
     def outputs(self, session_id: str, limit: int | None) -> list[OutputInfo]:
         """See `Archive.outputs`."""

@@ -512,7 +512,7 @@ def test_a_full_disk_or_inode_table_is_a_clear_error_and_passes(
 async def test_a_full_segment_is_followed_by_another_and_both_are_one_transcript(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("context_compaction.archive.local.session_cache.SEGMENT_BYTES", 2_000)
+    monkeypatch.setattr("context_compaction.archive.local.sessions.SEGMENT_BYTES", 2_000)
     raws = [user(f"message{number} " + "x" * 300) for number in range(30)]
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         for count in range(1, len(raws) + 1):

@@ -2,7 +2,6 @@
 
 import gc
 import tracemalloc
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction.archive import Archive, session_state
-from context_compaction.archive.local import archive as local_archive
-from context_compaction.archive.local import session_cache
-from context_compaction.archive.local.archive import LANES, open_archive
+from context_compaction.archive.local import sessions
+from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.durable_files import locked, make_folder
 from context_compaction.archive.local.log import session_folder, session_key
-from context_compaction.archive.local.session_state import LocalState
+from context_compaction.archive.local.sessions import LocalState
 from context_compaction.messages.edits import make_blob
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -55,27 +53,6 @@ async def test_a_long_append_holds_up_no_other_session(tmp_path: Path) -> None:
         assert await transcript(archive, "long") == said
 
 
-async def test_a_session_beside_long_appends_is_held_up_once_and_a_new_one_never(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "archive"
-    known = [f"s{number}" for number in range(4 * LANES)]  # some of them beside the long one
-    async with open_archive(root, index_root=tmp_path / "index") as archive:
-        for name in ("long", *known):
-            await add(archive, name, user("before"))
-        monkeypatch.setattr(local_archive, "HELD_UP_SECONDS", 0)
-        async with long_append(archive, root, user("first")):
-            for name in known:
-                await add(archive, name, user("first"))
-        monkeypatch.setattr(local_archive, "HELD_UP_SECONDS", 60)
-        async with long_append(archive, root, user("then")):
-            for name in (*known, *(f"new{number}" for number in range(4 * LANES))):
-                await add(archive, name, user("then"))
-        for name in ("long", *known):
-            said = await transcript(archive, name)
-            assert said == [user("before"), user("first"), user("then")]
-
-
 @pytest.mark.parametrize("sessions", [1, 3, 12])
 async def test_calls_that_overlap_keep_the_order_of_their_session(
     sessions: int, tmp_path: Path
@@ -98,38 +75,17 @@ async def test_calls_that_overlap_keep_the_order_of_their_session(
             assert await transcript(archive, name) == raws[:2]
 
 
-async def test_calls_of_many_sessions_at_once_read_no_log_that_they_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local_archive, "HELD_UP_SECONDS", 60)  # whatever else the machine does
-    # Each lane writes a file of its own: a second one was written by a lane that read the first.
-    root = tmp_path / "archive"
-    async with open_archive(root, index_root=tmp_path / "index") as archive:
-
-        async def grow(name: str) -> None:
-            raws = [user(f"{name} said {turn}") for turn in range(12)]
-            for turn in range(1, 13):
-                await add(archive, name, *raws[:turn])
-
-        async with anyio.create_task_group() as tasks:
-            for number in range(3 * LANES):
-                tasks.start_soon(grow, f"s{number}")
-    written = Counter(path.parent for path in root.rglob("*.jsonl"))
-    assert len(written) == 3 * LANES
-    assert {*written.values()} == {1}
-
-
 async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_cache, "CACHED_RECORDS", 100)
+    monkeypatch.setattr(sessions, "CACHED_RECORDS", 100)
     said = [user(f"word {at}") for at in range(30)]
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         for number in range(60):
             await add(archive, f"s_{number}", *said)
         known = [state for state in gc.get_objects() if isinstance(state, LocalState)]
         records = sum(state.next_number for state in known if tmp_path in state.folder.parents)
-        assert records <= LANES * (100 + 31)
+        assert records <= 100 + 31
         for number in range(60):
             assert await transcript(archive, f"s_{number}") == said
 

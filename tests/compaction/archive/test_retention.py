@@ -136,8 +136,7 @@ async def test_the_next_search_finishes_a_deletion_that_was_killed_before_the_in
         for name in names:
             await add(archive, name, user(f"apple {name}"), user(f"{name} again"))
         assert len(await found(archive, "apple", limit=100)) == len(names)
-    keys = [session_key(name) for name in names[kept_count:]]
-    await anyio.to_thread.run_sync(delete_sessions, root, keys)
+    await anyio.to_thread.run_sync(delete_sessions, root, names[kept_count:])
     async with open_archive(root, index_root=index) as archive:
         assert len(await found(archive, "apple", limit=100)) == kept_count
     left = b"".join(await anyio.to_thread.run_sync(_files, index, "*/*"))

@@ -2,20 +2,16 @@
 
 import logging
 import tempfile
-import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
-from zlib import crc32
 
-from anyio import CancelScope, CapacityLimiter, Lock, from_thread, move_on_after, to_thread
+from anyio import CancelScope, CapacityLimiter, Lock, from_thread, to_thread
 from platformdirs import user_cache_path
 
 from context_compaction.archive import (
@@ -31,19 +27,20 @@ from context_compaction.archive import (
     check_tenant,
 )
 from context_compaction.archive.local import tokens
+from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import (
     close_to_others,
     explaining,
     make_folder,
     put_file,
 )
-from context_compaction.archive.local.log import sessions_naming
-from context_compaction.archive.local.retention import finish_deletion, measure
-from context_compaction.archive.local.session_cache import CACHED_SESSIONS
-from context_compaction.archive.local.transcripts import LocalTranscripts
+from context_compaction.archive.local.log import folders_naming
+from context_compaction.archive.local.retention import delete_sessions, finish_deletion, measure
+from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import choose, plan_of, usage_of
 from context_compaction.archive.session_archive import SessionArchive
+from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
 
@@ -52,10 +49,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-LANES = 16  # threads for the log; a long append holds up only its own
-# What a call waits for the lane that knows its session: reading its log anew takes less, 10 ms for
-# 1,000 messages.
-HELD_UP_SECONDS = 0.25
+THREADS = 16  # for the log; a long append holds up only its own session
 
 _MOST_NAME_CHARS = 80  # and some
 _NAME = "tenant"  # the file with the name, of which the folder has a hash
@@ -121,7 +115,11 @@ class LocalArchive(SessionArchive):
         self._tenants: dict[str, LocalArchive] = {}
         self._index_root = index_root
         self._redaction: RedactionMode = redaction
-        self._lanes = Lanes(self._root, redacts=redaction == "on")
+        blobs = BlobStore(self._root / "blobs")
+        self._sessions = LocalSessions(self._root, blobs)
+        self._store = TranscriptStore(self._sessions, blobs, redaction == "on")
+        self._threads = CapacityLimiter(THREADS)
+        self._order: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._index: SearchIndex | None = None
         self._own_index: tempfile.TemporaryDirectory[str] | None = None
         # A thread of its own, so that a long search never holds up an append.
@@ -249,8 +247,9 @@ class LocalArchive(SessionArchive):
             NotFoundError: There is no such session; nothing was deleted.
             ArchiveBusyError: Others kept writing for too long.
         """
-        freed = await self._lanes.run("", lambda store: store.delete(session_ids))
-        await self._lanes.everywhere(lambda store: store.forget(session_ids))
+        remove = partial(delete_sessions, self._root, session_ids)
+        freed = await to_thread.run_sync(remove, limiter=self._threads)
+        self._sessions.forget(session_ids)
         if session_ids:
             await self._on_index(lambda: self._opened_index().discard())
         return freed
@@ -283,38 +282,40 @@ class LocalArchive(SessionArchive):
 
         return await self._on_index(work)
 
-    async def _on_session(self, session_id: str, work: Callable[[LocalTranscripts], T]) -> T:
-        """What `work` returns of a store, in the session's lane."""
-        return await self._lanes.run(session_id, work)
+    async def _on_session(
+        self, session_id: str, work: Callable[[TranscriptStore[LocalState]], T]
+    ) -> T:
+        """What `work` returns of the store, after this session's other calls."""
+        async with self._order.setdefault(session_id, Lock(fast_acquire=True)):
+            return await to_thread.run_sync(work, self._store, limiter=self._threads)
 
     async def _on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
         """What `work` returns of an output: of a session in memory, else the one in the index."""
 
-        def on_log(key: str | None, store: LocalTranscripts) -> tuple[T] | None:
-            output = store.output(output_id, key)
+        def on_store(session_id: str, store: TranscriptStore[LocalState]) -> tuple[T] | None:
+            output = store.output(session_id, output_id)
             return None if output is None else (work(output),)
 
-        done = await self._lanes.first_idle(partial(on_log, None))
-        if done is not None:
-            return done
-        for key in await self._on_index(lambda: self._keys_holding(output_id)):
-            done = await self._lanes.run(key, partial(on_log, key))
+        known = self._sessions.holding(output_id)
+        for session_id in known or await self._on_index(lambda: self._sessions_with(output_id)):
+            done = await self._on_session(session_id, partial(on_store, session_id))
             if done is not None:
-                break
-        return done
+                return done
+        return None
 
-    def _keys_holding(self, output_id: str) -> list[str]:
-        """The keys of the sessions that may hold an output.
+    def _sessions_with(self, output_id: str) -> list[str]:
+        """The sessions that may hold an output.
 
         The index is derived, and pointers are read without it too: by a walk over the log where
         the index cannot be used, as where its disk is full.
         """
         try:
-            key = self._opened_index().find_output(output_id)
+            session_id = self._opened_index().find_output(output_id)
         except ArchiveError as error:
             _logger.warning("%s is looked for in the log: %s", output_id, error)
-            return sessions_naming(self._root, output_id.encode(errors="replace"))
-        return [] if key is None else [key]
+            folders = folders_naming(self._root, output_id.encode(errors="replace"))
+            return [refresh(LocalState(folder=folder)).session_id for folder in folders]
+        return [] if session_id is None else [session_id]
 
     def prepare(self) -> None:
         """Make the folder where it is missing, and finish what was killed there; blocks."""
@@ -334,7 +335,7 @@ class LocalArchive(SessionArchive):
             await self._on_index(self._index.close)
         if self._own_index is not None:
             await to_thread.run_sync(self._own_index.cleanup)
-        await self._lanes.everywhere(lambda store: store.close())
+        self._sessions.close()
 
     def _opened_index(self) -> "SearchIndex":
         # Imported here because sqlite3 and the index are needed by searches only, and a server
@@ -366,98 +367,3 @@ class LocalArchive(SessionArchive):
 
     async def _on_index(self, work: Callable[[], T]) -> T:
         return await to_thread.run_sync(work, limiter=self._index_limiter)
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One thread.
-
-    Attributes:
-        store: What works in it.
-        turn: Lets one call at a time in, in the order in which they came.
-        began_seconds: When the one that is done now began; infinite where none is.
-    """
-
-    store: LocalTranscripts
-    turn: Lock = field(default_factory=partial(Lock, fast_acquire=True))
-    began_seconds: float = inf
-
-    def do(self, work: Callable[[LocalTranscripts], T]) -> T:
-        """What `work` returns; in the thread."""
-        self.began_seconds = time.monotonic()
-        try:
-            return work(self.store)
-        finally:
-            self.began_seconds = inf
-
-    def patience_seconds(self) -> float:
-        """How long another call waits for this lane before it takes the next best."""
-        done_for_seconds = max(0.0, time.monotonic() - self.began_seconds)
-        return max(0.0, HELD_UP_SECONDS - done_for_seconds)
-
-
-class Lanes:
-    """Gives each call a lane; the calls of one session are done in their order.
-
-    One session's huge append holds up no other. Lanes share nothing but files and the locks on
-    them, so that they are to each other what processes are.
-    """
-
-    def __init__(self, root: Path, *, redacts: bool) -> None:
-        self._lanes = [_Lane(LocalTranscripts(root, redacts=redacts)) for _ in range(LANES)]
-        self._threads = CapacityLimiter(LANES)
-        self._order: WeakValueDictionary[str, Lock] = WeakValueDictionary()
-        # Where each session was last, of as many as lanes remember.
-        self._known: OrderedDict[str, _Lane] = OrderedDict()
-
-    async def run(self, session: str, work: Callable[[LocalTranscripts], T]) -> T:
-        """What `work` returns, in a lane for `session`, which names a session in any way."""
-        async with self._order.setdefault(session, Lock(fast_acquire=True)):
-            lane = await self._lane_for(session)
-            try:
-                return await self._do(lane, work)
-            finally:
-                lane.turn.release()
-
-    async def first_idle(self, work: Callable[[LocalTranscripts], T | None]) -> T | None:
-        """What `work` returns in the first lane where that is not None, of those with no call."""
-        for lane in self._lanes:
-            if not lane.turn.locked():
-                async with lane.turn:
-                    if (found := await self._do(lane, work)) is not None:
-                        return found
-        return None
-
-    async def everywhere(self, work: Callable[[LocalTranscripts], None]) -> None:
-        """Do `work` in every lane, when its calls are done."""
-        for lane in self._lanes:
-            async with lane.turn:
-                await self._do(lane, work)
-
-    async def _lane_for(self, session: str) -> _Lane:
-        """The lane that knows the session, or where a long call is done there another; taken.
-
-        Any other reads its log first: with many sessions at once that was more than half of the
-        work. It is known there from then on, and a neighbour's long calls no longer concern it.
-        """
-        known = self._known.get(session)
-        first = crc32(session.encode("utf-8", "surrogatepass")) % LANES
-        lane = known or self._lanes[first]
-        if lane.turn.locked():
-            with move_on_after(lane.patience_seconds() if known else 0):
-                await lane.turn.acquire()
-                return self._remembered(session, lane)
-            others = [*self._lanes[first:], *self._lanes[:first]]
-            lane = next((other for other in others if not other.turn.locked()), lane)
-        await lane.turn.acquire()
-        return self._remembered(session, lane)
-
-    def _remembered(self, session: str, lane: _Lane) -> _Lane:
-        self._known[session] = lane
-        self._known.move_to_end(session)
-        if len(self._known) > LANES * CACHED_SESSIONS:
-            self._known.popitem(last=False)
-        return lane
-
-    async def _do(self, lane: _Lane, work: Callable[[LocalTranscripts], T]) -> T:
-        return await to_thread.run_sync(partial(lane.do, work), limiter=self._threads)

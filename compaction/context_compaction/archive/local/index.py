@@ -209,11 +209,11 @@ class SearchIndex:
                 self.discard()
 
     def find_output(self, output_id: str) -> str | None:
-        """The key of a session that holds an output, as far as the index has come; else None."""
+        """A session that holds an output, as far as the index has come; else None."""
 
         def find(connection: sqlite3.Connection) -> str | None:
             row = connection.execute(
-                "SELECT key FROM doc JOIN session ON session.id = doc.session"
+                "SELECT session_id FROM doc JOIN session ON session.id = doc.session"
                 " WHERE output_id = ? LIMIT 1",
                 (output_id,),
             ).fetchone()

@@ -43,6 +43,7 @@ from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 WRITER_SLOTS = 4096
+LOCK_NAME = "lock"  # of an archive
 _WRITE_BYTES = 1024 * 1024
 
 
@@ -200,13 +201,13 @@ def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[P
         return [folder for group in groups for folder in group if folder.is_dir()]
 
 
-def sessions_naming(root: Path, name: bytes) -> list[str]:
-    """The keys of all sessions with `name` in their log, which is read whole.
+def folders_naming(root: Path, name: bytes) -> list[Path]:
+    """The folders of all sessions with `name` in their log, which is read whole.
 
     Raises:
         ArchiveError: A segment cannot be read.
     """
-    return [folder.name for folder in session_folders(root) if _names(folder, name)]
+    return [folder for folder in session_folders(root) if _names(folder, name)]
 
 
 def _names(folder: Path, name: bytes) -> bool:

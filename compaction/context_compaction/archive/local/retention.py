@@ -21,14 +21,17 @@ from context_compaction.archive.local.durable_files import (
     try_lock,
 )
 from context_compaction.archive.local.log import (
+    LOCK_NAME,
     segment_sizes,
     session_folder,
     session_folders,
+    session_key,
 )
-from context_compaction.archive.local.session_state import LocalState, refresh
+from context_compaction.archive.local.sessions import LocalState, refresh
 from context_compaction.archive.retention import Stored, StoredSession
+from context_compaction.errors import NotFoundError
+from context_compaction.request import check_session_id
 
-LOCK_NAME = "lock"
 _TRASH_NAME = "trash"
 # As records.py writes them. A quote within a string of the host's is escaped, so only a key of its
 # own can look like this; its blob is then kept without need.
@@ -95,16 +98,22 @@ def measure(root: Path) -> Stored:
     return Stored(tuple(sessions), blob_bytes)
 
 
-def delete_sessions(root: Path, keys: Sequence[str]) -> int:
-    """Remove the sessions of `keys` and every blob that no session names; the bytes freed.
+def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
+    """Remove sessions and every blob that no session names; the bytes freed.
 
     A session is gone as a whole or not at all: its folder is moved away in one step. What a killed
     process left behind on the way (blobs, parts of files, moved folders) goes too.
 
     Raises:
+        SettingsError: An id cannot name a session.
+        NotFoundError: There is no such session; nothing was removed.
         ArchiveBusyError: Others kept writing for too long.
         ArchiveError: A folder or file cannot be read or removed.
     """
+    keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
+    for session_id, key in zip(session_ids, keys, strict=True):
+        if not refresh(LocalState(folder=session_folder(root, key))).exists:
+            raise NotFoundError.of_session(session_id)
     references = References(root)
     references.update()
     with locked(root / LOCK_NAME):

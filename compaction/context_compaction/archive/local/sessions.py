@@ -1,18 +1,22 @@
-"""The sessions that this process works with: what is known of each, and how it is written to.
+"""The sessions in a folder: what is known of each, and how it is written to.
 
-Everything blocks and runs in one thread at a time; `archive.Lanes` sees to that.
+Everything blocks. Calls on different sessions may come from several threads at once, those on one
+session come one after the other: `archive.py` sees to that.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from context_compaction.archive.histories import MessageNode
+from context_compaction.archive.histories import MessageNode, is_message
 from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, locked, make_folder
 from context_compaction.archive.local.log import (
+    LOCK_NAME,
     SEGMENT_BYTES,
     Writer,
     append_records,
@@ -20,22 +24,86 @@ from context_compaction.archive.local.log import (
     cut_segment,
     read_body,
     read_segment,
+    segment_sizes,
     session_folder,
     session_key,
     sync_segments,
 )
-from context_compaction.archive.local.retention import LOCK_NAME
-from context_compaction.archive.local.session_state import LocalState, refresh
 from context_compaction.archive.records import LoggedRecord, Record
-from context_compaction.archive.session_state import forget_oldest, numbered
+from context_compaction.archive.session_state import (
+    TranscriptState,
+    forget_oldest,
+    numbered,
+)
 from context_compaction.errors import ArchiveError
+from context_compaction.messages.history_hash import ROOT
 
-CACHED_SESSIONS = 8
-# Of all of them together: 2.3 KB each (measured), so some 8 MB in each lane.
-CACHED_RECORDS = 3_500
+CACHED_SESSIONS = 256
+CACHED_RECORDS = 28_000  # of all of them together: about 1 KB each
+# A list goes on from one of the newest; from an older one it is looked through once.
+_DURABLE_HISTORIES = 16
 
 
-class OpenSessions:
+@dataclass(slots=True)
+class LocalState(TranscriptState):
+    """The heads of one session, kept up to date by `refresh`.
+
+    Attributes:
+        folder: Where its segments lie.
+        sizes: By segment, how large it was when last looked at.
+        read_to: By segment, up to where it was read.
+        synced_to: By segment, up to where this process knows it to be on the device.
+        durable: The newest histories of which this process knows that all of them is on the device.
+        to_sync: The segments that the write under way has to bring to the device.
+    """
+
+    folder: Path = field(kw_only=True)
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    read_to: dict[str, int] = field(default_factory=dict[str, int])
+    synced_to: dict[str, int] = field(default_factory=dict[str, int])
+    durable: deque[str] = field(default_factory=lambda: deque(maxlen=_DURABLE_HISTORIES))
+    to_sync: set[str] = field(default_factory=set[str])
+
+    def unsynced(self) -> set[str]:
+        """The segments that hold what is not known to be on the device."""
+        return {name for name, end in self.read_to.items() if self.synced_to.get(name, 0) < end}
+
+    def unsynced_under(self, head: str) -> set[str]:
+        """Those of the `unsynced` segments that hold a part of the history `head`."""
+        found: set[str] = set()
+        while head != ROOT and head not in self.durable:
+            node = self.tree.nodes.get(head)
+            # A context names messages of any segment, and so does a run.
+            if node is None or not is_message(node):
+                return self.unsynced()
+            place = node.place
+            if self.synced_to.get(place.segment, 0) < place.offset + place.length:
+                found.add(place.segment)
+            head = node.parent
+        return found
+
+
+def refresh(state: LocalState) -> LocalState:
+    """`state` with what was logged since; a new one where a segment has shrunk or vanished.
+
+    Raises:
+        ArchiveError: The session's folder cannot be read.
+    """
+    sizes = segment_sizes(state.folder)
+    if any(sizes.get(segment, 0) < read_to for segment, read_to in state.read_to.items()):
+        state = LocalState(folder=state.folder)
+    state.sizes = sizes
+    for segment, size in sizes.items():
+        read_to = state.read_to.get(segment, 0)
+        if size > read_to:
+            part = read_segment(state.folder, segment, read_to)
+            for record in part.records:
+                state.learn(record)
+            state.read_to[segment] = part.end
+    return state
+
+
+class LocalSessions:
     """The sessions under one root; the newest used are kept in memory, bounded in their records."""
 
     def __init__(self, root: Path, blobs: BlobStore) -> None:
@@ -43,29 +111,34 @@ class OpenSessions:
         self._blobs = blobs
         self._states: OrderedDict[str, LocalState] = OrderedDict()
         self._writer: Writer | None = None
+        self._lock = Lock()  # for both
 
     def close(self) -> None:
         """Release this writer's name to other processes."""
         if self._writer is not None:
             self._writer.release()
 
-    def keys_holding(self, output_id: str) -> list[str]:
-        """The keys of the sessions in memory that hold an output."""
-        return [key for key, state in self._states.items() if output_id in state.outputs]
+    def holding(self, output_id: str) -> list[str]:
+        """The sessions in memory that hold an output."""
+        with self._lock:
+            states = [*self._states.values()]
+        return [state.session_id for state in states if output_id in state.outputs]
 
-    def forget(self, key: str) -> None:
-        """Drop a deleted session from memory."""
-        self._states.pop(key, None)
+    def forget(self, session_ids: Sequence[str]) -> None:
+        """Drop deleted sessions from memory."""
+        with self._lock:
+            for session_id in session_ids:
+                self._states.pop(session_key(session_id), None)
 
     def state(self, session_id: str) -> LocalState:
         """What the log now contains of a session, which need not be there."""
-        return self.of_key(session_key(session_id))
-
-    def of_key(self, key: str) -> LocalState:
-        """The same, given the hash that names the session's folder."""
-        state = self._states.pop(key, None) or LocalState(folder=session_folder(self.root, key))
-        self._states[key] = state = refresh(state)
-        forget_oldest(self._states, sessions=CACHED_SESSIONS, records=CACHED_RECORDS)
+        key = session_key(session_id)
+        with self._lock:
+            state = self._states.pop(key, None)
+        state = refresh(state or LocalState(folder=session_folder(self.root, key)))
+        with self._lock:
+            self._states[key] = state
+            forget_oldest(self._states, sessions=CACHED_SESSIONS, records=CACHED_RECORDS)
         return state
 
     @contextmanager
@@ -89,7 +162,7 @@ class OpenSessions:
                 yield state
                 written = {*state.to_sync}
             try:
-                self.sync(state, written)
+                self._sync(state, written)
             except ArchiveError:
                 with locked(folder / "lock"):
                     for name in written:
@@ -104,8 +177,8 @@ class OpenSessions:
         records: Sequence[Record],
     ) -> None:
         """Number `records`, append them as one call, and learn them; `writing` syncs them."""
-        if self._writer is None:
-            self._writer = claim_writer(self.root)
+        with self._lock:
+            self._writer = self._writer or claim_writer(self.root)
         segment, size = _segment_to_append(state, self._writer.name)
         new = numbered(state, session_id, parent_session_id, records, opens=not size)
         places = append_records(self.root, state.folder.name, segment, size, new)
@@ -121,9 +194,9 @@ class OpenSessions:
         Without it, all that is known of the session.
         """
         if head is None:
-            self.sync(state, state.unsynced())
+            self._sync(state, state.unsynced())
             return
-        self.sync(state, state.unsynced_under(head))
+        self._sync(state, state.unsynced_under(head))
         state.durable.append(head)
 
     def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
@@ -138,7 +211,7 @@ class OpenSessions:
         said = [record for record in records if record.head["kind"] != "session"]
         return sorted(said, key=lambda record: record.head["n"])
 
-    def sync(self, state: LocalState, segments: Collection[str]) -> None:
+    def _sync(self, state: LocalState, segments: Collection[str]) -> None:
         """Make durable what was read of `segments`."""
         if not segments:
             return
