@@ -10,12 +10,10 @@ path cost any time.
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from anyio import to_thread
-from context_compaction.errors import QueryError
-from context_compaction.formats.parsing import list_or_none, object_or_none
+from context_compaction import QueryError, is_list, is_object
 
 from mcp_server_compaction.reading.text_source import MemorySource, TextSource
 
@@ -58,6 +56,20 @@ def _text_at(pointer: str, text: str, path: str) -> str:
         ) from error
 
 
+def _load(pointer: str, text: str) -> Any:
+    """The document; JSON lines (messages, receipts) are a list of them."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        try:
+            return [json.loads(line) for line in text.split("\n") if line.strip()]
+        except ValueError:
+            raise QueryError(
+                f"{pointer} is no JSON ({error}), so a json_path leads nowhere in it. Read it by "
+                "lines, or use a pattern."
+            ) from error
+
+
 def value_at(document: Any, path: str) -> Any:
     """The value of a JSON document at `path`; a list where the path has a `*` or a range.
 
@@ -68,13 +80,11 @@ def value_at(document: Any, path: str) -> Any:
     walked = "$"
     is_many = False
     for step, written in _steps(path):
-        if is_many:
-            values = [inner for value in values for inner in _each(value, step)]
-        elif isinstance(step, slice):
-            values = _each(values[0], step)
-            is_many = True
-        else:
-            values = [_one(values[0], step, walked)]
+        found = [inner for value in values for inner in _each(value, step)]
+        is_many = is_many or isinstance(step, slice)
+        if not found and not is_many:
+            raise QueryError(f"At {walked} is {_outline(values[0])}; {step!r} leads nowhere.")
+        values = found
         walked += written
     return values if is_many else values[0]
 
@@ -116,48 +126,22 @@ def _step_of(found: re.Match[str]) -> Step:
     return str(part["name"] if part["single"] is None else part["single"])
 
 
-def _one(value: Any, step: str | int, walked: str) -> Any:
-    """What stands at one step, which must be there."""
-    found = _each(value, step)
-    if found:
-        return found[0]
-    fields, elements = object_or_none(value), list_or_none(value)
-    if fields is not None:
-        keys = ", ".join(map(json.dumps, list(fields)[:_SHOWN_KEYS])) or "none"
-        more = ", ..." if len(fields) > _SHOWN_KEYS else ""
-        there = f"an object with the keys {keys}{more}"
-    elif elements is not None:
-        there = f"a list of {len(elements)} elements"
-    else:
-        there = f"{json.dumps(value)[:80]}"
-    raise QueryError(f"At {walked} stands {there}; {step!r} leads nowhere.")
-
-
 def _each(value: Any, step: Step) -> list[Any]:
     """What a step finds in a value: nothing where it does not fit."""
-    fields, elements = object_or_none(value), list_or_none(value)
-    if isinstance(step, str):
-        return [fields[step]] if fields is not None and step in fields else []
+    if is_object(value):
+        if isinstance(step, str):
+            return [value[step]] if step in value else []
+        return list(value.values()) if step == slice(None) else []
+    if not is_list(value) or isinstance(step, str):
+        return []
     if isinstance(step, slice):
-        if fields is not None:
-            return list(fields.values()) if step == slice(None) else []
-        return list((elements or ())[step])
-    return _element(elements or (), step)
+        return list(value[step])
+    return [value[step]] if -len(value) <= step < len(value) else []
 
 
-def _element(elements: Sequence[Any], index: int) -> list[Any]:
-    return [elements[index]] if -len(elements) <= index < len(elements) else []
-
-
-def _load(pointer: str, text: str) -> Any:
-    """The document; JSON lines (messages, receipts) are a list of them."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        try:
-            return [json.loads(line) for line in text.split("\n") if line.strip()]
-        except ValueError:
-            raise QueryError(
-                f"{pointer} is no JSON ({error}), so a json_path leads nowhere in it. Read it by "
-                "lines, or use a pattern."
-            ) from error
+def _outline(value: Any) -> str:
+    if is_object(value):
+        keys = ", ".join(map(json.dumps, list(value)[:_SHOWN_KEYS])) or "none"
+        more = ", ..." if len(value) > _SHOWN_KEYS else ""
+        return f"an object with the keys {keys}{more}"
+    return f"a list of {len(value)} elements" if is_list(value) else json.dumps(value)[:80]

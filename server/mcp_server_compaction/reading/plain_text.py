@@ -9,14 +9,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from context_compaction.activity.error_line import TERMINAL_CODE
-from context_compaction.archive.documents import role_of
-from context_compaction.errors import InvalidMessageError
-from context_compaction.formats import FORMATS
-from context_compaction.messages.model import (
+from context_compaction import (
+    FORMATS,
+    TERMINAL_CODE,
     Block,
     Document,
     Image,
+    InvalidMessageError,
     JsonObject,
     Opaque,
     Text,
@@ -25,15 +24,15 @@ from context_compaction.messages.model import (
     ToolResult,
     is_list,
     is_object,
+    role_of,
     tool_calls,
 )
 
 from mcp_server_compaction.protocol.sessions import iso_time
 
-# Lines between the first and the last that differ, old and new together, up to which what they
-# share is looked for: that takes time in proportion to the square and more.
-MAX_COMPARED_LINES = 200
-MAX_LIST_CHARS = 400  # on one line; the items of a longer list have lines of their own
+# More changed lines are not compared, because that takes time in proportion to their square.
+_MAX_COMPARED_LINES = 200
+_MAX_LIST_CHARS = 400  # on one line; the items of a longer list have lines of their own
 _OLD, _NEW = "old", "new"  # how the arguments of edits begin: old_string, oldText, old_str, …
 
 
@@ -63,7 +62,7 @@ def _message_text(
     when = "" if seconds is None else f" {iso_time(seconds)}"
     try:
         message = FORMATS[format].parse_message(raw, 0)
-    except (KeyError, InvalidMessageError):  # another version stored it
+    except InvalidMessageError:  # damaged input is archived too
         return "".join(f"{line}\n" for line in (f"[{name}]{when}", *_value_lines("message", raw)))
     names |= {call.call_id: call.name for call in tool_calls(message)}
     lines = [f"[{name}] {role_of(message)}{when}"]
@@ -73,7 +72,7 @@ def _message_text(
 
 
 def block_text(block: Block) -> str:
-    """What a block contains, without the line that names its kind; a call as its arguments."""
+    """The content of a block, without the line that names its kind; a call as its arguments."""
     match block:
         case Text() | Thinking():
             return block.text
@@ -113,20 +112,23 @@ def _argument_lines(arguments: Any) -> list[str]:
     """The arguments of a call, a line each where they are short; an edit as a diff."""
     if not is_object(arguments):
         return _value_lines("", arguments)
+    # By the name of the old text the name of the new one.
+    edits = {
+        key: new
+        for key in arguments
+        if key.startswith(_OLD)
+        and isinstance(arguments[key], str)
+        and isinstance(arguments.get(new := _NEW + key.removeprefix(_OLD)), str)
+    }
+    shown = {*edits.values()}
     lines: list[str] = []
     for key, value in arguments.items():
-        partner = _NEW + key.removeprefix(_OLD) if key.startswith(_OLD) else ""
-        if isinstance(value, str) and isinstance(arguments.get(partner), str):
-            lines += [f"{key} -> {partner}:", *diff_lines(value, arguments[partner])]
-        elif not (key.startswith(_NEW) and _is_edited(arguments, key)):
+        if key in edits:
+            new = edits[key]
+            lines += [f"{key} -> {new}:", *diff_lines(value, arguments[new])]
+        elif key not in shown:
             lines += _value_lines(key, value)
     return lines
-
-
-def _is_edited(arguments: Mapping[str, Any], key: str) -> bool:
-    """Whether the value at `key` was shown as the new side of an edit."""
-    old = arguments.get(_OLD + key.removeprefix(_NEW))
-    return isinstance(old, str) and isinstance(arguments[key], str)
 
 
 def _value_lines(name: str, value: Any) -> list[str]:
@@ -134,12 +136,12 @@ def _value_lines(name: str, value: Any) -> list[str]:
     heading = f"{name}: " if name else ""
     if isinstance(value, str):
         lines = _lines(value)
-        return (
-            [f"{heading}{value}"] if len(lines) < 2 else [*([f"{name}:"] if name else []), *lines]
-        )
+        if len(lines) < 2:
+            return [f"{heading}{value}"]
+        return [f"{name}:", *lines] if name else lines
     if is_object(value) and _has_lines(value):
         return [f"{name}:", *_argument_lines(value)] if name else _argument_lines(value)
-    if is_list(value) and (_has_lines(value) or len(json.dumps(value)) > MAX_LIST_CHARS):
+    if is_list(value) and (_has_lines(value) or len(json.dumps(value)) > _MAX_LIST_CHARS):
         return [
             line for at, item in enumerate(value) for line in _value_lines(f"{name}[{at}]", item)
         ]
@@ -147,7 +149,7 @@ def _value_lines(name: str, value: Any) -> list[str]:
 
 
 def _has_lines(value: Any) -> bool:
-    """Whether a text with a line break, or an edit, stands in a value."""
+    """Whether a value contains a text with a line break, or an edit."""
     if isinstance(value, str):
         return "\n" in value
     if is_object(value):
@@ -160,11 +162,10 @@ def diff_lines(old: str, new: str) -> Iterator[str]:
     before, after = _lines(old), _lines(new)
     start = shared_count(before, after)
     same_end = shared_count(before[start:][::-1], after[start:][::-1])
+    stop = len(before) - same_end
     yield from (f" {line}" for line in before[:start])
-    yield from _changes(
-        before[start : len(before) - same_end], after[start : len(after) - same_end]
-    )
-    yield from (f" {line}" for line in before[len(before) - same_end :])
+    yield from _changes(before[start:stop], after[start : len(after) - same_end])
+    yield from (f" {line}" for line in before[stop:])
 
 
 def shared_count(before: Sequence[object], after: Sequence[object]) -> int:
@@ -174,17 +175,16 @@ def shared_count(before: Sequence[object], after: Sequence[object]) -> int:
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    if len(before) + len(after) > MAX_COMPARED_LINES:
-        yield from (f"-{line}" for line in before)
-        yield from (f"+{line}" for line in after)
-        return
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for kind, i, j, k, m in matcher.get_opcodes():
+    opcodes: Sequence[tuple[str, int, int, int, int]]
+    opcodes = [("replace", 0, len(before), 0, len(after))]
+    if len(before) + len(after) <= _MAX_COMPARED_LINES:
+        opcodes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    for kind, i, j, k, m in opcodes:
         if kind == "equal":
             yield from (f" {line}" for line in before[i:j])
-            continue
-        yield from (f"-{line}" for line in before[i:j])
-        yield from (f"+{line}" for line in after[k:m])
+        else:
+            yield from (f"-{line}" for line in before[i:j])
+            yield from (f"+{line}" for line in after[k:m])
 
 
 def _lines(text: str) -> list[str]:

@@ -1,34 +1,31 @@
 """Cutting out the part of a stored text that was asked for, and saying how to get the next.
 
 A part is exact: its text is the stored text and nothing else, but for the numbers before the lines
-of messages that read as plain text. A note beside it names what it is and how to go on.
+of messages that read as plain text, and before matching lines. A note beside it names the part and
+how to go on.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
-from context_compaction.activity.json_rows import parsed_json
-from context_compaction.errors import QueryError
-from context_compaction.messages.model import compact_json
+import anyio
+from context_compaction import QueryError, open_matcher
 
 from mcp_server_compaction.protocol.schemas import MAX_READ_CHARS, ReadArguments
-from mcp_server_compaction.protocol.tools.answers import shortened
-from mcp_server_compaction.reading.grep import find_matches
-from mcp_server_compaction.reading.json_path import MAX_JSON_CHARS, source_at
+from mcp_server_compaction.reading.json_path import source_at
 from mcp_server_compaction.reading.text_source import TextSource
 
 # With the note beside it an answer stays below 8,000 characters unless more is asked for.
 DEFAULT_CHARS = 7_000
-
-# Of messages that are read at once and do not fit, each has at least this much, or all of it.
-LEAST_SHARE_CHARS = 300
-_HEAD_SHARE = 2 / 3  # of what is shown of one; the rest is its end, where results say what came
-_LEFT_OUT_CHARS = 40  # that say which lines were left out
-_SHORT_JSON = (
-    "JSON, its long texts and lists cut to fit: json_path reads one of them whole, offset=0 the "
-    "exact text."
-)
+PATTERN_SECONDS = 5.0
+_MAX_MATCHES = 60  # unless more are asked for
+_CONTEXT_LINES = (16, 8, 4, 2, 0)  # around each match: the first that fits
+_BATCH_LINES = 5_000
+_LINE_CHARS = 800  # of a line among matches; a longer one is cut
+_BEFORE_MATCH_CHARS = 100
+_NUMBER_CHARS = 10  # before a line, and its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +55,6 @@ async def read_part(source: TextSource, arguments: ReadArguments) -> TextPart:
         return await _characters(source, arguments.offset, arguments.limit)
     if arguments.tail is not None:
         return await _lines(source, -arguments.tail, arguments.limit or arguments.tail)
-    if arguments.start_line is None and not (arguments.as_json or arguments.json_path):
-        return await _lines(source, 1, arguments.limit, is_shortened=True)
     return await _lines(source, arguments.start_line or 1, arguments.limit)
 
 
@@ -71,15 +66,12 @@ async def _characters(source: TextSource, offset: int, limit: int | None) -> Tex
         )
     text = await source.characters(offset, min(limit or DEFAULT_CHARS, MAX_READ_CHARS))
     stop = offset + len(text)
-    return TextPart(
-        text, f"Characters {offset}-{stop} of {source.size_chars}. {_next_chars(source, stop)}"
-    )
+    note = f"Characters {offset}-{stop} of {source.size_chars}. {_next_chars(source, stop)}"
+    return TextPart(text, note)
 
 
-async def _lines(
-    source: TextSource, start_line: int, limit: int | None, *, is_shortened: bool = False
-) -> TextPart:
-    """Whole lines; where `is_shortened` and they don't fit, some of each message or JSON field."""
+async def _lines(source: TextSource, start_line: int, limit: int | None) -> TextPart:
+    """Whole lines, or where one is too long for an answer its beginning."""
     if start_line > max(1, source.line_count):
         raise QueryError(
             f"start_line {start_line} lies behind the end: {source.pointer} has "
@@ -89,8 +81,6 @@ async def _lines(
     found = await source.lines(start_line, min(limit or DEFAULT_CHARS, DEFAULT_CHARS))
     text = _numbered(found.text, found.start_line) if source.headings else found.text
     if len(text) > DEFAULT_CHARS:
-        if is_shortened and (shorter := await _shortened_part(source)):
-            return shorter
         whole = text.rfind("\n", 0, DEFAULT_CHARS) + 1
         if whole == 0:
             return await _long_line(source, found.start_line, found.text[:DEFAULT_CHARS])
@@ -98,121 +88,22 @@ async def _lines(
     count = text.count("\n") + (not text.endswith("\n") and bool(text))
     stop_line = found.start_line + count - 1
     shown = f"Lines {found.start_line}-{stop_line}" if count else "No lines"
+    form = " as NUMBER:TEXT" if source.headings and count else ""
     further = (
         f"Go on with start_line={stop_line + 1}."
         if stop_line < source.line_count
         else "That is the end."
     )
-    form = " as NUMBER:TEXT" if source.headings and count else ""
     size = f"{source.line_count}{form} ({source.size_chars} characters in all)"
     return TextPart(text, f"{shown} of {size}. {further}")
 
 
-async def _shortened_part(source: TextSource) -> TextPart | None:
-    """What does not fit, with some of all that is in it; None where its parts are not known."""
-    if len(source.headings) > 1:
-        return await _some_of_each(source)
-    if source.line_count > 1 or source.size_chars > MAX_JSON_CHARS:
-        return None
-    shorter = _short_json(await source.characters(0, source.size_chars))
-    return TextPart(shorter, _SHORT_JSON) if shorter else None
-
-
-async def _some_of_each(source: TextSource) -> TextPart:
-    """Messages that do not fit: of each its share, of the long ones beginning and end.
-
-    Who asks for several wants to know what happened in them, and most of what is long is a file
-    that was read, or a log.
-    """
-    lines = (await source.lines(1, source.line_count)).text.split("\n")
-    bounds = [*source.headings, source.line_count + 1]
-    messages = [
-        [f"{number}:{lines[number - 1]}" for number in range(*span)] for span in pairwise(bounds)
-    ]
-    sizes = [sum(len(line) + 1 for line in message) for message in messages]
-    shares = fair_shares(sizes, DEFAULT_CHARS, LEAST_SHARE_CHARS)
-    shown = [
-        message if size <= share else _ends(message, share)
-        for message, size, share in zip(messages, sizes, shares, strict=False)
-    ]
-    stop_line = bounds[len(shown)] - 1
-    further = (
-        f"Go on with start_line={stop_line + 1}."
-        if stop_line < source.line_count
-        else "That is the end."
-    )
-    return TextPart(
-        "\n".join(line for message in shown for line in message),
-        f"Lines 1-{stop_line} of {source.line_count} as NUMBER:TEXT ({source.size_chars} "
-        "characters in all); of long messages the middle is left out: read it with start_line. "
-        f"{further}",
-    )
-
-
-def fair_shares(sizes: Sequence[int], room: int, least: int) -> list[int]:
-    """What each of several texts may have of a room: all of it, or what is left for the long ones.
-
-    Args:
-        sizes: What each would take.
-        room: For all of them.
-        least: A text that cannot have so much, or all of it, ends the list, as do those behind it.
-    """
-    needed = accumulate(min(size, least) for size in sizes)
-    count = max(1, sum(total <= room for total in needed))
-    shares = [0] * count
-    for rank, at in enumerate(sorted(range(count), key=sizes.__getitem__)):
-        shares[at] = min(sizes[at], room // (count - rank))
-        room -= shares[at]
-    return shares
-
-
-def _ends(lines: Sequence[str], max_chars: int) -> list[str]:
-    """The first and the last lines of a message that is longer, and which are left out."""
-    room = max_chars - _LEFT_OUT_CHARS
-    first = [_clipped(line, room // 2) for line in lines]
-    head = _count_within(first, int(room * _HEAD_SHARE))
-    room -= sum(len(line) + 1 for line in first[:head])
-    last = [_clipped(line, room) for line in lines[head:]]
-    tail = _count_within(last[::-1], room)
-    left_out = last[: len(last) - tail]
-    if sum(len(line) + 1 for line in left_out) <= _LEFT_OUT_CHARS:
-        return [*first[:head], *last]
-    start, stop = (line.partition(":")[0] for line in (left_out[0], left_out[-1]))
-    return [*first[:head], f"[lines {start}-{stop} left out]", *last[len(left_out) :]]
-
-
-def _clipped(line: str, max_chars: int) -> str:
-    if len(line) < max_chars:
-        return line
-    return f"{line[: max_chars - _LEFT_OUT_CHARS]}… [line of {len(line)} characters]"
-
-
-def _count_within(lines: Sequence[str], max_chars: int) -> int:
-    """How many of the first lines fit."""
-    return sum(total <= max_chars for total in accumulate(len(line) + 1 for line in lines))
-
-
 def _numbered(text: str, start_line: int) -> str:
-    """`text` with the number of each line before it, as a pattern's matches have theirs."""
+    """`text` with the number of each line before it, as matching lines have theirs."""
     lines = text.split("\n")
     ends = lines.pop()
     last = [f"{start_line + len(lines)}:{ends}"] if ends else [""]
     return "\n".join([*(f"{at}:{line}" for at, line in enumerate(lines, start_line)), *last])
-
-
-def _short_json(text: str) -> str | None:
-    """A JSON text with what is long in it cut, so that all of its fields show; None if it is none.
-
-    Of a service's reply the first characters are often those of one long text among many fields.
-    """
-    value = parsed_json(text, MAX_JSON_CHARS)
-    if value is None:
-        return None
-    try:
-        shorter = compact_json(shortened(value, DEFAULT_CHARS))
-    except RecursionError:
-        return None
-    return shorter if len(shorter) <= DEFAULT_CHARS else None
 
 
 async def _long_line(source: TextSource, line: int, text: str) -> TextPart:
@@ -221,7 +112,8 @@ async def _long_line(source: TextSource, line: int, text: str) -> TextPart:
     return TextPart(
         text,
         f"The beginning of line {line} of {source.line_count}, which is too long for one answer: "
-        f"characters {start}-{stop} of {source.size_chars}. {_next_chars(source, stop)}",
+        f"characters {start}-{stop} of {source.size_chars}. Of JSON, json_path reads one value. "
+        f"{_next_chars(source, stop)}",
     )
 
 
@@ -229,27 +121,142 @@ def _next_chars(source: TextSource, stop: int) -> str:
     return f"Go on with offset={stop}." if stop < source.size_chars else "That is the end."
 
 
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """A matching line: its place among the lines that were read, and the column of the match."""
+
+    position: int
+    column: int
+
+
 async def _matching_lines(source: TextSource, arguments: ReadArguments, pattern: str) -> TextPart:
-    # Who goes on with the next matches lists them.
-    context_lines = 0 if arguments.start_line and arguments.context is None else arguments.context
-    found = await find_matches(
-        source,
-        pattern,
-        start_line=arguments.start_line or 1,
-        context_lines=context_lines,
-        limit=arguments.limit,
-        max_chars=DEFAULT_CHARS,
-    )
-    if not found.text:
+    """The matching lines as `grep -n` shows them, with as many around them as fit."""
+    start_line = arguments.start_line or 1
+    limit = arguments.limit or _MAX_MATCHES
+    if arguments.context is not None:
+        wanted = arguments.context
+    else:  # who goes on with the next matches lists them
+        wanted = 0 if arguments.start_line else _CONTEXT_LINES[0]
+    lines, matches = await _find(source, pattern, start_line, limit, wanted)
+    if not matches:
         return TextPart("", f"No line of {source.line_count} matches. Try another pattern.")
-    further = (
-        f"Go on with start_line={found.next_line}."
-        if found.next_line
-        else "There are no more matches."
+    around = next(
+        (
+            number
+            for number in (wanted, *_CONTEXT_LINES)
+            if number <= wanted and _fits(matches[:limit], lines, number)
+        ),
+        0,
     )
-    fewer = " Less context than asked for, so that the matches fit." if found.is_narrowed else ""
+    text, shown = await _show(source, lines, matches[:limit], start_line, around)
+    further = "There are no more matches."
+    if shown < len(matches):
+        further = f"Go on with start_line={start_line + matches[shown].position}."
+    fewer = ""
+    if arguments.context is not None and around < wanted:
+        fewer = " Less context than asked for, so that the matches fit."
     return TextPart(
-        found.text,
+        text,
         f"Matching lines of {source.line_count} as NUMBER:TEXT, context as NUMBER-TEXT; a long "
         f"line is cut around its match.{fewer} {further}",
     )
+
+
+async def _find(
+    source: TextSource, pattern: str, start_line: int, limit: int, context_lines: int
+) -> tuple[list[str], list[_Match]]:
+    """The lines from `start_line` on that were read, and one match more than `limit`.
+
+    The pattern is sought as plain text and, where it is one, as a regular expression: models write
+    either.
+
+    Raises:
+        QueryError: The pattern cannot be used, or takes longer than `PATTERN_SECONDS`.
+    """
+    lines: list[str] = []
+    matches: list[_Match] = []
+    async with open_matcher(pattern, also_as_text=True) as matcher:
+        with anyio.move_on_after(PATTERN_SECONDS) as time:
+            while start_line + len(lines) <= source.line_count:
+                batch = await source.lines(start_line + len(lines), _BATCH_LINES)
+                new = batch.text.split("\n")[: batch.count]
+                columns = enumerate(await matcher.first_matches(new), len(lines))
+                matches += [_Match(position, at) for position, at in columns if at >= 0]
+                lines += new
+                if len(matches) > limit and len(lines) > matches[limit].position + context_lines:
+                    break
+    if time.cancelled_caught:
+        raise QueryError(
+            f"The pattern {pattern[:80]!r} takes longer than {PATTERN_SECONDS:g} seconds. Give a "
+            "simpler one."
+        )
+    return lines, matches[: limit + 1]
+
+
+def _blocks(matches: Sequence[_Match], line_count: int, around: int) -> list[range]:
+    """For each match the lines to show: none twice, and no later match among them."""
+    blocks: list[range] = []
+    shown_to = 0
+    for at, match in enumerate(matches):
+        next_match = matches[at + 1].position if at + 1 < len(matches) else line_count
+        start = max(match.position - around, shown_to)
+        shown_to = min(match.position + around + 1, next_match)
+        blocks.append(range(start, shown_to))
+    return blocks
+
+
+def _fits(matches: Sequence[_Match], lines: Sequence[str], around: int) -> bool:
+    sizes = (
+        _NUMBER_CHARS + min(len(lines[position]), _LINE_CHARS)
+        for block in _blocks(matches, len(lines), around)
+        for position in block
+    )
+    return all(total <= DEFAULT_CHARS for total in accumulate(sizes))
+
+
+async def _show(
+    source: TextSource,
+    lines: Sequence[str],
+    matches: Sequence[_Match],
+    start_line: int,
+    around: int,
+) -> tuple[str, int]:
+    """The matches that fit an answer, with the headings of their messages; and how many."""
+    shown: list[str] = []
+    used_chars = 0
+    shown_to: int | None = None
+    for at, (match, block) in enumerate(
+        zip(matches, _blocks(matches, len(lines), around), strict=True)
+    ):
+        rendered = ["--"] if shown_to is not None and block.start > shown_to else []
+        heading = _heading(source.headings, start_line + block.start, start_line + (shown_to or 0))
+        if heading:
+            rendered.append(f"{heading}-{(await source.lines(heading, 1)).text.rstrip()}")
+        for position in block:
+            number = start_line + position
+            if position == match.position:
+                rendered.append(f"{number}:{await _cut(source, lines[position], number, match)}")
+            else:
+                rendered.append(f"{number}-{lines[position][:_LINE_CHARS]}")
+        used_chars += sum(len(text) + 1 for text in rendered)
+        if shown and used_chars > DEFAULT_CHARS:
+            return "\n".join(shown), at
+        shown += rendered
+        shown_to = block.stop
+    return "\n".join(shown), len(matches)
+
+
+def _heading(headings: Sequence[int], line: int, shown_to: int) -> int | None:
+    """The line that names the message of `line`, unless it is that or was shown before."""
+    at = bisect_right(headings, line) - 1
+    return headings[at] if at >= 0 and shown_to <= headings[at] < line else None
+
+
+async def _cut(source: TextSource, line: str, number: int, match: _Match) -> str:
+    """The line, or where it is long the part around its match and the offset to read on from."""
+    if len(line) <= _LINE_CHARS:
+        return line
+    start = max(0, match.column - _BEFORE_MATCH_CHARS)
+    part = line[start : start + _LINE_CHARS]
+    offset = await source.offset_of_line(number) + start
+    return f"…{part}… [line of {len(line)} characters; this part is at offset={offset}]"

@@ -1,8 +1,8 @@
 """Stored text behind a pointer, read by lines or by characters.
 
-Six things can be pointed at: an output, a range of messages, a file as a session left it, its plan,
-the context that it has now, and the receipts of its compactions. Messages read as plain text, or
-as JSON lines, one message a line, so that every byte can be had back; receipts are JSON lines.
+A pointer names an output, a range of messages, a file or the plan of a session, its current
+context, or the receipts of its compactions. Messages read as plain text, or as JSON lines with
+every byte, one message a line; receipts are JSON lines.
 """
 
 import json
@@ -13,33 +13,28 @@ from itertools import accumulate
 from typing import Protocol
 
 from anyio import to_thread
-from context_compaction.archive import Archive, OutputInfo
-from context_compaction.errors import NotFoundError, QueryError
-from context_compaction.messages.model import JsonObject, compact_json
+from context_compaction import (
+    Archive,
+    JsonObject,
+    NotFoundError,
+    OutputInfo,
+    QueryError,
+    compact_json,
+    read_losses,
+)
 
 from mcp_server_compaction.reading.plain_text import message_texts
 
-_OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
-# Numbers of 18 digits at most: larger ones count nothing, and databases refuse them.
-_OUTPUT_LINES = re.compile(r"(?:output://)?(o_[0-9a-f]+)/lines/(\d{1,18})-(\d{1,18})\Z")
-_MESSAGES = re.compile(
-    r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d{1,18})(?:-(\d{1,18}))?"
-    r"(?:@([0-9a-f]{12,32}))?\Z"
+# Numbers have 18 digits at most: databases refuse larger ones.
+_OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)(?:/lines/(\d{1,18})-(\d{1,18}))?\Z")
+_SESSION = re.compile(
+    r"(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?"
+    r"/(messages|receipts|context|plan|files)(?:/(.*))?\Z",
+    re.DOTALL,
 )
-_RECEIPTS = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts(?:/(\d{1,9}|last))?\Z")
-_CONTEXT = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
-_PLAN = re.compile(
-    r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?/plan(?:/(\d{1,9}))?\Z"
-)
-# The path goes up to an @ with the number of a message, if one stands at the end.
-_FILES = re.compile(
-    r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?/files"
-    r"(?:/(.+?)(?:@(\d{1,18}))?)?/?\Z"
-)
-# What models write for them where they have only read of a file, or of [7].
-_OF_SESSION = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)(@[0-9a-f]{12,32})?/(.+)\Z")
-_NUMBERS = re.compile(r"\A(?:messages?[/ ]?)?\[?(\d{1,18})(?:-(\d{1,18}))?\]?\Z")
-
+_MESSAGES = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(?:@([0-9a-f]{12,32}))?\Z")
+_NUMBER = re.compile(r"\d{1,18}\Z")
+_FILE_AT = re.compile(r"(.+)@(\d{1,18})\Z", re.DOTALL)
 _SHOWN_GAPS = 10
 _LAST_LINE = 999_999_999  # no output has as many, so a range up to it is the rest
 
@@ -64,12 +59,12 @@ class TextSource(Protocol):
 
     @property
     def pointer(self) -> str:
-        """What it was asked for by."""
+        """The pointer that names it."""
         ...
 
     @property
     def gap(self) -> str:
-        """A note on what should be in it and is damaged; empty where nothing is."""
+        """A note on what is missing from it or unsure in it; empty where nothing is."""
         ...
 
     @property
@@ -101,18 +96,20 @@ class TextSource(Protocol):
 
 
 async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) -> TextSource:
-    """The text that `pointer` names; messages as plain text, or as they were sent, in JSON.
-
-    SESSION/PATH and SESSION/7 are read as well, and PATH and 7 where there is but one session.
+    """The text that `pointer` names; messages as plain text, or in JSON as they were sent.
 
     Raises:
         NotFoundError: The archive does not hold it.
         QueryError: It is no pointer.
     """
     stripped = pointer.strip()
-    source = await _open(archive, stripped, as_json=as_json)
-    if source is None and (meant := await _meant(archive, stripped)):
-        source = await _open(archive, meant, as_json=as_json)
+    source: TextSource | None = None
+    if found := _OUTPUT.match(stripped):
+        source = await _open_output(archive, stripped, *found.groups())
+    elif found := _SESSION.match(stripped):
+        session_id, head, kind, rest = found.groups()
+        part = _SessionPart(archive, stripped, session_id, head, as_json)
+        source = await part.open(kind, rest or "")
     if source is None:
         raise QueryError(
             f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines "
@@ -126,166 +123,137 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
     return source
 
 
-async def _open(archive: Archive, stripped: str, *, as_json: bool) -> TextSource | None:
-    """See `open_source`; None where `stripped` is no pointer."""
-    if found := _OUTPUT.match(stripped):
-        info = await archive.output_info(found.group(1))
-        return OutputSource(archive, info)
-    if found := _OUTPUT_LINES.match(stripped):
-        output_id, first, last = found.group(1), int(found.group(2)), int(found.group(3))
-        part = await archive.read_output_lines(
-            output_id, start_line=max(1, first), line_count=max(1, last - first + 1)
-        )
-        return MemorySource(stripped, _decode(part.data))
-    if found := _MESSAGES.match(stripped):
-        session_id, start, stop, head = found.groups()
-        span = (int(start), int(stop or start))
-        return await _open_messages(archive, stripped, session_id, span, head, as_json=as_json)
-    if found := _RECEIPTS.match(stripped):
-        return MemorySource(stripped, json_lines(await _receipts(archive, *found.groups())))
-    if found := _CONTEXT.match(stripped):
-        format, context = await archive.context(found.group(1))
-        if as_json:
-            return MemorySource(stripped, json_lines(context))
-        named = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
-        return await _conversation(stripped, named)
-    if found := _FILES.match(stripped):
-        session_id, head, path, until = found.groups()
-        if path is None:
-            from mcp_server_compaction.reading.file_states import file_list  # replay is heavy
-
-            return MemorySource(stripped, await file_list(archive, session_id, head))
-        at = None if until is None else int(until)
-        from mcp_server_compaction.reading.file_states import file_state
-
-        state = await file_state(archive, session_id, head, path, at)
-        return MemorySource(stripped, state.text, gap=state.note)
-    if found := _PLAN.match(stripped):
-        return await _open_plan(archive, stripped, *found.groups())
-    return None
-
-
-async def _meant(archive: Archive, pointer: str) -> str | None:
-    """The pointer for which a shorter form stands; None where that is not clear."""
-    if (found := _OF_SESSION.match(pointer)) and await _is_session(archive, found.group(1)):
-        return _spelt(*found.groups(""))
-    sessions, _ = await archive.sessions(limit=2)
-    return _spelt(sessions[0].session_id, "", pointer) if len(sessions) == 1 else None
-
-
-async def _is_session(archive: Archive, name: str) -> bool:
-    try:
-        await archive.session_info(name)
-    except NotFoundError:
-        return False
-    return True
-
-
-def _spelt(session_id: str, head: str, rest: str) -> str | None:
-    """The pointer to messages, or to a file, of a session."""
-    if found := _NUMBERS.match(rest):
-        start, stop = found.groups()
-        return f"transcript://{session_id}/messages/{start}-{stop or start}{head}"
-    if "://" not in rest and ("/" in rest or "." in rest):
-        return f"transcript://{session_id}{head}/files/{rest.removeprefix('files/')}"
-    return None
-
-
-async def _open_plan(
-    archive: Archive, pointer: str, session_id: str, head: str | None, number: str | None
+async def _open_output(
+    archive: Archive, pointer: str, output_id: str, first: str | None, last: str | None
 ) -> TextSource:
-    """The newest plan of a session, or the messages in which one of its items was worked on."""
-    from mcp_server_compaction.reading.file_states import history_messages
-    from mcp_server_compaction.reading.plan_items import (
-        item_at,
-        plan_items,
-        plan_text,
-        text_plan,
+    if first is None or last is None:
+        return OutputSource(archive, await archive.output_info(output_id))
+    part = await archive.read_output_lines(
+        output_id,
+        start_line=max(1, int(first)),
+        line_count=max(1, int(last) - int(first) + 1),
     )
-
-    messages, seqs = await history_messages(archive, session_id, head, None)
-    items = await to_thread.run_sync(plan_items, messages, seqs)
-    last = max(seqs, default=0)
-    if number is None:
-        return MemorySource(pointer, plan_text(items, text_plan(messages, seqs), session_id, last))
-    item = item_at(items, int(number), session_id)
-    span = item.span(last)
-    return await _open_messages(archive, pointer, session_id, span, head, as_json=False)
+    return MemorySource(pointer, _decode(part.data))
 
 
-async def _receipts(archive: Archive, session_id: str, number: str | None) -> list[JsonObject]:
-    """All receipts of a session, or one with the names that left the context."""
-    if number is None:
-        return await archive.receipts(session_id)
-    from context_compaction.pipeline.losses import read_losses  # with formats and layers
+@dataclass(frozen=True, slots=True)
+class _SessionPart:
+    """A pointer into a session; `head` names its branch, the newest for None."""
 
-    at = -1 if number == "last" else int(number)
-    losses = await read_losses(archive, session_id, at)
-    [receipt] = await archive.receipts(session_id, after=at, limit=1)
-    return [receipt | {"losses": losses}]
+    archive: Archive
+    pointer: str
+    session_id: str
+    head: str | None
+    as_json: bool
 
+    async def open(self, kind: str, rest: str) -> TextSource | None:
+        """The text that `rest` of a pointer of that kind names; None where it names none."""
+        is_number = _NUMBER.match(rest) is not None
+        if kind == "files":
+            return await self._file(rest)
+        if kind == "messages" and (found := _MESSAGES.match(rest)):
+            start, stop, head = found.groups()
+            return await self._messages((int(start), int(stop or start)), head or self.head)
+        if kind == "context" and not rest:
+            return await self._context()
+        if kind == "plan" and (is_number or not rest):
+            return await self._plan(int(rest or 0))
+        if kind == "receipts" and (is_number or rest in {"", "last"}):
+            return MemorySource(self.pointer, json_lines(await self._receipts(rest)))
+        return None
 
-async def _open_messages(
-    archive: Archive,
-    pointer: str,
-    session_id: str,
-    span: tuple[int, int],
-    head: str | None,
-    *,
-    as_json: bool,
-) -> TextSource:
-    messages = await archive.read_messages(session_id, *span, head=head)
-    messages.sort(key=lambda message: message.seq)
-    gap = "" if head else _gap(await archive.damaged_messages(session_id, *span))
-    if not messages and not gap:
-        held = (await archive.session_info(session_id)).message_count
-        numbers = f"has the messages 0 to {held - 1}" if held else "has no messages"
-        raise NotFoundError(f"Session {session_id} {numbers}; {pointer!r} names none of them.")
-    if as_json:
-        lines = json_lines([message.raw for message in messages])
-        return MemorySource(pointer, lines, seqs=[message.seq for message in messages], gap=gap)
-    said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
-    return await _conversation(pointer, said, gap)
+    async def _file(self, rest: str) -> TextSource:
+        from mcp_server_compaction.reading.session_work import file_list, file_text
 
+        path = rest.removesuffix("/")
+        if not path:
+            listed = await file_list(self.archive, self.session_id, self.head)
+            return MemorySource(self.pointer, listed)
+        until = None
+        if found := _FILE_AT.match(path):
+            path, until = found[1], int(found[2])
+        text, note = await file_text(self.archive, self.session_id, self.head, path, until)
+        return MemorySource(self.pointer, text, gap=note)
 
-async def _conversation(
-    pointer: str, rows: Sequence[tuple[str, str, JsonObject, float | None]], gap: str = ""
-) -> TextSource:
-    """Messages as plain text."""
-    texts = await to_thread.run_sync(message_texts, rows)
-    lines = accumulate((text.count("\n") + 1 for text in texts), initial=1)
-    return MemorySource(pointer, "\n".join(texts), headings=list(lines)[:-1], gap=gap)
+    async def _plan(self, number: int) -> TextSource:
+        """The newest plan, or the messages in which one of its items was worked on."""
+        from mcp_server_compaction.reading.session_work import item_span, plan
+
+        if not number:
+            return MemorySource(self.pointer, await plan(self.archive, self.session_id, self.head))
+        span = await item_span(self.archive, self.session_id, self.head, number)
+        return await self._messages(span, self.head)
+
+    async def _context(self) -> TextSource:
+        format, context = await self.archive.context(self.session_id)
+        if self.as_json:
+            return MemorySource(self.pointer, json_lines(context))
+        rows = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
+        return await self._conversation(rows)
+
+    async def _receipts(self, number: str) -> list[JsonObject]:
+        """All receipts, or one with the names that left the context."""
+        if not number:
+            return await self.archive.receipts(self.session_id)
+        at = -1 if number == "last" else int(number)
+        losses = await read_losses(self.archive, self.session_id, at)
+        [receipt] = await self.archive.receipts(self.session_id, after=at, limit=1)
+        return [receipt | {"losses": losses}]
+
+    async def _messages(self, span: tuple[int, int], head: str | None) -> TextSource:
+        messages = await self.archive.read_messages(self.session_id, *span, head=head)
+        messages.sort(key=lambda message: message.seq)
+        damaged = [] if head else await self.archive.damaged_messages(self.session_id, *span)
+        gap = _gap(damaged)
+        if not messages and not gap:
+            held = (await self.archive.session_info(self.session_id)).message_count
+            numbers = f"has the messages 0 to {held - 1}" if held else "has no messages"
+            raise NotFoundError(
+                f"Session {self.session_id} {numbers}; {self.pointer!r} names none of them."
+            )
+        if self.as_json:
+            seqs = [message.seq for message in messages]
+            lines = json_lines([message.raw for message in messages])
+            return MemorySource(self.pointer, lines, seqs=seqs, gap=gap)
+        rows = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
+        return await self._conversation(rows, gap)
+
+    async def _conversation(
+        self, rows: Sequence[tuple[str, str, JsonObject, float | None]], gap: str = ""
+    ) -> TextSource:
+        texts = await to_thread.run_sync(message_texts, rows)
+        lines = accumulate((text.count("\n") + 1 for text in texts), initial=1)
+        return MemorySource(self.pointer, "\n".join(texts), headings=list(lines)[:-1], gap=gap)
 
 
 def _gap(damaged: Sequence[int]) -> str:
-    """What to say of messages that are missing from a text."""
+    """A note on messages that are missing from a text."""
     if not damaged:
         return ""
-    shown = ", ".join(map(str, damaged[:_SHOWN_GAPS])) + (
-        f" and {len(damaged) - _SHOWN_GAPS} more" if len(damaged) > _SHOWN_GAPS else ""
-    )
+    more = f" and {len(damaged) - _SHOWN_GAPS} more" if len(damaged) > _SHOWN_GAPS else ""
+    shown = ", ".join(map(str, damaged[:_SHOWN_GAPS])) + more
     which = f"Message {shown} is" if len(damaged) == 1 else f"Messages {shown} are"
     return (
         f" {which} damaged in the archive and left out; the command doctor names the line. "
-        "Handing over the whole list again stores it anew."
+        "Handing over the whole list again stores it again."
     )
 
 
 def rest_of(source: TextSource, shown_lines: int) -> str | None:
     """The pointer to what follows the first lines of a text; None where none does."""
-    pointer = source.pointer
-    if found := _OUTPUT.match(pointer):
-        return f"output://{found.group(1)}/lines/{shown_lines + 1}-{_LAST_LINE}"
-    if found := _OUTPUT_LINES.match(pointer):
-        first = int(found.group(2)) + shown_lines
-        return f"output://{found.group(1)}/lines/{first}-{found.group(3)}"
-    if found := _MESSAGES.match(pointer):
-        session_id, start, stop, head = found.groups()
-        seqs = source.seqs if isinstance(source, MemorySource) else ()
-        begin = seqs[shown_lines] if shown_lines < len(seqs) else start
-        within = f"@{head}" if head else ""
-        return f"transcript://{session_id}/messages/{begin}-{stop or start}{within}"
-    return None
+    if found := _OUTPUT.match(source.pointer):
+        output_id, first, last = found.groups()
+        start = int(first or 1) + shown_lines
+        return f"output://{output_id}/lines/{start}-{last or _LAST_LINE}"
+    found = _SESSION.match(source.pointer)
+    span = _MESSAGES.match(found[4] or "") if found and found[3] == "messages" else None
+    if not found or not span:
+        return None
+    seqs = source.seqs if isinstance(source, MemorySource) else ()
+    begin = seqs[shown_lines] if shown_lines < len(seqs) else span[1]
+    head = span[3] or found[2]
+    within = f"@{head}" if head else ""
+    return f"transcript://{found[1]}/messages/{begin}-{span[2] or span[1]}{within}"
 
 
 def json_lines(values: Sequence[JsonObject]) -> str:
@@ -296,9 +264,11 @@ def json_lines(values: Sequence[JsonObject]) -> str:
 def json_line(value: JsonObject) -> str:
     """A JSON value on one line, readable where it can be."""
     text = compact_json(value)
-    if text.isascii() or _is_utf8(text):
-        return text
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,35 +298,28 @@ class OutputSource:
     async def lines(self, start_line: int, count: int) -> Lines:
         """See `TextSource`."""
         found = await self.archive.read_output_lines(
-            self.info.output_id, start_line=start_line, line_count=count
+            self.pointer, start_line=start_line, line_count=count
         )
         text = _decode(found.data)
         return Lines(text, found.start_line, len(_split(text)))
 
     async def characters(self, offset: int, count: int) -> str:
         """See `TextSource`."""
-        if self._is_ascii:
+        if self.info.size_bytes == self.info.size_chars:  # each character is one byte
             found = await self.archive.read_output(
-                self.info.output_id, start_byte=offset, limit_bytes=count
+                self.pointer, start_byte=offset, limit_bytes=count
             )
             return _decode(found.data)
-        return _decode((await self.archive.read_output(self.info.output_id)).data)[
-            offset : offset + count
-        ]
+        whole = await self.archive.read_output(self.pointer)
+        return _decode(whole.data)[offset : offset + count]
 
     async def offset_of_line(self, line: int) -> int:
         """See `TextSource`."""
-        found = await self.archive.read_output_lines(
-            self.info.output_id, start_line=line, line_count=1
-        )
-        if self._is_ascii or found.start_byte == 0:
+        found = await self.archive.read_output_lines(self.pointer, start_line=line, line_count=1)
+        if self.info.size_bytes == self.info.size_chars or found.start_byte == 0:
             return found.start_byte
-        before = await self.archive.read_output(self.info.output_id, limit_bytes=found.start_byte)
+        before = await self.archive.read_output(self.pointer, limit_bytes=found.start_byte)
         return len(_decode(before.data))
-
-    @property
-    def _is_ascii(self) -> bool:
-        return self.info.size_bytes == self.info.size_chars
 
 
 class MemorySource:
@@ -400,7 +363,7 @@ class MemorySource:
 
     async def offset_of_line(self, line: int) -> int:
         """See `TextSource`."""
-        return sum(len(text) for text in self._lines[: line - 1])
+        return sum(map(len, self._lines[: line - 1]))
 
 
 def _split(text: str) -> list[str]:
@@ -412,11 +375,3 @@ def _split(text: str) -> list[str]:
 
 def _decode(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -206,25 +206,3 @@ async def test_a_page_that_leaves_out_parts_of_a_large_output_says_so(
     assert "next_cursor" not in many
     assert many["note"].startswith("Of one output at most 3 parts are listed. ")
     assert "parts" not in last["note"]
-
-
-async def test_a_hit_in_an_edit_tells_old_from_new_and_whether_it_stands(
-    environment: dict[str, str],
-) -> None:
-    def edit(n: int, old: str, new: str) -> list[Json]:
-        return call(n, "Edit", {"file_path": "conf.py", "old_string": old, "new_string": new}, "ok")
-
-    messages = [
-        user("Set it up."),
-        *call(0, "Write", {"file_path": "conf.py", "content": "port_number = 8765\n"}, "ok"),
-        *edit(1, "port_number = 8765", "port_number = 9310"),
-    ]
-    async with spawned(environment) as client:
-        await record(client, "s", messages)
-        old = (await search(client, "8765"))["hits"]
-        new = (await search(client, "9310"))["hits"]
-    assert sorted(hit["note"] for hit in old) == [
-        "New text of conf.py, gone by the end.",
-        "Old text of conf.py, gone by the end.",
-    ]
-    assert [hit["note"] for hit in new] == ["New text of conf.py, stands at the end."]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -10,10 +9,7 @@ from context_compaction import formats
 from context_compaction.messages.model import Block, Document, Text, ToolCall, ToolResult
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mcp_server_compaction.protocol.schemas import ReadArguments
-from mcp_server_compaction.reading.plain_text import message_texts, plain_text
-from mcp_server_compaction.reading.slices import DEFAULT_CHARS, read_part
-from mcp_server_compaction.reading.text_source import MemorySource
+from mcp_server_compaction.reading.plain_text import plain_text
 
 from tests.server.helpers import Json, answer_of, spawned, text_of
 from tests.support.strategies import FORMATS, conversations
@@ -159,41 +155,6 @@ async def test_line_numbers_of_messages_lead_to_the_same_lines_by_range_and_patt
         assert context[0] == "1:[context 0] user"
         resource = await client.read_resource("transcript://s/messages/0-2")
     assert [json.loads(line) for line in resource.contents[0].text.splitlines()] == MESSAGES  # type: ignore[union-attr]
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(
-    texts=st.lists(
-        st.lists(st.sampled_from(["", "short", "x" * 90, "y" * 2_000]), min_size=1, max_size=60),
-        min_size=2,
-        max_size=40,
-    )
-)
-async def test_messages_that_do_not_fit_show_the_beginning_and_end_of_each_line_by_line(
-    texts: list[list[str]],
-) -> None:
-    rows: list[Any] = [
-        (str(at), "anthropic", {"role": "user", "content": "\n".join(lines)}, None)
-        for at, lines in enumerate(texts)
-    ]
-    messages = message_texts(rows)
-    starts = list(accumulate((text.count("\n") + 1 for text in messages), initial=1))
-    source = MemorySource("transcript://s/messages/0-9", "\n".join(messages), headings=starts[:-1])
-    part = await read_part(source, ReadArguments(output_id=source.pointer))
-    assert len(part.text) <= DEFAULT_CHARS
-    shown = [line for line in part.text.splitlines() if not line.startswith("[lines ")]
-    numbers = [int(line.partition(":")[0]) for line in shown]
-    assert numbers == sorted(set(numbers))
-    whole = "\n".join(messages).split("\n")
-    for number, line in zip(numbers, shown, strict=True):
-        beginning, _, _ = line.partition(":")[2].partition("… [line of ")
-        assert whole[number - 1].startswith(beginning)
-    _, _, after = part.note.rpartition("start_line=")
-    end = int(after.rstrip(".")) if "Go on" in part.note else len(whole) + 1
-    for start, stop in pairwise(starts):
-        if start < end:
-            assert start in numbers
-            assert {stop - 1, stop - 2, stop - 3} & set(numbers)
 
 
 async def test_many_short_lines_stay_within_one_answer(environment: dict[str, str]) -> None:

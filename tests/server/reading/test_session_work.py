@@ -7,12 +7,11 @@ from typing import Any
 from unicodedata import normalize
 
 import pytest
-from context_compaction import CompactRequest, Query, compact, formats
+from context_compaction import formats
 from context_compaction.archive.local.archive import open_archive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mcp_server_compaction.reading import edit_marks, file_states
-from mcp_server_compaction.reading.file_states import file_list, file_state
+from mcp_server_compaction.reading.session_work import file_text
 
 from tests.server.helpers import Json, answer_of, error_of, spawned, text_of
 from tests.support.small import answered, user
@@ -26,7 +25,11 @@ MESSAGES: list[Json] = [
     *answered("3", "Edit", "updated", file_path="/srv/price.py", old_string="1", new_string="7"),
     *answered("4", "Bash", "", command="rm /srv/plan.md"),
     *answered("5", "Edit", "updated", file_path="/srv/far.py", old_string="a", new_string=""),
-    *answered("6", "Edit", "updated", file_path="/srv/near.py", old_string="a", new_string="b"),
+    *answered(
+        "6", "Read", "     5\tfive\n     6\tsix", file_path="/srv/part.py", offset=5, limit=2
+    ),
+    *answered("7", "Write", "File created", file_path="/srv/unsure.py", content="one\n"),
+    *answered("8", "Bash", "", command="sed -i s/one/two/ /srv/unsure.py"),
 ]
 
 
@@ -44,18 +47,22 @@ async def test_a_file_reads_as_its_calls_leave_it_at_the_end_and_as_of_any_messa
 
         text, note = await read("files//srv/price.py")
         assert text == "net = 7\ntax = 2\n"
-        assert "message 4, then 1 edits" in note
+        assert "as its calls leave it: message 6" in note
         assert (await read("files/price.py@4"))[0] == "net = 1\ntax = 2\n"
         assert (await read("files/plan.md@7"))[0] == "- [ ] price\n"
         listed, _ = await read("files")
-        text, note = await read("files/near.py")
-        assert text == "Somewhere in it, by message 12:\nb\n"
+        text, note = await read("files/part.py")
+        assert text == "Lines 5-6:\nfive\nsix\n"
         assert "Only these lines" in note
+        text, note = await read("files/unsure.py")
+        assert text == "one\n"
+        assert "Unsure since message 16." in note
         assert listed.splitlines() == [
-            "/srv/near.py  in parts; read 0, changed 1; last message 12",
-            "/srv/far.py  text not known; read 0, changed 1; last message 10",
-            "/srv/plan.md  deleted; read 0, changed 2; last message 8",
-            "/srv/price.py  whole, 3 lines; read 1, changed 1; last message 6",
+            "/srv/unsure.py  whole, 2 lines, unsure, changed; last message 14",
+            "/srv/part.py  in parts; last message 12",
+            "/srv/far.py  text not known, changed; last message 10",
+            "/srv/plan.md  deleted, changed; last message 8",
+            "/srv/price.py  whole, 3 lines, changed; last message 6",
         ]
 
         async def refused(pointer: str) -> str:
@@ -73,7 +80,7 @@ async def test_a_file_is_read_however_the_accents_of_its_path_are_made(tmp_path:
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await archive.append("s", formats.parse(messages, format="anthropic"), format="anthropic")
         for asked in (path, normalize("NFC", path), "été.py"):
-            assert (await file_state(archive, "s", None, asked, None)).text == "net = 1\n"
+            assert (await file_text(archive, "s", None, asked, None))[0] == "net = 1\n"
 
 
 async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
@@ -151,45 +158,7 @@ async def test_tasks_made_one_by_one_and_a_plan_of_one_text_are_the_plan(
         assert "git tag v1" in text_of(await read("s/plan/1"))
 
 
-_LATER = {
-    "git checkout -q v1": (True, answered("d", "Bash", "", command="git checkout -q v1")),
-    "a part is read": (False, answered("r", "Read", "     1\tone", file_path="a.py", limit=1)),
-    "a part is changed": (
-        False,
-        answered("e", "Edit", "updated", file_path="a.py", old_string="one", new_string="one"),
-    ),
-}
-
-
-@given(whole=st.booleans(), steps=st.lists(st.sampled_from(sorted(_LATER)), max_size=4))
-@settings(
-    max_examples=20,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-async def test_a_file_reads_as_unsure_only_until_it_is_found_as_it_was(
-    tmp_path: Path, whole: bool, steps: list[str]
-) -> None:
-    asked: Json = {} if whole else {"limit": 2}
-    messages = [
-        user("Go."),
-        *answered("0", "Read", "     1\tone\n     2\ttwo", file_path="a.py", **asked),
-    ]
-    is_unsure = False
-    for step in steps:
-        is_unsure, done = _LATER[step]
-        messages += done
-    with TemporaryDirectory(dir=tmp_path) as folder:
-        async with open_archive(Path(folder)) as archive:
-            await archive.append(
-                "s", formats.parse(messages, format="anthropic"), format="anthropic"
-            )
-            state = await file_state(archive, "s", None, "a.py", None)
-            listed = await file_list(archive, "s", None)
-    assert ("Unsure since message" in state.note) == is_unsure
-    assert ("unsure" in listed) == is_unsure
-
-
-_PATHS = ("a.py", "/w/lib/a.py", "/w/lib/b.py", "lib/c.md", "/w/d.md")
+_PATHS = ("/w/a.py", "/w/lib/a.py", "/w/lib/b.py", "/w/c.md", "/w/d.md")
 _STEPS = st.lists(
     st.tuples(st.sampled_from(_PATHS), st.sampled_from(["one", "two\nthree", "four\n", "five"])),
     min_size=1,
@@ -223,35 +192,11 @@ async def test_any_name_of_a_file_reads_what_stands_in_one_that_is_named_so_afte
         async with open_archive(Path(folder)) as archive:
             parsed = formats.parse(messages, format="anthropic")
             await archive.append("s", parsed, format="anthropic")
-            state = await file_state(archive, "s", None, name, 2 * at + 2)
+            text, note = await file_text(archive, "s", None, name, 2 * at + 2)
     meant = {
-        text
-        for other, text in disks[at].items()
+        held
+        for other, held in disks[at].items()
         if posixpath.basename(other) == posixpath.basename(path)
     }
-    assert state.text in ({disks[at][path]} if name == path else meant)
-    assert len(meant) == 1 or name != posixpath.basename(path) or "Another file" in state.note
-
-
-async def test_a_search_in_a_long_session_replays_its_newest_calls_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(edit_marks, "_NEWEST_MESSAGES", 4)
-    messages = [
-        user("Set the ports."),
-        *answered("1", "Write", "ok", file_path="/srv/old.py", content="port_number = 1\n"),
-        *answered("2", "Write", "ok", file_path="/srv/new.py", content="port_number = 2\n"),
-        *answered("3", "Edit", "ok", file_path="/srv/old.py", old_string="= 1", new_string="= 3"),
-    ]
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        request = CompactRequest(mode="record", session_id="s")
-        await compact(messages, request, archive=archive)
-        found = (await archive.search(Query("port_number", role="assistant"))).hits
-        marks = await edit_marks.edit_marks(archive, found)
-        told = {hit.seq: marks.get(at) for at, hit in enumerate(found)}
-        # What is older than these is not read, so its edits are not told of ...
-        assert told == {1: None, 3: "New text of new.py, stands at the end."}
-        read, seqs, files = await file_states.replayed_session(archive, "s", 4)
-        assert (len(read), seqs) == (4, [3, 4, 5, 6])
-        # ... and of a file that they change but do not show, the text is not known.
-        assert files["/srv/old.py"].text is None
+    assert text in ({disks[at][path]} if name == path else meant)
+    assert len(meant) == 1 or name != posixpath.basename(path) or "Another file" in note
