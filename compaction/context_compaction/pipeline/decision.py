@@ -36,9 +36,14 @@ from context_compaction.pipeline.originals import (
 )
 from context_compaction.pipeline.plan import with_room
 from context_compaction.pipeline.summarize import asks_model, brings_text, summary_to_record
-from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of
+from context_compaction.session.earlier_calls import (
+    Decision,
+    KnownFiles,
+    SummaryMatch,
+    earlier_calls_of,
+    summary_that_reaches,
+)
 from context_compaction.session.resume import Session
-from context_compaction.session.saved_summary import SummaryMatch, summary_that_reaches
 from context_compaction.summarizers.llm.prompt import PROSE_SHARE
 
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.

@@ -40,7 +40,8 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
         UnknownFormatError: The format cannot be found.
         SettingsError: An option is out of range, or contradicts another.
     """
-    prepared.check(request)
+    if request.prepare or request.apply is not None:
+        prepared.check(request)
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)
     fitting = _fitting(payload, request)

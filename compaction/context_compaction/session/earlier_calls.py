@@ -1,7 +1,13 @@
-"""What earlier calls of the session recorded: files that were used, and how the context refilled.
+"""What earlier calls of the session recorded: files, summaries, and how the context refilled.
 
-Both are in the states that calls leave, so every process reads the same. Pure: the pipeline reads
+All are in the states that calls leave, so every process reads the same. Pure: the pipeline reads
 those and the disk.
+
+Session memory: every summary that a model or the host writes is kept with the number of the last
+message that it replaces; a host may also pass one in between compactions (mode "record" with
+`summary`). When history is replaced later, and such a text reaches up to the cut or nearly, no
+other is written: extracts cover what lies between. Claude Code compacts by its session memory in
+the same way, before it calls a model.
 
 The thrash guard: if what a compaction freed is full again soon, several times in a row, a warning
 names the sources. Claude Code stops there (its issues 41796, 60600 and 82131), and its users had to
@@ -23,9 +29,16 @@ from context_compaction.activity.read_state import (
     uses_of,
 )
 from context_compaction.activity.tool_kinds import classify
-from context_compaction.context import CompactionContext, Originals, Plan, Validation
+from context_compaction.context import (
+    CompactionContext,
+    Originals,
+    Plan,
+    Validation,
+    span_of,
+)
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.base import FileText
+from context_compaction.layers.cut_point import CutPoint
 from context_compaction.layers.recent_files import (
     RecentFile,
     file_texts,
@@ -36,6 +49,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import unknown_warning
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
+    Message,
     Messages,
     ToolCall,
     ToolResult,
@@ -44,8 +58,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.result import CompactResult
-from context_compaction.session.saved_summary import SummaryMatch
-from context_compaction.session.state import SessionState, before, stop_seq_of
+from context_compaction.session.state import SavedSummary, SessionState, before, stop_seq_of
 from context_compaction.summarizers.extractive.carried import Carried
 
 # The context thrashes if it is at its trigger again within this many answers of the model, so many
@@ -54,6 +67,24 @@ _THRASH_TURNS = 3
 _THRASH_TIMES = 3
 _NAMED_SOURCES = 3
 _TARGET_CHARS = 80
+# A summary written earlier replaces a new one if at most this part of the target lies between its
+# end and the cut.
+GAP_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryMatch:
+    """A memory that reaches the cut.
+
+    Attributes:
+        memory: The memory.
+        since: The messages between its end and the cut.
+        gap_tokens: Tokens between its end and the cut; negative where it reaches beyond.
+    """
+
+    memory: SavedSummary
+    since: Messages
+    gap_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +298,52 @@ def _name_of(call: ToolCall, context: CompactionContext) -> str:
     use = classify(call, context.settings.tool_kinds)
     target = " ".join((use.path or use.command or "").split())
     return f"{call.name[:_TARGET_CHARS]} {target[:_TARGET_CHARS]}".strip()
+
+
+def summary_that_reaches(
+    context: CompactionContext, plan: Plan, states: Sequence[SessionState]
+) -> SummaryMatch | None:
+    """The memory whose end lies nearest to the cut of `plan`; None where none can be used.
+
+    It must tell of all that is replaced in this very conversation, fit, have the same instructions,
+    and leave at most `GAP_SHARE` of the target before the cut uncovered.
+    """
+    request, cut = context.request, plan.cut
+    if request.mode == "plan" or cut is None or request.summary is not None:
+        return None
+    if request.summarizer == "extractive":
+        return None
+    first = span_of(context, plan.replaced).start_seq
+    found = [
+        match
+        for memory in (state.memory for state in reversed(states))
+        if memory is not None
+        if memory.start_seq <= first and memory.instructions == request.instructions
+        if context.count.text(memory.text) <= plan.text_tokens
+        for match in [_match(context, plan.edited.messages, cut, memory)]
+        if match is not None and match.gap_tokens <= context.limits.tokens * GAP_SHARE
+    ]
+    return min(found, key=lambda match: abs(match.gap_tokens), default=None)
+
+
+def _match(
+    context: CompactionContext, messages: Messages, cut: CutPoint, memory: SavedSummary
+) -> SummaryMatch | None:
+    """How far `memory` ends from `cut`; None where its end is not in the list."""
+    ends = [_end_seq(context, message) for message in messages]
+    if memory.stop_seq not in ends:
+        return None
+    at, stop = len(ends) - ends[::-1].index(memory.stop_seq), cut.first_kept
+    if at >= stop:
+        return SummaryMatch(memory, (), -context.count.total(messages[stop:at]))
+    stays = () if cut.folds_request else (cut.request_at,)
+    since = tuple(messages[n] for n in range(at, stop) if n not in stays)
+    return SummaryMatch(memory, since, context.count.total(since))
+
+
+def _end_seq(context: CompactionContext, message: Message) -> int:
+    """Number of the last archived message that `message` is or replaces; -1 for none."""
+    made = placeholders.originals_of(message)
+    if made is not None:
+        return made.stop_seq if made.session_id == context.session_id else -1
+    return context.seqs[message.index] if message.index is not None else -1

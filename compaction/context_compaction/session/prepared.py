@@ -48,7 +48,7 @@ def check(request: CompactRequest) -> None:
     applies = request.apply is not None
     if request.prepare and applies:
         problem = "prepare and apply were given together. Prepare first, and apply in a later call."
-    elif request.snip_messages and (request.prepare or applies):
+    elif request.snip_messages:
         problem = (
             "snip_messages was given with prepare or apply, which keep the list as it is. Leave it "
             "out, or snip in a call of its own."

@@ -23,12 +23,12 @@ from context_compaction.result import CompactResult
 from context_compaction.session.current_context import RECENT_LISTS
 from context_compaction.session.earlier_calls import EarlierCalls
 from context_compaction.session.resume import Session
-from context_compaction.session.saved_summary import summary_to_save
 from context_compaction.session.state import (
     CarriedOriginals,
     ModelCall,
     PreparedList,
     Rejection,
+    SavedSummary,
     SessionState,
     repeat_key,
     stop_seq_of,
@@ -140,7 +140,7 @@ def commit_of(
     entries = context_entries(messages, rendered, context.seqs) if result.changed else []
     # Every call of a model is recorded, and what it or the host wrote is used until it is applied.
     state = SessionState(
-        memory=summary_to_save(words, wishes, now_seconds),
+        memory=_summary(words, wishes, now_seconds),
         model=_model_call(words),
         carried=tuple(carried[0]),
     )
@@ -170,6 +170,22 @@ def commit_of(
     is_behind = result.changed and session.recognised is not None
     listed = history_hash(session.payload) if is_behind else ""
     return Commit(receipt, session.history, blobs, entries, listed)
+
+
+def _summary(
+    words: SummaryText, request: CompactRequest, now_seconds: float
+) -> SavedSummary | None:
+    """The summary to save for later compactions; None where none was written."""
+    if words.told is None:
+        return None
+    return SavedSummary(
+        words.prose,
+        words.told.start_seq,
+        words.told.stop_seq,
+        words.writer,
+        request.instructions,
+        int(now_seconds),
+    )
 
 
 def _files(earlier_calls: EarlierCalls, messages: Messages) -> tuple[FileState, ...]:

@@ -108,20 +108,6 @@ async def test_names_of_every_kind_are_reported_with_honest_totals() -> None:
     assert len(report["kinds"]["identifier"]["shown"]) == 12
 
 
-async def test_what_is_only_cleared_is_reported_and_what_stays_is_not() -> None:
-    payload = [
-        user("Compare both."),
-        *answered("a", "Bash", lines("first"), command="cat one"),
-        *answered("b", "Bash", lines("second"), command="cat two"),
-        assistant("value_first_37 is the same as before."),
-    ]
-    report, _ = await reported(payload, mode="micro", settings={"keep_recent_results": 1})
-    names = shown(report)
-    assert any(name.startswith("value_first_") for name in names)
-    assert "value_first_37" not in names
-    assert not any("second" in name for name in names)
-
-
 async def test_a_list_that_stays_as_it_is_has_lost_nothing() -> None:
     for transcript in sample_transcripts():
         async with temporary_archive() as archive:
@@ -145,22 +131,3 @@ async def test_a_plan_tells_the_names_that_its_compaction_then_removes() -> None
             assert ("losses" in planned.receipt) == done.changed
             if done.changed:
                 assert planned.receipt["losses"] == await losses_of(archive)
-
-
-async def test_our_own_pointers_are_no_losses() -> None:
-    payload = [
-        message for n in range(6) for message in (
-            user(f"Request {n}."),
-            *answered(f"k{n}", "Bash", lines(f"out{n}"), command="x"),
-            assistant("Done."),
-        )
-    ]  # fmt: skip
-    async with temporary_archive() as archive:
-        first = await compact(
-            payload, CompactRequest(mode="micro", format="anthropic"), archive=archive
-        )
-        second = await compact(
-            first.messages, CompactRequest(mode="full", format="anthropic"), archive=archive
-        )
-        names = shown(await losses_of(archive, second.session_id))
-    assert not any(name.startswith(("o_", "transcript")) for name in names)

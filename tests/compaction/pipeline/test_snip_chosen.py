@@ -50,17 +50,6 @@ async def test_what_is_named_leaves_with_its_pair_and_a_line_marks_the_gap() -> 
     assert result.warnings == ()
 
 
-async def test_each_gap_has_a_line_of_its_own() -> None:
-    payload = talk()
-    payload[3:3] = [user("And the next, please, since it is newer."), assistant("Yes. " * 9)]
-    result = await compacted(payload, snip_messages=(1, 5, 4), session_id="s")
-    lines_left = result.receipt["snip"]["boundary_messages"]
-    assert [line.split(";")[0] for line in lines_left] == [
-        "[Messages left out: 2",
-        "[Messages left out: 3",
-    ]
-
-
 async def test_what_must_stay_stays_and_the_answer_says_so() -> None:
     payload = talk()
     payload[0] = user(RULE)
@@ -92,11 +81,6 @@ async def test_a_place_outside_the_list_is_refused() -> None:
         await compacted(talk(), snip_messages=(9,))
     with pytest.raises(SettingsError, match="snip in a call of its own"):
         await compacted(talk(), snip_messages=(1,), prepare=True)
-
-
-async def test_a_recording_call_leaves_nothing_out() -> None:
-    result = await compacted(talk(), snip_messages=(1,), mode="record")
-    assert result.messages == talk()
 
 
 @pytest.mark.parametrize("format", FORMATS)

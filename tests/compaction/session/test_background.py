@@ -26,10 +26,7 @@ from tests.support.small import (
     assistant,
     call,
     lines,
-    result,
     session,
-    text,
-    thinking,
     user,
 )
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
@@ -77,16 +74,6 @@ async def test_nothing_is_replaced_until_it_is_applied_and_then_only_what_it_was
     assert answer.receipt["applied"] == prepared.prepared.prepared_id
 
 
-async def test_applying_gives_what_compacting_would_have_given_and_then_the_rest() -> None:
-    payload = session()
-    async with temporary_archive() as archive:
-        at_once = await compact(payload, replace(PREPARE, prepare=False), archive=archive)
-    async with temporary_archive() as archive:
-        prepared = await compact(payload, PREPARE, archive=archive)
-        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
-    assert answer.messages == [*at_once.messages, *later()]
-
-
 async def test_a_call_that_nobody_has_answered_yet_is_left_for_later() -> None:
     open_calls = assistant(call("x", "Bash", command="make"), call("y", "Bash", command="ls"))
     payload = [*session(), assistant("I look."), user("Go on."), open_calls]
@@ -107,28 +94,6 @@ async def test_a_call_that_nobody_has_answered_yet_is_left_for_later() -> None:
     assert len(read) == len(grown)  # what is not settled is archived all the same
 
 
-async def test_a_call_of_long_ago_that_nobody_answered_holds_up_nothing() -> None:
-    given_up = assistant(call("x", "Bash", command="make"))
-    payload = [user("Build it."), given_up, user("Leave that."), *session()]
-    async with temporary_archive() as archive:
-        prepared = await compact(payload, PREPARE, archive=archive)
-    assert prepared.prepared is not None
-    assert prepared.prepared.message_count == len(payload)
-
-
-async def test_thinking_written_meanwhile_is_treated_as_after_any_other_edit() -> None:
-    payload = session()
-    grown = [*payload, assistant(thinking("It was the lexer."), text("I see.")), user("Go on.")]
-    async with temporary_archive() as archive:
-        prepared = await compact(payload, PREPARE, archive=archive)
-        answer = await compact(grown, applying(prepared), archive=archive)
-        kept = applying(prepared, settings={"thinking": "keep"})
-        untouched = await compact(grown, kept, archive=archive)
-    assert "It was the lexer." not in str(answer.messages)
-    assert any(edit.action == "stripped" for edit in answer.edits)
-    assert untouched.messages[-2] is grown[-2]
-
-
 async def test_cache_markers_that_the_host_moves_do_not_matter() -> None:
     payload = session()
     marked = copy.deepcopy(payload)
@@ -139,27 +104,6 @@ async def test_cache_markers_that_the_host_moves_do_not_matter() -> None:
         answer = await compact([*payload, *later()], applying(prepared), archive=archive)
     assert answer.status == "compacted"
     assert "cache_control" not in str(answer.messages)
-
-
-async def test_an_argument_named_as_a_cache_marker_survives_prepare_and_apply() -> None:
-    sent = {"cache_control": "no-store", "headers": [{"cache_control": {"type": "ephemeral"}}]}
-    steps = [
-        user("Fetch the page."),
-        # Its thinking is bound to what is replaced, so the message is kept in words of its own.
-        assistant(thinking("The store is stale."), call("z", "Http", **sent)),
-        user([result("z", [text("200") | {"cache_control": {"type": "ephemeral"}}])]),
-        assistant("Fetched."),
-    ]
-    payload = [*session(40), *steps]
-    unmarked = copy.deepcopy(payload)
-    del unmarked[-2]["content"][0]["content"][0]["cache_control"]
-    async with temporary_archive() as archive:
-        prepared = await compact(payload, replace(PREPARE, mode="micro"), archive=archive)
-        answer = await compact([*unmarked, *later()], applying(prepared), archive=archive)
-    assert answer.status == "compacted"
-    calls = [block for m in answer.messages for block in m["content"] if "input" in block]
-    assert not any("The store is stale." in str(message) for message in answer.messages)
-    assert next(block for block in calls if block["id"] == "z")["input"] == sent
 
 
 async def test_it_is_applied_by_another_process_with_the_same_archive(tmp_path: Any) -> None:

@@ -147,7 +147,7 @@ def damage_log(root: Path, how: str, at: int) -> None:
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(
     how=st.sampled_from([
         "a bit",

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.errors import CompactionError, InvalidMessageError
+from context_compaction.errors import CompactionError
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.redaction import RedactionMode
@@ -25,7 +25,7 @@ from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, lines, user
-from tests.support.strategies import FORMATS, conversations, hostile_conversations, nested
+from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 WIDE = CompactRequest(format="anthropic", session_id="s", context_window=400_000)
 TIMES = frozenset({"at_seconds", "created_seconds", "expires_seconds", "ts"})
@@ -242,45 +242,15 @@ async def run(
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
 @EXAMPLES
-@given(data=st.data(), steps=STEPS, request=REQUESTS, named=st.booleans())
+@given(data=st.data(), request=REQUESTS, hostile=st.booleans())
 def test_a_process_that_remembers_answers_as_one_that_knows_nothing(
-    format: str,
-    data: st.DataObject,
-    steps: list[tuple[str, int]],
-    request: CompactRequest,
-    named: bool,
+    format: str, data: st.DataObject, request: CompactRequest, hostile: bool
 ) -> None:
-    script = data.draw(conversations(format))
-    request = replace(request, format=format if named else None)
+    script = data.draw(hostile_conversations(format) if hostile else conversations(format))
+    steps = data.draw(WHOLE_STEPS if hostile else STEPS)
+    request = replace(request, format=format if hostile or data.draw(st.booleans()) else None)
     redaction = data.draw(st.sampled_from(REDACTIONS))
     anyio.run(run, script, steps, request, redaction)
-
-
-@pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
-@EXAMPLES
-@given(data=st.data(), steps=WHOLE_STEPS, request=REQUESTS)
-def test_so_it_does_for_lists_that_break_every_rule(
-    format: str, data: st.DataObject, steps: list[tuple[str, int]], request: CompactRequest
-) -> None:
-    script = data.draw(hostile_conversations(format))
-    anyio.run(run, script, steps, replace(request, format=format))
-
-
-def test_what_a_repair_made_of_a_message_stays_after_a_compaction_that_left_it_alone() -> None:
-    script: list[Json] = [
-        {"role": "user", "content": ""},
-        {"role": "system", "content": "Please fix the failing test."},
-        *answered("a", "Read", "ok", file_path="a.py"),
-        *answered("b", "Read", "a" * 20_000, file_path="b.py"),
-        assistant("It is fixed."),
-        user("Thanks."),
-        assistant("Gladly."),
-        user("Go on."),
-        assistant("Done."),
-    ]
-    request = CompactRequest(format="anthropic", context_window=4_000, max_output_tokens=500)
-    anyio.run(run, script, [("grow", 1), *[("grow", 0)] * 3], request)
 
 
 SCRIPTED = st.lists(
@@ -332,34 +302,6 @@ def session(turns: int) -> list[Json]:
     return [message for number in range(turns) for message in turn(number)]
 
 
-async def test_a_list_that_began_with_a_summary_is_told_its_boundary_alike() -> None:
-    wrote = {"toolUseId": "w", "name": "Write", "input": {"content": "def main() -> None: " * 70}}
-    pdf = {"format": "pdf", "name": "notes", "source": {"bytes": "JVBERi0xLjQKJSVFT0Y=" * 5}}
-    blocks: list[Json] = [
-        {"text": "Go"}, {"toolUse": wrote}, {"text": "x"}, {"text": "x"},
-        {"document": pdf}, {"text": "x"}, {"text": "x"},
-    ]  # fmt: skip
-    script: list[Json] = [
-        {"role": ("user", "assistant")[at % 2], "content": [block]}
-        for at, block in enumerate(blocks)
-    ]
-    request = CompactRequest(context_window=4_000, max_output_tokens=500, session_id="s")
-    request = replace(request, format="bedrock-converse")
-    await run(script, [("new alone", 23), ("usage", 4)], request)
-
-
-async def test_a_list_in_which_a_message_was_mended_comes_again_mended() -> None:
-    script: list[Json] = [
-        user(""),
-        {"role": "system", "content": "Please fix the failing test."},
-        *answered("toolu_0", "Read", "", file_path="a.py"),
-        *answered("toolu_1", "Read", "a" * 20_000, file_path="a.py"),
-        {"role": "assistant", "content": "Done."},
-    ]
-    request = CompactRequest(context_window=4_000, max_output_tokens=500, format="anthropic")
-    await run(script, [("grow", 1), ("grow", 0), ("grow", 0), ("grow", 0)], request)
-
-
 class Watched:
     """An archive that counts how often a context is read from it."""
 
@@ -373,17 +315,6 @@ class Watched:
     async def context(self, session_id: str) -> tuple[str, list[Json]]:
         self.contexts_read += 1
         return await self._archive.context(session_id)
-
-
-@pytest.mark.anyio
-async def test_what_nests_too_deeply_is_refused_behind_a_known_list_too() -> None:
-    payload = [user("go on"), assistant("yes"), user("and")]
-    async with temporary_archive() as archive:
-        await compact(payload, WIDE, archive=archive)
-        payload += [assistant("now"), {"role": "user", "content": nested(50_000)}]
-        for wishes in (WIDE, replace(WIDE, mode="full")):
-            with pytest.raises(InvalidMessageError, match="Message 4: it nests too deeply"):
-                await compact(payload, wishes, archive=archive)
 
 
 @pytest.mark.anyio
@@ -401,25 +332,6 @@ async def test_what_a_host_writes_into_its_list_or_answer_is_seen() -> None:
     assert again.messages[0]["content"] == "Another task."
     assert again.tokens == anew.tokens
     assert again.receipt["warnings"] == []
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("session_id", [None, "s"])
-@pytest.mark.parametrize(
-    ("first", "then"), [(1, True), (False, 0), (1, 1.0), (0.0, -0.0), ([{"n": 2}], [{"n": 2.0}])]
-)
-async def test_a_value_that_equals_another_and_is_spelt_otherwise_is_kept(
-    first: Json, then: Json, session_id: str | None
-) -> None:
-    async with temporary_archive() as archive:
-        request = replace(WIDE, session_id=session_id)
-        before, payload = (
-            [*session(3), user("Go on."), {**assistant("So."), "n": n}] for n in (first, then)
-        )
-        await compact(before, request, archive=archive)
-        result = await compact(payload, request, archive=archive)
-        _, context = await archive.context(result.session_id)
-    assert json.dumps(context) == json.dumps(payload)
 
 
 @pytest.mark.anyio

@@ -52,24 +52,3 @@ async def test_what_another_branch_has_read_is_not_brought_back() -> None:
     assert "here_" in json.dumps(result.messages)
     assert "away" not in json.dumps(result.messages)
     assert not any("away" in name for name in result.restored)
-
-
-async def test_a_message_whose_result_was_cleared_is_pinned_as_it_was_said() -> None:
-    payload = [*work("old", 16), user("Go on.")]
-    async with temporary_archive() as archive:
-        first = await compact(payload, FULL, archive=archive)
-        assert first.changed
-        micro = CompactRequest(
-            format="anthropic", session_id="m", context_window=16_000, mode="micro",
-            settings={"min_result_tokens": 0, "min_savings_tokens": 0},
-        )  # fmt: skip
-        cleared = await compact(payload, micro, archive=archive)
-        at = next(n for n, m in enumerate(cleared.messages) if m != payload[n])
-        grown = [*payload, assistant("Done."), user("More.")]
-        pinning = CompactRequest(
-            format="anthropic", session_id="m", context_window=40_000, mode="full",
-            target_tokens=6_000, pinned_messages=(at,),
-        )  # fmt: skip
-        result = await compact(grown, pinning, archive=archive)
-    said = payload[at]["content"][0]["content"]
-    assert said.splitlines()[17] in json.dumps(result.messages)

@@ -88,17 +88,6 @@ async def test_each_answer_begins_with_the_one_before_but_where_the_trigger_was_
     assert "Task 0: look at f0.py." in str(answers[-1].messages)
 
 
-async def test_it_is_answered_as_a_host_that_goes_on_with_the_compacted_list() -> None:
-    async with temporary_archive() as archive:
-        whole = await whole_each_time(archive, 24)
-    context: list[Json] = []
-    async with temporary_archive() as archive:
-        for number, expected in enumerate(whole):
-            answer = await compact([*context, *turn(number)], AUTO, archive=archive)
-            context = answer.messages
-            assert bytes_of(context) == bytes_of(expected.messages)
-
-
 async def test_what_was_done_is_told_by_places_in_the_list_that_came_in() -> None:
     async with temporary_archive() as archive:
         answers = await whole_each_time(archive, 40)
@@ -144,15 +133,6 @@ async def test_identical_calls_write_nothing_more(tmp_path: Path) -> None:
             assert log_bytes(tmp_path / "a") - written < 2_000
 
 
-async def test_it_holds_across_processes(tmp_path: Path) -> None:
-    history = session(24)
-    answers: list[CompactResult] = []
-    for payload in (history, [*history, user("More.")]):
-        async with open_archive(tmp_path / "a", index_root=tmp_path / "index") as archive:
-            answers.append(await compact(payload, AUTO, archive=archive))
-    assert answers[1].messages == [*answers[0].messages, user("More.")]
-
-
 async def test_a_host_may_hand_in_the_one_or_the_other() -> None:
     whole: list[Json] = []
     context: list[Json] = []
@@ -171,19 +151,6 @@ async def test_a_host_may_hand_in_the_one_or_the_other() -> None:
         expected = await whole_each_time(archive, 24)
     assert [bytes_of(a.messages) for a in answers] == [bytes_of(a.messages) for a in expected]
     assert [item.raw for item in transcript] == whole, "each message is archived once"
-
-
-async def test_clearing_alone_is_recognised_too() -> None:
-    history = session(20)
-    micro = replace(AUTO, mode="micro")
-    async with temporary_archive() as archive:
-        first = await compact(history, micro, archive=archive)
-        grown = [*history, assistant("Done."), user("Thanks.")]
-        second = await compact(grown, AUTO, archive=archive)
-    assert first.boundary is None
-    assert first.tokens.after < first.tokens.trigger
-    assert second.messages == [*first.messages, *grown[-2:]]
-    assert second.boundary is None
 
 
 async def test_an_edit_before_the_boundary_makes_a_branch_and_one_after_it_does_not() -> None:
@@ -212,34 +179,6 @@ async def test_moving_cache_markers_are_neither_new_history_nor_too_many() -> No
     assert json.dumps(second.messages).count("cache_control") == 1
     assert second.recognised is not None
     assert third.messages == first.messages
-
-
-async def test_a_marker_that_moved_to_the_summary_stays_there_while_the_host_leaves_its_own() -> (
-    None
-):
-    marker = {"cache_control": {"type": "ephemeral"}}
-    history = session(24)
-    marked = [user([text("Task 0: look at f0.py.") | marker]), *history[1:]]
-    async with temporary_archive() as archive:
-        first = await compact(marked, replace(AUTO, mode="full"), archive=archive)
-        again = await compact(marked, replace(AUTO, mode="full"), archive=archive)
-        grown = await compact([*history, user([text("More.") | marker])], AUTO, archive=archive)
-    assert json.dumps(first.messages).count("cache_control") == 1
-    assert again.messages == first.messages
-    assert json.dumps(grown.messages).count("cache_control") == 1
-
-
-async def test_a_smaller_window_compacts_what_stands_and_a_larger_one_leaves_it() -> None:
-    history = session(24)
-    narrow = replace(AUTO, context_window=6_000, max_output_tokens=1_000)
-    async with temporary_archive() as archive:
-        first = await compact(history, AUTO, archive=archive)
-        small = await compact(history, narrow, archive=archive)
-        large = await compact(history, replace(AUTO, context_window=200_000), archive=archive)
-    assert small.fits
-    assert small.tokens.before == first.tokens.after
-    assert small.tokens.after < first.tokens.after
-    assert large.messages == small.messages
 
 
 async def test_who_asks_by_hand_with_other_wishes_has_the_list_compacted_anew() -> None:
@@ -294,19 +233,6 @@ async def test_usage_of_a_later_answer_describes_what_was_sent_and_of_an_earlier
     assert after.messages == [*first.messages, *grown[-2:]]
     assert 20_010 < after.tokens.before < 20_100
     assert ignored.tokens == plain.tokens
-
-
-async def test_usage_that_meets_the_trigger_compacts_anew() -> None:
-    history = session(24)
-    async with temporary_archive() as archive:
-        first = await compact(history, AUTO, archive=archive)
-        full = {"input_tokens": first.tokens.trigger, "output_tokens": 500}
-        grown = [*history, assistant("I see."), user("More.")]
-        request = replace(AUTO, usage=full, usage_message_index=len(history))
-        answer = await compact(grown, request, archive=archive)
-    assert answer.layers
-    assert not begins_with(answer.messages, first.messages)
-    assert answer.tokens.after < answer.tokens.before
 
 
 async def test_a_plan_says_what_stands_and_writes_nothing(tmp_path: Path) -> None:
@@ -372,36 +298,6 @@ async def test_what_a_provider_refused_is_met_harder_from_what_stood_there() -> 
     assert second.tokens.after <= first.tokens.after // 2
     assert repeated.messages == second.messages
     assert sum("reactive" in receipt for receipt in receipts) == 1
-
-
-async def test_a_host_that_writes_summaries_itself_writes_each_once() -> None:
-    host = replace(AUTO, summarizer="host")
-    history = session(24)
-    summary = "The user wants f0.py to f23.py looked at; all were seen."
-    async with temporary_archive() as archive:
-        asked = await compact(history, host, archive=archive)
-        assert asked.summary_prompt is not None
-        token = asked.summary_prompt.continuation
-        given = replace(host, summary=summary, continuation=token)
-        first = await compact(history, given, archive=archive)
-        again = await compact(history, host, archive=archive)
-        grown = await compact([*history, user("More.")], host, archive=archive)
-    assert summary in (first.summary or "")
-    assert again.messages == first.messages
-    assert grown.messages == [*first.messages, user("More.")]
-
-
-async def test_results_that_an_earlier_compaction_cleared_stay_cleared_in_the_stored_context() -> (
-    None
-):
-    history = session(12)
-    async with temporary_archive() as archive:
-        first = await compact(history, replace(AUTO, mode="micro"), archive=archive)
-        again = [*first.messages, *session(12)[4:]]
-        second = await compact(again, replace(AUTO, mode="micro"), archive=archive)
-        _, context = await archive.context("s")
-    assert second.changed
-    assert context == second.messages
 
 
 @dataclass(frozen=True)
@@ -477,23 +373,12 @@ def _check(
 
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
-@given(data=st.data(), trigger=st.sampled_from([200, 1_000, 4_000]))
+@given(data=st.data(), trigger=st.sampled_from([200, 1_000, 4_000]), hostile=st.booleans())
 @EXAMPLES
 def test_a_growing_list_keeps_what_stands_whether_it_comes_whole_or_compacted(
-    format: str, data: st.DataObject, trigger: int
+    format: str, data: st.DataObject, trigger: int, hostile: bool
 ) -> None:
-    payload = data.draw(conversations(format))
-    _check(payload, format, data.draw(growths(len(payload))), trigger)
-
-
-@pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
-@given(data=st.data(), trigger=st.sampled_from([200, 1_000, 4_000]))
-@EXAMPLES
-def test_a_broken_list_that_grows_keeps_what_stands_whether_it_comes_whole_or_compacted(
-    format: str, data: st.DataObject, trigger: int
-) -> None:
-    payload = data.draw(hostile_conversations(format))
+    payload = data.draw(hostile_conversations(format) if hostile else conversations(format))
     _check(payload, format, data.draw(growths(len(payload))), trigger)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction.archive.local.archive import open_archive
-from context_compaction.messages.history_hash import history_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
 from context_compaction.request import CompactRequest
@@ -103,41 +102,6 @@ async def test_that_nothing_can_be_made_smaller_is_said_each_time(
         assert (again.status, again.fits, again.messages, again.warnings) == (
             first.status, first.fits, first.messages, first.warnings
         )  # fmt: skip
-
-
-async def test_cache_markers_of_the_host_make_no_other_list(tmp_path: Path) -> None:
-    first = await refused(tmp_path, long_session())
-    marked = [*first.messages[:-1], user([{"type": "text", "text": "Now the docs."}])]
-    marked[-1]["content"][0]["cache_control"] = {"type": "ephemeral"}
-    unmarked = [*first.messages[:-1], user([{"type": "text", "text": "Now the docs."}])]
-    one = await refused(tmp_path, unmarked)
-    other = await refused(tmp_path, marked)
-    assert other.recognised is not None, "it is the call before once more"
-    assert history_hash(other.messages) == history_hash(one.messages)
-
-
-async def test_a_request_that_went_through_later_begins_anew(tmp_path: Path) -> None:
-    first = await refused(tmp_path, long_session())
-    grown = [*first.messages, assistant("Here they are."), *long_session()[1:]]
-    answer = await refused(tmp_path, grown)
-    assert answer.receipt["reactive"]["versions"] == 1
-
-
-async def test_a_short_list_that_is_refused_is_told_of_honestly(tmp_path: Path) -> None:
-    answer = await refused(tmp_path, [user("Hello.")])
-    assert answer.status == "no_progress"
-    assert answer.messages == [user("Hello.")]
-    assert "refused 1 versions of this request" in answer.warnings[-1]
-
-
-async def test_the_gentle_policy_ends_too(tmp_path: Path) -> None:
-    handed = [long_session()]
-    answer = await refused(tmp_path, handed[0], policy="gentle")
-    while answer.status != "no_progress" and len(handed) < 9:
-        assert answer.messages not in handed
-        handed.append(answer.messages)
-        answer = await refused(tmp_path, handed[-1], policy="gentle")
-    assert answer.status == "no_progress"
 
 
 CALLS = st.lists(

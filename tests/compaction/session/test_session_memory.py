@@ -8,7 +8,7 @@ from context_compaction.archive import Archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session import saved_summary
+from context_compaction.session import earlier_calls
 from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
 
 from tests.support.json_types import Json
@@ -79,16 +79,7 @@ NEAR = {"scale_to_budget": False}
 @pytest.fixture(autouse=True)
 def _wide_gap(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     """The cut of these conversations lies a few messages behind the memory's end."""
-    monkeypatch.setattr(saved_summary, "GAP_SHARE", 20.0)
-
-
-async def test_what_came_between_the_memory_and_the_cut_is_told_by_extracts() -> None:
-    async with temporary_archive() as archive:
-        await recorded(archive, BEFORE)
-        answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
-    assert answer.receipt["memory_used"]["messages_since"] > 0
-    since = (answer.summary or "").partition("# Since that was written, word for word")[2]
-    assert "ran b 4" in since.partition("# From the record")[0]
+    monkeypatch.setattr(earlier_calls, "GAP_SHARE", 20.0)
 
 
 async def test_without_one_the_host_is_asked_as_before() -> None:
@@ -110,23 +101,6 @@ async def test_a_memory_that_does_not_serve_is_left_alone(wishes: Json) -> None:
     assert answer.status == "needs_summary"
 
 
-async def test_a_memory_of_another_branch_is_not_used() -> None:
-    other = told(steps("z", 8))
-    async with temporary_archive() as archive:
-        await recorded(archive, BEFORE)
-        answer = await compact([*other, *AFTER], replace(ASK, settings=NEAR), archive=archive)
-    assert answer.status == "needs_summary"
-
-
-async def test_a_memory_that_reaches_beyond_the_cut_is_used_too() -> None:
-    payload = [*BEFORE, *AFTER]
-    async with temporary_archive() as archive:
-        await recorded(archive, payload)
-        answer = await compact(payload, replace(ASK, settings=NEAR), archive=archive)
-    assert answer.receipt["writer"] == "memory"
-    assert answer.receipt["memory_used"]["messages_since"] == 0
-
-
 async def test_what_a_model_wrote_once_is_not_asked_for_again() -> None:
     wish = CompactRequest(format="anthropic", session_id="s", mode="full", target_tokens=8_000)
     model = Model()
@@ -143,15 +117,6 @@ async def test_what_a_model_wrote_once_is_not_asked_for_again() -> None:
     assert second.receipt["memory_used"]["writer"] == "test"
     assert model.asked == asked
     assert "float arithmetic lost cents" in (second.summary or "")
-
-
-async def test_whoever_wants_extracts_gets_extracts() -> None:
-    async with temporary_archive() as archive:
-        await recorded(archive, BEFORE)
-        wish = replace(ASK, summarizer="extractive", settings=NEAR)
-        answer = await compact([*BEFORE, *AFTER], wish, archive=archive)
-    assert answer.receipt["writer"] == "extractive"
-    assert answer.receipt["memory_used"] is None
 
 
 async def test_an_unusable_summary_is_not_kept_and_it_says_why() -> None:
