@@ -10,7 +10,7 @@ from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
 from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.bedrock_converse import FORMAT as BEDROCK_CONVERSE
-from context_compaction.formats.foreign import conversion_of
+from context_compaction.formats.detection import conversion_of
 from context_compaction.formats.gemini import FORMAT as GEMINI
 from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
 from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES

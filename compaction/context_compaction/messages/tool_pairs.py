@@ -3,17 +3,24 @@
 A *run* is an assistant's turn between two other messages: several adjacent messages where the
 provider joins them, else a single one. The calls of a run are answered in the messages that
 directly follow it. Everything here is linear in the number of messages.
+
+Calls of the provider's own tools (`server_tool_use`, `mcp_tool_use`) are answered by the provider
+in the same turn of the assistant, mostly in the same message. If the assistant calls a tool of the
+host's beside them, if their code does, or if the turn was paused, the result is in a later message:
+only messages of the assistant, and such as have results, are between the two.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeAlias
 
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Message,
     Messages,
+    Opaque,
     Text,
     Thinking,
     ToolCall,
@@ -23,7 +30,61 @@ from context_compaction.messages.model import (
     tool_results,
 )
 from context_compaction.messages.provider_rules import ProviderRules
-from context_compaction.messages.server_calls import server_calls
+
+_CALL_KINDS = ("server_tool_use", "mcp_tool_use")
+_RESULT_ENDING = "_tool_result"
+
+# Positions of a message and of one of its blocks.
+_Place: TypeAlias = tuple[int, int]
+
+
+@dataclass(slots=True)
+class ServerCalls:
+    """What `server_calls` finds.
+
+    Attributes:
+        spans: Positions of the messages that hold a call and its result.
+        waiting: By id the places of calls that still have no result at the end of the list.
+        unanswered: Places of calls whose turn ended without their result.
+        orphans: Places of results that answer no call of their turn.
+    """
+
+    spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    waiting: dict[str, _Place] = field(default_factory=dict[str, _Place])
+    unanswered: set[_Place] = field(default_factory=set[_Place])
+    orphans: set[_Place] = field(default_factory=set[_Place])
+
+
+def server_calls(messages: Messages) -> ServerCalls:
+    """The calls of the provider's own tools in `messages`, and how they were answered."""
+    found = ServerCalls()
+    called_at: dict[str, int] = {}  # of this turn, answered or not
+    for position, message in enumerate(messages):
+        if called_at and message.role == "user" and not tool_results(message):
+            found.unanswered.update(found.waiting.values())
+            found.waiting.clear()
+            called_at.clear()
+        for at, block in enumerate(message.blocks):
+            if not isinstance(block, Opaque):
+                continue
+            if block.kind in _CALL_KINDS:
+                key = str(block.source.get("id"))
+                called_at[key] = position
+                found.waiting[key] = (position, at)
+            elif block.kind.endswith(_RESULT_ENDING):
+                key = str(block.source.get("tool_use_id"))
+                if key in called_at:
+                    found.spans.append((called_at[key], position))
+                    found.waiting.pop(key, None)
+                else:
+                    found.orphans.add((position, at))
+    return found
+
+
+def is_made_by_code(call: ToolCall) -> bool:
+    """Whether code that the provider runs makes `call`; the code's own result is still to come."""
+    caller = (call.source or {}).get("caller")
+    return isinstance(caller, dict) and "tool_id" in caller
 
 
 @dataclass(frozen=True, slots=True)

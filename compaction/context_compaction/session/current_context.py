@@ -18,7 +18,7 @@ from context_compaction.archive import Store
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject
-from context_compaction.tokens.request_bytes import json_bytes
+from context_compaction.tokens.counter import json_bytes
 
 MAX_BYTES = 64 * 1024 * 1024
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.errors import InvalidMessageError
+from context_compaction.errors import InvalidMessageError, SettingsError
 from context_compaction.messages.edits import Edit
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -331,8 +331,8 @@ async def _grow(
             handed = now(payload[:stop]) if form == "whole" else stood
             try:
                 answer = await compact(handed, request, archive=archive)
-            except InvalidMessageError:
-                return  # nested too deeply
+            except (InvalidMessageError, SettingsError):
+                return  # nested too deeply, or nothing fits beside the system message
             if not problems(stood, request.format):
                 assert not problems(answer.messages, request.format, original=stood)
             # What stands in for missing results may bring a list above the trigger.
