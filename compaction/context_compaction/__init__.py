@@ -169,7 +169,11 @@ if TYPE_CHECKING:
         name_if_current as name_if_current,
     )
     from context_compaction.session.resume import append_to_session as append_to_session
-    from context_compaction.settings import Settings as Settings
+    from context_compaction.settings import (
+        SETTING_NAMES as SETTING_NAMES,
+        STRATEGY_NAMES as STRATEGY_NAMES,
+        Settings as Settings,
+    )
     from context_compaction.splices import (
         Splice as Splice,
         apply_splices as apply_splices,
@@ -245,7 +249,7 @@ _NAMES_BY_MODULE = {
     ),
     "session.current_context": "CurrentContext current_context is_recent name_if_current",
     "session.resume": "append_to_session",
-    "settings": "Settings",
+    "settings": "SETTING_NAMES STRATEGY_NAMES Settings",
     "splices": "Splice apply_splices make_splices",
     "summarizers.llm.anthropic": "AnthropicModel",
     "summarizers.llm.model": "ModelAnswer ModelPrompt ModelUsage SummaryModel TellChars",

@@ -3,7 +3,7 @@
 from hashlib import blake2b
 from pathlib import Path
 
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError
 
 ARCHIVE_VARIABLE = "MCP_COMPACTION_ARCHIVE"
 _SCHEMES = ("postgresql", "postgres")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from context_compaction.errors import CompactionError
+from context_compaction import CompactionError
 
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["auto", "micro", "full", "reactive", "record"]

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
-from context_compaction.errors import SettingsError
-from context_compaction.file_access import Roots, default_folders, roots_of
+from context_compaction import Roots, SettingsError, default_folders, roots_of
 
 if TYPE_CHECKING:
-    from context_compaction.redaction import RedactionMode
+    from context_compaction import RedactionMode
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 
@@ -145,7 +144,7 @@ def load_config(
 def _policy(named: str | None) -> str:
     if not named:
         return "default"
-    from context_compaction.policies import POLICIES  # with all layers: only for who names one
+    from context_compaction import POLICIES  # with all layers: only for who names one
 
     if named not in POLICIES:
         known = ", ".join(POLICIES)
@@ -234,7 +233,7 @@ def _redaction(named: str | None, *, over_http: bool) -> "RedactionMode":
     """Whoever serves others keeps no secrets of theirs; one's own archive is one's own."""
     if not named:
         return "on" if over_http else "warn"
-    from context_compaction.redaction import REDACTION_MODES  # with its detector: not at each start
+    from context_compaction import REDACTION_MODES  # with its detector: not at each start
 
     if named in REDACTION_MODES:
         return named

@@ -7,8 +7,7 @@ from typing import Any
 import anyio
 import httpx2
 import jwt
-from context_compaction.archive import check_tenant
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError, check_tenant, is_list
 
 from mcp_server_compaction.access.principal import SCOPES, Principal
 
@@ -75,10 +74,13 @@ class JwtVerifier:
                 leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
-            tenant = check_tenant(str(claims.get(self._settings.tenant_claim, "")))
+            tenant = claims.get(self._settings.tenant_claim)
+            if not isinstance(tenant, str):
+                return None
+            check_tenant(tenant)
         except (jwt.InvalidTokenError, SettingsError):
             return None
-        return Principal(tenant, str(claims["sub"]), _scopes(claims), self._settings.issuer)
+        return Principal(tenant, claims["sub"], _scopes(claims), self._settings.issuer)
 
     async def _key(self, kid: str) -> jwt.PyJWK | None:
         async with self._lock:
@@ -124,6 +126,5 @@ async def _json(http: httpx2.AsyncClient, url: str) -> Any:
 def _scopes(claims: dict[str, Any]) -> frozenset[Any]:
     """The scopes of a token, as RFC 9068 or as Microsoft's server writes them."""
     given = claims.get("scope", claims.get("scp", ""))
-    names = given.split() if isinstance(given, str) else map(str, given)
-    named = set(names)
+    named = given.split() if isinstance(given, str) else given if is_list(given) else ()
     return frozenset(scope for scope in SCOPES if scope in named)

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from context_compaction.request import DEFAULT_TENANT
+from context_compaction import DEFAULT_TENANT
 
 Scope: TypeAlias = Literal["read", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from context_compaction.messages.model import is_object
+from context_compaction import is_object
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST

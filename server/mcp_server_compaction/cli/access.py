@@ -11,8 +11,8 @@ from context_compaction.archive import AccessToken, Archive
 from context_compaction.archive.opening import open_archive
 from context_compaction.errors import NotFoundError
 
+from mcp_server_compaction.access.access_tokens import create_access_token
 from mcp_server_compaction.access.principal import Scope
-from mcp_server_compaction.access.tokens import create_token
 from mcp_server_compaction.cli.terminal import config_of, say, short_time
 from mcp_server_compaction.protocol.sessions import iso_time
 
@@ -47,7 +47,7 @@ def token_create(
     """Make a token and print it; it is shown only now."""
 
     async def create(own: Archive) -> str:
-        return await create_token(own, user=user, scopes=scopes, days=days)
+        return await create_access_token(own, user=user, scopes=scopes, days=days)
 
     say(_of_tenant(context, tenant, create))
 

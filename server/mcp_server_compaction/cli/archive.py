@@ -28,8 +28,13 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import ReadArguments, SearchArguments
 from mcp_server_compaction.protocol.searching import query_of, search_answer, unfound
-from mcp_server_compaction.protocol.session_tree import Member, family_document, family_of
-from mcp_server_compaction.protocol.sessions import iso_time, session_document
+from mcp_server_compaction.protocol.sessions import (
+    Member,
+    family_document,
+    family_of,
+    iso_time,
+    session_document,
+)
 from mcp_server_compaction.protocol.tools.persist_large_output import (
     UNFILED_SESSION,
     UNNAMED_TOOL,

@@ -43,7 +43,7 @@ from mcp_server_compaction.protocol.compaction_call import (
     resumable_of,
     written_by,
 )
-from mcp_server_compaction.protocol.policy_list import own_constants, policies_document
+from mcp_server_compaction.protocol.resource_contents import own_constants, policies_document
 from mcp_server_compaction.protocol.writers import model_for
 
 _POINTERS_SHOWN = 3

@@ -78,8 +78,7 @@ def serve(context: click.Context, /, http: bool, **options: Any) -> None:
             raise WrongOption(f"{flag} is for serving over HTTP. Add --http, or leave it out.")
     # What is imported stays: looking for garbage in it would be a tenth of the start.
     gc.disable()
-    from mcp_server_compaction.protocol.app import collect_seldom
-    from mcp_server_compaction.protocol.serve import serve_stdio
+    from mcp_server_compaction.protocol.app import collect_seldom, serve_stdio
 
     collect_seldom()
     gc.enable()

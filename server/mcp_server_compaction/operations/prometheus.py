@@ -2,7 +2,7 @@
 
 import os
 
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route

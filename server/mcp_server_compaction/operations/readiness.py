@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 from anyio.abc import TaskGroup
-from context_compaction.errors import CompactionError
+from context_compaction import CompactionError
 
 from mcp_server_compaction.protocol.deps import GetArchive
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from context_compaction.errors import ArchiveError, NotFoundError, QueryError
+from context_compaction import ArchiveError, NotFoundError, QueryError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from opentelemetry import metrics, trace
 

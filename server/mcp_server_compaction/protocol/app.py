@@ -13,28 +13,30 @@ from importlib.metadata import version
 from typing import Any
 
 import anyio
+import context_compaction
 from anyio import to_thread
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, ReadResourceRequestParams, ReadResourceResult
 from pydantic import ValidationError
 
 from mcp_server_compaction.access.scopes import allow
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.completions import complete
-from mcp_server_compaction.protocol.deps import Deps, GetArchive, open_deps
+from mcp_server_compaction.protocol.deps import Deps, GetArchive, RequestContext, open_deps
+from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.protocol.notifications import Changes
 from mcp_server_compaction.protocol.prompts import get_prompt, list_prompts
 from mcp_server_compaction.protocol.resources import (
+    complete,
     list_resource_templates,
     list_resources,
-    read_resource,
     subscribe,
     unsubscribe,
 )
+from mcp_server_compaction.protocol.stdio import stdio_streams
 from mcp_server_compaction.protocol.tools import call_tool, list_tools
 
 # Collecting garbage among all that huge lists leave takes 0.3 seconds, in which nobody is answered,
@@ -43,17 +45,15 @@ GARBAGE_THRESHOLDS = (50_000, 20, 10)
 
 _logger = logging.getLogger(__name__)
 
-# What the tools load when they are called, in the order that calls mostly come in.
-_ENGINE = (
-    "context_compaction.archive.local.archive",
-    "context_compaction.archive.opening",
-    "context_compaction.pipeline.compact",
-    "context_compaction.pipeline.losses",
+# What the tools load when they are called, in the order that calls mostly come in: names of the
+# library, then modules.
+_LIBRARY = ("LocalArchive", "open_archive", "compact", "with_losses")
+_MODULES = (
     "imagesize",  # by the first picture
     "mcp_server_compaction.operations.telemetry",
     "mcp_server_compaction.protocol.sampling",
     "mcp_server_compaction.protocol.tools.compact_messages",
-    "mcp_server_compaction.protocol.tools.search_transcript",
+    "mcp_server_compaction.protocol.searching",
     "mcp_server_compaction.protocol.tools.persist_large_output",
     "mcp_server_compaction.protocol.tools.read_persisted_output",
 )
@@ -112,6 +112,15 @@ class CompactionServer(Server[Deps]):
         )
 
 
+async def read_resource(
+    context: RequestContext, params: ReadResourceRequestParams
+) -> ReadResourceResult:
+    """Handle `resources/read`; what reads transcripts is loaded then, not for the greeting."""
+    from mcp_server_compaction.protocol import resource_contents
+
+    return await resource_contents.read_resource(context, params)
+
+
 async def _load_when_greeted(deps: Deps) -> None:
     """Load the engine ahead. A server that is to stop meanwhile stops when that is done."""
     await deps.greeted.wait()
@@ -123,13 +132,12 @@ async def _load_when_greeted(deps: Deps) -> None:
 
 def load_engine(config: Config) -> None:
     """Load what the first call of a tool would wait for: half a second of CPU."""
-    for module in _ENGINE:
+    for name in _LIBRARY:
+        getattr(context_compaction, name)
+    for module in _MODULES:
         import_module(module)
-    from context_compaction.find_secrets import find_secrets
-    from context_compaction.tokens.counter import counter_for
-
-    find_secrets("")  # its detector's rules
-    counter_for(config.model).text("word")  # the vocabulary
+    context_compaction.redact("")  # the rules of its detector
+    context_compaction.counter_for(config.model).text("word")  # the vocabulary
 
 
 def collect_seldom() -> None:
@@ -180,3 +188,15 @@ def build_server(config: Config, archives: GetArchive | None = None) -> Compacti
     )
     server.middleware += [note_greeting, hide_faults, allow]
     return server
+
+
+def serve_stdio(config: Config) -> None:
+    """Serve one host over standard input and output until it hangs up."""
+    log_to_stderr()
+    anyio.run(_serve_stdio, config)
+
+
+async def _serve_stdio(config: Config) -> None:
+    server = build_server(config)
+    async with stdio_streams() as (read_stream, write_stream):
+        await server.run(read_stream, write_stream, server.create_initialization_options())

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from context_compaction.errors import SettingsError
-from context_compaction.messages.model import is_list, is_object
+from context_compaction import SettingsError, is_list, is_object
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 _MAX_PROBLEMS = 5

@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
-from context_compaction.archive import Archive
-from context_compaction.errors import CompactionError, NotFoundError, SettingsError
-from context_compaction.file_access import Roots
-from context_compaction.messages.history_hash import ROOT, history_hash
-from context_compaction.messages.model import JsonObject, Messages
-from context_compaction.request import CompactRequest
-from context_compaction.result import CompactResult
-from context_compaction.session.current_context import (
+from context_compaction import (
+    SETTING_NAMES,
+    Archive,
+    CompactionError,
+    CompactRequest,
+    CompactResult,
     CurrentContext,
+    JsonObject,
+    Messages,
+    NotFoundError,
+    Roots,
+    SettingsError,
     current_context,
+    history_hash,
     name_if_current,
 )
-from context_compaction.settings import SETTING_NAMES
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
@@ -67,7 +70,7 @@ class Input:
     tools: Any = None
     folder: str | None = None
     known_count: int = 0
-    known_name: str = ROOT
+    known_name: str | None = None
     notes: tuple[str, ...] = ()
     path: Path | None = None
 
@@ -107,7 +110,7 @@ async def input_of_file(data: bytes, name: str) -> Input:
     Raises:
         CompactionError: It holds no conversation.
     """
-    from context_compaction.formats.session_files.read import read_conversation
+    from context_compaction import read_conversation
 
     found = await to_thread.run_sync(partial(read_conversation, data, name=name))
     return Input(
@@ -233,8 +236,7 @@ def converted(
     Raises:
         CompactionError: The messages cannot be read, or not be written in that format.
     """
-    from context_compaction import formats
-    from context_compaction.formats.convert import convert, split_system
+    from context_compaction import convert, formats, split_system
 
     parsed: Messages = formats.parse(given.payload, format=given.format)
     system = given.system

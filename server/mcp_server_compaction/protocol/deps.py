@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from context_compaction.file_access import host_folders
-from context_compaction.messages.model import JsonObject
+from context_compaction import host_folders
 from mcp.server.context import ServerRequestContext
 
 from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
+from mcp_server_compaction.protocol.http_bodies import size_of
 from mcp_server_compaction.protocol.notifications import Changes
 
 if TYPE_CHECKING:  # loaded with the engine, by the first call that opens one
-    from context_compaction.archive import Archive
+    from context_compaction import Archive
 
 # Compactions that are worked on at once: while one waits for the disk the other goes on. Of more,
 # each only takes longer: their threads take the interpreter from each other at every system call,
@@ -28,40 +28,8 @@ MAX_COMPACTIONS = 2
 MAX_REMOTE_COMPACTIONS = 8
 # Some 250,000 tokens: what is larger may take a second, and the rest does not wait for it.
 LARGE_REQUEST_BYTES = 1024 * 1024
-MAX_LARGE_COMPACTIONS = 2
 
 GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
-
-
-# Where a request's scope holds it.
-SET_ASIDE = "mcp_server_compaction.set_aside"
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """What a request had before a list was taken out of it.
-
-    Attributes:
-        arguments: The lists, by the name of the argument.
-        size_bytes: How large the body was.
-    """
-
-    arguments: JsonObject
-    size_bytes: int
-
-
-def arguments_of(request: Any, given: JsonObject) -> JsonObject:
-    """The arguments of a tool's call, with what was set aside of its HTTP request."""
-    found: SetAside | None = None if request is None else request.scope.get(SET_ASIDE)
-    return given if found is None else {**given, **found.arguments}
-
-
-def size_of(request: Any) -> int:
-    """How many bytes the body of a request had; 0 on stdio."""
-    if request is None:
-        return 0
-    found: SetAside | None = request.scope.get(SET_ASIDE)
-    return int(request.headers["content-length"]) if found is None else found.size_bytes
 
 
 class LazyArchive:
@@ -100,7 +68,7 @@ class LazyArchive:
 
     async def _keep_open(self, *, task_status: "TaskStatus[Archive]") -> None:
         # Here and not above: SQLite and zstandard are loaded when they are needed.
-        from context_compaction.archive.opening import open_archive
+        from context_compaction import open_archive
 
         async with open_archive(self._config.archive, redaction=self._config.redaction) as archive:
             task_status.started(archive)
@@ -118,6 +86,31 @@ async def lazy_archive(config: Config) -> AsyncGenerator[LazyArchive]:
             archive.close()
 
 
+class Turns:
+    """Admits a bounded number of compactions at a time, in the order in which they came.
+
+    First lists of sessions and large requests have turns of their own. A first list takes ten times
+    as long as one that goes on: after a restart all are first ones, and each session's second call
+    would wait for those of all the others.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._known = anyio.Semaphore(most, fast_acquire=True)
+        self._first = anyio.Semaphore(most, fast_acquire=True)
+        self._large = anyio.Semaphore(most, fast_acquire=True)
+
+    def of(self, request: Any, *, is_known: bool) -> anyio.Semaphore:
+        """Whose turn a compaction takes.
+
+        Args:
+            request: The HTTP request that asks for it; None on stdio, where one host calls.
+            is_known: Whether the session's list was compacted a short time ago.
+        """
+        if size_of(request) > LARGE_REQUEST_BYTES:
+            return self._large
+        return self._known if is_known else self._first
+
+
 @dataclass(frozen=True, slots=True)
 class Deps:
     """Everything that a handler may use.
@@ -128,9 +121,7 @@ class Deps:
         changes: Who is notified when resources change.
         greeted: Set once a host has its answer to `initialize`, or to a request without one.
         imports: The sessions that hosts keep on disk.
-        turns: Lets so many compactions in at a time, in the order in which they came ...
-        new_turns: ... beside them those of sessions without a known list ...
-        large_turns: ... and those of large requests.
+        turns: Whose turn a compaction takes, unless it may wait for a model.
     """
 
     config: Config
@@ -138,27 +129,7 @@ class Deps:
     changes: Changes
     imports: SessionImports
     greeted: anyio.Event
-    turns: anyio.Semaphore
-    new_turns: anyio.Semaphore
-    large_turns: anyio.Semaphore
-
-    def turn(self, request: Any, archive: "Archive", session_id: str | None) -> anyio.Semaphore:
-        """Whose turn a compaction takes, unless it may wait for a model.
-
-        A first list takes ten times as long as one that goes on. After a restart all are first
-        ones, and each session's second call would wait for those of all the others.
-
-        Args:
-            request: The HTTP request that asks for it; None on stdio, where one host calls.
-            archive: That of the tenant that asks.
-            session_id: The session, where the caller names one.
-        """
-        from context_compaction import is_recent  # loaded with the engine
-
-        if size_of(request) > LARGE_REQUEST_BYTES:
-            return self.large_turns
-        is_known = session_id is not None and is_recent(archive, session_id)
-        return self.turns if is_known else self.new_turns
+    turns: Turns
 
     async def archive(self) -> "Archive":
         """The archive of the tenant that is asking.
@@ -183,14 +154,10 @@ async def open_deps(
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives)
         greeted = anyio.Event()
-        is_remote = config.archive_address is not None
-        most = MAX_REMOTE_COMPACTIONS if is_remote else MAX_COMPACTIONS
-        turns = anyio.Semaphore(most, fast_acquire=True)
-        new_turns = anyio.Semaphore(most, fast_acquire=True)
-        large_turns = anyio.Semaphore(MAX_LARGE_COMPACTIONS, fast_acquire=True)
+        turns = Turns(MAX_COMPACTIONS if config.archive_address is None else MAX_REMOTE_COMPACTIONS)
         async with anyio.create_task_group() as background:
             background.start_soon(_after_greeting, greeted, imports)
-            yield Deps(config, archives, changes, imports, greeted, turns, new_turns, large_turns)
+            yield Deps(config, archives, changes, imports, greeted, turns)
             background.cancel_scope.cancel()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from anyio import to_thread
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -25,17 +25,23 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
+from mcp_server_compaction.access.access_tokens import (
+    TOKEN_FILE,
+    AnyOf,
+    LocalToken,
+    StoredTokens,
+    Verifier,
+    ensure_local_token,
+)
 from mcp_server_compaction.access.audit import write_audit
-from mcp_server_compaction.access.local_token import TOKEN_FILE, ensure_token
 from mcp_server_compaction.access.oauth import JwtVerifier, OAuthSettings
 from mcp_server_compaction.access.principal import SCOPES
-from mcp_server_compaction.access.verifying import AnyOf, LocalToken, StoredTokens, Verifier
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.operations.prometheus import METRICS_PATH, metrics_route
 from mcp_server_compaction.operations.readiness import Readiness
 from mcp_server_compaction.operations.telemetry import measured
 from mcp_server_compaction.protocol.app import build_server, collect_seldom, load_engine
-from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, CleanBodies
+from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, json_bodies
 from mcp_server_compaction.protocol.http_gate import Gate, Names, refused
 from mcp_server_compaction.protocol.http_listening import (
     bind,
@@ -113,7 +119,7 @@ def serve_http(config: Config, service: Service) -> None:
     else:
         _check_loopback(service.host)
         listener = bind(service.host, service.port)
-        token = ensure_token(config.archive_folder)
+        token = ensure_local_token(config.archive_folder)
         names = _local_names(listener, service.host)
         told = f"{_address_of(listener, service.host)}{MCP_PATH}\n{_where_it_is(config, token)}"
     serve(partial(http_app, config, service, names, token), listener, told, service.workers)
@@ -132,11 +138,10 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
     """
     log_to_stderr()
     listener = bind("127.0.0.1", port)
-    listener.listen()
+    listener.listen()  # the browser waits until it is answered
     names, address = _local_names(listener, "127.0.0.1"), _address_of(listener, "127.0.0.1")
     archives = Archives(config)
-    access = Access(LocalToken(ensure_token(config.archive_folder)), archives.get)
-    # The listener takes connections already: the browser waits until they are answered.
+    access = Access(LocalToken(ensure_local_token(config.archive_folder)), archives.get)
     entry = access.new_entry()
     if opens and webbrowser.open(f"{address}/enter/{entry}"):
         told = f"{address} (opened in your browser)"
@@ -197,7 +202,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         return refused(503, "The archive does not answer.")
 
     routes: list[BaseRoute] = [
-        Route(MCP_PATH, CleanBodies(protocol)),
+        Route(MCP_PATH, json_bodies(protocol)),
         *upload_routes(archives.get),
         Route("/readyz", ready),
     ]

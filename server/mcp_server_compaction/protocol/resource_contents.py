@@ -4,17 +4,31 @@ import re
 from inspect import cleandoc
 from typing import Any
 
-from context_compaction.archive import Archive, History
-from context_compaction.errors import QueryError
-from context_compaction.messages.model import compact_json
-from context_compaction.settings import SETTING_NAMES, Settings
-from mcp_types import TextResourceContents
+from context_compaction import (
+    POLICIES,
+    SETTING_NAMES,
+    STRATEGY_NAMES,
+    Archive,
+    CompactionError,
+    History,
+    NotFoundError,
+    Policy,
+    QueryError,
+    Settings,
+    compact_json,
+)
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    TextResourceContents,
+)
 
 from mcp_server_compaction.protocol.arguments import short_schema
 from mcp_server_compaction.protocol.deps import RequestContext
-from mcp_server_compaction.protocol.policy_list import policies_document
 from mcp_server_compaction.protocol.resources import (
-    APP_TYPE,
     APP_URIS,
     JSON_LINES_TYPE,
     JSON_TYPE,
@@ -22,26 +36,36 @@ from mcp_server_compaction.protocol.resources import (
     POLICIES_URI,
 )
 from mcp_server_compaction.protocol.schemas import CompactOptions
-from mcp_server_compaction.protocol.session_tree import family_document, family_of
 from mcp_server_compaction.protocol.sessions import (
     branches_document,
+    family_document,
+    family_of,
     pointer_to,
     session_document,
 )
 from mcp_server_compaction.reading.text_source import json_line, open_source, rest_of
 
+APP_TYPE = "text/html;profile=mcp-app"
 # Clients of the handshake era refuse events of more than 1 MiB over HTTP.
 MAX_RESOURCE_BYTES = 900_000
 _NEWEST_CHARS = 7_000
 _TRANSCRIPT = re.compile(r"transcript://([A-Za-z0-9_.:-]+)/?\Z")
 
 
-async def contents_of(context: RequestContext, uri: str) -> list[TextResourceContents]:
-    """The contents of the resource at `uri`.
+async def read_resource(
+    context: RequestContext, params: ReadResourceRequestParams
+) -> ReadResourceResult:
+    """Handle `resources/read`."""
+    uri = params.uri
+    try:
+        return ReadResourceResult(contents=[*await _contents(context, uri)])
+    except (NotFoundError, QueryError) as error:
+        raise MCPError(INVALID_PARAMS, str(error), data={"uri": uri}) from error
+    except CompactionError as error:
+        raise MCPError(INTERNAL_ERROR, str(error), data={"uri": uri}) from error
 
-    Raises:
-        CompactionError: There is none, or it cannot be read.
-    """
+
+async def _contents(context: RequestContext, uri: str) -> list[TextResourceContents]:
     documents = {OPTIONS_URI: options_document, POLICIES_URI: policies_document}
     if uri in documents:
         text = compact_json(documents[uri]())
@@ -132,3 +156,30 @@ def _setting_descriptions() -> dict[str, str]:
     attributes = cleandoc(Settings.__doc__ or "").partition("Attributes:\n")[2]
     entries = re.findall(r"^    (\w+): (.+(?:\n {8,}.+)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
+
+
+def policies_document() -> dict[str, Any]:
+    """All policies, each with the constants in which it differs from the default."""
+    return {
+        "about": "Names for `policy` of compact_messages. The constants that "
+        "options://compact_messages lists can be changed by name in `options`; those that a policy "
+        "does not list have the default.",
+        "policies": [
+            {
+                "name": policy.name,
+                "description": policy.description,
+                "source": policy.source,
+                "layers": list(policy.layers),
+                "constants": own_constants(policy),
+                "differences_from_source": list(policy.differences),
+            }
+            for policy in POLICIES.values()
+        ],
+    }
+
+
+def own_constants(policy: Policy) -> dict[str, Any]:
+    """The constants of a policy that are not the default's."""
+    usual = Settings()
+    values = {name: getattr(policy.settings, name) for name in (*SETTING_NAMES, *STRATEGY_NAMES)}
+    return {name: value for name, value in values.items() if value != getattr(usual, name)}

@@ -1,19 +1,21 @@
-"""The list of resources, and who wants to know when one changes."""
+"""The list of resources, completing their ids, and who wants to know when one changes."""
 
 import base64
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from context_compaction.errors import CompactionError, NotFoundError, QueryError
+from context_compaction import CompactionError, NotFoundError
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
     EmptyResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     PaginatedRequestParams,
-    ReadResourceRequestParams,
-    ReadResourceResult,
     Resource,
     ResourceTemplate,
     SubscribeRequestParams,
@@ -24,7 +26,7 @@ from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.sessions import iso_time
 
 if TYPE_CHECKING:
-    from context_compaction.archive import Archive, SessionInfo
+    from context_compaction import Archive, SessionInfo
 
 OPTIONS_URI = "options://compact_messages"
 POLICIES_URI = "policies://compact_messages"
@@ -33,11 +35,30 @@ APP_URIS = {
     "compact_messages": "ui://mcp-server-compaction/compaction",
     "search_transcript": "ui://mcp-server-compaction/search",
 }
-APP_TYPE = "text/html;profile=mcp-app"
 PAGE_SIZE = 25
 JSON_TYPE = "application/json"
 JSON_LINES_TYPE = "application/jsonl"
+MAX_COMPLETIONS = 100  # the protocol's limit
+_COMPLETED_SESSIONS = 1_000
+_OUTPUT_SESSIONS = 20  # the newest, whose outputs are completed
+_PACKED_TYPE = "application/zlib"
 
+_FIRST_RESOURCES = (
+    Resource(
+        uri=OPTIONS_URI,
+        name="options",
+        title="Options of compact_messages",
+        description="Every field of `options`, with its default.",
+        mime_type=JSON_TYPE,
+    ),
+    Resource(
+        uri=POLICIES_URI,
+        name="policies",
+        title="Policies of compact_messages",
+        description="What `policy` may name: layers, constants, sources.",
+        mime_type=JSON_TYPE,
+    ),
+)
 TEMPLATES = (
     ResourceTemplate(
         name="transcript",
@@ -82,72 +103,25 @@ async def list_resources(
 ) -> ListResourcesResult:
     """Handle `resources/list`: names for `options` and `policy`, then sessions, newest first."""
     cursor = params.cursor if params else None
-    archive = await _archive(context)
     try:
-        sessions, next_cursor = await archive.sessions(
-            limit=PAGE_SIZE, cursor=_decode_cursor(cursor) if cursor else None
-        )
+        archive = await context.lifespan_context.archive()
+    except CompactionError as error:
+        raise MCPError(INTERNAL_ERROR, str(error)) from error
+    try:
+        # A cursor of the archive may hold anything; clients get one that is safe to pass about.
+        after = base64.urlsafe_b64decode(cursor.encode()).decode() if cursor else None
+        sessions, next_cursor = await archive.sessions(limit=PAGE_SIZE, cursor=after)
+    except ValueError as error:
+        raise MCPError(
+            INVALID_PARAMS, f"{cursor!r} is no cursor of this list. Start again without one."
+        ) from error
     except CompactionError as error:
         raise MCPError(INVALID_PARAMS, f"{error} Start again without a cursor.") from error
-    first = [] if cursor else [_options_resource(), _policies_resource()]
     return ListResourcesResult(
-        resources=[*first, *(_session_resource(session) for session in sessions)],
-        next_cursor=_encode_cursor(next_cursor) if next_cursor else None,
-    )
-
-
-async def list_resource_templates(
-    _context: RequestContext, _params: PaginatedRequestParams | None
-) -> ListResourceTemplatesResult:
-    """Handle `resources/templates/list`."""
-    return ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
-
-
-async def read_resource(
-    context: RequestContext, params: ReadResourceRequestParams
-) -> ReadResourceResult:
-    """Handle `resources/read`."""
-    # With all that reads transcripts: hosts wait for the greeting, not for this.
-    from mcp_server_compaction.protocol.resource_contents import contents_of
-
-    uri = params.uri
-    try:
-        return ReadResourceResult(contents=[*await contents_of(context, uri)])
-    except (NotFoundError, QueryError) as error:
-        raise MCPError(INVALID_PARAMS, str(error), data={"uri": uri}) from error
-    except CompactionError as error:
-        raise MCPError(INTERNAL_ERROR, str(error), data={"uri": uri}) from error
-
-
-async def subscribe(context: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
-    """Handle `resources/subscribe` of the handshake era."""
-    context.lifespan_context.changes.subscribe(context.session, params.uri)
-    return EmptyResult()
-
-
-async def unsubscribe(context: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
-    """Handle `resources/unsubscribe` of the handshake era."""
-    context.lifespan_context.changes.unsubscribe(context.session, params.uri)
-    return EmptyResult()
-
-
-def _options_resource() -> Resource:
-    return Resource(
-        uri=OPTIONS_URI,
-        name="options",
-        title="Options of compact_messages",
-        description="Every field of `options`, with its default.",
-        mime_type=JSON_TYPE,
-    )
-
-
-def _policies_resource() -> Resource:
-    return Resource(
-        uri=POLICIES_URI,
-        name="policies",
-        title="Policies of compact_messages",
-        description="What `policy` may name: layers, constants, sources.",
-        mime_type=JSON_TYPE,
+        resources=[*(() if cursor else _FIRST_RESOURCES), *map(_session_resource, sessions)],
+        next_cursor=base64.urlsafe_b64encode(next_cursor.encode()).decode()
+        if next_cursor
+        else None,
     )
 
 
@@ -162,22 +136,66 @@ def _session_resource(session: "SessionInfo") -> Resource:
     )
 
 
-async def _archive(context: RequestContext) -> "Archive":
-    try:
-        return await context.lifespan_context.archive()
-    except CompactionError as error:
-        raise MCPError(INTERNAL_ERROR, str(error)) from error
+async def list_resource_templates(
+    _context: RequestContext, _params: PaginatedRequestParams | None
+) -> ListResourceTemplatesResult:
+    """Handle `resources/templates/list`."""
+    return ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
 
 
-# A cursor of the archive may hold anything; clients get one that is safe to pass about.
-def _encode_cursor(cursor: str) -> str:
-    return base64.urlsafe_b64encode(cursor.encode()).decode()
+async def subscribe(context: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
+    """Handle `resources/subscribe` of the handshake era."""
+    context.lifespan_context.changes.subscribe(context.session, params.uri)
+    return EmptyResult()
 
 
-def _decode_cursor(cursor: str) -> str:
-    try:
-        return base64.urlsafe_b64decode(cursor.encode()).decode()
-    except ValueError as error:
-        raise MCPError(
-            INVALID_PARAMS, f"{cursor!r} is no cursor of this list. Start again without one."
-        ) from error
+async def unsubscribe(context: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
+    """Handle `resources/unsubscribe` of the handshake era."""
+    context.lifespan_context.changes.unsubscribe(context.session, params.uri)
+    return EmptyResult()
+
+
+async def complete(context: RequestContext, params: CompleteRequestParams) -> CompleteResult:
+    """Handle `completion/complete`: ids of sessions and outputs while a person types them."""
+    archive = await context.lifespan_context.archive()
+    typed = params.argument.value
+    match params.argument.name:
+        case "session_id":
+            found = [name async for name in _session_ids(archive) if name.startswith(typed)]
+        case "output_id":
+            found = [name async for name in _output_ids(archive) if name.startswith(typed)]
+        case _:
+            found = []
+    values = list(dict.fromkeys(found))
+    return CompleteResult(
+        completion=Completion(
+            values=values[:MAX_COMPLETIONS],
+            total=len(values),
+            has_more=len(values) > MAX_COMPLETIONS,
+        )
+    )
+
+
+async def _session_ids(archive: "Archive") -> AsyncGenerator[str]:
+    """Sessions, newest first."""
+    cursor: str | None = None
+    for _ in range(_COMPLETED_SESSIONS // MAX_COMPLETIONS):
+        sessions, cursor = await archive.sessions(limit=MAX_COMPLETIONS, cursor=cursor)
+        for session in sessions:
+            yield session.session_id
+        if cursor is None:
+            return
+
+
+async def _output_ids(archive: "Archive") -> AsyncGenerator[str]:
+    """Outputs of the newest sessions, newest first."""
+    sessions, _ = await archive.sessions(limit=_OUTPUT_SESSIONS)
+    for session in sessions:
+        try:
+            outputs = await archive.outputs(session.session_id, limit=MAX_COMPLETIONS)
+        except NotFoundError:
+            continue  # deleted since
+        for output in outputs:
+            # What is carried from one summary to the next is packed, and nothing to read.
+            if output.media_type != _PACKED_TYPE:
+                yield output.output_id

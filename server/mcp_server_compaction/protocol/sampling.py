@@ -13,8 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_compaction.errors import SettingsError, SummaryError
-from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
+from context_compaction import (
+    ModelAnswer,
+    ModelPrompt,
+    ModelUsage,
+    SettingsError,
+    SummaryError,
+    TellChars,
+)
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -90,9 +96,9 @@ class SamplingModel:
     @property
     def window_tokens(self) -> int:
         """That of a model that is not known."""
-        from context_compaction.tokens.models import UNKNOWN_CONTEXT_WINDOW
+        from context_compaction import profile_for
 
-        return UNKNOWN_CONTEXT_WINDOW
+        return profile_for(None).context_window
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
         """See `SummaryModel.write`.
@@ -168,7 +174,7 @@ def _answers(params: Mapping[str, Any]) -> dict[str, CreateMessageResult]:
 
 
 def _request(prompt: ModelPrompt) -> CreateMessageRequest:
-    from context_compaction.summarizers.llm.prompt import answer_tokens
+    from context_compaction import answer_tokens
 
     return CreateMessageRequest(
         params=CreateMessageRequestParams(
@@ -189,7 +195,7 @@ def _key(request: CreateMessageRequest) -> str:
 
 
 def _answer(result: CreateMessageResult, prompt: ModelPrompt) -> ModelAnswer:
-    from context_compaction.tokens.counter import counter_for
+    from context_compaction import counter_for
 
     text = _text(result)
     # Clients report no tokens: these are ours.

@@ -6,8 +6,7 @@ of all four tools together stay within 1,000 tokens (a test counts them).
 
 from typing import Annotated, Any, Literal
 
-from context_compaction.request import Mode
-from context_compaction.result import Status
+from context_compaction import Mode, Status
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -27,8 +26,11 @@ MAX_READ_CHARS = 200_000
 
 Reply = Literal["messages", "edits", "receipt"]
 ResumeHost = Literal["claude-code", "codex", "pi"]
-# The objects as they were decoded: of each dict, pydantic would make a copy.
-Decoded = list[InstanceOf[dict[str, Any]]]
+# Lists are refused at their first wrong element: of twenty million, the errors filled the memory.
+# The objects stay as they were decoded: of each dict, pydantic would make a copy.
+Decoded = Annotated[list[InstanceOf[dict[str, Any]]], Field(fail_fast=True)]
+Places = Annotated[list[NonNegativeInt], Field(fail_fast=True)]
+Texts = Annotated[list[StrictStr], Field(fail_fast=True)]
 
 
 class CompactArguments(Arguments):
@@ -90,7 +92,7 @@ class CompactOptions(Arguments):
         description="The system prompt, as the request carries it: counted, and what the user says "
         "against one of its rules is marked.",
     )
-    tools: list[dict[str, Any]] | None = Field(
+    tools: Decoded | None = Field(
         default=None,
         description="The tool definitions, as the request carries them: counted, and where the "
         "messages leave the format open, theirs is taken.",
@@ -101,23 +103,23 @@ class CompactOptions(Arguments):
     usage_message_index: NonNegativeInt | None = Field(
         default=None, description="Index of the message that the usage was reported for."
     )
-    pinned: list[StrictStr] = Field(
+    pinned: Texts = Field(
         default=[],
         description="Texts that every summary carries word for word, from this call on. A passage "
         "of the user may also be marked in place: <pin>…</pin>.",
     )
-    pinned_messages: list[NonNegativeInt] = Field(
+    pinned_messages: Places = Field(
         default=[],
         description="Places in the messages of this call, from 0: their text is carried from the "
         "moment they leave, and their results are not cleared.",
     )
-    snip_messages: list[NonNegativeInt] = Field(
+    snip_messages: Places = Field(
         default=[],
         description="Places in the whole list, from 0, of messages that are needed no more: they "
         "leave now, each call with its result, and a line with a pointer stands for each gap. "
         "receipt.snip has tokens_freed and boundary_messages.",
     )
-    unpin: list[StrictStr] = Field(
+    unpin: Texts = Field(
         default=[],
         description="Texts, or ids from receipt.pins, that later summaries no longer carry.",
     )

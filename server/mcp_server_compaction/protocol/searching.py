@@ -1,13 +1,33 @@
-"""From search arguments to the archive's query, and from a page of hits to an answer."""
+"""Tool: find what was written or printed, in messages and in stored outputs."""
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import chain, islice, repeat
 
-from context_compaction.archive import Hit, Query, SearchPage
-from context_compaction.archive.dates import asked_times
-from context_compaction.errors import QueryError
+from anyio import to_thread
+from context_compaction import (
+    MAX_HITS_PER_OUTPUT,
+    PASSAGE_CHARS,
+    TERMINAL_CODE,
+    Archive,
+    Hit,
+    NotFoundError,
+    Query,
+    QueryError,
+    SearchPage,
+    asked_times,
+    compact_json,
+    counter_for,
+    passage_span,
+)
+from mcp_types import CallToolResult
 
+from mcp_server_compaction.hosts.session_imports import SEARCH_SECONDS
+from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.schemas import (
     HitAnswer,
     NextAnswer,
@@ -15,12 +35,94 @@ from mcp_server_compaction.protocol.schemas import (
     SearchArguments,
 )
 from mcp_server_compaction.protocol.sessions import iso_time
+from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, structured
+
+# A reply stands in a context from then on, and so does the next where this one does not answer:
+# with 2,000 one search of three did not, with 2,400 one of four. Ten hits have some 1,900.
+REPLY_TOKENS = 2_400
+USUAL_HITS = 10
+
+# The lengths of the passages beside the first: the best have the answer, mostly, and of the others
+# what tells whether to read on.
+_SHARES = (1.0, 1.0, 1.0, 0.75, 0.75, 0.5, 0.5, 0.35)
+# What a tool printed has so much of its share: what was said about it answers more often.
+_PRINTED_SHARE = 0.6
+_LEAST_CHARS = 30
+_FIRST_CHARS = range(40, int(PASSAGE_CHARS / _PRINTED_SHARE) + 1, 20)
 
 MAX_TOOL_NAME_CHARS = 64
 MAX_TERMS_CHARS = 120
-
 _DATE_CHARS = len("2026-01-31")
 _MINUTE_CHARS = len("2026-01-31T14:30")
+
+
+async def search_transcript(context: RequestContext, arguments: SearchArguments) -> CallToolResult:
+    """Run one search and answer with its page of hits."""
+    query = query_of(arguments)
+    deps = context.lifespan_context
+    await deps.imports.catch_up(SEARCH_SECONDS)
+    archive = await deps.archive()
+    return structured(await search_briefly(archive, query), cut=False)
+
+
+async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
+    """The answer to a query within `REPLY_TOKENS` and `MAX_ANSWER_CHARS`.
+
+    More hits than usual have more in proportion. The passages are as long as that allows, those of
+    the best hits longest. Where even the shortest are too long (ids may have 128 characters), there
+    are fewer hits, and the cursor goes on after them.
+
+    Raises:
+        ArchiveError: The search fails.
+    """
+    from mcp_server_compaction.reading.edit_marks import edit_marks  # replay is heavy
+
+    pages = max(query.limit, USUAL_HITS) / USUAL_HITS
+    while True:
+        page = await archive.search(query)
+        try:
+            marks = await edit_marks(archive, page.hits)
+            branched = await _branched(archive, {hit.session_id for hit in page.hits})
+        except NotFoundError:
+            continue  # a session was deleted since: nothing of it is found again
+        fitted = await to_thread.run_sync(partial(_fitted, page, marks, branched, pages))
+        if fitted is not None:
+            return fitted
+        query = replace(query, limit=query.limit - max(1, query.limit // 4))
+
+
+def _fitted(
+    page: SearchPage, marks: Mapping[int, str], branched: Set[str], pages: float
+) -> SearchAnswer | None:
+    """The page with passages as long as the reply's limit allows; None where no length does."""
+    count = counter_for().text
+    answers: dict[int, SearchAnswer] = {}
+
+    def is_too_long(first_chars: int) -> bool:
+        answer = answers[first_chars] = _answer(page, marks, branched, first_chars)
+        text = compact_json(answer.model_dump(mode="json", exclude_none=True))
+        return len(text) > MAX_ANSWER_CHARS * pages or count(text) > REPLY_TOKENS * pages
+
+    too_long = bisect_left(_FIRST_CHARS, True, key=is_too_long)
+    if too_long == 0 and len(page.hits) > 1:
+        return None
+    return answers[_FIRST_CHARS[max(0, too_long - 1)]]
+
+
+def _answer(
+    page: SearchPage, marks: Mapping[int, str], branched: Set[str], first_chars: int
+) -> SearchAnswer:
+    shares = islice(chain(_SHARES, repeat(_SHARES[-1])), len(page.hits))
+    chars = [
+        max(_LEAST_CHARS, int(share * (_PRINTED_SHARE if hit.role == "tool" else 1) * first_chars))
+        for hit, share in zip(page.hits, shares, strict=True)
+    ]
+    return search_answer(page, chars, marks, branched)
+
+
+async def _branched(archive: Archive, sessions: Set[str]) -> set[str]:
+    """The sessions of several branches: there a pointer names its own."""
+    return {name for name in sessions if (await archive.branches(name, limit=1))[1] > 1}
 
 
 def query_of(arguments: SearchArguments) -> Query:
@@ -78,9 +180,6 @@ def search_answer(
 
 
 def _hit_answer(hit: Hit, max_chars: int, mark: str | None, is_branched: bool) -> HitAnswer:
-    from context_compaction.activity.error_line import TERMINAL_CODE
-    from context_compaction.archive.snippets import passage_span
-
     place = hit.snippet_chars_before
     before = TERMINAL_CODE.sub("", hit.snippet[:place])
     passage = before + TERMINAL_CODE.sub("", hit.snippet[place:])
@@ -130,8 +229,6 @@ def _next_answer(hit: Hit | None, max_chars: int, is_branched: bool) -> NextAnsw
 
 def unfound(page: SearchPage) -> str:
     """What a page does not have: words, parts of outputs. In sentences that end with a blank."""
-    from context_compaction.archive.search.hits import MAX_HITS_PER_OUTPUT
-
     missing, elsewhere = (
         ", ".join(words)[:MAX_TERMS_CHARS] for words in (page.missing_terms, page.elsewhere)
     )
@@ -145,13 +242,10 @@ def unfound(page: SearchPage) -> str:
 
 
 def _note(page: SearchPage) -> str:
-    from context_compaction.archive.patterns import SCAN_BYTES, SCAN_SECONDS
-
     if not page.hits and page.next_cursor:
         return (
-            f"Nothing found so far: the search stopped after {SCAN_BYTES >> 20} MB or "
-            f"{SCAN_SECONDS:g} seconds. Pass next_cursor as cursor to go on with what is older, or "
-            "narrow it by session_id, tool, since."
+            "Nothing found so far: the search stopped at its limit. Pass next_cursor as cursor to "
+            "go on with what is older, or narrow it by session_id, tool, since."
         )
     if not page.hits:
         return f"Nothing found. {unfound(page)}Try fewer or other words, or kind='regex'."

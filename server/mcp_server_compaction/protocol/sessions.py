@@ -1,12 +1,17 @@
-"""Sessions and their branches as resources describe them."""
+"""Sessions, their branches and their sub-agents as resources describe them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the list of resources, which hosts ask for first, needs the times alone
-    from context_compaction.archive import History, SessionInfo
+from anyio import to_thread
 
+if TYPE_CHECKING:  # the list of resources, which hosts ask for first, needs the times alone
+    from context_compaction import Archive, History, JsonObject, SessionInfo
+
+# More sub-agents than this are counted in the total of sessions alone.
+MAX_MEMBERS = 50
 _YEAR_1_SECONDS = -62_135_596_800.0
 _YEAR_9999_SECONDS = 253_402_300_799.0
 
@@ -55,3 +60,66 @@ def pointer_to(session_id: str, branch: "History", newest: int | None = None) ->
     """What reads a branch, or its `newest` messages."""
     seqs = branch.seqs[-(newest or len(branch.seqs)) :] or (0,)
     return f"transcript://{session_id}/messages/{min(seqs)}-{max(seqs)}@{branch.head}"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A session, or one of its sub-agents.
+
+    Attributes:
+        info: What is known of it.
+        context_tokens: Estimate of what its context now contains.
+        trigger_tokens: Its newest compaction's trigger; None before the first one.
+        target_tokens: The same for the target.
+    """
+
+    info: "SessionInfo"
+    context_tokens: int
+    trigger_tokens: int | None = None
+    target_tokens: int | None = None
+
+
+async def family_of(archive: "Archive", session_id: str) -> list[Member]:
+    """The session and those that descend from it, oldest first, at most `MAX_MEMBERS`.
+
+    Raises:
+        ArchiveError: The archive fails.
+    """
+    infos, _ = await archive.sessions(limit=MAX_MEMBERS, family_of=session_id)
+    infos.sort(key=lambda info: (info.session_id != session_id, info.first_seconds))
+    return [await _member(archive, info) for info in infos]
+
+
+def family_document(members: Sequence[Member]) -> "JsonObject":
+    """The family as a resource shows it."""
+    return {
+        "message_count": sum(member.info.message_count for member in members),
+        "context_tokens": sum(member.context_tokens for member in members),
+        "sessions": [
+            {
+                "session_id": member.info.session_id,
+                "parent_session_id": member.info.parent_session_id,
+                "message_count": member.info.message_count,
+                "context_tokens": member.context_tokens,
+                "trigger_tokens": member.trigger_tokens,
+                "target_tokens": member.target_tokens,
+            }
+            for member in members
+        ],
+    }
+
+
+async def _member(archive: "Archive", info: "SessionInfo") -> Member:
+    format_name, context = await archive.context(info.session_id)
+    tokens = await to_thread.run_sync(_count_tokens, context, format_name)
+    receipts = await archive.receipts(info.session_id)
+    figures: list[JsonObject] = [receipt["tokens"] for receipt in receipts if "tokens" in receipt]
+    if not figures:
+        return Member(info, tokens)
+    return Member(info, tokens, figures[-1]["trigger"], figures[-1]["target"])
+
+
+def _count_tokens(context: "Sequence[JsonObject]", format_name: str) -> int:
+    from context_compaction import counter_for, parse
+
+    return counter_for(None).messages(parse(context, format=format_name)) if context else 0

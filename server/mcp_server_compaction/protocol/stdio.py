@@ -1,12 +1,11 @@
-"""The frames of standard input: each is a message, or is answered with what is wrong with it.
+"""JSON-RPC messages from outside: each is read, or answered with what is wrong with it.
 
-The SDK passes over a line that it cannot read without a word, and the host waits for its own time
-limit, on every turn, since what broke the line stays in its conversation. Writing, and keeping
-standard output for the protocol alone, is left to the SDK.
+The SDK ignores a line of standard input that it cannot read. The host then waits for its own time
+limit, on every turn, because what broke the line stays in its conversation. Writing to standard
+output is left to the SDK, and so is keeping it for the protocol alone.
 """
 
 import io
-import json
 import logging
 import os
 import re
@@ -19,7 +18,7 @@ from typing import Any, TypeAlias
 import anyio
 from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
-from context_compaction.messages.model import JsonObject, is_list, is_object
+from context_compaction import JsonObject, is_list, is_object
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -28,42 +27,54 @@ from mcp_types import (
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
-    JSONRPCNotification,
     RequestId,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-# A conversation of ten million tokens is some 50 MB. What is longer is read past, not kept.
+# A conversation of ten million tokens is about 50 MB. The rest of a longer line is not kept.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 _logger = logging.getLogger(__name__)
 
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-# One escape of a JSON string at a time, so that a backslash that is escaped itself begins none.
+# One escape of a JSON string at a time, so that an escaped backslash begins none. Hosts write half
+# of a surrogate pair when they cut a text within an emoji.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     r"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-_ID = re.compile(r'"id"\s{0,9}:\s{0,9}("[^"\\]{0,200}"|-?[0-9]{1,18}(?![0-9.eE]))')
-ODD_ID = "has an id that is neither a string nor an integer"
-TOO_DEEP = "nests more than 200 levels deep: give what nests so deep as a string"
-_TAIL_CHARS = 400  # an id that stands behind the parameters is looked for in so much of the end
+_ID = re.compile(r'"id"\s{0,9}:\s{0,9}(?:"([^"\\]{0,200})"|(-?[0-9]{1,18})(?![0-9.eE]))')
+_END_CHARS = 400  # where the id of a message that cannot be read is looked for
+_NO_MESSAGE = (
+    'is no JSON-RPC message: it needs "jsonrpc": "2.0", a method that is a string, and params, if '
+    "any, that are an object"
+)
+_TOO_DEEP = "nests more than 200 levels deep: give what nests so deep as a string"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A line that is no message.
+    """What is wrong with something that is no message.
 
     Attributes:
-        problem: What is wrong with it.
-        answer: What to send back; None where nobody waits for an answer.
+        problem: What is wrong.
+        code: The error code of JSON-RPC.
+        request_id: The id to answer, if there is one.
+        is_request: Whether an answer is expected: none follows a notification or an answer.
     """
 
     problem: str
-    answer: JSONRPCError | None
+    code: int = INVALID_REQUEST
+    request_id: RequestId | None = None
+    is_request: bool = True
+
+    @property
+    def error(self) -> JSONRPCError:
+        """The answer."""
+        said = ErrorData(code=self.code, message=f"The message {self.problem}. Nothing was done.")
+        return JSONRPCError(jsonrpc="2.0", id=self.request_id, error=said)
 
 
 Streams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
@@ -85,8 +96,8 @@ async def stdio_streams() -> AsyncGenerator[Streams]:
                 found = parse_frame(line)
                 if isinstance(found, Refusal):
                     _logger.warning("A line of standard input %s.", found.problem)
-                    if found.answer is not None:
-                        await wire.send(SessionMessage(found.answer))
+                    if found.is_request:
+                        await wire.send(SessionMessage(found.error))
                 elif found is not None:
                     await sender.send(SessionMessage(found))
 
@@ -112,99 +123,67 @@ def _read_line(file: io.BufferedReader) -> bytes:
 
 
 def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
-    """The message on a line, or why it is none; None where the line is empty.
-
-    Halves of surrogate pairs, which hosts write when they cut a text within an emoji, become
-    U+FFFD: no later step could pass them on.
-    """
+    """The message on a line, or why it is none; None where the line is empty."""
     if not line.strip():
         return None
     if len(line) >= MAX_FRAME_BYTES:
         problem = f"has more than {MAX_FRAME_BYTES} bytes: send less at a time"
-        head = line[:_TAIL_CHARS].decode("utf-8", "replace")
-        return _refusal(INVALID_REQUEST, problem, id_in(head))
+        return Refusal(problem, request_id=id_in(line[:_END_CHARS].decode("utf-8", "replace")))
+    value = read_message(line)
+    if isinstance(value, Refusal):
+        return value
     try:
-        message = _message(line)
-    except ValueError:
-        text = without_halves(line.decode("utf-8", "replace"))
-        try:
-            message = _message(text)
-        except ValueError as error:
-            return _explain(text, error)
-    # The SDK takes a request with such an id for a notification.
-    seems_odd = isinstance(message, JSONRPCNotification) and b'"id"' in line
-    if seems_odd and has_odd_id(json.loads(line.decode("utf-8", "replace"))):
-        return _refusal(INVALID_REQUEST, ODD_ID, None)
-    return message
+        return jsonrpc_message_adapter.validate_python(value, by_name=False)
+    except ValidationError:
+        return _no_message(value)
 
 
-def _message(line: bytes | str) -> JSONRPCMessage:
-    """What a line holds. A long list is made once, then only looked at.
+def read_message(data: bytes) -> JsonObject | Refusal:
+    """The object of one message in JSON, or why it is none.
 
-    Raises:
-        ValueError: It is no JSON, or no message; pydantic's own error in the second case.
+    Halves of surrogate pairs become U+FFFD: no later step could pass them on.
     """
-    return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
+    try:
+        value: Any = from_json(data)
+    except ValueError:
+        text = _ESCAPE.sub(_without_half, data.decode("utf-8", "replace"))
+        try:
+            value = from_json(text)
+        except ValueError as error:
+            is_too_deep = "recursion limit" in str(error)
+            problem = _TOO_DEEP if is_too_deep else f"is not JSON that can be read: {error}"
+            return Refusal(problem, PARSE_ERROR, id_in(text))
+    if is_list(value):
+        return Refusal("is a list: send one message at a time")
+    if not is_object(value):
+        return Refusal("is no JSON object")
+    # The SDK takes a request with such an id for a notification.
+    if "method" in value and "id" in value and not _is_id(value["id"]):
+        return Refusal("has an id that is neither a string nor an integer")
+    params = value.get("params")
+    is_call = isinstance(value.get("method"), str) and (params is None or is_object(params))
+    is_answer = is_object(value.get("result")) or is_object(value.get("error"))
+    if value.get("jsonrpc") != "2.0" or not (is_call or is_answer):
+        return _no_message(value)
+    return value
 
 
-def without_halves(text: str) -> str:
-    """JSON of the same length with U+FFFD for the escapes of halves of surrogate pairs."""
-    return _ESCAPE.sub(_without_half, text) if _HALF.search(text) else text
+def _no_message(value: JsonObject) -> Refusal:
+    is_request = "id" in value and not {"result", "error"} & value.keys()
+    request_id: Any = value.get("id")
+    return Refusal(
+        _NO_MESSAGE,
+        request_id=request_id if _is_id(request_id) else None,
+        is_request=is_request,
+    )
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def _without_half(escape: re.Match[str]) -> str:
     return "\\ufffd" if escape["half"] else escape[0]
-
-
-def has_odd_id(message: JsonObject) -> bool:
-    """Whether a message names an id that cannot be used; without any it is a notification."""
-    found = message.get("id")
-    return "id" in message and (not isinstance(found, str | int) or isinstance(found, bool))
-
-
-def is_too_deep(error: ValueError) -> bool:
-    """Whether pydantic's parser refuses a text for its depth."""
-    return "recursion limit" in str(error)
-
-
-def _explain(text: str, error: ValueError) -> Refusal:
-    """Why a line is no message, with the id to answer under as far as it can be found."""
-    if not isinstance(error, ValidationError):
-        problem = TOO_DEEP if is_too_deep(error) else f"is not JSON that can be read: {error}"
-        return _refusal(PARSE_ERROR, problem, id_in(text))
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return _refusal(PARSE_ERROR, "is not JSON that can be read", id_in(text))
-    problem = why_no_message(value)
-    if not is_object(value):
-        return _refusal(INVALID_REQUEST, problem, None)
-    refusal = _refusal(INVALID_REQUEST, problem, id_of(value))
-    # Nobody waits for an answer to a notification, and an answer is never answered.
-    is_request = "id" in value and not {"result", "error"} & value.keys()
-    return refusal if is_request else Refusal(problem, None)
-
-
-def _refusal(code: int, problem: str, request_id: RequestId | None) -> Refusal:
-    error = ErrorData(code=code, message=f"The line {problem}. Nothing was done.")
-    return Refusal(problem, JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
-
-
-def why_no_message(value: object) -> str:
-    """What is wrong with a JSON value that is no message."""
-    if is_list(value):
-        return "is a list: send one message at a time"
-    if not is_object(value):
-        return "is no JSON object"
-    return (
-        'is no JSON-RPC message: it needs "jsonrpc": "2.0", a method that is a string, and '
-        "params, if any, that are an object"
-    )
-
-
-def id_of(value: object) -> RequestId | None:
-    """The id to answer what was sent under; None where it names none that can be used."""
-    return value.get("id") if is_object(value) and not has_odd_id(value) else None
 
 
 def answered_id(text: str) -> RequestId | None:
@@ -215,10 +194,10 @@ def answered_id(text: str) -> RequestId | None:
 
 def id_in(text: str) -> RequestId | None:
     """The id of a request that cannot be read: before its parameters, or else at its end."""
-    head = text[: text.find('"params"')] if '"params"' in text else text
-    found = _ID.search(head[:_TAIL_CHARS])
+    found = _ID.search(text.partition('"params"')[0][:_END_CHARS])
     if found is None:
-        found = next(iter([*_ID.finditer(text[-_TAIL_CHARS:])][::-1]), None)
+        found = next(iter([*_ID.finditer(text[-_END_CHARS:])][::-1]), None)
     if found is None:
         return None
-    return found[1][1:-1] if found[1].startswith('"') else int(found[1])
+    name, number = found.groups()
+    return name if number is None else int(number)

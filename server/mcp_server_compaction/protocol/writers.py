@@ -5,14 +5,12 @@ The API of a provider writes only where our own flag or variable, or the call, n
 
 from typing import TYPE_CHECKING
 
-from context_compaction.errors import SettingsError
-from context_compaction.request import SummarizerName
+from context_compaction import SettingsError, SummarizerName
 
 from mcp_server_compaction.config import KEY_VARIABLE, SUMMARIZER_VARIABLE, Config, WriterName
 
 if TYPE_CHECKING:
-    from context_compaction.summarizers.llm.anthropic import AnthropicModel
-    from context_compaction.summarizers.llm.model import SummaryModel
+    from context_compaction import AnthropicModel, SummaryModel
 
     from mcp_server_compaction.protocol.sampling import SamplingModel
 
@@ -32,15 +30,11 @@ def anthropic_model(config: Config) -> "AnthropicModel | None":
     told = config.summaries
     if told.api_key is None:
         return None
-    from context_compaction.summarizers.llm.anthropic import (
-        DEFAULT_MODEL,
-        DEFAULT_URL,
-        AnthropicModel,
-    )
+    from context_compaction import AnthropicModel
 
-    return AnthropicModel(
-        told.api_key, told.model or DEFAULT_MODEL, told.url or DEFAULT_URL, told.timeout_seconds
-    )
+    named = {"model": told.model, "base_url": told.url}
+    chosen = {name: value for name, value in named.items() if value is not None}
+    return AnthropicModel(told.api_key, timeout_seconds=told.timeout_seconds, **chosen)
 
 
 def model_for(

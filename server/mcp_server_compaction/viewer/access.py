@@ -12,9 +12,8 @@ from context_compaction.archive import Archive
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_server_compaction.access.access_tokens import StoredTokens, Verifier, create_cookie
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal
-from mcp_server_compaction.access.tokens import create_cookie
-from mcp_server_compaction.access.verifying import StoredTokens, Verifier
 from mcp_server_compaction.protocol.http_gate import bearer_token
 
 _KEY_BYTES = 32

@@ -1,52 +1,38 @@
-"""A service in operation: told to end, asked whether it is ready, with an archive that is away."""
+"""A service in operation: told to end, probed, of several processes, its archive away."""
 
 import gc
+import os
 import signal
+import subprocess
 from pathlib import Path
-from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 from anyio import to_thread
-from context_compaction.archive import Archive
-from context_compaction.errors import ArchiveBusyError
+from context_compaction import Archive, ArchiveBusyError, open_archive
 from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp_server_compaction.access.principal import Principal, caller
-from mcp_server_compaction.config import Config
 from mcp_server_compaction.operations import readiness
 from mcp_server_compaction.operations.readiness import Readiness
-from mcp_server_compaction.protocol.http_gate import Names
-from mcp_server_compaction.protocol.http_service import Service, http_app
 from mcp_server_compaction.protocol.notifications import Changes
 
-from tests.server.helpers import conversation
-from tests.server.http import serving
-from tests.server.protocol.test_many_callers import META, VERSION
+from tests.server.helpers import Era, answer_of, conversation
+from tests.server.http import Service, over_http, serving
+from tests.server.protocol.test_http import call, served
 
-
-def _call(method: str, name: str, **params: Any) -> dict[str, Any]:
-    headers = {"MCP-Protocol-Version": VERSION, "Mcp-Method": method}
-    headers |= {"Accept": "application/json, text/event-stream"} | (
-        {"Mcp-Name": name} if name else {}
-    )
-    named = {"name": name} if name else {}
-    given = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": method,
-        "params": {**named, **params, "_meta": META},
-    }
-    return {"json": given, "headers": headers}
+AGENTS = 3
+TURNS = 5
 
 
 @pytest.mark.slow
-async def test_a_service_that_is_told_to_end_answers_what_it_has_and_waits_for_no_listener(
+async def test_a_service_that_is_told_to_end_answers_what_it_has_and_ends_its_listeners(
     tmp_path: Path,
 ) -> None:
     arguments = {"session_id": "s", "messages": conversation(60, 400), "target_tokens": 20_000}
-    listen = _call("subscriptions/listen", "", notifications={"resourcesListChanged": True})
-    compact = _call("tools/call", "compact_messages", arguments=arguments)
+    listen = call("subscriptions/listen", "", notifications={"resourcesListChanged": True})
+    compact = call("tools/call", "compact_messages", arguments=arguments)
     statuses: list[int] = []
     with serving(tmp_path) as service, anyio.fail_after(150):
         async with (
@@ -68,7 +54,7 @@ async def test_a_service_that_is_told_to_end_answers_what_it_has_and_waits_for_n
                 with pytest.raises(httpx2.RemoteProtocolError):
                     async for _ in heard:
                         pass
-        await to_thread.run_sync(service.process.wait, 20)
+        await to_thread.run_sync(service.process.wait, 30)
     assert statuses == [200]
 
 
@@ -97,17 +83,8 @@ async def test_an_archive_that_hangs_makes_no_probe_wait_and_is_asked_once_for_a
 
 async def test_an_upload_into_an_archive_that_is_away_is_to_be_tried_again(tmp_path: Path) -> None:
     (tmp_path / "archive").write_text("no folder", encoding="ascii")
-    app = http_app(Config(archive_folder=tmp_path / "archive"), Service(), Names(None), None)
-    transport = httpx2.ASGITransport(app=app)
-    inner: Any = app
-    async with (
-        inner._app.router.lifespan_context(inner._app),
-        httpx2.AsyncClient(transport=transport, base_url="http://local") as http,
-    ):
-        answers = [
-            await http.post("/upload/outputs", content=b"text"),
-            await http.get("/readyz"),
-        ]
+    async with served(tmp_path) as http:
+        answers = [await http.post("/upload/outputs", content=b"text"), await http.get("/readyz")]
     for answer in answers:
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "5"
@@ -140,23 +117,95 @@ async def test_metrics_tell_how_long_each_stage_took_and_what_the_archive_failed
     with serving(tmp_path, "--metrics") as service, anyio.fail_after(150):
         async with httpx2.AsyncClient(headers=service.headers(), timeout=150) as http:
             arguments = {"session_id": "s", "messages": conversation(20), "target_tokens": 8_000}
-            compact = _call("tools/call", "compact_messages", arguments=arguments)
+            compact = call("tools/call", "compact_messages", arguments=arguments)
             assert (await http.post(service.url, **compact)).status_code == 200
-            missing = _call("tools/call", "read_persisted_output", arguments={"output_id": "o_0"})
+            missing = call("tools/call", "read_persisted_output", arguments={"output_id": "o_0"})
             assert (await http.post(service.url, **missing)).json()["result"]["isError"]
             (tmp_path / "archive" / "sessions").rename(tmp_path / "archive" / "elsewhere")
             (tmp_path / "archive" / "sessions").write_text("no folder", encoding="ascii")
             arguments["session_id"] = "another"
-            compact = _call("tools/call", "compact_messages", arguments=arguments)
+            compact = call("tools/call", "compact_messages", arguments=arguments)
             assert (await http.post(service.url, **compact)).json()["result"]["isError"]
             text = (await http.get(f"{service.base}/metrics")).text
     for stage in ("wait", "read", "archive", "clear", "summarize", "save"):
-        assert (
-            'compaction_stage_duration_seconds_count{otel_scope_name="mcp_server_compaction"'
-            in text
-        )
         assert f'stage="{stage}"' in text
-    assert [
-        line.rpartition(" ")[2] for line in text.splitlines() if "archive_errors_total{" in line
-    ] == ["1.0"]
+    errors = [line for line in text.splitlines() if "archive_errors_total{" in line]
+    assert [line.rpartition(" ")[2] for line in errors] == ["1.0"]
     assert 'service_name="mcp-server-compaction"' in text
+
+
+def _workers(service: Service) -> list[int]:
+    """The processes that answer."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(service.process.pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line.split(None, 1) for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, arguments in lines if "spawn_main" in arguments]
+
+
+async def _say(service: Service, era: Era, session: str, text: str) -> None:
+    """Hand in one message over a connection of its own, again where a worker died meanwhile."""
+    arguments = {"session_id": session, "new_messages": [{"role": "user", "content": text}]}
+    for attempt in range(10):
+        try:
+            async with over_http(service, mode="auto" if era == "modern" else "legacy") as client:
+                answer_of(await client.call_tool("compact_messages", arguments))
+                return
+        except Exception:  # of the transport, the client, or a group of both
+            if attempt == 9:
+                raise
+
+
+@pytest.mark.slow
+async def test_any_worker_answers_any_call_and_a_killed_one_is_replaced(
+    era: Era, tmp_path: Path
+) -> None:
+    with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(240):
+        await _say(service, era, "agent-0", "the first word")
+        before = await to_thread.run_sync(_workers, service)
+        assert len(before) == 2
+        everybody_spoke = anyio.Event()
+        said: dict[str, list[str]] = {f"agent-{number}": [] for number in range(AGENTS)}
+
+        async def converse(session: str) -> None:
+            for number in range(TURNS):
+                await _say(service, era, session, f"{session} says {number}")
+                said[session].append(f"{session} says {number}")
+                if all(said.values()):
+                    everybody_spoke.set()
+
+        async with anyio.create_task_group() as group:
+            for session in said:
+                group.start_soon(converse, session)
+            await everybody_spoke.wait()
+            os.kill(before[0], signal.SIGKILL)
+        while before[0] in (after := _workers(service)) or len(after) < 2:
+            await anyio.lowlevel.checkpoint()
+        for number in range(4):
+            await _say(service, era, "agent-0", f"last words {number}")
+        async with open_archive(tmp_path / "archive") as archive:
+            for session, texts in said.items():
+                kept = await archive.read_messages(session, 0, 100)
+                assert {*texts} <= {message.raw["content"] for message in kept}
+
+
+@pytest.mark.slow
+async def test_connections_are_parted_among_the_workers(tmp_path: Path) -> None:
+    def held() -> list[int]:
+        handles = [[*Path(f"/proc/{pid}/fd").iterdir()] for pid in _workers(service)]
+        return [sum(one.is_socket() for one in those) for those in handles]
+
+    with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(150):
+        host, _, port = service.base.removeprefix("http://").rpartition(":")
+        for name in ("a", "b"):
+            await _say(service, "modern", name, "to whoever is there")
+        before = held()
+        streams = [await anyio.connect_tcp(host, int(port)) for _ in range(40)]
+        while sum(now := held()) < sum(before) + len(streams):
+            await anyio.lowlevel.checkpoint()
+        assert all(after - one >= 5 for one, after in zip(before, now, strict=True))
+        for stream in streams:
+            await stream.aclose()

@@ -150,24 +150,16 @@ async def test_the_options_resource_describes_every_option_and_constant(config: 
     assert constants["keep_recent_results"]["default"] == Settings().keep_recent_results
 
 
-async def test_sessions_and_positions_complete(config: Config, era: Era) -> None:
+async def test_the_ids_of_sessions_complete(config: Config, era: Era) -> None:
     template = ResourceTemplateReference(uri="transcript://{session_id}/messages/{start}-{stop}")
     async with connect(config, era) as client:
         for name in ("alpha-1", "alpha-2", "beta"):
             await _record(client, name)
         names = await client.complete(template, {"name": "session_id", "value": "alpha"})
-        positions = await client.complete(
-            template, {"name": "stop", "value": "7"}, context_arguments={"session_id": "beta"}
-        )
-        nothing = await client.complete(
-            template, {"name": "stop", "value": ""}, context_arguments={"session_id": "absent"}
-        )
         of_prompt = await client.complete(
             PromptReference(name="recall"), {"name": "question", "value": "b"}
         )
     assert names.completion.values == ["alpha-2", "alpha-1"]
-    assert positions.completion.values == ["7"]
-    assert nothing.completion.values == []
     assert of_prompt.completion.values == []
 
 

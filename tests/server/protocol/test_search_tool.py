@@ -8,7 +8,7 @@ from context_compaction import open_archive
 from context_compaction.archive import Archive, Query, SearchPage
 from context_compaction.formats import parse
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
+from mcp_server_compaction.protocol.searching import search_briefly
 
 from tests.server.helpers import (
     Era,
@@ -118,7 +118,7 @@ async def test_a_scan_that_stops_says_where_and_goes_on_from_there(
             if "next_cursor" not in answer:
                 break
             arguments["cursor"] = answer["next_cursor"]
-    assert notes[0].startswith("Nothing found so far: the search stopped after ")
+    assert notes[0].startswith("Nothing found so far: the search stopped at its limit")
     assert len(hits) == 1
 
 

@@ -12,7 +12,7 @@ import pytest
 from context_compaction.archive.opening import open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from mcp_server_compaction.access.verifying import LocalToken
+from mcp_server_compaction.access.access_tokens import LocalToken
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.viewer.access import Access
 from mcp_server_compaction.viewer.app import Archives, viewer_app

@@ -162,8 +162,8 @@ async def test_two_tenants_with_a_session_of_one_name_see_their_own_figures(
     from context_compaction.archive.opening import open_archive
     from context_compaction.pipeline.compact import compact
     from context_compaction.request import CompactRequest
+    from mcp_server_compaction.access.access_tokens import create_cookie
     from mcp_server_compaction.access.principal import Principal
-    from mcp_server_compaction.access.tokens import create_cookie
 
     tokens: dict[str, str] = {}
     async with open_archive(config.archive) as archive:

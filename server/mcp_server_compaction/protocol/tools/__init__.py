@@ -2,7 +2,7 @@
 
 import logging
 
-from context_compaction.errors import CompactionError
+from context_compaction import CompactionError
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -15,7 +15,8 @@ from mcp_types import (
 )
 
 from mcp_server_compaction.protocol.arguments import Arguments, parse_arguments, unknown_name
-from mcp_server_compaction.protocol.deps import RequestContext, arguments_of
+from mcp_server_compaction.protocol.deps import RequestContext
+from mcp_server_compaction.protocol.http_bodies import arguments_of
 from mcp_server_compaction.protocol.schemas import (
     CompactArguments,
     PersistArguments,
@@ -80,7 +81,7 @@ async def _run(
 
             return await read_persisted_output(context, arguments)
         case SearchArguments():
-            from mcp_server_compaction.protocol.tools.search_transcript import search_transcript
+            from mcp_server_compaction.protocol.searching import search_transcript
 
             return await search_transcript(context, arguments)
         case _:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from context_compaction.messages.model import JsonObject, compact_json, is_list, is_object
+from context_compaction import JsonObject, compact_json, is_list, is_object
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel

@@ -5,11 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from anyio import to_thread
-from context_compaction.archive import Archive
-from context_compaction.errors import SettingsError
-from context_compaction.messages.edits import make_blob
-from context_compaction.result import CompactResult
-from context_compaction.splices import make_splices
+from context_compaction import Archive, CompactResult, SettingsError, make_blob, make_splices
 from mcp_types import CallToolResult, InputRequiredResult
 
 from mcp_server_compaction.protocol.compaction_call import (
@@ -52,8 +48,7 @@ async def compact_messages(
 ) -> CallToolResult | InputRequiredResult:
     """Compact one conversation and answer with as much of it as was asked for."""
     # The engine loads the tokenizer and SQLite: hosts wait for `initialize`, not for this.
-    from context_compaction.pipeline.compact import compact
-    from context_compaction.pipeline.losses import with_losses
+    from context_compaction import compact, is_recent, with_losses
 
     from mcp_server_compaction.operations.telemetry import stage_clock
     from mcp_server_compaction.protocol.sampling import (
@@ -88,7 +83,8 @@ async def compact_messages(
         sampling,
         may_refuse=is_modern(context.session),
     )
-    turn = deps.turn(context.request, archive, request.session_id)
+    is_known = request.session_id is not None and is_recent(archive, request.session_id)
+    turn = deps.turns.of(context.request, is_known=is_known)
     try:
         async with turn if model is None else nullcontext():
             stage_ended(0.0)

@@ -3,9 +3,7 @@
 from functools import partial
 
 from anyio import to_thread
-from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, make_blob
-from context_compaction.settings import Settings
+from context_compaction import Blob, Settings, make_blob
 from mcp_types import CallToolResult
 
 from mcp_server_compaction.protocol.deps import RequestContext
@@ -62,18 +60,16 @@ async def persist_large_output(
 
 def count_text(text: str, model: str | None) -> int:
     """Tokens of `text`. The first call of a process loads the vocabulary: use a thread."""
-    from context_compaction.tokens.counter import counter_for
+    from context_compaction import counter_for
 
     return counter_for(model).text(text)
 
 
 def marker_of(blob: Blob, text: str, tool_name: str, preview_chars: int) -> str:
     """The marker that replaces a stored text, the same that a compaction leaves."""
-    from context_compaction.layers.preview import preview
+    from context_compaction import persisted, preview
 
-    return placeholders.persisted(
-        [blob], preview(text, max_chars=preview_chars), tool_name, len(text)
-    )
+    return persisted([blob], preview(text, max_chars=preview_chars), tool_name, len(text))
 
 
 def _too_small(tokens: int, size_chars: int, threshold_tokens: int) -> PersistAnswer:

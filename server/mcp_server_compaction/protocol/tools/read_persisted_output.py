@@ -1,6 +1,6 @@
 """Tool: read back what left the context, exactly."""
 
-from context_compaction.archive import Archive
+from context_compaction import Archive
 from mcp_types import CallToolResult, TextContent
 
 from mcp_server_compaction.protocol.deps import RequestContext
