@@ -30,7 +30,7 @@ _READERS = frozenset({
     "php", "pnpm", "poetry", "printf", "ps", "pwd", "pylint", "pyright", "pytest", "python",
     "python3", "readlink", "realpath", "rg", "ruby", "ruff", "sed", "select-string", "set", "sh",
     "sha256sum", "shellcheck", "sleep", "sort", "source", "ssh", "stat", "strings", "tail", "test",
-    "tox", "tr", "tree", "true", "tsc", "tsx", "type", "uniq", "uv", "vitest", "wait", "wc",
+    "tee", "tox", "tr", "tree", "true", "tsc", "tsx", "type", "uniq", "uv", "vitest", "wait", "wc",
     "which", "xargs", "xxd", "yarn", "yq", "zsh",
 })  # fmt: skip
 # With -i they change what they read.
@@ -54,6 +54,11 @@ _RUNNERS = frozenset({
     "bun", "cargo", "eslint", "find", "go", "just", "make", "npm", "npx", "pnpm", "poetry",
     "python", "python3", "ruff", "uv", "yarn",
 })  # fmt: skip
+# The verbs of PowerShell's commands that write, move or delete files.
+_POWERSHELL_CHANGES = (
+    "set-content", "add-content", "clear-content", "out-file", "remove-item", "move-item",
+    "rename-item", "copy-item", "new-item",
+)  # fmt: skip
 _ONLY_CHECKS = frozenset({"--check", "--diff", "--dry-run", "--list-different"})
 _GIT_CHANGES = frozenset({
     "am", "apply", "checkout", "cherry-pick", "clean", "merge", "mv", "pull", "rebase", "reset",
@@ -76,6 +81,8 @@ _DOCUMENT_IN = re.compile(r"\$\(\s{0,9}cat\s{0,9}<<-?[ \t]{0,9}(['\"]?)(\w{1,80}
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w{0,80}=")
 _LINES = re.compile(r"(\d{1,9})(?:,(\d{1,9}|\$))?p;?\Z")
 _COUNT = re.compile(r"(?:-n ?|-|--lines=)(\d{1,9})\Z")
+_IN_PLACE = re.compile(r"-[A-Za-z]{0,9}[io]|--in-place")
+_TEMPORARY = re.compile(r"(\w{1,80})=\$\(mktemp\b")
 _WORD = re.compile(r"[\w./~@+-]+")
 
 Certainty: TypeAlias = Literal["always", "on_success", "maybe"]
@@ -179,8 +186,9 @@ class _Lexer:
         self._command = _Command()
         self._word: _Word | None = None
         self._redirect = ""
-        # Heredocs whose text begins on the next line: mark, whether the text is plain, command.
-        self._documents: list[tuple[str, bool, _Command]] = []
+        # Heredocs whose text begins on the next line: mark, whether the text is plain, whether tabs
+        # before its lines are left out, command.
+        self._documents: list[tuple[str, bool, bool, _Command]] = []
 
     def commands(self) -> Iterator[_Command]:
         """The simple commands in order.
@@ -230,7 +238,10 @@ class _Lexer:
             self._at = at + 1
             self._take_quoted(word)
         elif char == "\\":
-            word.text += text[at + 1 : at + 2].replace("\n", "")
+            escaped = text[at + 1 : at + 2]
+            if word.text and (escaped.isalnum() or escaped in "_.*"):
+                word.text += char  # a path of Windows
+            word.text += escaped.replace("\n", "")
             self._at = at + 2
         elif char in "$`":
             self._take_expansion(word)
@@ -288,7 +299,7 @@ class _Lexer:
             mark = _MARK.match(self._text, self._at)
             if mark is None:
                 raise ValueError("a heredoc has no mark")
-            self._documents.append((mark[2], bool(mark[1]), self._command))
+            self._documents.append((mark[2], bool(mark[1]), found[0] == "<<-", self._command))
             self._at = mark.end()
         else:
             self._redirect = found[0]
@@ -315,9 +326,11 @@ class _Lexer:
             yield _Command(operator=operator)
 
     def _take_documents(self) -> None:
-        for mark, is_plain, command in self._documents:
+        for mark, is_plain, drops_tabs, command in self._documents:
             stop, after = _end_of_document(self._text, self._at - 1, mark)
             body = self._text[self._at : stop + 1]
+            if drops_tabs:
+                body = "\n".join(line.lstrip("\t") for line in body.split("\n"))
             command.body = _Word(body, is_plain or not any(sign in body for sign in "$`\\"))
             self._at = after
             if self._text[after : after + 1] == "\n":
@@ -342,6 +355,9 @@ class _Effects:
         self._shows: list[Shows] = []
         self._prints = 0
         self._effects: list[Effect] = []
+        words = (word.text for command in commands for word in command.words)
+        # Variables for new files, which nothing else names.
+        self._temporary = tuple(f"${m[1]}" for word in words if (m := _TEMPORARY.match(word)))
 
     def read(self) -> CommandEffects:
         """The effects of all commands."""
@@ -399,7 +415,7 @@ class _Effects:
             if not is_reading or program not in ("head", "sed") or self._commands[0] is not source:
                 return None
             is_numbered = reader == "nl" or any(word.text == "-n" for word in given)
-            arguments = [*arguments, *(word for word in given if word.text[:1] not in ("-", "a"))]
+            arguments = [*arguments, *(word for word in given if not _is_option(word))]
         if command.writes_elsewhere or command.body is not None or not arguments:
             return None
         path = self._placed(arguments[-1])
@@ -407,9 +423,8 @@ class _Effects:
         if path is None:
             return None
         if program in ("cat", "nl"):
-            flags = [option for option in options if option != "a"]
-            is_one = all(option.startswith("-") for option in flags)
-            is_numbered = program == "nl" or "-n" in flags
+            is_one = all(map(_is_option, arguments[:-1]))
+            is_numbered = program == "nl" or "-n" in options
             return Shows(path, is_numbered=is_numbered) if is_one else None
         if program == "head":
             count = _COUNT.match(" ".join(options) or "-10")
@@ -434,7 +449,7 @@ class _Effects:
         is_first: bool,
     ) -> None:
         for sign, to in command.redirects:
-            if ">" not in sign or _is_nowhere(to):
+            if ">" not in sign or _is_nowhere(to) or to.text in self._temporary:
                 continue
             is_copy = program == "cat" and not arguments and is_first
             self._write(command.body if is_copy else None, to, certainty, appends=sign == ">>")
@@ -518,10 +533,10 @@ def _may_change(
             creates or "--soft" in words or words[:2] in (["stash", "list"], ["stash", "show"])
         )
         return MayChange(named[1:], or_any=True) if verb in _GIT_CHANGES and not is_kept else None
-    if program in _STREAM_EDITORS and any(
-        w[:2] in ("-i", "-o") or w == "--in-place" for w in words
-    ):
+    if program in _STREAM_EDITORS and any(map(_IN_PLACE.match, words)):
         return MayChange(named)
+    if program.startswith(_POWERSHELL_CHANGES):
+        return MayChange(named, or_any=True)
     if program in ("cp", "ln", "install", "rsync", "scp"):
         target = named[-1] if named else ""
         inner = [posixpath.join(target, posixpath.basename(name)) for name in named[:-1]]
@@ -529,7 +544,9 @@ def _may_change(
     if program == "xargs" and not {"sed", "rm", "perl", "mv"}.isdisjoint(words):
         return MayChange()
     called = words[:6] if program in _RUNNERS else []
-    if not _REWRITERS.isdisjoint((program, *called)) and _ONLY_CHECKS.isdisjoint(words):
+    if not _REWRITERS.isdisjoint((program, *called)):
+        if not _ONLY_CHECKS.isdisjoint(words):
+            return None
         return MayChange(named, or_any=True)
     if program in _INTERPRETERS:
         has_code = any(word in ("-c", "-e", "-lc") for word in words)
@@ -545,6 +562,11 @@ def _words_in(text: str) -> tuple[str, ...]:
     """What may be names of files in a text of code: words with a dot or a slash."""
     words = (word.strip(".-") for word in _WORD.findall(text))
     return tuple(dict.fromkeys(word for word in words if "." in word or "/" in word))
+
+
+def _is_option(word: _Word) -> bool:
+    """Whether a word behind `cat` or `nl` is no file: an option, or the value of `nl -b a`."""
+    return word.text.startswith("-") or word.text == "a"
 
 
 def _is_nowhere(word: _Word) -> bool:

@@ -85,8 +85,9 @@ _FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "
 _OUTSIDE_NOTE = " was modified, either by the user or by a linter"
 _FAILURES = (
     "No such file", "Permission denied", "Is a directory", "Not a directory", "cannot ",
-    "Read-only file", "command not found",
+    "Read-only file", "command not found", "couldn't ", "can't ",
 )  # fmt: skip
+_PROGRAMS = ("cat: ", "head: ", "sed: ", "nl: ", "bash: ", "sh: ", "zsh: ")
 # They keep one shell for all commands, unless the commands show something else.
 _KEEP_SHELL = frozenset({"Bash", "execute_bash", "run_in_terminal"})
 _GLOB = frozenset("*?[")
@@ -215,6 +216,7 @@ class _File:
     unsure_since: int | None = None
     focus: int = 0
     is_deleted: bool = False
+    is_end_known: bool = True  # whether the text shows if the last line is ended
 
     @property
     def was_written(self) -> bool:
@@ -233,9 +235,10 @@ class _File:
             self.is_deleted,
         )
 
-    def set_text(self, text: str | None) -> None:
+    def set_text(self, text: str | None, *, is_end_known: bool = True) -> None:
         """The whole text is known from now on; None if nothing is."""
         self.budget.spend(len(text or ""))
+        self.is_end_known = is_end_known
         self.text, self.parts, self.end = text, [], None
         self.unsure_since, self.is_deleted = None, False
         self.focus = min(self.focus, len(text or ""))
@@ -247,7 +250,7 @@ class _File:
     def show(self, at: int, shown: ShownLines) -> None:
         """Take lines that a read shows."""
         if shown.is_whole:
-            self.set_text("\n".join(shown.rows))
+            self.set_text("\n".join(shown.rows), is_end_known=False)
         elif shown.start is not None:
             self._show_part(at, shown.start, list(shown.rows), is_to_end=shown.is_to_end)
 
@@ -266,7 +269,7 @@ class _File:
         self._join(_Part(start, rows))
         only = self.parts[0]
         if len(self.parts) == 1 and only.start == 1 and self.end == only.stop - 1:
-            self.set_text("\n".join(only.rows))
+            self.set_text("\n".join(only.rows), is_end_known=False)
 
     def _join(self, new: _Part) -> None:
         """Add a part. Parts that touch it are merged with it; a part that contradicts it goes."""
@@ -323,6 +326,8 @@ class _File:
             self.doubt(at)
         else:
             self.budget.spend(len(text) + len(self.text) // _FAST_CHARS)
+            if not self.is_end_known:
+                self.doubt(at)
             self.focus = len(self.text)
             self.text += text
 
@@ -610,7 +615,8 @@ class _Walk:
             self._spend_files()
             self.doubt((file for file in self.files.values() if file.was_written), at)
         if effects.folder and not given:
-            if not is_absolute(effects.folder) and effects.folder == self._shell:
+            is_again = effects.folder == self._shell and not is_absolute(effects.folder)
+            if is_again and succeeded and (use.command or "").startswith("cd "):
                 self._starts_anew += 1
             self._shell = posixpath.join(self._shell if goes_on else "", effects.folder)
 
@@ -618,7 +624,11 @@ class _Walk:
         """Take what a command prints of a file."""
         file, is_certain = self._file_in(shown.path, folders)
         file.touched_at = file.read_at = at
-        if not output.strip() or not is_certain:
+        if not output.strip() or _is_unreadable(output):
+            return
+        if len(folders) > 1 and file.text and output.strip() in file.text:
+            self._starts_anew += 1 if file is self.files.get(self._key(shown.path)) else -1
+        if not is_certain:
             return
         self._budget.spend(len(output) + _LINE_CHARS * output.count("\n"))
         text = output.removesuffix("\n")
@@ -667,9 +677,9 @@ class _Walk:
                 ]
             elif self._by_name.get(name):
                 self._budget.spend(_FILE_CHARS * len(self._by_name[name]))
-                end = f"/{plain_path(word).lstrip('./')}"
+                end = "" if "$" in word else f"/{plain_path(word).lstrip('./')}"
                 found += [file for file in self._by_name[name] if f"/{file.path}".endswith(end)]
-            elif may.or_any or word in (".", "..") or word.endswith("/"):
+            elif may.or_any:
                 found += self._inside("" if word in (".", "..") else word.rstrip("/"))
         if not may.words or (may.or_any and not found):
             self._spend_files()
@@ -710,9 +720,8 @@ class _Walk:
         if len(set(keys)) == 1:
             return self._file(path, folders[0]), True
         known = [folder for folder, key in zip(folders, keys, strict=True) if key in self.files]
-        if len(known) == 1:
-            self._starts_anew += 1 if not known[0] else -1
-        return self._file(path, known[0] if known else folders[0]), len(known) < 2
+        is_certain = known == folders[:1] or (not known and abs(self._starts_anew) > 1)
+        return self._file(path, known[0] if known else folders[0]), is_certain
 
     def _named(self, path: str, folder: str = "") -> list[_File]:
         file = self.files.get(self._key(path, folder)) if path else None
@@ -730,6 +739,14 @@ class _Walk:
             if drive.upper() in self._drives:
                 path = plain_path(f"{drive}:{slash}{rest}")
         return path
+
+
+def _is_unreadable(output: str) -> bool:
+    """Whether a program says that it could not read a file, which a pipe may hide."""
+    lines = output[-_SAMPLE_CHARS:].split("\n") if any(map(output.__contains__, _FAILURES)) else []
+    return any(
+        line.startswith(_PROGRAMS) and any(map(line.__contains__, _FAILURES)) for line in lines
+    )
 
 
 def _effects_of(_: ToolCall, use: ToolUse) -> CommandEffects:
