@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from context_compaction.activity.digest import plan_of as plan_of
-    from context_compaction.activity.error_line import TERMINAL_CODE as TERMINAL_CODE
-    from context_compaction.activity.tool_kinds import classify as classify
+    from context_compaction.activity.outcome import TERMINAL_CODE as TERMINAL_CODE
+    from context_compaction.activity.calls import classify as classify
     from context_compaction.archive import (
         AccessToken as AccessToken,
         Archive as Archive,
@@ -198,8 +198,8 @@ if TYPE_CHECKING:
 # checkers.
 _NAMES_BY_MODULE = {
     "activity.digest": "plan_of",
-    "activity.error_line": "TERMINAL_CODE",
-    "activity.tool_kinds": "classify",
+    "activity.outcome": "TERMINAL_CODE",
+    "activity.calls": "classify",
     "archive": (
         "AccessToken Archive ArchivedMessage CompactedLists ContextEntry Health History Hit "
         "OutputInfo PrunePlan PruneRules Query SearchPage SessionInfo SessionUsage "

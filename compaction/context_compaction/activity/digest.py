@@ -1,22 +1,27 @@
 """A deterministic inventory of messages: files, commands, errors, plans, calls without an answer.
 
-It is read from calls and results alone, so it cannot invent anything. Both the summary's machine
-parts and the receipt are made of it.
+It is read from calls and results alone, so it cannot invent anything. Receipts contain it.
 """
 
 import json
+import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from context_compaction.activity.error_line import error_line
-from context_compaction.activity.file_changes import changes_of
-from context_compaction.activity.file_paths import Drives
+from context_compaction.activity.calls import (
+    ToolUse,
+    classify,
+    is_steering,
+    made_call,
+    words_in_name,
+)
+from context_compaction.activity.commands import command_effects
+from context_compaction.activity.edits import Deletes, changes_of
 from context_compaction.activity.json_rows import are_records, lines, named, shown
-from context_compaction.activity.script_calls import made_call
-from context_compaction.activity.shown_text import says_failed
-from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering, words_in_name
+from context_compaction.activity.outcome import error_line, is_failed
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
@@ -26,45 +31,40 @@ from context_compaction.messages.model import (
     Messages,
     ToolCall,
     ToolResult,
+    is_list,
+    is_object,
     named_arguments,
+    tool_results,
 )
 from context_compaction.messages.names import kind_of, names_in
-from context_compaction.messages.tool_pairs import CallIndex, index_calls
+from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 
-# On a line of its own: prose and code speak of exit codes too.
-_EXIT_STATUS = re.compile(
-    r"^.{0,32}\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d+)\W{0,3}$",
-    re.I | re.MULTILINE,
-)
-# `gh pr checks` ends so while none has failed and some still run.
-_PENDING_STATUS = re.compile(r"^.{0,32}\bexit(?:ed)?(?: with)? code:? ?8$", re.I | re.MULTILINE)
+logger = logging.getLogger(__name__)
+
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
-_COMMAND_CHARS = 160
-# Of a result that is searched for what it names, and how many names of it are told.
+_PLAN_KEYS = ("todos", "plan", "items", "tasks", "steps")
+_LINE_CHARS = 160
+# This much of a result is searched for names, and this many names of it are listed.
 _SEARCHED_CHARS = 100_000
 _NAMES_FOUND = 20
 _TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,80}\"|[\w.-]{1,80})")
-# Under these names hosts say where an artifact is, of what kind, who sees it, and what it is from.
+# Names under which hosts give an artifact's path, its type, and what it was made from.
 _PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
 _TYPE_KEYS = ("mime", "mime_type", "media_type", "mimeType")
 _SOURCE_KEYS = ("sources_used", "sources")
-# Commands that change something which no undo of a file brings back; not what only asks for a
-# program, or lists what is installed.
+# Commands that change something which no undo of a file brings back.
 _EFFECT_COMMAND = re.compile(
-    r"\bgit\s+(commit|push|merge|rebase|reset|revert|cherry-pick|checkout\s+-b|branch\s+-[dD]|"
-    r"tag(?=\s+(?:(?!\d>)[\w$'\"]|-[adfmsuF]|--(?:annotate|delete|force|sign))))\b(?!-)"
-    r"|\b(npm|pnpm|yarn|pip3?|uv|cargo|gem|go|apt(-get)?|brew|conda|poetry)\s+(\w+\s+)?"
-    r"(install|add|remove|uninstall|publish|upgrade|update)\b(?! --(?:list|help|dry-run))"
-    r"|\b(migrate|alembic|flyway|terraform\s+(apply|destroy)|kubectl\s+(apply|delete|scale)|"
-    r"helm\s+(install|upgrade)|twine\s+upload|"
-    r"docker\s+(push|run(?![^|\n]*\s--rm\s)|rm|compose\s+(up|down))|"
-    r"gh\s+(pr|issue|release)\s+(create|merge|close|comment)|createdb|dropdb|psql\s|"
-    r"systemctl\s+(--\S+\s+)*(?!status|show|cat|is-|list-)|"
-    r"(?<!command -v )(?<!which )(mail|sendmail|scp|rsync))\b"
-    r"|\bcurl\b[^|\n]*(-X\s*(POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
-    r"|\b(DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
+    r"\bgit\s+(?:commit|push|merge|rebase|reset|revert|cherry-pick|tag\s+[\w'\"-])"
+    r"|\b(?:npm|pnpm|yarn|pip3?|uv|cargo|gem|go|apt(?:-get)?|brew|conda|poetry)\s+(?:\w{1,30}\s+)?"
+    r"(?:install|add|remove|uninstall|publish|upgrade|update)\b"
+    r"|\b(?:migrate|alembic|terraform\s+(?:apply|destroy)|kubectl\s+(?:apply|delete|scale)"
+    r"|helm\s+(?:install|upgrade)|twine\s+upload|docker\s+(?:push|rm|compose\s+(?:up|down))"
+    r"|gh\s+(?:pr|issue|release)\s+(?:create|merge|close|comment)|createdb|dropdb|psql\s"
+    r"|systemctl\s+(?:start|stop|restart|enable|disable)|sendmail|scp|rsync)\b"
+    r"|\bcurl\b[^|\n]{0,400}?(?:-X\s*(?:POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
+    r"|\b(?:DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
 )
 # Verbs in the names of tools that act outside the conversation.
 _EFFECT_WORDS = frozenset({
@@ -73,7 +73,6 @@ _EFFECT_WORDS = frozenset({
     "post", "publish", "refund", "reject", "remove", "reopen", "reply", "reserve", "return",
     "schedule", "send", "set", "submit", "transfer", "update", "upload",
 })  # fmt: skip
-_DELETE_COMMAND = re.compile(r"(?:^|[;&|]\s*)(?:git\s+)?rm\s+((?:-\w+\s+)*)([^;&|<>\n]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +81,9 @@ class CommandRun:
 
     Attributes:
         command: The command, or the call with its arguments, on one line.
-        failed: Whether it failed; None where the answer is missing.
+        failed: Whether it failed; None if it has no answer.
         error: The line that names the error.
-        resolved: Whether the same command ran without failing later.
+        resolved: Whether the same command passed later.
     """
 
     command: str
@@ -98,10 +97,10 @@ class Artifact:
     """A picture, a document or a file in a conversation.
 
     Attributes:
-        path: Its path, name or address; "" where it has none.
-        media_type: As "image/png".
-        visibility: The value that the host gives; else "user" for what a message contains, and
-            "model" for what only a tool's result contains.
+        path: Its path, name or address; "" if it has none.
+        media_type: Such as "image/png".
+        visibility: The host's value; else "user" for a part of a message, "model" for a part of a
+            result.
         sources: What it was made from, as the host names it; else the call that returned it.
     """
 
@@ -113,77 +112,71 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRead:
-    """One look into a memory.
-
-    Attributes:
-        call: The call with its query, on one line.
-        paths: The paths that its result names ...
-        turn_ids: ... and the turns, where it names any.
-    """
+    """One look into a memory: the call with its query, and the paths and turns in its result."""
 
     call: str
     paths: tuple[str, ...] = ()
     turn_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Digest:
-    """What happened in a part of a conversation.
+    """What happened in a part of a conversation; every list is in order of first appearance.
 
     Attributes:
-        read: Paths of files that were read, oldest first.
+        read: Paths of files that were read.
         written: Paths of files that were created or overwritten.
         edited: Paths of files that were changed.
         deleted: Paths that commands removed.
         runs: Commands, with how they ended.
-        effects: Of commands and calls those that changed something outside the conversation
-            and its files: commits, installs, messages, bookings. They must not be repeated.
-        errors: What failed besides commands: tool and error line.
+        effects: Commands and calls that changed something outside the conversation and its files:
+            commits, installs, messages, bookings. They must not be repeated.
+        errors: Failures of other tools: tool and error line.
         memory_reads: What was looked up in a memory, and what was found there.
         other_calls: How often each other tool was called.
         plan: The newest todo list or plan, as lines.
         in_flight: Calls without an answer.
-        hidden: Placeholders that it contained: results that earlier layers had replaced.
+        hidden: Placeholders of results that earlier layers had replaced.
         artifacts: Pictures, documents and files that it was given or that its tools made.
     """
 
-    read: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
-    edited: tuple[str, ...] = ()
-    deleted: tuple[str, ...] = ()
-    runs: tuple[CommandRun, ...] = ()
-    effects: tuple[CommandRun, ...] = ()
-    errors: tuple[str, ...] = ()
-    memory_reads: tuple[MemoryRead, ...] = ()
-    other_calls: tuple[tuple[str, int], ...] = ()
+    read: list[str] = field(default_factory=list[str])
+    written: list[str] = field(default_factory=list[str])
+    edited: list[str] = field(default_factory=list[str])
+    deleted: list[str] = field(default_factory=list[str])
+    runs: list[CommandRun] = field(default_factory=list[CommandRun])
+    effects: list[CommandRun] = field(default_factory=list[CommandRun])
+    errors: list[str] = field(default_factory=list[str])
+    memory_reads: list[MemoryRead] = field(default_factory=list[MemoryRead])
+    other_calls: Counter[str] = field(default_factory=Counter[str])
     plan: tuple[str, ...] = ()
-    in_flight: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
+    in_flight: list[str] = field(default_factory=list[str])
+    hidden: list[str] = field(default_factory=list[str])
+    artifacts: list[Artifact] = field(default_factory=list[Artifact])
 
     def as_json(self) -> JsonObject:
         """The digest for a receipt."""
         return {
             "files": {
-                "read": list(self.read),
-                "written": list(self.written),
-                "edited": list(self.edited),
-                "deleted": list(self.deleted),
+                "read": self.read,
+                "written": self.written,
+                "edited": self.edited,
+                "deleted": self.deleted,
             },
             "runs": [
                 {"command": run.command, "failed": run.failed, "resolved": run.resolved}
                 for run in self.runs
             ],
             "effects": [{"call": run.command, "failed": run.failed} for run in self.effects],
-            "errors": list(self.errors),
+            "errors": self.errors,
             "memory_reads": [
                 {"call": read.call, "paths": list(read.paths), "turn_ids": list(read.turn_ids)}
                 for read in self.memory_reads
             ],
             "other_calls": dict(self.other_calls),
             "plan": list(self.plan),
-            "in_flight": list(self.in_flight),
-            "hidden": list(self.hidden),
+            "in_flight": self.in_flight,
+            "hidden": self.hidden,
             "artifacts": [
                 {**asdict(artifact), "sources": list(artifact.sources)}
                 for artifact in self.artifacts
@@ -192,67 +185,65 @@ class Digest:
 
 
 def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> Digest:
-    """The inventory of `messages`; every list is in order of first appearance."""
+    """The inventory of `messages`. A call that cannot be read is left out."""
     messages = with_own_ids(messages)
     index = index_calls(messages)
-    results = {
-        block.call_id: block
-        for message in messages
-        for block in message.blocks
-        if isinstance(block, ToolResult)
-    }
-    files: dict[str, dict[str, None]] = {"read": {}, "write": {}, "edit": {}}
-    runs: list[CommandRun] = []
-    effects: list[CommandRun] = []
-    deleted: dict[str, None] = {}
-    errors: list[str] = []
-    memory: list[MemoryRead] = []
-    others: dict[str, int] = {}
-    plan: tuple[str, ...] = ()
-    in_flight: list[str] = []
+    results = {result.call_id: result for message in messages for result in tool_results(message)}
+    found = Digest()
     for call in index.calls.values():
-        result = results.get(call.call_id)
-        use = classify(call, extra_kinds)
-        if result is None:
-            in_flight.append(_short(call, use))
-        plan = plan_of(call) or plan
-        failed = is_failed(result)
-        error = error_line(result_text(result)) if failed and result else ""
-        if use.kind == "execute" and use.command:
-            run = CommandRun(_one_line(use.command), failed, error)
-            runs.append(run)
-            if has_effect(call.name, use):
-                effects.append(run)
-            deleted |= dict.fromkeys(_deleted_by(use.command, failed))
-        elif has_effect(call.name, use):
-            effects.append(CommandRun(_short(call, use), failed, error))
-        elif failed:
-            errors.append(f"{_short(call, use)}: {error}")
-        elif use.path and (kind := "edit" if use.kind == "notebook" else use.kind) in files:
-            # A patch may change several.
-            beside = (made.path for made in changes_of(call, use) if made.path)
-            files[kind] |= dict.fromkeys((use.path, *beside))
-        elif words_in_name(call.name) & _MEMORY_WORDS:
-            memory.append(_memory_read(_short(call, use), result))
-        else:
-            others[call.name] = others.get(call.name, 0) + 1
-    plain = Drives.named_in(path for paths in files.values() for path in paths).plain
-    hidden = filter(placeholders.is_placeholder, results.values())
-    return Digest(
-        read=tuple(dict.fromkeys(map(plain, files["read"]))),
-        written=tuple(dict.fromkeys(map(plain, files["write"]))),
-        edited=tuple(dict.fromkeys(map(plain, files["edit"]))),
-        deleted=tuple(deleted),
-        runs=_with_resolved(runs),
-        effects=tuple(effects),
-        errors=tuple(errors),
-        memory_reads=tuple(memory),
-        other_calls=tuple(others.items()),
-        plan=plan,
-        in_flight=tuple(in_flight),
-        hidden=tuple(map(result_text, hidden)),
-        artifacts=tuple(dict.fromkeys(_artifacts(messages, index, extra_kinds))),
-    )
+        try:
+            _add_call(found, call, results.get(call.call_id), classify(call, extra_kinds))
+        except Exception:  # the arguments of a call may be anything
+            logger.exception("a call of %r is not in the digest", call.name[:_LINE_CHARS])
+    for message in messages:
+        for block in message.blocks:
+            if isinstance(block, Image | Document):
+                found.artifacts.append(_artifact_of(block, "", "user", ()))
+            elif isinstance(block, ToolResult):
+                call = index.calls.get(block.call_id)
+                use = classify(call, extra_kinds) if call else ToolUse("other")
+                found.artifacts += _artifacts_in(block, call, use)
+                if placeholders.is_placeholder(block):
+                    found.hidden.append(result_text(block))
+    for name in ("read", "written", "edited", "deleted", "artifacts"):
+        setattr(found, name, list(dict.fromkeys(getattr(found, name))))
+    found.runs = _with_resolved(found.runs)
+    return found
+
+
+def _add_call(found: Digest, call: ToolCall, result: ToolResult | None, use: ToolUse) -> None:
+    if result is None:
+        found.in_flight.append(_short(call, use))
+    found.plan = plan_of(call) or found.plan
+    failed = is_failed(result)
+    error = error_line(result_text(result)) if failed and result else ""
+    paths = list(filter(None, [use.path, *(made.path for made in changes_of(call, use))]))
+    if use.kind == "execute" and use.command:
+        run = CommandRun(one_line(use.command), failed, error)
+        found.runs.append(run)
+        if has_effect(call.name, use):
+            found.effects.append(run)
+        if not failed:
+            done = (effect.does for effect in command_effects(use.command).effects)
+            found.deleted += [does.path for does in done if isinstance(does, Deletes)]
+    elif has_effect(call.name, use):
+        found.effects.append(CommandRun(_short(call, use), failed, error))
+    elif failed:
+        found.errors.append(f"{_short(call, use)}: {error}")
+    elif paths and use.kind in ("read", "write", "edit", "notebook"):
+        lists = {"read": found.read, "write": found.written}
+        lists.get(use.kind, found.edited).extend(paths)
+    elif words_in_name(call.name) & _MEMORY_WORDS:
+        found.memory_reads.append(_memory_read(_short(call, use), result))
+    else:
+        found.other_calls[call.name] += 1
+
+
+def has_effect(tool_name: str, use: ToolUse) -> bool:
+    """Whether a call changes something outside the conversation and its files."""
+    if use.command:
+        return _EFFECT_COMMAND.search(use.command) is not None
+    return use.kind == "other" and bool(words_in_name(tool_name) & _EFFECT_WORDS)
 
 
 def acts_outside(command: str) -> bool:
@@ -260,95 +251,55 @@ def acts_outside(command: str) -> bool:
     return _EFFECT_COMMAND.search(command) is not None
 
 
-def has_effect(tool_name: str, use: ToolUse) -> bool:
-    """Whether a call changes something outside the conversation and its files."""
-    if use.command:
-        return acts_outside(use.command)
-    return use.kind == "other" and bool(words_in_name(tool_name) & _EFFECT_WORDS)
-
-
-def _artifacts(
-    messages: Messages, index: CallIndex, extra_kinds: Mapping[str, str] | None
-) -> Iterator[Artifact]:
-    for message in messages:
-        for block in message.blocks:
-            if isinstance(block, Image | Document):
-                yield _artifact(block, "", "user", ())
-            if not isinstance(block, ToolResult):
-                continue
-            media = [part for part in block.content if isinstance(part, Image | Document)]
-            text = result_text(block)
-            may_tell = _may_tell_artifacts(text)
-            if not media and not may_tell:
-                continue
-            call = index.calls.get(block.call_id)
-            use = classify(call, extra_kinds) if call else None
-            sources = (_short(call, use),) if call and use else ()
-            for part in media:
-                yield _artifact(part, (use.path if use else "") or "", "model", sources)
-            if may_tell:
-                yield from _told_artifacts(text, sources)
-
-
-def _artifact(
-    part: Image | Document, path: str, visibility: str, sources: tuple[str, ...]
-) -> Artifact:
-    told = _flat(part.source or {})
-    url = part.url if part.url and not part.url.startswith("data:") else ""
-    named = _first(told, _PATH_KEYS) or path or url
-    return _artifact_of(told, named, part.media_type, visibility, sources)
-
-
-def _told_artifacts(text: str, sources: tuple[str, ...]) -> Iterator[Artifact]:
-    """The artifacts that a tool's JSON contains: objects with a path and a media type."""
+def _artifacts_in(result: ToolResult, call: ToolCall | None, use: ToolUse) -> Iterator[Artifact]:
+    sources = (_short(call, use),) if call else ()
+    for part in result.content:
+        if isinstance(part, Image | Document):
+            yield _artifact_of(part, use.path or "", "model", sources)
+    text = result_text(result)
+    is_json = text[:1] in ("{", "[") and len(text) <= _SEARCHED_CHARS
+    if not is_json or not any(f'"{key}"' in text for key in _TYPE_KEYS):
+        return
     try:
         values: list[object] = [json.loads(text)]
     except (ValueError, RecursionError):
         return
-    for value in values:  # which grows by what stands in it
-        if isinstance(value, list):
-            values += cast("list[object]", value)
-        elif isinstance(value, dict):
-            told = cast("dict[str, Any]", value)
-            media_type = _first(told, _TYPE_KEYS)
-            if media_type and (path := _first(told, _PATH_KEYS)):
-                yield _artifact_of(told, path, media_type, "model", sources)
-            values += told.values()
-
-
-def _may_tell_artifacts(text: str) -> bool:
-    is_json = text[:1] in ("{", "[") and len(text) <= _SEARCHED_CHARS
-    return is_json and any(f'"{key}"' in text for key in _TYPE_KEYS)
+    for value in values:  # the list grows by the values inside
+        if is_list(value):
+            values += value
+        elif is_object(value):
+            media_type, path = _first(value, _TYPE_KEYS), _first(value, _PATH_KEYS)
+            if media_type and path:
+                yield _artifact(value, path, media_type, "model", sources)
+            values += value.values()
 
 
 def _artifact_of(
-    told: Mapping[str, Any], path: str, media_type: str, visibility: str, sources: tuple[str, ...]
+    part: Image | Document, path: str, visibility: str, sources: tuple[str, ...]
 ) -> Artifact:
-    given = next((told[key] for key in _SOURCE_KEYS if isinstance(told.get(key), list)), None)
+    source = part.source or {}
+    entries = dict(source)  # with those of the objects in it, which come second
+    for inner in filter(is_object, source.values()):
+        entries = {**inner, **entries}
+    url = part.url if part.url and not part.url.startswith("data:") else ""
+    path = _first(entries, _PATH_KEYS) or path or url
+    return _artifact(entries, path, part.media_type, visibility, sources)
+
+
+def _artifact(
+    entries: JsonObject, path: str, media_type: str, visibility: str, sources: tuple[str, ...]
+) -> Artifact:
+    given = next((entries[key] for key in _SOURCE_KEYS if is_list(entries.get(key))), None)
     if given:
-        sources = tuple(_one_line(shown(item)) for item in cast("list[Any]", given)[:_NAMES_FOUND])
-    return Artifact(
-        _one_line(path),
-        _one_line(media_type),
-        _one_line(_first(told, ("visibility",)) or visibility),
-        sources,
-    )
+        sources = tuple(one_line(shown(item)) for item in given[:_NAMES_FOUND])
+    visibility = _first(entries, ("visibility",)) or visibility
+    return Artifact(one_line(path), one_line(media_type), one_line(visibility), sources)
 
 
-def _flat(source: JsonObject) -> JsonObject:
-    """The entries of a host's block and of the objects in it, the outer ones first."""
-    inner = [cast("JsonObject", value) for value in source.values() if isinstance(value, dict)]
-    flat: JsonObject = {}
-    for entries in (source, *inner):
-        for key, value in entries.items():
-            flat.setdefault(key, value)
-    return flat
-
-
-def _first(told: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """The first text under one of `keys`; "" without one. Data in an address is none."""
-    found = (told[key] for key in keys if isinstance(told.get(key), str))
-    return next((text for text in found if text and not text.startswith("data:")), "")
+def _first(entries: JsonObject, keys: Sequence[str]) -> str:
+    """The first text under one of `keys` that is no data address; "" if there is none."""
+    texts = (entries[key] for key in keys if isinstance(entries.get(key), str))
+    return next((text for text in texts if text and not text.startswith("data:")), "")
 
 
 def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
@@ -358,56 +309,26 @@ def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
     return MemoryRead(call, tuple(paths)[:_NAMES_FOUND], tuple(dict.fromkeys(turns))[:_NAMES_FOUND])
 
 
-def _with_resolved(runs: Sequence[CommandRun]) -> tuple[CommandRun, ...]:
-    """The runs; one that failed is resolved where the same command passed later."""
-    passed: set[str] = set()
-    out: list[CommandRun] = []
-    for run in reversed(runs):
-        if run.failed is False:
-            passed.add(run.command)
-        out.append(replace(run, resolved=True) if run.failed and run.command in passed else run)
-    return tuple(reversed(out))
-
-
-def _deleted_by(command: str, failed: bool | None) -> list[str]:
-    """The paths that `command` removes, unless it failed."""
-    if failed:
-        return []
+def _with_resolved(runs: Sequence[CommandRun]) -> list[CommandRun]:
+    """The runs; a failed one is resolved if the same command passed later."""
+    last_pass = {run.command: n for n, run in enumerate(runs) if run.failed is False}
     return [
-        path
-        for match in _DELETE_COMMAND.finditer(command)
-        for path in match[2].split()
-        if not path.startswith("-")
+        replace(run, resolved=True) if run.failed and last_pass.get(run.command, -1) > n else run
+        for n, run in enumerate(runs)
     ]
-
-
-def is_failed(result: ToolResult | None) -> bool | None:
-    """Whether a call failed, by its flag or by its exit status; None where it has no answer."""
-    if result is None:
-        return None
-    text = result_text(result)
-    if "\tpending\t" in text and _PENDING_STATUS.search(text):
-        return False
-    if result.is_error or says_failed(text):
-        return True
-    end = text[-400:]
-    said = end.lower()
-    if "exit" not in said and "return" not in said:  # mostly, and a pattern takes its time
-        return False
-    found = _EXIT_STATUS.search(end)
-    return found is not None and found.group(1) != "0"
 
 
 def _short(call: ToolCall, use: ToolUse) -> str:
     what = use.path or use.command
     if what is None:
         what = named(named_arguments(call))
-    return _one_line(f"{call.name}({what or ''})")
+    return one_line(f"{call.name}({what or ''})")
 
 
-def _one_line(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _COMMAND_CHARS else flat[: _COMMAND_CHARS - 1] + "…"
+def one_line(text: str) -> str:
+    """The beginning of `text` on one line."""
+    flat = " ".join(text[: 4 * _LINE_CHARS].split())
+    return flat if len(flat) <= _LINE_CHARS else flat[: _LINE_CHARS - 1] + "…"
 
 
 def plan_of(call: ToolCall) -> tuple[str, ...]:
@@ -416,29 +337,25 @@ def plan_of(call: ToolCall) -> tuple[str, ...]:
     if not words_in_name(call.name) & _PLAN_WORDS:
         return ()
     arguments = named_arguments(call)
-    for key in ("todos", "plan", "items", "tasks", "steps"):
+    for key in _PLAN_KEYS:
         items = arguments.get(key)
-        if isinstance(items, list):
-            entries = cast("Sequence[Any]", items)
-            return tuple(map(_plan_item, entries))
+        if is_list(items):
+            return tuple(map(_plan_item, items))
         if isinstance(items, str) and items.strip():
             return tuple(line.strip() for line in items.splitlines() if line.strip())
     return ()
 
 
 def _plan_item(item: Any) -> str:
-    if not isinstance(item, dict):
-        return _one_line(shown(item))
-    fields = cast("dict[str, Any]", item)
-    text = next(
-        (fields[k] for k in ("content", "step", "text", "title", "task") if k in fields), ""
-    )
-    state = fields.get("status") or fields.get("state")
-    return _one_line(f"[{shown(state)}] {shown(text)}" if state else shown(text))
+    if not is_object(item):
+        return one_line(shown(item))
+    text = next((item[k] for k in ("content", "step", "text", "title", "task") if k in item), "")
+    state = item.get("status") or item.get("state")
+    return one_line(f"[{shown(state)}] {shown(text)}" if state else shown(text))
 
 
 def records_in(call: ToolCall, use: ToolUse) -> list[str]:
-    """The arguments of `call` as lines, where the agent put several records down in them.
+    """The arguments of `call` as lines, if the agent put several records down in them.
 
     Findings, notes, tickets: a tool that reads, searches, runs and edits nothing was given them,
     and they stand nowhere else. Plans are `plan_of`, and questions are the user's to answer.

@@ -448,7 +448,7 @@ class _Walk:
             # Each end of an absolute path may be one of the relative paths.
             at = path.find("/", 1) if is_absolute(path) else -1
             while at >= 0:
-                if path[at + 1 :] in relative:
+                if path[at + 1 :] in relative and "/" in path[at + 1 :]:
                     votes[path[:at]] += 1
                 at = path.find("/", at + 1)
         votes = votes or entered

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
+from context_compaction.activity.calls import ToolUse, classify, is_steering
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.replace_blocks import (
     Place,

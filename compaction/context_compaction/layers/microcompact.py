@@ -7,9 +7,8 @@ little every turn.
 
 from collections.abc import Iterator
 
-from context_compaction.activity.digest import is_failed
-from context_compaction.activity.error_line import outcome_line
-from context_compaction.activity.tool_kinds import classify, is_recalling, is_steering
+from context_compaction.activity.calls import classify, is_recalling, is_steering
+from context_compaction.activity.outcome import is_failed, outcome_line
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.replace_blocks import (
     Place,

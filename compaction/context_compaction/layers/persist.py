@@ -6,7 +6,7 @@ clears, so that the whole text is kept before a placeholder replaces it.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from context_compaction.activity.tool_kinds import is_recalling
+from context_compaction.activity.calls import is_recalling
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.preview import extract, preview, words_sought
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from context_compaction.activity.error_line import error_line
-from context_compaction.activity.tool_kinds import gist_of
+from context_compaction.activity.calls import gist_of
+from context_compaction.activity.outcome import error_line
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Edit, Step
 from context_compaction.messages.model import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from context_compaction import formats
-from context_compaction.activity.tool_kinds import classify
+from context_compaction.activity.calls import classify
 from context_compaction.archive.opening import open_archive
 from context_compaction.hooks import ReportProgress, silent
 from context_compaction.messages.model import (

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_compaction.activity.tool_kinds import classify
+from context_compaction.activity.calls import classify
 from context_compaction.archive import ArchivedMessage
 from context_compaction.archive.documents import role_of
 from context_compaction.errors import InvalidMessageError

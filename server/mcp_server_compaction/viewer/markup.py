@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from context_compaction.activity.error_line import ERROR
+from context_compaction.activity.outcome import ERROR
 from context_compaction.messages.model import is_list, is_object
 from markupsafe import Markup, escape
 

@@ -1,6 +1,7 @@
 """Files as the calls leave them: the exact text, or marked as unsure."""
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ WRITTEN = answered("w", "Write", "ok", file_path="a.py", content="one\ntwo\n")
         ("Edit", {"file_path": "a.py", "old_string": "o", "new_string": "0", "replace_all": True},
          "0ne\ntw0\n"),
         ("str_replace_based_edit_tool",
-         {"command": "str_replace", "path": "./a.py", "old_str": "two", "new_str": "2"}, "one\n2\n"),
+         {"command": "str_replace", "path": "./a.py", "old_str": "two", "new_str": "2"},
+         "one\n2\n"),
         ("str_replace_based_edit_tool",
          {"command": "insert", "path": "a.py", "insert_line": 1, "insert_text": "1b"},
          "one\n1b\ntwo\n"),
@@ -232,7 +234,8 @@ def test_a_failed_read_is_no_use_of_the_file() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "sed -i s/1/2/ a.py", "python fix.py > a.py", "git checkout .", "git stash", "git reset --hard",
+        "sed -i s/1/2/ a.py", "python fix.py > a.py", "git checkout .", "git stash",
+        "git reset --hard",
         "python -m black .", "npx prettier --write .", "ruff format", "npm run format",
         "python - <<'E'\nopen('a.py', 'w').write(str(1))\nE", "mv b.py a.py", "rm a*",
         "perl -pi -e 's/1/2/' *.py", "find . -name '*.py' -exec sed -i s/1/2/ {} +",
@@ -302,26 +305,28 @@ def test_a_patch_may_move_a_file_and_a_refused_one_changes_none() -> None:
     assert (file.text, file.unsure_since) == (text, None)
 
 
+TOP = "/home/me/w"
+
+
 @pytest.mark.parametrize(
-    "calls",
+    ("shown", "path"),
     [
-        [("Read", {"file_path": "/home/me/w/src/a.py"}), ("apply_patch", {"input": "src/a.py"})],
-        [("Read", {"file_path": "/home/me/w/src/a.py"}), ("Edit", {"file_path": "./src/a.py"})],
-        [("Bash", {"command": "cd /home/me/w && cat src/a.py"}), ("Edit", {"file_path": "src/a.py"})],
-        [("Bash", {"command": "cd /home/me/w/src && cat a.py"}), ("Edit", {"file_path": "/home/me/w/src/a.py"})],
-        [("Bash", {"command": "cd src && cat a.py"}), ("Edit", {"file_path": "src/a.py"})],
-        [("exec_command", {"cmd": "cat a.py", "workdir": "/home/me/w/src"}), ("Edit", {"file_path": "/home/me/w/src/a.py"})],
-        [("Bash", {"command": "cd /d/w && cat src/a.py"}), ("Edit", {"file_path": r"D:\w\src\a.py"})],
-        [("Read", {"file_path": r"src\a.py"}), ("Edit", {"file_path": "src/a.py"})],
+        ({"file_path": f"{TOP}/src/a.py"}, "patch of src/a.py"),
+        ({"file_path": f"{TOP}/src/a.py"}, "./src/a.py"),
+        ({"command": f"cd {TOP} && cat src/a.py"}, "src/a.py"),
+        ({"command": f"cd {TOP}/src && cat a.py"}, f"{TOP}/src/a.py"),
+        ({"command": "cd src && cat a.py"}, "src/a.py"),
+        ({"cmd": "cat a.py", "workdir": f"{TOP}/src"}, f"{TOP}/src/a.py"),
+        ({"command": "cd /d/w && cat src/a.py"}, r"D:\w\src\a.py"),
+        ({"file_path": r"src\a.py"}, "src/a.py"),
     ],
-)  # fmt: skip
-def test_a_file_is_one_however_its_path_is_spelled(calls: list[tuple[str, dict[str, Any]]]) -> None:
-    (reader, shown), (editor, given_) = calls
-    if "input" in given_:
-        patch = f"*** Begin Patch\n*** Update File: {given_['input']}\n@@\n-two\n+2\n*** End Patch"
-        given_ = {"input": patch}
-    else:
-        given_ = {**given_, "old_string": "two", "new_string": "2"}
+)
+def test_a_file_is_one_however_its_path_is_spelled(shown: dict[str, Any], path: str) -> None:
+    reader = "Read" if "file_path" in shown else "Bash"
+    editor, given_ = "Edit", {"file_path": path, "old_string": "two", "new_string": "2"}
+    if path.startswith("patch"):
+        patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-two\n+2\n*** End Patch"
+        editor, given_ = "apply_patch", {"input": patch}
     messages = read([
         user("Go."),
         *answered("1", reader, "one\ntwo\n", **shown),
@@ -344,13 +349,17 @@ def test_a_restored_file_is_as_sure_as_its_note_says(path: str, note: str) -> No
 # Work
 
 
+def joined(parts: Iterable[list[Json]]) -> list[Json]:
+    return [message for part in parts for message in part]
+
+
 def edits_of_one_file(size: int) -> list[Json]:
     text = "".join(f"x{n}=1\n" for n in range(size))
     made = [
         answered(f"e{n}", "Edit", "ok", file_path="a.py", old_string=f"x{n}=1", new_string="y" * 9)
         for n in range(size)
     ]
-    return [*answered("w", "Write", "ok", file_path="a.py", content=text), *sum(made, [])]
+    return [*answered("w", "Write", "ok", file_path="a.py", content=text), *joined(made)]
 
 
 def parts_of_one_file(size: int) -> list[Json]:
@@ -358,7 +367,7 @@ def parts_of_one_file(size: int) -> list[Json]:
         answered(f"r{n}", "Read", f"{n:6}\tx{n}\n", file_path="a.py", offset=n, limit=1)
         for n in range(1, size, 2)
     ]
-    return sum(reads, [])
+    return joined(reads)
 
 
 def growing_edits(size: int) -> list[Json]:
@@ -372,13 +381,13 @@ def marked_files(size: int) -> list[Json]:
         answered(f"w{n}", "Write", "ok", file_path=f"{n}.py", content="x") for n in range(size)
     ]
     runs = [answered(f"r{n}", "Bash", "", command="git checkout .") for n in range(size)]
-    return sum([*written, *runs], [])
+    return joined([*written, *runs])
 
 
 def long_command(size: int) -> list[Json]:
     lines = "std::cout << value << std::endl; \\\n" * size
     commands = (f"cat > m.cpp <<\\EOF\n{lines}EOF", "((" * size, '"$(' * size, "a='\\''" * size)
-    return sum((answered(str(n), "Bash", "", command=c) for n, c in enumerate(commands)), [])
+    return joined(answered(str(n), "Bash", "", command=c) for n, c in enumerate(commands))
 
 
 def shown_minified(size: int) -> list[Json]:

@@ -13,12 +13,13 @@ from context_compaction.activity.command_line import (
     is_look,
     one_line,
 )
-from context_compaction.activity.digest import has_effect, is_failed
+from context_compaction.activity.digest import has_effect
 from context_compaction.activity.documents import PLAN, filed_in
 from context_compaction.activity.error_line import error_line, names_error, reports_trouble
 from context_compaction.activity.file_changes import FileChange, Writes, changes_of
 from context_compaction.activity.json_rows import named, shown
 from context_compaction.activity.late_answers import answers_of, running_head
+from context_compaction.activity.outcome import is_failed
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_head
 from context_compaction.activity.tool_kinds import ToolUse, brings_report, classify, is_bookkeeping

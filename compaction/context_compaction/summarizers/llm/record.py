@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from context_compaction.activity.digest import is_failed
 from context_compaction.activity.error_line import error_lines
+from context_compaction.activity.outcome import is_failed
 from context_compaction.activity.outline import outline
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_reminder
