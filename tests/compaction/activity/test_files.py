@@ -131,7 +131,7 @@ def test_followed_text_is_the_text_on_disk_or_marked_unsure(
 ) -> None:
     with tempfile.TemporaryDirectory() as top:
         shell = "Bash" if keeps_shell else "shell"
-        files = dict(zip(NAMES, texts, strict=False))
+        files: dict[str, str] = dict(zip(NAMES, texts, strict=False))
         (Path(top) / ".git").mkdir()
         folder = WorkingFolder(Path(top), files, shell=shell, keeps_shell=keeps_shell)
         for step, given_ in steps:
