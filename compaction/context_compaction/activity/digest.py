@@ -200,9 +200,9 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
             if isinstance(block, Image | Document):
                 found.artifacts.append(_artifact_of(block, "", "user", ()))
             elif isinstance(block, ToolResult):
-                call = index.calls.get(block.call_id)
-                use = classify(call, extra_kinds) if call else ToolUse("other")
-                found.artifacts += _artifacts_in(block, call, use)
+                made_by = index.calls.get(block.call_id)
+                use = classify(made_by, extra_kinds) if made_by else ToolUse("other")
+                found.artifacts += _artifacts_in(block, made_by, use)
                 if placeholders.is_placeholder(block):
                     found.hidden.append(result_text(block))
     for name in ("read", "written", "edited", "deleted", "artifacts"):

@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.activity.digest import is_failed
-from context_compaction.activity.error_line import error_line
+from context_compaction.activity.outcome import error_line, is_failed
 from context_compaction.archive import CompactedLists, ContextEntry, Store
 from context_compaction.messages.model import (
     JsonObject,
