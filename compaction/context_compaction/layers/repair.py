@@ -6,12 +6,17 @@ dropped: a result without its call becomes text, and the archive contains the or
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.call_ids import answers_by_call, open_ids, with_own_ids
+from context_compaction.messages.call_ids import (
+    BlockPlace,
+    answers_by_call,
+    open_ids,
+    with_own_ids,
+)
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     NO_RESULT,
@@ -45,7 +50,7 @@ from context_compaction.messages.tool_results import media_json
 
 
 @dataclass(slots=True)
-class RepairLog:
+class _RepairLog:
     """The edits made so far, in order."""
 
     edits: list[Edit] = field(default_factory=list[Edit])
@@ -60,7 +65,7 @@ class RepairLog:
         return step.messages
 
 
-def unique_call_ids(messages: Messages, log: RepairLog) -> Messages:
+def _unique_call_ids(messages: Messages, log: _RepairLog) -> Messages:
     """Give a second call of the same id a name of its own, and its result with it."""
     named = with_own_ids(messages)
     called = {call.call_id for message in named for call in tool_calls(message)}
@@ -73,164 +78,134 @@ def unique_call_ids(messages: Messages, log: RepairLog) -> Messages:
     return named
 
 
-def paired(
-    messages: Messages, rules: ProviderRules, log: RepairLog, *, may_end_open: bool
+def _paired(
+    messages: Messages, rules: ProviderRules, log: _RepairLog, *, may_end_open: bool
 ) -> Messages:
     """Bring every result to its call; answer calls without one; turn the rest into text."""
-    answers = answers_by_call(messages)
-    claimed = {
-        block.call_id: answers[at, n]
-        for at, message in enumerate(messages)
-        for n, block in enumerate(message.blocks)
-        if isinstance(block, ToolCall) and (at, n) in answers
-    }
-    placed: set[tuple[int, int]] = set()
+    pairs = _Pairs(messages, rules, log)
     out: list[Message] = []
     position = 0
     while position < len(messages):
-        message = messages[position]
-        if message.role != "assistant":
-            out.extend(_unclaimed(message, position, claimed, placed, rules, log))
+        if messages[position].role != "assistant":
+            out += pairs.rest_of(position)
             position += 1
             continue
         stop = run_end(messages, position, rules)
         for at in range(position, stop):
-            out.extend(_unclaimed(messages[at], at, claimed, placed, rules, log))
+            out += pairs.rest_of(at)
         calls = [call for one in messages[position:stop] for call in tool_calls(one)]
         position = stop
-        if not calls or (stop == len(messages) and may_end_open):
-            continue
-        if not rules.results_follow_call:
-            out.extend(_made_results(calls, claimed, log, messages[stop - 1]))
-        elif rules.groups_results:
-            position = _answer_grouped(messages, stop, calls, claimed, placed, out, log)
-        else:
-            _answer_apart(messages, stop, calls, claimed, placed, out, log)
+        if calls and not (stop == len(messages) and may_end_open):
+            made, position = pairs.answers_at(stop, calls)
+            out += made
     return tuple(out)
 
 
-def _unclaimed(
-    message: Message,
-    position: int,
-    claimed: dict[str, tuple[int, int]],
-    placed: set[tuple[int, int]],
-    rules: ProviderRules,
-    log: RepairLog,
-) -> Iterable[Message]:
-    """`message` without results that were placed elsewhere; orphan results become text."""
-    blocks: list[Block] = []
-    orphans = False
-    for at, block in enumerate(message.blocks):
-        if not isinstance(block, ToolResult):
-            blocks.append(block)
-        elif claimed.get(block.call_id) != (position, at):
-            orphans = True
-            blocks.extend(_orphan(block, message, log))
-        elif (position, at) not in placed:
-            blocks.append(block)
-    if len(blocks) == len(message.blocks) and not orphans:
-        return (message,)
-    results_first = sorted(blocks, key=lambda block: not isinstance(block, ToolResult))
-    ordered = results_first if rules.text_after_results else blocks
-    if not ordered:
-        return ()
-    # Where results are messages of their own kind, text cannot take that message's shape.
-    if orphans and not rules.groups_results:
-        return (Message(message.role, tuple(ordered), index=message.index),)
-    return (edit_message(message, ordered),)
+class _Pairs:
+    """The calls of a list with the results that answer them."""
 
+    def __init__(self, messages: Messages, rules: ProviderRules, log: _RepairLog) -> None:
+        answers = answers_by_call(messages)
+        self._messages, self._rules, self._log = messages, rules, log
+        # By call id the place of its result, and the places of results that were moved.
+        self._result_at = {
+            block.call_id: answers[at, n]
+            for at, message in enumerate(messages)
+            for n, block in enumerate(message.blocks)
+            if isinstance(block, ToolCall) and (at, n) in answers
+        }
+        self._moved: set[BlockPlace] = set()
 
-def _orphan(result: ToolResult, message: Message, log: RepairLog) -> list[Block]:
-    """The parts of an orphan result, its text labelled as a result without its call."""
-    if is_stand_in(result):
-        log.add(message, "what stood in for a missing result was left out")
-        return []
-    log.add(message, "a tool result without its call was turned into text")
-    texts = [part.text for part in result.content if isinstance(part, Text)]
-    others: list[Block] = [part for part in result.content if not isinstance(part, Text)]
-    return [Text(placeholders.ORPHAN_RESULT + "\n".join(texts)), *others]
+    def rest_of(self, position: int) -> Sequence[Message]:
+        """The message without results that were moved; a result without its call becomes text."""
+        message = self._messages[position]
+        blocks: list[Block] = []
+        has_orphan = False
+        for at, block in enumerate(message.blocks):
+            if not isinstance(block, ToolResult):
+                blocks.append(block)
+            elif self._result_at.get(block.call_id) != (position, at):
+                has_orphan = True
+                blocks += self._orphan(block, message)
+            elif (position, at) not in self._moved:
+                blocks.append(block)
+        if len(blocks) == len(message.blocks) and not has_orphan:
+            return (message,)
+        if self._rules.text_after_results:
+            blocks.sort(key=lambda block: not isinstance(block, ToolResult))
+        if not blocks:
+            return ()
+        # Where results are messages of their own kind, text cannot take that message's shape.
+        if has_orphan and not self._rules.groups_results:
+            return (Message(message.role, tuple(blocks), index=message.index),)
+        return (edit_message(message, blocks),)
 
+    def answers_at(self, start: int, calls: Sequence[ToolCall]) -> tuple[Sequence[Message], int]:
+        """The messages that answer `calls`, whose run ends at `start`, and where to go on."""
+        if self._rules.results_follow_call and self._rules.groups_results:
+            return self._answers_together(start, calls)
+        near = self._messages[start - 1]
+        found = sorted(self._result_at[c.call_id] for c in calls if c.call_id in self._result_at)
+        made = [] if not self._rules.results_follow_call else self._answers_apart(start, found)
+        missing = [call for call in calls if call.call_id not in self._result_at]
+        return [*made, *(Message("user", (self._stand_in(c, near),)) for c in missing)], start
 
-def _made_results(
-    calls: Sequence[ToolCall], claimed: dict[str, tuple[int, int]], log: RepairLog, near: Message
-) -> list[Message]:
-    missing = [call for call in calls if call.call_id not in claimed]
-    for call in missing:
-        log.add(near, f"the call {call.name} had no result; one was put in that says so")
-    return [Message("user", (_no_result(call),)) for call in missing]
+    def _answers_apart(self, start: int, places: Sequence[BlockPlace]) -> list[Message]:
+        """Each result in a message of its own, directly after the calls."""
+        made: list[Message] = []
+        for expected, (position, at) in enumerate(places, start):
+            message = self._messages[position]
+            if position != expected:
+                self._log.add(message, "a tool result was moved next to its call")
+            self._moved.add((position, at))
+            is_whole = len(message.blocks) == 1
+            made.append(message if is_whole else Message("user", (message.blocks[at],)))
+        return made
 
+    def _answers_together(
+        self, start: int, calls: Sequence[ToolCall]
+    ) -> tuple[Sequence[Message], int]:
+        """All results in the message at `start`, before what else it says."""
+        is_last = start == len(self._messages)
+        following = make_message("assistant", "") if is_last else self._messages[start]
+        places = {call.call_id: self._result_at.get(call.call_id) for call in calls}
+        own = sorted(at for place in places.values() if place for p, at in [place] if p == start)
+        results: list[Block] = [following.blocks[at] for at in own]
+        for call in calls:
+            place = places[call.call_id]
+            if place is None:
+                results.append(self._stand_in(call, following))
+            elif place[0] != start:
+                source = self._messages[place[0]]
+                self._log.add(source, "a tool result was moved next to its call")
+                self._moved.add(place)
+                results.append(source.blocks[place[1]])
+        if following.role != "user":
+            return [Message("user", tuple(results))], start
+        rest: list[Block] = []
+        for at, block in enumerate(following.blocks):
+            if at in own or (start, at) in self._moved:
+                continue
+            rest += self._orphan(block, following) if isinstance(block, ToolResult) else [block]
+        blocks = (*results, *rest)
+        if len(blocks) == len(following.blocks) and all(map(is_, blocks, following.blocks)):
+            return [following], start + 1
+        self._log.add(following, "tool results were put first")
+        return [edit_message(following, blocks)], start + 1
 
-def _no_result(call: ToolCall) -> ToolResult:
-    return ToolResult(call.call_id, (Text(NO_RESULT),), is_error=True, name=call.name)
+    def _orphan(self, result: ToolResult, message: Message) -> list[Block]:
+        """The parts of a result without its call, its text labelled."""
+        if is_stand_in(result):
+            self._log.add(message, "what stood in for a missing result was left out")
+            return []
+        self._log.add(message, "a tool result without its call was turned into text")
+        texts = [part.text for part in result.content if isinstance(part, Text)]
+        others: list[Block] = [part for part in result.content if not isinstance(part, Text)]
+        return [Text(placeholders.ORPHAN_RESULT + "\n".join(texts)), *others]
 
-
-def _answer_grouped(
-    messages: Messages,
-    start: int,
-    calls: Sequence[ToolCall],
-    claimed: dict[str, tuple[int, int]],
-    placed: set[tuple[int, int]],
-    out: list[Message],
-    log: RepairLog,
-) -> int:
-    """Answer all `calls` in the message at `start`; returns the position to continue from."""
-    following = messages[start] if start < len(messages) else make_message("assistant", "")
-    wanted = {call.call_id for call in calls}
-    own = {
-        at: block
-        for at, block in enumerate(following.blocks)
-        if isinstance(block, ToolResult)
-        and block.call_id in wanted
-        and claimed.get(block.call_id) == (start, at)
-    }
-    answered = {block.call_id for block in own.values()}
-    results: list[Block] = list(own.values())
-    for call in calls:
-        if call.call_id in answered:
-            continue
-        place = claimed.get(call.call_id)
-        if place is None:
-            log.add(following, f"the call {call.name} had no result; one was put in that says so")
-            results.append(_no_result(call))
-        else:
-            log.add(messages[place[0]], "a tool result was moved next to its call")
-            placed.add(place)
-            results.append(messages[place[0]].blocks[place[1]])
-    if following.role != "user":
-        out.append(Message("user", tuple(results)))
-        return start
-    rest: list[Block] = []
-    for at, block in enumerate(following.blocks):
-        if at in own or (start, at) in placed:
-            continue
-        rest += _orphan(block, following, log) if isinstance(block, ToolResult) else [block]
-    blocks = (*results, *rest)
-    same = len(blocks) == len(following.blocks) and all(map(is_, blocks, following.blocks))
-    if not same:
-        log.add(following, "tool results were put first")
-    out.append(following if same else edit_message(following, blocks))
-    return start + 1
-
-
-def _answer_apart(
-    messages: Messages,
-    start: int,
-    calls: Sequence[ToolCall],
-    claimed: dict[str, tuple[int, int]],
-    placed: set[tuple[int, int]],
-    out: list[Message],
-    log: RepairLog,
-) -> None:
-    """Put the result of each call in a message of its own, directly after the call's message."""
-    places = sorted(claimed[call.call_id] for call in calls if call.call_id in claimed)
-    for expected, (position, at) in enumerate(places, start):
-        message = messages[position]
-        if position != expected:
-            log.add(message, "a tool result was moved next to its call")
-        placed.add((position, at))
-        whole = len(message.blocks) == 1
-        out.append(message if whole else Message("user", (message.blocks[at],)))
-    out.extend(_made_results(calls, claimed, log, messages[start - 1]))
+    def _stand_in(self, call: ToolCall, near: Message) -> ToolResult:
+        self._log.add(near, f"the call {call.name} had no result; one was put in that says so")
+        return ToolResult(call.call_id, (Text(NO_RESULT),), is_error=True, name=call.name)
 
 
 def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False) -> Step:
@@ -242,12 +217,12 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
     is_ambiguous = unique_ids and has_repeated_ids(messages)
     if not is_ambiguous and not problems(messages, rules):
         return Step(messages)
-    log = RepairLog()
-    mended = unique_call_ids(_misplaced_calls_labelled(messages, log), log)
+    log = _RepairLog()
+    mended = _unique_call_ids(_misplaced_calls_labelled(messages, log), log)
     if rules.refuses_empty_lists:
         mended = _without_empty_lists(mended, log)
     mended = _without_empty(mended, rules, log)
-    mended = paired(mended, rules, log, may_end_open=bool(open_ids(messages)))
+    mended = _paired(mended, rules, log, may_end_open=bool(open_ids(messages)))
     mended = _without_trailing(mended, rules, log)
     mended = _without_empty(mended, rules, log)
     if rules.system_follows_user:
@@ -280,7 +255,7 @@ def _label_misplaced_system(messages: Messages) -> Step:
     misplaced = frozenset(misplaced_system(messages))
     if not misplaced:
         return Step(messages)
-    log = RepairLog()
+    log = _RepairLog()
     out: list[Message] = []
     for position, message in enumerate(messages):
         if position in misplaced:
@@ -298,7 +273,7 @@ def _open_with_user(messages: Messages) -> Step:
             continue
         if message.role == "user":
             break
-        log = RepairLog()
+        log = _RepairLog()
         log.add(message, "a user message was put before the assistant's first one")
         opening = make_message("user", placeholders.CONVERSATION_STARTS)
         return Step((*messages[:position], opening, *messages[position:]), tuple(log.edits))
@@ -311,7 +286,7 @@ def alternate_roles(messages: Messages) -> Step:
     They are not joined: a message of ours is known by standing alone, and the host's own objects
     are returned unchanged.
     """
-    log = RepairLog()
+    log = _RepairLog()
     out: list[Message] = []
     for message in messages:
         if out and out[-1].role == message.role:
@@ -329,7 +304,7 @@ def _between(before: Message) -> Message:
     )
 
 
-def _misplaced_calls_labelled(messages: Messages, log: RepairLog) -> Messages:
+def _misplaced_calls_labelled(messages: Messages, log: _RepairLog) -> Messages:
     """Turn calls in messages that are not the assistant's into text."""
     out: list[Message] = []
     for message in messages:
@@ -346,7 +321,7 @@ def _misplaced_calls_labelled(messages: Messages, log: RepairLog) -> Messages:
     return tuple(out)
 
 
-def _server_calls_labelled(messages: Messages, log: RepairLog) -> Messages:
+def _server_calls_labelled(messages: Messages, log: _RepairLog) -> Messages:
     """Turn calls of a provider's own tools without their result, and the reverse, into text."""
     found = server_calls(messages)
     if not (found.orphans or found.unanswered):
@@ -367,7 +342,7 @@ def _server_calls_labelled(messages: Messages, log: RepairLog) -> Messages:
     return tuple(out)
 
 
-def _without_empty_lists(messages: Messages, log: RepairLog) -> Messages:
+def _without_empty_lists(messages: Messages, log: _RepairLog) -> Messages:
     out: list[Message] = []
     for message in messages:
         if has_empty_list(message):
@@ -381,7 +356,7 @@ def _without_empty_lists(messages: Messages, log: RepairLog) -> Messages:
     return tuple(out)
 
 
-def _without_empty(messages: Messages, rules: ProviderRules, log: RepairLog) -> Messages:
+def _without_empty(messages: Messages, rules: ProviderRules, log: _RepairLog) -> Messages:
     """Drop text blocks without a visible character, and messages without any block."""
     out: list[Message] = []
     for message in messages:
@@ -398,7 +373,7 @@ def _without_empty(messages: Messages, rules: ProviderRules, log: RepairLog) -> 
     return tuple(out)
 
 
-def _without_trailing(messages: Messages, rules: ProviderRules, log: RepairLog) -> Messages:
+def _without_trailing(messages: Messages, rules: ProviderRules, log: _RepairLog) -> Messages:
     """Remove what may not end an assistant's turn: thinking, and trailing white space."""
     out = list(messages)
     if rules.refuses_trailing_thinking:
@@ -428,7 +403,7 @@ def _before_trailing_thinking(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     return blocks[:end]
 
 
-def _calls_after_user(messages: Messages, log: RepairLog) -> Messages:
+def _calls_after_user(messages: Messages, log: _RepairLog) -> Messages:
     out: list[Message] = []
     for message in messages:
         if out and out[-1].role == "assistant" and tool_calls(message):

@@ -81,12 +81,6 @@ def server_calls(messages: Messages) -> ServerCalls:
     return found
 
 
-def is_made_by_code(call: ToolCall) -> bool:
-    """Whether code that the provider runs makes `call`; the code's own result is still to come."""
-    caller = (call.source or {}).get("caller")
-    return isinstance(caller, dict) and "tool_id" in caller
-
-
 @dataclass(frozen=True, slots=True)
 class CallIndex:
     """Calls and results by call id, built once for a list whose ids are unique.

@@ -80,22 +80,17 @@ def _block_bytes(block: Block) -> int:
     if block.source is not None and not block.edited:
         return json_bytes(block.source)
     match block:
-        case Text():
-            content = json_bytes(block.text)
-        case Thinking():
-            content = json_bytes([block.text, block.signature])
         case ToolCall():
             # Some formats write the arguments as JSON inside a JSON string.
             content = json_bytes([block.call_id, block.name, compact_json(block.arguments)])
         case ToolResult():
             content = json_bytes([block.call_id, block.name])
-            content += sum(_block_bytes(part) for part in block.content)
-        case Image():
-            content = json_bytes([block.data, block.url])
-        case Document():
-            content = json_bytes([block.data, block.text, block.url])
+            content += sum(map(_block_bytes, block.content))
         case Opaque():
             content = json_bytes(block.source)
+        case _:
+            said = ("text", "signature", "data", "url")
+            content = json_bytes([getattr(block, name, None) for name in said])
     return BLOCK_FRAME_BYTES + content
 
 

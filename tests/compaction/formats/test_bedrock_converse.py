@@ -1,12 +1,7 @@
 """Bedrock's Converse API: its blocks, its cache points, and roles that take turns."""
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 from context_compaction import formats
-from context_compaction.formats.convert import convert
-from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -105,41 +100,6 @@ def test_pictures_and_files_are_read_from_bytes_text_and_s3() -> None:
     )
 
 
-def test_what_a_tool_gave_as_json_is_read_as_text_and_its_status_as_an_error() -> None:
-    given: Json = {"toolUseId": "t", "content": [{"json": {"a": 1}}], "status": "error"}
-    assert blocks_of({"toolResult": given}) == (ToolResult("t", (Text('{"a":1}'),), is_error=True),)
-
-
-def test_an_edited_text_is_written_in_the_block_that_held_it() -> None:
-    guarded = {"guardContent": {"text": {"text": "old", "qualifiers": ["query"]}}}
-    cited: Json = {"citationsContent": {"content": [text("old")], "citations": []}}
-    [message] = formats.parse([user(guarded, cited)], format=FORMAT)
-    changed = [replace(b, text="new", edited=True) for b in message.blocks if isinstance(b, Text)]
-    [rendered] = formats.render((edit_message(message, changed),), format=FORMAT)
-    assert rendered["content"] == [
-        {"guardContent": {"text": {"text": "new", "qualifiers": ["query"]}}},
-        text("new"),
-    ]
-
-
-def test_a_cleared_result_of_json_becomes_text_and_keeps_its_other_fields() -> None:
-    held = {"toolUseId": "t", "content": [{"json": {"a": 1}}], "status": "success", "x": 1}
-    [message] = formats.parse([user({"toolResult": held})], format=FORMAT)
-    [block] = message.blocks
-    assert isinstance(block, ToolResult)
-    cleared = edit_message(message, [edit_result(block, "gone")])
-    assert formats.render((cleared,), format=FORMAT) == [
-        user({"toolResult": {**held, "content": [text("gone")]}})
-    ]
-
-
-def test_an_empty_result_of_ours_that_is_an_error_has_a_text() -> None:
-    made = Message("user", (ToolResult("t", (), is_error=True),))
-    assert formats.render((made,), format=FORMAT) == [
-        user({"toolResult": {"toolUseId": "t", "content": [text("")], "status": "error"}})
-    ]
-
-
 def test_files_of_our_own_have_a_legal_name_of_their_own_and_a_text_beside_them() -> None:
     files = tuple(Document("application/pdf", data=data) for data in ("AA", "BB"))
     [rendered] = formats.render((Message("user", files),), format=FORMAT)
@@ -149,12 +109,6 @@ def test_files_of_our_own_have_a_legal_name_of_their_own_and_a_text_beside_them(
     assert all(name.replace("-", "").isalnum() for name in names)
     assert said["text"].strip()
     assert problems([rendered], FORMAT) == []
-
-
-def test_what_the_api_takes_from_no_address_is_told_in_words() -> None:
-    made = Message("user", (Image("image/png", url="https://x"), Image("image/bmp", data="AA")))
-    [rendered] = formats.render((made,), format=FORMAT)
-    assert all("text" in block for block in rendered["content"])
 
 
 # Cache points
@@ -204,45 +158,6 @@ async def test_a_cache_point_that_left_with_history_moves_to_what_stands_for_it(
 # Roles take turns
 
 
-async def test_after_a_summary_the_assistant_speaks_before_the_user_goes_on() -> None:
-    talk = [*_talk(6), user(text("And now the last part."))]
-    done = await compacted(talk, mode="full", format=FORMAT)
-    assert done.boundary is not None
-    said = [m["content"][0].get("text") for m in done.messages if m["role"] == "assistant"]
-    assert placeholders.ACKNOWLEDGED in said
-    assert problems(done.messages, FORMAT, original=talk) == []
-    again = await compacted(done.messages, mode="auto", format=FORMAT)
-    assert again.messages == done.messages
-
-
-async def test_two_messages_of_one_role_get_one_of_the_other_between_them() -> None:
-    talk = [user(text("a")), user(text("b")), assistant(text("c")), assistant(text("d"))]
-    done = await compacted(talk, mode="auto", format=FORMAT)
-    nothing = text(placeholders.NO_CONTENT)
-    assert done.messages == [
-        talk[0], assistant(nothing), talk[1], talk[2], user(nothing), talk[3],
-    ]  # fmt: skip
-    assert all(any(m is own for m in done.messages) for own in talk)
-
-
-def test_conversion_joins_what_another_format_has_in_several_messages() -> None:
-    chat: list[dict[str, Any]] = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "go"},
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": id_, "type": "function", "function": {"name": "f", "arguments": "{}"}}
-            for id_ in "ab"]},
-        {"role": "tool", "tool_call_id": "a", "content": "1"},
-        {"role": "tool", "tool_call_id": "b", "content": "2"},
-        {"role": "user", "content": "well?"},
-    ]  # fmt: skip
-    assert formats.render(convert(formats.parse(chat), to=FORMAT), format=FORMAT) == [
-        user(text("<system>\nBe brief.\n</system>"), text("go")),
-        assistant(call("a"), call("b")),
-        user(result("a", "1"), result("b", "2"), text("well?")),
-    ]
-
-
 # Detection
 
 
@@ -258,7 +173,3 @@ def test_conversion_joins_what_another_format_has_in_several_messages() -> None:
 )
 def test_one_message_speaks_for_it(message: Json) -> None:
     assert formats.detect([message]) == FORMAT
-
-
-def test_an_unknown_block_alone_leaves_it_open() -> None:
-    assert formats.detect([user({"xWidget": {}}), assistant(text("hi"))]) == FORMAT

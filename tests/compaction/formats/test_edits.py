@@ -11,13 +11,10 @@ from context_compaction import formats
 from context_compaction.errors import InvalidMessageError
 from context_compaction.messages.model import (
     Block,
-    Document,
     Image,
     JsonObject,
     Message,
-    Opaque,
     Text,
-    Thinking,
     ToolCall,
     ToolResult,
     edit_message,
@@ -53,10 +50,6 @@ def _shorten(block: Block) -> Block:
     if isinstance(block, ToolCall):
         return replace(block, arguments={"clipped": "…"}, edited=True)
     return block
-
-
-def _only_calls(block: Block) -> Block | None:
-    return block if isinstance(block, ToolCall) else None
 
 
 @given(st.data())
@@ -259,78 +252,6 @@ def test_edited_arguments_are_written_in_the_formats_own_way(
     assert _edited(raw, format, _shorten) == expected
 
 
-def test_text_that_replaces_a_string_stays_a_string() -> None:
-    for format in ("anthropic", "openai-chat", "openai-responses", "pi"):
-        raw = {"role": "user", "content": "long", "x": 1}
-        rendered = _edited(raw, format, lambda _: Text(NOTE))
-        assert rendered == {"role": "user", "content": NOTE, "x": 1}
-
-
-def test_text_that_replaces_a_block_keeps_the_blocks_other_fields() -> None:
-    raw: JsonObject = {
-        "role": "assistant",
-        "content": [{"type": "text", "text": "long", "citations": [1], "cache_control": {}}],
-    }
-
-    def rewrite(block: Block) -> Block:
-        assert isinstance(block, Text)
-        return replace(block, text=NOTE, edited=True)
-
-    rendered = _edited(raw, "anthropic", rewrite)
-    assert rendered["content"] == [{**raw["content"][0], "text": NOTE}]
-
-
-def test_a_dropped_thinking_block_leaves_the_others_as_they_were() -> None:
-    thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    redacted = {"type": "redacted_thinking", "data": "zzz"}
-    call: JsonObject = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
-    raw: JsonObject = {"role": "assistant", "content": [thinking, redacted, call]}
-    rendered = _edited(raw, "anthropic", _only_calls)
-    assert rendered == {"role": "assistant", "content": [call]}
-    assert rendered["content"][0] is call
-
-
-def test_dropped_thinking_and_refusal_leave_their_chat_fields() -> None:
-    call: JsonObject = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
-    raw: JsonObject = {
-        "role": "assistant",
-        "content": [{"type": "text", "text": "x"}],
-        "reasoning_content": "hm",
-        "refusal": "no",
-        "tool_calls": [call],
-    }
-    rendered = _edited(raw, "openai-chat", _only_calls)
-    assert rendered == {"role": "assistant", "content": None, "tool_calls": [call]}
-
-
-def test_edited_thinking_keeps_its_kind() -> None:
-    def rewrite(block: Block) -> Block:
-        assert isinstance(block, Thinking)
-        return replace(block, signature="new", edited=True)
-
-    raw: JsonObject = {
-        "role": "assistant",
-        "content": [
-            {"type": "redacted_thinking", "data": "old"},
-            {"type": "thinking", "thinking": "", "signature": "old"},
-        ],
-    }
-    assert _edited(raw, "anthropic", rewrite)["content"] == [
-        {"type": "redacted_thinking", "data": "new"},
-        {"type": "thinking", "thinking": "", "signature": "new"},
-    ]
-    item: JsonObject = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "old"}
-    assert _edited(item, "openai-responses", rewrite) == {**item, "encrypted_content": "new"}
-
-
-def test_a_long_command_output_of_pi_is_edited_alone() -> None:
-    raw = {"role": "bashExecution", "command": "make", "output": "long", "exitCode": 0}
-    [message] = formats.parse([raw], format="pi")
-    command, _ = message.blocks
-    edited = edit_message(message, (command, Text(NOTE)))
-    assert formats.render((edited,), format="pi") == [{**raw, "output": NOTE}]
-
-
 def test_a_cleared_screenshot_stays_one_and_its_pointer_follows() -> None:
     output = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
     raw = {"type": "computer_call_output", "call_id": "c", "output": output}
@@ -375,166 +296,6 @@ def test_a_block_added_to_a_hosts_message_is_written_fresh_beside_the_others(for
     assert rendered["y"] == 2
 
 
-FRESH = (
-    make_message("user", "go"),
-    Message("assistant", (Text("ok"), ToolCall("a", "f", {"x": 1}), ToolCall("b", "g", {}))),
-    Message(
-        "user",
-        (
-            ToolResult("a", (Text("1"),), name="f"),
-            ToolResult("b", (Text("2"),), True, "g"),
-            Text("well?"),
-        ),
-    ),
-)
-
-
-def test_messages_of_our_own_are_written_in_each_format() -> None:
-    assert formats.render(FRESH, format="anthropic") == [
-        {"role": "user", "content": "go"},
-        {"role": "assistant", "content": [
-            {"type": "text", "text": "ok"},
-            {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
-            {"type": "tool_use", "id": "b", "name": "g", "input": {}}]},
-        {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "a", "content": "1"},
-            {"type": "tool_result", "tool_use_id": "b", "content": "2", "is_error": True},
-            {"type": "text", "text": "well?"}]},
-    ]  # fmt: skip
-    assert formats.render(FRESH, format="openai-chat") == [
-        {"role": "user", "content": "go"},
-        {"role": "assistant", "content": "ok", "tool_calls": [
-            {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
-            {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
-        {"role": "tool", "tool_call_id": "a", "content": "1"},
-        {"role": "tool", "tool_call_id": "b", "content": "2"},
-        {"role": "user", "content": "well?"},
-    ]  # fmt: skip
-    assert formats.render(FRESH, format="openai-responses") == [
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
-        {"type": "message", "role": "assistant",
-         "content": [{"type": "output_text", "text": "ok"}]},
-        {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"x":1}'},
-        {"type": "function_call", "call_id": "b", "name": "g", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "a", "output": "1"},
-        {"type": "function_call_output", "call_id": "b", "output": "2"},
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "well?"}]},
-    ]  # fmt: skip
-    assert formats.render(FRESH, format="gemini") == [
-        {"role": "user", "parts": [{"text": "go"}]},
-        {"role": "model", "parts": [
-            {"text": "ok"},
-            {"functionCall": {"id": "a", "name": "f", "args": {"x": 1}}},
-            {"functionCall": {"id": "b", "name": "g", "args": {}}}]},
-        {"role": "user", "parts": [
-            {"functionResponse": {"id": "a", "name": "f", "response": {"output": "1"}}},
-            {"functionResponse": {"id": "b", "name": "g", "response": {"error": "2"}}},
-            {"text": "well?"}]},
-    ]  # fmt: skip
-    assert formats.render(FRESH, format="bedrock-converse") == [
-        {"role": "user", "content": [{"text": "go"}]},
-        {"role": "assistant", "content": [
-            {"text": "ok"},
-            {"toolUse": {"toolUseId": "a", "name": "f", "input": {"x": 1}}},
-            {"toolUse": {"toolUseId": "b", "name": "g", "input": {}}}]},
-        {"role": "user", "content": [
-            {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}},
-            {"toolResult": {"toolUseId": "b", "content": [{"text": "2"}], "status": "error"}},
-            {"text": "well?"}]},
-    ]  # fmt: skip
-    assert formats.render(FRESH, format="pi") == [
-        {"role": "user", "content": [{"type": "text", "text": "go"}]},
-        {"role": "assistant", "content": [
-            {"type": "text", "text": "ok"},
-            {"type": "toolCall", "id": "a", "name": "f", "arguments": {"x": 1}},
-            {"type": "toolCall", "id": "b", "name": "g", "arguments": {}}]},
-        {"role": "toolResult", "toolCallId": "a", "toolName": "f", "isError": False,
-         "content": [{"type": "text", "text": "1"}]},
-        {"role": "toolResult", "toolCallId": "b", "toolName": "g", "isError": True,
-         "content": [{"type": "text", "text": "2"}]},
-        {"role": "user", "content": [{"type": "text", "text": "well?"}]},
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_pictures_and_files_of_our_own_are_read_back(format: str) -> None:
-    message = Message(
-        "user",
-        (
-            Image("image/png", data="AAAA"),
-            Image("image/png", url="https://x/y.png"),
-            Document("application/pdf", data="BBBB"),
-            Document("text/plain", text="plain"),
-            Document("application/pdf", url="https://x/y.pdf"),
-        ),
-    )
-    rendered = formats.render((message,), format=format)
-    assert json.loads(json.dumps(rendered)) == rendered
-    read = [block for again in formats.parse(rendered, format=format) for block in again.blocks]
-    assert read[0] == Image("image/png", data="AAAA")
-    assert len(read) == 5
-    for needle in ("BBBB", "plain", "https://x/y.png", "https://x/y.pdf"):
-        # pi has no files: a line says what stood there.
-        assert needle in json.dumps(rendered) or format == "pi"
-
-
-def test_an_unnamed_call_that_we_answer_gets_a_response_without_an_id() -> None:
-    call: JsonObject = {"functionCall": {"name": "f", "args": {}}}
-    messages = formats.parse([{"role": "model", "parts": [call]}])
-    [made] = messages[0].blocks
-    assert isinstance(made, ToolCall)
-    answer = Message("user", (ToolResult(made.call_id, (Text("none"),)),))
-    [_, rendered] = formats.render((*messages, answer), format="gemini")
-    assert rendered["parts"] == [
-        {"functionResponse": {"name": "f", "response": {"output": "none"}}}
-    ]
-
-
-def test_an_edited_opaque_block_is_written_as_it_is() -> None:
-    for format in FORMATS:
-        block = Opaque("hologram", {"type": "hologram", "x": 1}, edited=True)
-        [rendered] = formats.render((Message("user", (block,)),), format=format)
-        assert json.dumps(block.source) in json.dumps(rendered)
-
-
-def test_thinking_of_our_own_is_written_where_a_format_has_it() -> None:
-    message = Message("assistant", (Thinking("hm", "s"), Text("hi")))
-    written = {
-        "anthropic": {"type": "thinking", "thinking": "hm", "signature": "s"},
-        "openai-chat": {"reasoning_content": "hm"},
-        "openai-responses": {
-            "type": "reasoning",
-            "summary": [{"type": "summary_text", "text": "hm"}],
-            "encrypted_content": "s",
-        },
-        "gemini": {"text": "hm", "thought": True, "thoughtSignature": "s"},
-        "pi": {"type": "thinking", "thinking": "hm", "thinkingSignature": "s"},
-        "bedrock-converse": {
-            "reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}
-        },
-    }
-    for format, block in written.items():
-        rendered = formats.render((message,), format=format)
-        assert json.dumps(block).strip("{}") in json.dumps(rendered)
-
-
-def test_sound_of_our_own_is_written_for_chat_as_sound() -> None:
-    message = Message("user", (Document("audio/wav", data="AAAA"),))
-    assert formats.render((message,), format="openai-chat")[0]["content"] == [
-        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
-    ]
-
-
-def test_an_older_function_call_that_we_answer_gets_a_function_message() -> None:
-    raw = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
-    messages = formats.parse([raw], format="openai-chat")
-    [made] = messages[0].blocks
-    assert isinstance(made, ToolCall)
-    answer = Message("user", (ToolResult(made.call_id, (Text("none"),)),))
-    [_, rendered] = formats.render((*messages, answer), format="openai-chat")
-    assert rendered == {"role": "function", "name": "f", "content": "none"}
-
-
 def test_text_beside_a_result_goes_to_a_message_of_its_own() -> None:
     for raw in (
         {"role": "tool", "tool_call_id": "c", "content": "x"},
@@ -550,39 +311,7 @@ def test_text_beside_a_result_goes_to_a_message_of_its_own() -> None:
         assert formats.render((edit_message(message, ()),), format=format) == []
 
 
-def test_a_summary_of_pi_is_edited_in_its_own_field() -> None:
-    raw = {"role": "compactionSummary", "summary": "long", "tokensBefore": 9}
-    rendered = _edited(raw, "pi", lambda _: Text(NOTE))
-    assert rendered == {**raw, "summary": NOTE}
-
-
 def test_arguments_that_nest_too_deeply_are_refused_by_index_when_they_are_written() -> None:
     deep = Message("assistant", (ToolCall("c", "f", nested(50_000)),))
     with pytest.raises(InvalidMessageError, match="Message 1: it nests too deeply"):
         formats.render((make_message("user", "hi"), deep), format="openai-chat")
-
-
-def test_arguments_that_are_text_are_written_as_that_text() -> None:
-    call = Message("assistant", (ToolCall("c", "f", "{broken"),))
-    [chat] = formats.render((call,), format="openai-chat")
-    assert chat["tool_calls"][0]["function"]["arguments"] == "{broken"
-    [item] = formats.render((call,), format="openai-responses")
-    assert item["arguments"] == "{broken"
-
-
-def test_a_part_of_a_message_item_is_edited_in_place() -> None:
-    raw: JsonObject = {"role": "user", "content": [
-        {"type": "input_text", "text": "long", "x": 1},
-        {"type": "input_image", "image_url": "https://x/y.png", "detail": "low"},
-    ]}  # fmt: skip
-
-    def change(block: Block) -> Block:
-        if isinstance(block, Text):
-            return replace(block, text=NOTE, edited=True)
-        assert isinstance(block, Image)
-        return replace(block, url="https://x/small.png", edited=True)
-
-    assert _edited(raw, "openai-responses", change)["content"] == [
-        {"type": "input_text", "text": NOTE, "x": 1},
-        {"type": "input_image", "image_url": "https://x/small.png", "detail": "low"},
-    ]

@@ -1,6 +1,5 @@
 """A list in no provider's shape is refused, never guessed at."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -104,34 +103,3 @@ def test_a_conversation_in_another_shape_is_refused_whatever_it_says(
 
     with pytest.raises((UnknownFormatError, InvalidMessageError)):
         formats.detect([shape(message) for message in payload])
-
-
-@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "pi"])
-@given(data=st.data())
-@EXAMPLES
-def test_blocks_without_a_type_are_refused_unless_they_are_those_of_converse(
-    format: str, data: st.DataObject
-) -> None:
-    payload = data.draw(conversations(format).filter(_has_blocks))
-    bare = [_without_types(message) for message in payload]
-
-    with contextlib.suppress(UnknownFormatError, InvalidMessageError):
-        assert formats.detect(bare) == "bedrock-converse"
-        # A text without its type is Converse's; blocks that nobody knows may stand beside it.
-        blocks = [block for message in bare for block in message["content"]]
-        assert all("text" in block or "payload" in block for block in blocks)
-
-
-def _without_types(message: Json) -> Json:
-    content: Any = message.get("content")
-    if not isinstance(content, list) or not content:
-        return message
-    return {**message, "content": [_without_type(block) for block in content]}  # pyright: ignore[reportUnknownVariableType]
-
-
-def _without_type(block: Any) -> Any:
-    return {key: block[key] for key in block if key != "type"}
-
-
-def _has_blocks(payload: list[Json]) -> bool:
-    return any(isinstance(m.get("content"), list) and m["content"] for m in payload)

@@ -106,14 +106,6 @@ async def test_where_it_is_not_enough_history_is_summarised_from_the_messages_as
     assert "collapse" not in [layer.name for layer in answer.layers]
 
 
-async def test_clearing_comes_first_and_nothing_is_collapsed_where_it_is_enough() -> None:
-    big = [*session(), *answered("big", "Read", lines("big", 4_000), file_path="big.txt")]
-    big += [m for n in range(4) for m in answered(f"z{n}", "Read", lines(f"z{n}", 200), path="z")]
-    answer = await compacted(big, 0.6, settings={})
-    assert collapsed_lines(answer) == []
-    assert answer.fits
-
-
 async def test_the_words_of_the_user_in_a_sub_task_stay() -> None:
     said = user("Name the token class Tok, please.")
     payload = session()

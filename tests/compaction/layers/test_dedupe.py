@@ -91,25 +91,6 @@ def test_an_edit_that_failed_changed_nothing() -> None:
     assert notes(deduped(answered("a", "Read", OLD, file_path="x.py"), failed)) == {}
 
 
-def test_a_read_that_failed_is_neither_cleared_nor_clears() -> None:
-    failed = [
-        assistant(call("b", "Read", file_path="x.py")),
-        user([result("b", "permission denied " * 200, is_error=True)]),
-    ]
-    step = deduped(
-        answered("a", "Read", OLD, file_path="x.py"),
-        failed,
-    )
-    assert notes(step) == {}
-
-
-def test_reads_of_other_files_stay() -> None:
-    step = deduped(
-        answered("a", "Read", OLD, file_path="x.py"), answered("b", "Read", OLD, file_path="y.py")
-    )
-    assert step.edits == ()
-
-
 @pytest.mark.parametrize("name", ["Bash", "mcp__db__lookup", "whatever"])
 def test_the_older_of_two_equal_calls_with_equal_answers_goes(name: str) -> None:
     step = deduped(
@@ -118,13 +99,6 @@ def test_the_older_of_two_equal_calls_with_equal_answers_goes(name: str) -> None
         answered("c", name, OLD, q="1"),
     )
     assert notes(step) == {2: REPEATED}
-
-
-def test_a_list_is_compared_and_cleared_like_a_string() -> None:
-    parts = [{"type": "text", "text": OLD}]
-    step = deduped(answered("a", "Bash", parts, q="1"), answered("b", "Bash", parts, q="1"))
-    assert notes(step) == {2: REPEATED}
-    assert step.blobs[0].data.decode() == OLD
 
 
 @pytest.mark.parametrize(

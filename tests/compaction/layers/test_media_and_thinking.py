@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-from context_compaction.errors import SettingsError
 from context_compaction.layers.offload_media import offload_media
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.messages.model import ToolResult
@@ -40,12 +38,6 @@ def album() -> list[Json]:
         *answered("b", "Screenshot", [image(PICTURES[3])]),
         assistant("Yes."),
     ]
-
-
-def test_within_the_byte_limit_every_picture_stays() -> None:
-    messages = read(album())
-    step = offload_media(messages, layer_context(limit_bytes=COUNT.request_bytes(messages)))
-    assert step.messages is messages
 
 
 def test_the_oldest_picture_goes_first_and_no_more_than_needed() -> None:
@@ -92,14 +84,6 @@ async def test_a_request_of_too_many_bytes_is_brought_within_its_limit_and_reads
     assert {edit.layer for edit in answer.edits} == {"offload"}
 
 
-async def test_too_many_bytes_that_cannot_leave_are_named() -> None:
-    payload = [user([text("Look."), image(PICTURES[0])])]
-    answer = await compacted(payload, settings={"max_request_bytes": 5_000})
-    assert answer.status == "no_progress"
-    assert not answer.fits
-    assert answer.irreducible[0].description == "the newest request of the user"
-
-
 def thoughtful() -> list[Json]:
     """A large old result, with thinking before and after it."""
     result = [
@@ -122,21 +106,6 @@ async def test_thinking_behind_an_edit_is_stripped_and_the_answer_says_so() -> N
     stripped = [edit for edit in answer.edits if edit.layer == "thinking"]
     assert [edit.index for edit in stripped] == [3, 5]
     assert all(edit.pointers and edit.tokens_after < edit.tokens_before for edit in stripped)
-
-
-async def test_thinking_can_be_kept_on_request() -> None:
-    answer = await compacted(thoughtful(), mode="micro", settings={**MICRO, "thinking": "keep"})
-    assert answer.status == "compacted"
-    assert str(answer.messages).count("'thinking': 'what it means'") == 1
-
-
-async def test_thinking_that_must_stay_makes_the_edit_an_error() -> None:
-    with pytest.raises(SettingsError) as caught:
-        await compacted(thoughtful(), mode="micro", settings={**MICRO, "thinking": "error"})
-    assert str(caught.value) == (
-        "2 messages carry thinking that is bound to what stands before it, and that would be "
-        "edited. Set thinking to 'strip' or 'keep', or compact without it."
-    )
 
 
 async def test_a_message_of_void_thinking_alone_goes_whole() -> None:

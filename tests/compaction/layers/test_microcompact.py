@@ -99,11 +99,6 @@ def test_protected_tools_stay_whatever_the_case_of_their_name() -> None:
     assert cleared(run([user("go"), *steps(6)], replace(PLAIN, protected_tools=("BASH",)))) == []
 
 
-@pytest.mark.parametrize("name", ["Bash", "mcp__fs__read_text_file", "some_tool_nobody_knows"])
-def test_any_tool_is_cleared_whatever_its_name(name: str) -> None:
-    assert cleared(run([user("go"), *steps(4, name)])) == [2]
-
-
 def test_a_list_with_a_picture_is_cleared_like_a_string_and_kept_part_by_part() -> None:
     parts = [text(lines("a")), image(TINY_PNG)]
     step = run([user("go"), *answered("a", "Shot", parts), *steps(3)])
@@ -176,11 +171,6 @@ def run_again_changes_nothing(step: Step) -> bool:
     return again.messages is step.messages
 
 
-def test_a_call_that_has_no_answer_yet_keeps_its_arguments() -> None:
-    payload = [user("go"), *steps(3), assistant(call("w", "Write", content=lines("source", 300)))]
-    assert cleared(run(payload, replace(PLAIN, keep_recent_results=3))) == []
-
-
 def test_what_was_cleared_is_not_cleared_again_and_its_bytes_stay() -> None:
     step = run([user("go"), *steps(6)])
     assert run_again_changes_nothing(step)
@@ -194,13 +184,6 @@ async def test_after_a_long_pause_old_results_go_though_nothing_is_over_the_trig
     assert cold.status == "compacted"
     assert [edit.index for edit in cold.edits] == [2, 4, 6]
     assert [layer.name for layer in cold.layers] == ["microcompact"]
-
-
-async def test_a_pause_that_the_caller_allows_for_may_be_longer_or_shorter() -> None:
-    payload = [user("go"), *steps(6, size_lines=600), user("I am back")]
-    for idle, status in ((60.0, "unchanged"), (61.0, "compacted")):
-        answer = await compacted(payload, idle_seconds=idle, settings={"idle_clear_seconds": 60})
-        assert answer.status == status
 
 
 async def test_after_a_long_pause_what_repeats_itself_goes_first() -> None:
@@ -261,10 +244,3 @@ def test_what_a_command_came_to_stays_of_its_cleared_output(told: str, kept: str
     assert head.startswith("[Old tool result cleared: Bash")
     assert line.startswith(kept)
     assert bool(line) == bool(kept)
-
-
-def test_of_a_file_that_was_read_no_line_stays() -> None:
-    output = f"{lines('output', 200)}\n1 failed, 28 passed"
-    step = run([user("go"), *answered("seen", "Read", output, file_path="log.txt"), *steps(3)])
-    [cleared_part] = result_of(step.messages, "seen").content
-    assert "passed" not in getattr(cleared_part, "text", "")

@@ -78,11 +78,6 @@ def test_pictures_stay_beside_the_marker_of_a_lists_text() -> None:
     assert all(blob.output_id in marker.text for blob in step.blobs)
 
 
-def test_a_marker_that_would_not_be_smaller_is_not_made() -> None:
-    messages = read([user("go"), *answered("a", "Bash", "x" * 300)])
-    assert persist(messages, layer_context(Settings(persist_result_tokens=10))).messages is messages
-
-
 def test_a_persisted_result_is_not_persisted_again() -> None:
     messages = read([user("go"), *answered("a", "Bash", BIG)])
 
@@ -119,7 +114,3 @@ def test_a_preview_of_plain_text_is_its_head_and_tail_with_the_gap_counted() -> 
     assert whole.startswith("\n".join(shown[:gap]).removesuffix(" …"))
     assert whole.endswith("\n".join(shown[gap + 1 :]))
     assert int(shown[gap].split(" ")[1]) == 900 - (len(shown) - 1)
-
-
-def test_a_text_within_the_limit_is_its_own_preview() -> None:
-    assert preview("short\ntext", max_chars=10) == "short\ntext"

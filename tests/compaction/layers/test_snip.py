@@ -8,7 +8,6 @@ from context_compaction.settings import Settings
 from tests.support.json_types import Json
 from tests.support.small import (
     RULES,
-    answered,
     assistant,
     call,
     layer_context,
@@ -69,12 +68,6 @@ def test_the_newest_stays_where_the_head_alone_would_be_more_than_may_stay() -> 
 def test_what_was_snipped_is_not_snipped_again() -> None:
     once = snip(read(chat(40)), layer_context()).messages
     assert snip(once, layer_context()).messages is once
-
-
-def test_a_list_that_is_one_open_pair_is_left_alone() -> None:
-    messages = read([user("go"), *answered("a", "Bash", "x")])
-    step = snip(messages, layer_context(Settings(snip_max_messages=2)))
-    assert step.messages is messages
 
 
 def test_system_messages_and_the_providers_own_summaries_are_not_snipped() -> None:

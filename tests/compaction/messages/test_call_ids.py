@@ -15,14 +15,11 @@ from context_compaction.messages.model import (
     tool_results,
 )
 from context_compaction.messages.tool_results import result_text
-from context_compaction.session.prepared import settled_message_count
-from context_compaction.summarizers.extractive.carried import carried_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction.summarizers.test_extractive import written
 from tests.support.json_types import Json
-from tests.support.small import RULES, answered, assistant, call, read, result, user
+from tests.support.small import assistant, call, read, result, user
 
 IDS = st.sampled_from(["a", "b", "a_2"])
 CALLS = IDS.map(lambda call_id: ToolCall(call_id, "Bash", {}))
@@ -115,40 +112,6 @@ def test_results_that_follow_their_calls_answer_these_whatever_was_called_before
     assert told.keys() <= asked.keys()
     assert all(asked[one] == text for one, text in told.items())
     assert len(told) == sum(len(ids) for ids, is_answered in turns if is_answered)
-
-
-def parts_built(*parts: int) -> list[Json]:
-    """Turns of a host that numbers the calls of each answer anew."""
-    return [
-        message
-        for n in parts
-        for message in (
-            user(f"Build part {n}."),
-            *answered("call_0", "Bash", f"Error: part {n} is broken", command=f"make part{n}"),
-        )
-    ]
-
-
-def test_work_is_told_whole_where_the_host_uses_the_ids_of_calls_again() -> None:
-    text = written([*parts_built(0, 1, 2), assistant("They are broken.")])
-    assert all(f"make part{n}" in text for n in range(3))
-
-
-def test_what_is_carried_on_has_each_answer_under_its_call_where_ids_are_used_again() -> None:
-    messages = read(parts_built(0, 1))
-    for _ in range(2):  # carried again beside newer ones of the same ids
-        carried = carried_of(messages, range(len(messages)), (), {})
-        calls = [one for message in carried.messages for one in tool_calls(message)]
-        results = [one for message in carried.messages for one in tool_results(message)]
-        assert [one.call_id for one in calls] == [one.call_id for one in results]
-        for one, told in zip(calls, results, strict=True):
-            assert one.arguments["command"].removeprefix("make part") in result_text(told)
-        messages = (*carried.messages, *read(parts_built(2)))
-
-
-def test_an_open_call_is_not_settled_where_an_earlier_one_of_its_id_was_answered() -> None:
-    talk = [*parts_built(0), user("Go on."), assistant(call("call_0", "Bash", command="make"))]
-    assert settled_message_count(read(talk), RULES) == len(talk) - 1
 
 
 def test_an_interrupted_calls_id_used_again_answers_the_newer_call() -> None:

@@ -142,27 +142,6 @@ async def test_pins_of_every_origin_outlive_five_rounds_once_each(keeps_original
     assert all(block.count(text) == 1 for text in pins)
 
 
-async def test_each_pin_in_the_receipt_can_be_read_by_its_pointer() -> None:
-    asked = {0: f"{RULE} <pin>{NOTE}</pin>"}
-    async with temporary_archive() as archive:
-        for result in await rounds([{"pinned": ("Speak French.",)}, {}, {}], archive=archive,
-                                   requests=asked):  # fmt: skip
-            pins = pins_of(result)
-            assert {"Speak French.", RULE, NOTE} <= set(pins)
-            for text, pin in pins.items():
-                assert text in await readable(pin["pointer"], archive)
-
-
-async def readable(pointer: str, archive: Archive) -> str:
-    if pointer.startswith("o_"):
-        return (await archive.read_output(pointer)).data.decode()
-    session_id, _, span = pointer.removeprefix("transcript://").partition("/messages/")
-    numbers, _, head = span.partition("@")
-    start, _, stop = numbers.partition("-")
-    found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
-    return "\n".join(text for message in found for text in texts_in(message.raw))
-
-
 @pytest.mark.parametrize("keeps_originals", [True, False])
 @pytest.mark.parametrize("by_id", [True, False])
 async def test_an_unpinned_text_stays_away_until_it_is_pinned_again(
@@ -223,13 +202,6 @@ async def test_the_oldest_rules_give_way_first_and_no_given_text_goes_unsaid() -
     assert "Given text 0" not in str(tight.messages)
 
 
-async def test_no_rules_are_pinned_unasked_where_that_is_switched_off() -> None:
-    payload = talk(0, 4, RULE)
-    result = await compacted(payload, mode="full", settings={"automatic_pin_tokens": 0})
-    assert result.receipt["pins"] is None
-    assert RULE in str(result.messages)  # among the words of the summary
-
-
 async def test_a_rule_that_was_corrected_later_is_no_longer_pinned() -> None:
     asked = {
         0: "Always deploy the billing service to port 8080 of the cluster.",
@@ -240,28 +212,6 @@ async def test_a_rule_that_was_corrected_later_is_no_longer_pinned() -> None:
     assert asked[0] in pins_of(first)
     assert asked[0] not in pins_of(second)
     assert asked[1] in pins_of(second)
-
-
-@pytest.mark.parametrize("gap", [0, 1, 2])
-async def test_what_changes_a_pinned_value_later_is_pinned_after_it(gap: int) -> None:
-    older = "Always keep uploads to the depot below 5 MB."
-    newer = "Keep uploads to the depot below 2 MB."
-    asked = {0: older, 1 + gap: newer}
-    async with temporary_archive() as archive:
-        *_, last = await rounds([{}] * (3 + gap), archive=archive, requests=asked)
-    pinned = [text for text in pins_of(last) if "uploads" in text]
-    assert pinned[-1:] == [newer]
-
-
-async def test_a_value_that_was_changed_is_pinned_by_no_rule_beside_it() -> None:
-    said = "Limit 5 MB -> 413. Only hashed names may be uploaded; a file is never overwritten."
-    requests = {0: f"Next comes upload. {said}", 1: "The limit goes down to 2 MB, not 5."}
-    async with temporary_archive() as archive:
-        *_, last = await rounds([{}], archive=archive, requests=requests)
-        payload = [*talk(0, 3, requests[0]), *talk(3, 6, requests[1]), *talk(6, 9)]
-        last = await compacted(payload, mode="full")
-    assert any("never overwritten" in text for text in pins_of(last))
-    assert not any("5 MB" in text for text in pins_of(last))
 
 
 async def test_a_marked_message_is_neither_repeated_while_it_stays_nor_cleared() -> None:
@@ -312,21 +262,3 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_written() -> N
     empty = [*payload, assistant(*answered("z", "Bash", "x", command="ls")[0]["content"])]
     with pytest.raises(SettingsError, match="which has no text"):
         await compacted(empty, pinned_messages=(12,))
-
-
-async def test_unpinning_what_is_not_pinned_or_cannot_leave_now_is_said() -> None:
-    nothing = await compacted(talk(0, 4), mode="full", unpin=("Speak German.",))
-    assert any("'Speak German.', which is not pinned" in warning for warning in nothing.warnings)
-    async with temporary_archive() as archive:
-        told = CompactRequest(format="anthropic", mode="full", pinned=("Speak French.",))
-        first = await compact(talk(0, 4), told, archive=archive)
-        asked = CompactRequest(format="anthropic", unpin=("Speak French.",), context_window=200_000)
-        quiet = await compact(first.messages, asked, archive=archive)
-    assert quiet.status == "unchanged"
-    assert any("Give unpin again" in warning for warning in quiet.warnings)
-
-
-async def test_a_summary_says_how_what_left_is_found() -> None:
-    payload = [message for n in range(30) for message in turn(n)]
-    result = await compacted(payload, mode="full")
-    assert "; search_transcript finds all." in str(result.messages)

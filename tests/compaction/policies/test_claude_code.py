@@ -94,11 +94,6 @@ async def test_a_finished_conversation_becomes_summary_and_acknowledgement() -> 
     assert shape(result.messages) == ["summary", "acknowledgement"]
 
 
-async def test_after_results_the_summary_stands_last_since_the_user_must_speak_last() -> None:
-    result = await under("claude-code", steps([chars(900)] * 4), mode="full", **WINDOW)
-    assert shape(result.messages) == ["summary"]
-
-
 # Ten old results and three that are kept: 10 * 2 000 tokens are exactly the minimum.
 OLD, NEW = [chars(2_000, letter) for letter in "abcdefghij"], [chars(2_000, c) for c in "xyz"]
 
@@ -127,13 +122,6 @@ async def test_finished_turns_are_collapsed_before_a_summary_replaces_everything
     )
     said = [m for m in payload if isinstance(m["content"], str)]
     assert [m for m in result.messages if m in said] == said, "requests and answers stay"
-
-
-async def test_where_collapsing_is_not_worth_it_a_summary_replaces_everything() -> None:
-    few = [user("Begin."), *steps([chars(990)] * 9)[1:], assistant("Begun."), user("Go on.")]
-    payload = [*few, *steps([chars(990)] * 170)[1:]]
-    result = await under("claude-code", payload, **WINDOW)
-    assert shape(result.messages)[0] == "summary"
 
 
 async def test_the_layers_run_in_the_order_budget_snip_micro_collapse_summary() -> None:

@@ -102,34 +102,3 @@ async def test_a_record_that_is_too_long_is_shown_without_its_oldest_groups_of_m
     assert "billing/module_39.py" in shown
     assert "characters left out" not in shown, "what is shown is shown whole"
     assert 2 <= len(api.requests) <= 3
-
-
-async def test_the_host_is_asked_for_the_same_nine_sections(tmp_path: Path) -> None:
-    asked = CompactRequest(
-        mode="full", policy="claude-code", target_tokens=8_000, session_id="h", summarizer="host"
-    )
-    result, api = await summarised(tmp_path, asked)
-    assert result.status == "needs_summary"
-    assert result.summary_prompt is not None
-    assert_nine_sections(result.summary_prompt.system)
-    assert not api.requests
-
-
-@pytest.mark.parametrize("policy", ["default", "claude-code"])
-async def test_what_the_host_is_asked_to_read_has_a_bound(tmp_path: Path, policy: str) -> None:
-    asked = CompactRequest(
-        mode="full", policy=policy, target_tokens=8_000, session_id="h", summarizer="host"
-    )
-    messages = story(turns=60, result_lines=200)
-    result, _ = await summarised(tmp_path, asked, messages)
-    assert result.summary_prompt is not None
-    assert len(result.summary_prompt.user) < 110_000 < len(str(messages))
-
-
-@pytest.mark.parametrize(("policy", "is_nine"), [("default", False), ("claude-code", True)])
-async def test_every_policy_chooses_its_headings(
-    tmp_path: Path, policy: str, is_nine: bool
-) -> None:
-    wishes = CompactRequest(mode="full", policy=policy, target_tokens=8_000, session_id="s")
-    _, api = await summarised(tmp_path, wishes)
-    assert (headings(api.requests[0]["system"][0]["text"]) == SECTIONS) is is_nine

@@ -87,12 +87,6 @@ async def test_the_tail_takes_the_call_of_its_first_result_with_it() -> None:
     assert given.messages[4:] == payload[13:]
 
 
-async def test_a_snipped_list_is_not_snipped_again_before_it_grows() -> None:
-    first = await under("four-layer", talk(90))
-    second = await under("four-layer", first.messages)
-    assert not second.changed
-
-
 async def test_each_result_but_the_newest_three_becomes_one_line() -> None:
     given = await under("four-layer", steps(LONG))
     words = "[Earlier tool result compacted. Re-run if needed.]"

@@ -34,12 +34,6 @@ async def test_only_a_result_of_more_than_100_characters_becomes_a_line(
     assert results_of(result.messages)[0] == expected
 
 
-async def test_what_was_cleared_once_is_not_cleared_again() -> None:
-    first = await under("three-layer", steps(LONG))
-    second = await under("three-layer", first.messages)
-    assert not second.changed
-
-
 @pytest.mark.parametrize(
     ("tokens", "status"), [(49_999, "unchanged"), (50_000, "unchanged"), (50_001, "compacted")]
 )
@@ -51,13 +45,6 @@ async def test_a_summary_replaces_everything_above_50_000_tokens(tokens: int, st
     if status == "compacted":
         assert shape(result.messages) == ["summary", "acknowledgement", "user"]
         assert result.messages[-1] is payload[-1]
-
-
-async def test_clearing_alone_is_enough_where_it_brings_the_list_to_the_threshold() -> None:
-    payload = steps(["a" * 190_000, *LONG[:3]])  # 47 500 tokens that one line can stand for
-    payload[0] = user("x" * 12_000)
-    result = await under("three-layer", payload, context_window=200_000)
-    assert [layer.name for layer in result.layers] == ["microcompact"]
 
 
 async def test_the_compact_tool_asks_for_the_same_summary_at_any_size() -> None:

@@ -11,7 +11,7 @@ from context_compaction.result import CompactionStats
 from tests.support.json_types import Json
 from tests.support.policy_tables import CHARS4, SHORT, WINDOW, chars, shape, timeline, under
 from tests.support.promises import temporary_archive
-from tests.support.small import answered, assistant, result, text, user
+from tests.support.small import answered, assistant, text, user
 
 
 def turn(number: int, tokens: int = 500) -> list[Json]:
@@ -52,23 +52,10 @@ async def test_the_system_prompt_counts() -> None:
     assert (await timeline(payload, system=chars(400))).status == "compacted"
 
 
-async def test_70_percent_of_the_window_stays() -> None:
-    payload = turns(18)  # turns of 510 tokens: 13 of them, and no 14, have at most 7 000
-    given = await timeline(payload)
-    assert given.messages[1:] == payload[-26:]
-
-
 async def test_the_last_six_turns_stay_where_they_are_more_than_70_percent() -> None:
     payload = turns(7, 1_300)
     given = await timeline(payload)
     assert given.messages[1:] == payload[-12:]
-
-
-async def test_six_turns_that_do_not_fit_do_not_stay_all() -> None:
-    payload = turns(7, 1_600)
-    given = await timeline(payload)
-    assert given.fits
-    assert given.messages[1:] == payload[-8:]
 
 
 # The seven cases of the paper.
@@ -196,10 +183,3 @@ async def test_the_successor_folds_the_running_turn_behind_a_checkpoint_with_a_l
     assert shape(given.messages)[:3] == ["user", "checkpoint", "call"]
     assert given.messages[0] is payload[0]
     assert "run 0" in given.messages[1]["content"]
-
-
-async def test_a_request_beside_results_is_told_with_the_turn() -> None:
-    payload = one_turn(10)
-    payload[2] = user([result("c0", chars(900)), text("And mind the error messages.")])
-    given = await timeline(payload)
-    assert "And mind the error messages." in given.messages[0]["content"]

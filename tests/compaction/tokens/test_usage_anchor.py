@@ -6,7 +6,6 @@ import anyio
 import pytest
 from context_compaction import formats
 from context_compaction.pipeline.compact import compact
-from context_compaction.policies import POLICIES
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.tokens.counter import UsageAnchor, counter_for
@@ -25,11 +24,6 @@ from tests.support.strategies import FORMATS, conversations
 
 # A provider that counts a third of what we do, and one with a long system prompt.
 RATIOS = st.floats(0.3, 3)
-
-
-def talk(turns: int, tokens: int) -> list[Turn]:
-    """Turns of words alone, of about so many tokens each; nothing in them can be cleared."""
-    return [Turn((output(tokens / 2),), (), output(tokens / 2).text) for _ in range(turns)]
 
 
 async def told(
@@ -53,31 +47,6 @@ async def told(
     assert result.fits == (result.tokens.upper <= result.tokens.limit)
     assert result.fits or result.irreducible
     return result
-
-
-@pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("policy", POLICIES)
-@given(
-    format=st.sampled_from(FORMATS),
-    turns=st.integers(1, 4),
-    tokens=st.integers(4, 400),
-    ratio=RATIOS,
-    share=st.floats(1, 1.2),
-)
-@EXAMPLES
-def test_with_nothing_new_and_usage_below_the_trigger_nothing_is_to_be_done(
-    policy: str, format: str, turns: int, tokens: int, ratio: float, share: float
-) -> None:
-    payload = render(talk(turns, tokens), format)
-
-    async def run() -> None:
-        async with temporary_archive() as archive:
-            result = await told(payload, archive, ratio, format, policy=policy, trigger_share=share)
-        assert result.status == "unchanged"
-        assert result.fits
-        assert result.tokens.after == result.tokens.upper == result.tokens.before
-
-    anyio.run(run)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)

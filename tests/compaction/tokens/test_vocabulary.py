@@ -67,12 +67,6 @@ def test_pattern_specials_and_ranks_equal_those_of_tiktoken_itself(
     assert theirs["mergeable_ranks"] == read_ranks(SHIPPED)
 
 
-def test_ranks_run_from_zero_without_a_gap() -> None:
-    ranks = read_ranks(SHIPPED)
-
-    assert sorted(ranks.values()) == list(range(199_998))
-
-
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
@@ -100,16 +94,6 @@ def test_any_text_has_the_tokens_of_tiktoken_s_own_pattern(text: str) -> None:
     assert o200k_tokens(text) == len(theirs)
 
 
-def test_a_session_has_the_tokens_of_tiktoken_s_own_pattern() -> None:
-    text = (Path(__file__).parents[3] / "examples" / "pi-session.jsonl").read_text("utf-8")
-
-    assert load_o200k().encode(text) == plain_o200k().encode(text)
-
-
-def test_the_encoding_is_built_once() -> None:
-    assert load_o200k() is load_o200k()
-
-
 def test_counting_needs_no_network_and_loads_tiktoken_only_when_it_counts() -> None:
     printed = run_python(
         NO_NETWORK
@@ -119,11 +103,6 @@ def test_counting_needs_no_network_and_loads_tiktoken_only_when_it_counts() -> N
     )
 
     assert printed.splitlines() == ["False", "2 True"]
-
-
-def test_a_missing_vocabulary_is_named_with_a_remedy(tmp_path: Path) -> None:
-    with pytest.raises(VocabularyError, match=r"nowhere\.gz is missing\. Reinstall"):
-        read_ranks(tmp_path / "nowhere.gz")
 
 
 @pytest.mark.parametrize("damage", ["cut", "not gzip", "one rank less", "bits turned"])
