@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from context_compaction.errors import CompactionError, QueryError, SettingsError
+from context_compaction import CompactionError, QueryError, SettingsError
 
 from mcp_server_compaction.cli.terminal import Failure, WrongOption, say, shown
 from mcp_server_compaction.config import VARIABLES
@@ -22,7 +22,7 @@ from mcp_server_compaction.config import VARIABLES
 _FILES = {
     "serve": "serving", "view": "serving", "wrap": "serving",
     "compact": "compacting", "compare": "compare", "policies": "compacting",
-    "persist": "archive", "search": "archive", "read": "archive", "sessions": "archive",
+    "search": "archive", "read": "archive", "sessions": "archive",
     "import": "keeping", "usage": "keeping", "prune": "keeping", "pin": "keeping",
     "delete": "keeping", "migrate": "keeping", "token": "access",
     "install": "hosts", "uninstall": "hosts", "doctor": "hosts", "hook": "hosts",

@@ -7,9 +7,7 @@ from typing import TypeVar
 
 import anyio
 import click
-from context_compaction.archive import AccessToken, Archive
-from context_compaction.archive.opening import open_archive
-from context_compaction.errors import NotFoundError
+from context_compaction import AccessToken, Archive, NotFoundError, open_archive
 
 from mcp_server_compaction.access.access_tokens import create_access_token
 from mcp_server_compaction.access.principal import Scope

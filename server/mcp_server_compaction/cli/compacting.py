@@ -13,20 +13,25 @@ from typing import Any
 import anyio
 import click
 from anyio import to_thread
-from context_compaction import formats
-from context_compaction.archive import Archive
-from context_compaction.archive.addresses import shown_address
-from context_compaction.archive.opening import open_archive
-from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.messages.edits import Edit
-from context_compaction.messages.model import JsonObject
-from context_compaction.pipeline.compact import compact as compact_messages
-from context_compaction.pipeline.losses import with_losses
-from context_compaction.policies import POLICIES
-from context_compaction.request import CompactRequest, Mode
-from context_compaction.result import CompactResult
-from context_compaction.tokens.counter import counter_for
-from context_compaction.tokens.models import profile_for
+from context_compaction import (
+    FORMATS,
+    POLICIES,
+    Archive,
+    CompactRequest,
+    CompactResult,
+    Edit,
+    JsonObject,
+    Mode,
+    NotFoundError,
+    SettingsError,
+    counter_for,
+    open_archive,
+    parse,
+    profile_for,
+    shown_address,
+    with_losses,
+)
+from context_compaction import compact as compact_messages
 
 from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
 from mcp_server_compaction.cli.terminal import awaited, config_of, progress, say
@@ -125,14 +130,14 @@ class _Outcome:
     "--format",
     "format_name",
     metavar="F",
-    type=click.Choice(tuple(formats.FORMATS)),
+    type=click.Choice(tuple(FORMATS)),
     help="Format of the messages in FILE.",
 )
 @click.option(
     "--to",
     "to_format",
     metavar="FORMAT",
-    type=click.Choice(tuple(formats.FORMATS)),
+    type=click.Choice(tuple(FORMATS)),
     help="Convert to this format first.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
@@ -210,7 +215,7 @@ async def _source(named: str, archive: Archive) -> Input:
     if named == CURRENT and not await anyio.Path(file).exists():
         file = await to_thread.run_sync(current_transcript, this_user())
     if await to_thread.run_sync(is_file, file):
-        return replace(await read_input(str(file)), path=Path(await anyio.Path(file).absolute()))
+        return await read_input(str(file))
     try:
         session_id = await whole_session(archive, named)
     except (NotFoundError, SettingsError) as error:
@@ -258,7 +263,7 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
         return int(number)
     count = counter_for(model)
     overhead = count.overhead(system=given.system, tools=given.tools)
-    total = count.messages(formats.parse(given.payload, format=given.format))
+    total = count.messages(parse(given.payload, format=given.format))
     return max(1, overhead + total * int(number) // 100)
 
 

@@ -9,11 +9,15 @@ from typing import Any
 
 import anyio
 import click
-from context_compaction import formats
-from context_compaction.errors import SettingsError
-from context_compaction.policies import POLICIES, policy_named
-from context_compaction.request import CompactRequest
-from context_compaction.tokens.counter import counter_for
+from context_compaction import (
+    POLICIES,
+    CompactRequest,
+    SettingsError,
+    counter_for,
+    detect,
+    parse,
+    policy_named,
+)
 
 from mcp_server_compaction.cli.compacting import read_input
 from mcp_server_compaction.cli.terminal import awaited, config_of, progress, say
@@ -94,10 +98,10 @@ def compare(context: click.Context, /, **options: Any) -> None:
 async def _compare(job: _Job, names: list[str], config: Config) -> tuple[list[PolicyRow], int]:
     given = await read_input(job.file)
     model = job.model or given.model or config.model
-    format_name = given.format or formats.detect(given.payload)
+    format_name = given.format or detect(given.payload)
     count = counter_for(model)
     overhead = count.overhead(system=given.system, tools=given.tools)
-    tokens = count.messages(formats.parse(given.payload, format=format_name)) + overhead
+    tokens = count.messages(parse(given.payload, format=format_name)) + overhead
     # About half of a small window is for input, and what stands beside the messages stays.
     window = job.window or max(1_000, tokens // 2, 4 * overhead)
     request = CompactRequest(

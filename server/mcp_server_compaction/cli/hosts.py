@@ -13,9 +13,7 @@ from typing import Any
 
 import anyio
 import click
-from context_compaction.archive import Health
-from context_compaction.archive.opening import open_archive
-from context_compaction.errors import ArchiveError, SettingsError, VocabularyError
+from context_compaction import ArchiveError, Health, SettingsError, VocabularyError, open_archive
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.cli.terminal import config_of, say
@@ -251,7 +249,7 @@ def _doctor_of_program(config: Config, *, as_json: bool) -> bool:
 
 
 def _vocabulary() -> str:
-    from context_compaction.tokens.counter import counter_for
+    from context_compaction import counter_for
 
     try:
         counted = counter_for(estimator="o200k").text("hello world")

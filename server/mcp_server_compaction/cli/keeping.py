@@ -10,12 +10,18 @@ from typing import TypeVar
 import anyio
 import click
 from anyio import to_thread
-from context_compaction.archive import Archive, PruneRules, SessionInfo, SessionUsage
-from context_compaction.archive.copying import Copied, copy_archive
-from context_compaction.archive.opening import open_archive
-from context_compaction.errors import SettingsError
-from context_compaction.file_access import host_folders
-from context_compaction.messages.model import JsonObject
+from context_compaction import (
+    Archive,
+    Copied,
+    JsonObject,
+    PruneRules,
+    SessionInfo,
+    SessionUsage,
+    SettingsError,
+    copy_archive,
+    host_folders,
+    open_archive,
+)
 
 from mcp_server_compaction.archive_place import archive_place
 from mcp_server_compaction.cli.short_names import whole_session

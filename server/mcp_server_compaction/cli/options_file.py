@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from context_compaction.errors import SettingsError
-from context_compaction.messages.model import is_list, is_object
+from context_compaction import SettingsError, is_list, is_object
 
 
 def options_of(path: Path, context: click.Context) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError
 
 from mcp_server_compaction.cli.terminal import WrongOption, config_of
 from mcp_server_compaction.config import Config

@@ -6,8 +6,7 @@ form that was printed is accepted, as is any beginning that only one session has
 
 import re
 
-from context_compaction.archive import Archive, SessionInfo
-from context_compaction.errors import NotFoundError, QueryError, SettingsError
+from context_compaction import Archive, NotFoundError, QueryError, SessionInfo, SettingsError
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _POINTER = re.compile(r"transcript://(.+)/messages/(\d+)(?:-(\d+))?(@\w+)?\Z")

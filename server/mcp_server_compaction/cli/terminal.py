@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 import click
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError
 
 from mcp_server_compaction.config import Config, load_config
 

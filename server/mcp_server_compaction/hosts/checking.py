@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError
 
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.catalog import REGISTERED_NAME, ConfigScope, Host, UserFolders

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from io import StringIO
 from typing import Any, TypeAlias, cast
 
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError
 
 from mcp_server_compaction.hosts import Json, jsonc
 

@@ -34,8 +34,7 @@ from mcp_server_compaction.hosts.hook_events import (
 )
 
 if TYPE_CHECKING:
-    from context_compaction.archive import Archive
-    from context_compaction.redaction import RedactionMode
+    from context_compaction import Archive, RedactionMode
 
 _LOG_BYTES = 1_000_000
 # Where a host writes how full its context is, seen from the end of its transcript.
@@ -90,8 +89,7 @@ class HookCall:
 
     def opened(self) -> "contextlib.AbstractAsyncContextManager[Archive]":
         """The archive."""
-        from context_compaction.archive.opening import open_archive
-        from context_compaction.redaction import REDACTION_MODES
+        from context_compaction import REDACTION_MODES, open_archive
 
         # The cautious reading of a word that means nothing.
         mode: RedactionMode = self.redaction if self.redaction in REDACTION_MODES else "on"
@@ -174,10 +172,7 @@ def _answer_to(call: HookCall) -> Json:
 def _store_output(call: HookCall, text: str) -> str:
     """Archive a tool's output; the marker that replaces it."""
     import anyio
-    from context_compaction.layers.preview import preview
-    from context_compaction.messages import placeholders
-    from context_compaction.messages.edits import make_blob
-    from context_compaction.settings import Settings
+    from context_compaction import Settings, make_blob, persisted, preview
 
     tool_name = str(call.payload.get("tool_name") or "unknown")
     call_id = call.payload.get("tool_use_id")
@@ -189,7 +184,7 @@ def _store_output(call: HookCall, text: str) -> str:
 
     anyio.run(commit)
     shown = preview(text, max_chars=Settings().preview_chars)
-    return placeholders.persisted([blob], shown, tool_name, len(text))
+    return persisted([blob], shown, tool_name, len(text))
 
 
 def _reminder(call: HookCall) -> str:
@@ -299,7 +294,7 @@ async def _archive(call: HookCall) -> None:
 async def _take_in(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], str]:
     """Archive the session; the messages of its context, and their format."""
     import anyio
-    from context_compaction import formats
+    from context_compaction import parse
 
     from mcp_server_compaction.hosts.foreign_sessions import read_foreign
 
@@ -307,7 +302,7 @@ async def _take_in(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], 
     listed = read_foreign(call.host, call.payload)
     if listed is not None:
         if listed:
-            parsed = formats.parse(listed, format="anthropic")
+            parsed = parse(listed, format="anthropic")
             await archive.append(call.session_id, parsed, format="anthropic")
         return listed, "anthropic"
     if not isinstance(path, str) or not await anyio.Path(path).is_file():
@@ -317,7 +312,7 @@ async def _take_in(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], 
 
 async def _import(call: HookCall, archive: "Archive", path: Path) -> tuple[Sequence[Json], str]:
     import anyio
-    from context_compaction.formats.session_files.read import read_conversation
+    from context_compaction import read_conversation
 
     from mcp_server_compaction.hosts.importing import Importer, files_to_import, is_output
 
@@ -343,8 +338,7 @@ async def _notes(call: HookCall, messages: Sequence[Json], format_name: str) -> 
     """
     import tempfile
 
-    from context_compaction import CompactRequest, compact
-    from context_compaction.archive.opening import open_archive
+    from context_compaction import CompactRequest, compact, open_archive
 
     request = CompactRequest(
         mode="full",
@@ -373,7 +367,7 @@ def _log(folder: Path | None, text: str) -> None:
     """
     if folder is None:
         return
-    from context_compaction.redaction import redact  # with its detector: only where something fails
+    from context_compaction import redact  # with its detector: only where something fails
 
     text = redact(text)
     with contextlib.suppress(OSError):

@@ -138,10 +138,9 @@ def _with_pointers(value: Json, put: Put) -> Json:
     if isinstance(value, str):
         is_text = len(value) > LARGE_CHARS and not value.startswith("data:image/")
         return put(value) if is_text else None
-    given = as_list(value)
-    items = _joined(given, put)
+    items = as_list(value)
     new = [_with_pointers(item, put) for item in items]
-    if items is not given or any(item is not None for item in new):
+    if any(item is not None for item in new):
         return [old if item is None else item for old, item in zip(items, new, strict=True)]
     members = as_object(value)
     if str(members.get("type")) in _MEDIA:
@@ -150,21 +149,6 @@ def _with_pointers(value: Json, put: Put) -> Json:
     fields = {key: _with_pointers(item, put) for key, item in members.items() if key not in kept}
     found = {key: item for key, item in fields.items() if item is not None}
     return {**members, **found} if found else None
-
-
-def _joined(blocks: list[Json], put: Put) -> list[Json]:
-    """`blocks` with one for all their short texts, where these are long together, as rows are."""
-    texts: dict[int, str] = {}
-    for at, block in enumerate(blocks):
-        text = as_object(block).get("text") if as_object(block).get("type") == "text" else None
-        if isinstance(text, str) and len(text) <= LARGE_CHARS:
-            texts[at] = text
-    if sum(map(len, texts.values())) <= LARGE_CHARS:
-        return blocks
-    first, *others = texts
-    joined = {**as_object(blocks[first]), "text": put("\n".join(texts.values()))}
-    gone = frozenset(others)
-    return [joined if at == first else one for at, one in enumerate(blocks) if at not in gone]
 
 
 def _for_cursor(name: str, payload: Payload, put: Put) -> Json:

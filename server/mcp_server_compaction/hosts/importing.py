@@ -27,14 +27,21 @@ from typing import Any
 
 import aiofiles
 from anyio import to_thread
-from context_compaction import formats
-from context_compaction.archive import Archive
-from context_compaction.errors import (
+from context_compaction import (
+    Archive,
     ArchiveError,
+    Blob,
     InvalidMessageError,
+    Message,
     NotFoundError,
     SettingsError,
     UnknownFormatError,
+    output_id_of,
+    parse,
+    read_conversation,
+    text_of,
+    tool_calls,
+    tool_results,
 )
 from context_compaction.formats.parsing import list_or_none, object_or_none, refuse_constant
 from context_compaction.formats.session_files.histories import (
@@ -45,9 +52,7 @@ from context_compaction.formats.session_files.histories import (
 )
 from context_compaction.formats.session_files.hosts import kind_of
 from context_compaction.formats.session_files.model import NUL_NOTE, Row, behind_nuls, is_doubled
-from context_compaction.formats.session_files.read import decompress, read_conversation
-from context_compaction.messages.edits import Blob, output_id_of
-from context_compaction.messages.model import Message, text_of, tool_calls, tool_results
+from context_compaction.formats.session_files.read import decompress
 
 from mcp_server_compaction.files import make_folder, put_file
 
@@ -299,7 +304,7 @@ class Importer:
             start = found[-1].seq + 1
             for archived in found:
                 try:
-                    [message] = formats.parse([archived.raw], format=archived.format)
+                    [message] = parse([archived.raw], format=archived.format)
                 except InvalidMessageError:  # damaged input is archived too
                     continue
                 tools |= {call.call_id: call.name for call in tool_calls(message)}
@@ -518,7 +523,7 @@ def _piece(history: SessionHistory, session_id: str, notes: list[str]) -> _Piece
     messages: tuple[Message, ...] = ()
     while entries:
         try:
-            messages = formats.parse([entry.raw for entry in entries], format=history.format)
+            messages = parse([entry.raw for entry in entries], format=history.format)
             break
         except InvalidMessageError as error:
             left_out = entries.pop(error.index)

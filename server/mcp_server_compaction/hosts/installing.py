@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from context_compaction.errors import SettingsError
+from context_compaction import SettingsError
 
 from mcp_server_compaction.files import make_folder, put_file
 from mcp_server_compaction.hosts import Json

@@ -13,12 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from context_compaction.archive.local.durable_files import make_folder, put_file
-from context_compaction.errors import PathNotAllowedError, SettingsError
-from context_compaction.file_access import Roots
-from context_compaction.formats.session_files.model import NewSession
-from context_compaction.formats.session_files.write import WRITERS
-from context_compaction.messages.model import JsonObject
+from context_compaction import (
+    WRITERS,
+    JsonObject,
+    NewSession,
+    PathNotAllowedError,
+    Roots,
+    SettingsError,
+    make_folder,
+    put_file,
+)
 
 from mcp_server_compaction.hosts.catalog import UserFolders
 from mcp_server_compaction.hosts.session_places import place_for
@@ -59,7 +63,6 @@ def write_resumable(
     title: str = "",
     model: str | None = None,
     cwd: str | None = None,
-    beside: Path | None = None,
     within: Roots | None = None,
 ) -> Resumable:
     """Write a session that `host` continues with `messages`.
@@ -73,7 +76,6 @@ def write_resumable(
         title: Of the session.
         model: The model that was used last.
         cwd: The folder of the session; the project, where it is not on this machine.
-        beside: The file that the conversation came from.
         within: The folders that may be written to; None for any.
 
     Raises:
@@ -93,7 +95,7 @@ def write_resumable(
         title=f"{title[:_MOST_TITLE_CHARS]} (compacted)".lstrip(),
         model=model,
     )
-    path = place_for(host, session_id, folder, beside, places)
+    path = place_for(host, session_id, folder, places)
     if within is not None:
         _check_within(path, within)
     rows = WRITERS[host](messages, new)

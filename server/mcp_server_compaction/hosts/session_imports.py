@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
-from context_compaction.errors import CompactionError
+from context_compaction import CompactionError
 
 if TYPE_CHECKING:  # loaded with the engine, where there is something to import
-    from context_compaction.archive import Archive
+    from context_compaction import Archive
 
 # A person waits for a search at most this long; a session that grew by a turn takes milliseconds.
 SEARCH_SECONDS = 2.0

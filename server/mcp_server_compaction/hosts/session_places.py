@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction import NotFoundError, SettingsError
 from context_compaction.formats.session_files.hosts import MARK
 
 from mcp_server_compaction.hosts.catalog import UserFolders
@@ -39,37 +39,32 @@ def current_transcript(places: UserFolders) -> Path:
     )
 
 
-def place_for(
-    host: str, session_id: str, cwd: str, beside: Path | None, places: UserFolders
-) -> Path:
-    """Where a host looks for a session of the folder `cwd`.
+def place_for(host: str, session_id: str, cwd: str, places: UserFolders) -> Path:
+    """The file in which a host looks for a session of the folder `cwd`.
 
     Args:
         host: "claude-code", "codex", "pi" or "opencode", which is to import it from there.
         session_id: The session.
         cwd: The folder that it works in.
-        beside: The file that it was made from; where that is one of the host's own, its folder.
-        places: Where the user's files stand.
+        places: The user's folders.
 
     Raises:
-        SettingsError: Claude Code's name of the folder cannot be told.
+        SettingsError: Claude Code's name of the folder is unknown.
     """
     now = datetime.now().astimezone()
     root = root_of(host, places)
-    is_beside = beside is not None and beside.parent.parent == root
     if host == "codex":
         name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
         return root / f"{now:%Y}" / f"{now:%m}" / f"{now:%d}" / name
     if host == "opencode":
         return root / f"{session_id}.json"
     if host == "pi":
-        found = beside.parent if beside and is_beside else _pi_folder(root, cwd)
-        return found / f"{now:%Y-%m-%dT%H-%M-%S}-000Z_{session_id}.jsonl"
-    folder = beside.parent if beside and is_beside else _claude_code_folder(root, cwd)
+        return _pi_folder(root, cwd) / f"{now:%Y-%m-%dT%H-%M-%S}-000Z_{session_id}.jsonl"
+    folder = _claude_code_folder(root, cwd)
     if folder is None:
         raise SettingsError(
             f"Claude Code has no sessions of {cwd} yet, and its name is too long to tell where "
-            "they would stand. Start Claude Code there once."
+            "they would be. Start Claude Code there once."
         )
     return folder / f"{session_id}.jsonl"
 

@@ -284,7 +284,6 @@ async def resumable_of(
         title=(await archive.session_info(result.session_id)).title,
         model=given.model,
         cwd=given.folder,
-        beside=given.path,
         within=within,
     )
     return await to_thread.run_sync(write)

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from context_compaction.messages.edits import Blob, make_blob
-from context_compaction.messages.model import JsonObject, compact_json, is_list, is_object
+from context_compaction import Blob, JsonObject, compact_json, is_list, is_object, make_blob
 
 from mcp_server_compaction.protocol.tools.persist_large_output import marker_of
 

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
-from context_compaction.errors import CompactionError
-from context_compaction.messages.model import JsonObject, is_list, is_object
+from context_compaction import CompactionError, JsonObject, is_list, is_object
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 import anyio
-from context_compaction.errors import SettingsError
-from context_compaction.settings import Settings
+from context_compaction import Settings, SettingsError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage

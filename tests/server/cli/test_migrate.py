@@ -23,9 +23,9 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_migrate_copies_once_and_then_what_is_new(postgres_address: str, tmp_path: Path) -> None:
     folder, back = tmp_path / "archive", tmp_path / "back"
-    output = tmp_path / "output.txt"
-    output.write_text("needle\n" * 30_000, "utf-8")
-    kept = run("--archive", folder, "persist", output)
+    said = tmp_path / "said.json"
+    said.write_text(json.dumps([{"role": "user", "content": "needle\n" * 30_000}]), "utf-8")
+    kept = run("--archive", folder, "compact", said, "--mode", "record")
     assert kept.returncode == 0, kept.stderr
     first = run("migrate", folder, postgres_address, "--json")
     assert first.returncode == 0, first.stderr
@@ -41,10 +41,12 @@ def test_migrate_copies_once_and_then_what_is_new(postgres_address: str, tmp_pat
     assert "1 sessions" in there.stdout
     assert "the tenant 'default'" in there.stdout
     assert "--tenant" in there.stdout
-    usage = [
-        json.loads(run("--archive", place, "usage", "--json").stdout) for place in (folder, back)
-    ]
-    assert usage[0]["total_bytes"] == usage[1]["total_bytes"]
+    listed = [run("--archive", place, "sessions", "--json").stdout for place in (folder, back)]
+    assert listed[0] == listed[1]
+    pointer = f"{json.loads(listed[0])['session_id']}/0"
+    read = [run("--archive", place, "read", pointer, "--json").stdout for place in (folder, back)]
+    assert read[0] == read[1]
+    assert json.loads(read[0]) == json.loads(said.read_text("utf-8"))[0]
     for wrong in ((folder, folder), (tmp_path / "nothing", folder)):
         refused = run("migrate", *wrong)
         assert refused.returncode == 2

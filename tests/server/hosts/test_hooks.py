@@ -89,8 +89,6 @@ READ = {
     "file": {"filePath": "/a", "content": LARGE, "numLines": 9, "startLine": 1, "totalLines": 9},
 }
 BLOCKS = [{"type": "text", "text": LARGE}, {"type": "image", "data": "A" * 30_000}]
-# A server that answers with a block for each row: no single one is large.
-ROWS = [{"type": "text", "text": line} for line in LARGE.split("\n")]
 PICTURE = "data:image/png;base64," + "A" * 30_000
 NOTEBOOK = {
     "type": "notebook",
@@ -111,12 +109,6 @@ RESULTS: list[Any] = [
         "claude-code",
         "PostToolUse",
         claude("mcp__github__show", LARGE),
-        ("updatedMCPToolOutput", 0, "text"),
-    ),
-    (
-        "claude-code",
-        "PostToolUse",
-        claude("mcp__github__rows", [*ROWS, BLOCKS[1]]),
         ("updatedMCPToolOutput", 0, "text"),
     ),
     ("codex", "PostToolUse", claude("Bash", LARGE), ("reason",)),

@@ -1,8 +1,6 @@
 """Sub-agents under a parent: budgets of their own, receipts that name it, one search over all."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from mcp import Client
@@ -86,22 +84,3 @@ async def test_a_receipt_in_the_archive_names_the_parent_where_a_later_call_does
         read = await client.read_resource("transcript://small/receipts")
     receipts = getattr(read.contents[0], "text", "").splitlines()
     assert [json.loads(line)["parent_session_id"] for line in receipts] == ["parent", "parent"]
-
-
-async def test_the_command_line_tells_what_a_family_holds(environment: dict[str, str]) -> None:
-    async with spawned(environment) as client:
-        await family(client)
-    done = subprocess.run(  # noqa: ASYNC221 - nothing else waits in this test
-        [sys.executable, "-m", "mcp_server_compaction", "sessions", "--of", "parent"],
-        capture_output=True,
-        env=environment,
-        encoding="utf-8",
-        timeout=150,
-        check=True,
-    )
-    *members, total = done.stdout.splitlines()
-    small = members.index("small")
-    assert members[small + 1] == "    of parent"
-    assert members[small + 2].startswith("    15 messages, ")
-    assert "compacts at 4,000 to 4,000" in members[small + 2]
-    assert total.startswith("45 messages, ")

@@ -1,15 +1,12 @@
 """Reading one value out of a stored JSON text."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from context_compaction.errors import QueryError
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_server_compaction.cli import main
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.reading.json_path import value_at
 
@@ -108,14 +105,3 @@ async def test_a_text_that_is_no_json_is_said_to_be_none(config: Config) -> None
         arguments = {"output_id": stored["output_id"], "json_path": "$.a"}
         message = error_of(await client.call_tool("read_persisted_output", arguments))
     assert "is no JSON" in message
-
-
-def test_the_command_line_reads_a_value(tmp_path: Path) -> None:
-    session = tmp_path / "messages.json"
-    session.write_text(json.dumps(conversation(2)), encoding="utf-8")
-    archive = ["--archive", str(tmp_path / "a")]
-    command = ["compact", "--mode", "record", "--session", "s", str(session)]
-    assert CliRunner().invoke(main, [*archive, *command]).exit_code == 0
-    read = ["read", "s/messages/0-2", "--json-path", "$[0].content"]
-    result = CliRunner().invoke(main, [*archive, *read])
-    assert result.stdout == "Find out why the checkout test fails."
