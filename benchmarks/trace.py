@@ -4,7 +4,7 @@ Run: python benchmarks/trace.py [--names | --files] [--tree FOLDER]
 
 Three calls of `compact()` are traced, each with a new archive after one that warmed up: a short
 list with nothing to do, eighty messages that are brought down to 5,000 tokens, and
-`examples/pi-session.jsonl`, which is brought down to 10,000.
+`examples/pi-session.jsonl`, which is brought down to 10,000. The caller names the format.
 
 - functions: distinct functions of the library that ran; what Python makes of a comprehension or a
   generator expression belongs to the function around it.
@@ -90,11 +90,11 @@ def pi_session(tree: Path) -> list[dict[str, Any]]:
     return list(read_conversation(path.read_bytes(), name=path.name).payload)
 
 
-async def traced(payload: list[dict[str, Any]], target_tokens: int) -> Trace:
+async def traced(payload: list[dict[str, Any]], format: str, target_tokens: int) -> Trace:
     """One call in a new archive, after one in another."""
     from context_compaction import CompactRequest, compact, open_archive
 
-    request = CompactRequest(target_tokens=target_tokens)
+    request = CompactRequest(format=format, target_tokens=target_tokens)
     with TemporaryDirectory() as folder:
         async with open_archive(Path(folder)) as archive:
             await compact(payload, request, archive=archive)
@@ -131,12 +131,12 @@ def main() -> None:
     given = parser.parse_args()
     sys.path.insert(0, str(given.tree / "compaction"))
     calls = {
-        "short list": (conversation(3), 100_000),
-        "eighty messages": (conversation(20), 5_000),
-        "pi session": (pi_session(given.tree), 10_000),
+        "short list": (conversation(3), "anthropic", 100_000),
+        "eighty messages": (conversation(20), "anthropic", 5_000),
+        "pi session": (pi_session(given.tree), "pi", 10_000),
     }
-    for name, (payload, target_tokens) in calls.items():
-        trace = anyio.run(traced, payload, target_tokens)
+    for name, (payload, format, target_tokens) in calls.items():
+        trace = anyio.run(traced, payload, format, target_tokens)
         figures = ", ".join(f"{value} {what}" for what, value in trace.figures().items())
         print(f"{name} ({len(payload)} messages, target {target_tokens}): {figures}")
         for code in trace.code if given.names else ():

@@ -25,7 +25,7 @@ from context_compaction.messages.pins import Pin, Pins
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.policies import Policy
-from context_compaction.redaction import Gates
+from context_compaction.redaction import Gates, redact_message
 from context_compaction.request import CompactRequest
 from context_compaction.result import LayerReport, Status
 from context_compaction.settings import Settings
@@ -156,6 +156,14 @@ class EditedMessages:
             layers=(*self.layers, report),
         )
 
+    def redacted(self, gates: Gates) -> "EditedMessages":
+        """The list with what we wrote or edited in it as it may be in the context."""
+        if gates.mode != "on":
+            return self
+        messages = tuple(redact_message(message, gates.json) for message in self.messages)
+        changed = any(new is not old for new, old in zip(messages, self.messages, strict=True))
+        return replace(self, messages=messages) if changed else self
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryText:
@@ -180,6 +188,16 @@ class SummaryText:
     prose: str = ""
     told: Span | None = None
     memory: JsonObject | None = None
+
+    def redacted(self, gates: Gates) -> "SummaryText":
+        """The texts as they may be in the context."""
+        return replace(
+            self,
+            summary=gates.json(self.summary),
+            checkpoint=gates.json(self.checkpoint),
+            prose=gates.json(self.prose),
+            memory=gates.json(self.memory),
+        )
 
 
 # Where the messages of a list stand in the one that the caller handed in, and where one more would;

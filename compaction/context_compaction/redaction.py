@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from context_compaction.errors import InvalidMessageError, SettingsError
@@ -64,6 +65,18 @@ class Gates:
     def json(self, value: Any) -> Any:
         """A JSON value of ours as it may be shown, written or kept."""
         return without(value, self.secrets()) if self.mode == "on" and value else value
+
+
+def gates_of(mode: RedactionMode, messages: Sequence[Message]) -> Gates:
+    """The gates of a call with this list."""
+    if mode != "on":
+        return Gates(mode)
+
+    @cache
+    def secrets() -> Mapping[str, str]:
+        return dict(pair for m in messages for pair in secret_values(m.source).items())
+
+    return Gates(mode, secrets)
 
 
 def redact(text: str) -> str:

@@ -13,8 +13,7 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction.archive import Store
-from context_compaction.context import CompactionContext, Plan, ReceivedInput
-from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
     Hook,
@@ -27,16 +26,30 @@ from context_compaction.hooks import (
 )
 from context_compaction.layers.recent_files import files_on_disk
 from context_compaction.messages.model import JsonObject
-from context_compaction.pipeline.decision import decide
+from context_compaction.pipeline.assemble import assemble
+from context_compaction.pipeline.decision import decide, written
 from context_compaction.pipeline.originals import read_originals
 from context_compaction.pipeline.plan import make_plan
-from context_compaction.pipeline.prepare import context_of, read_input
-from context_compaction.pipeline.report import finish, needs_summary, stats_of
+from context_compaction.pipeline.read import context_of, read
+from context_compaction.pipeline.report import (
+    Outcome,
+    needs_summary,
+    redaction_report,
+    report,
+    stats_of,
+)
 from context_compaction.pipeline.summarize import ask_host, asks_host, summarize
+from context_compaction.pipeline.validate import validate
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.earlier_calls import KnownFiles, known_files
+from context_compaction.session.earlier_calls import (
+    Decision,
+    KnownFiles,
+    files_for,
+    known_files,
+    noted,
+)
 from context_compaction.session.resume import Session, load, store
 from context_compaction.session.save import save
 from context_compaction.summarizers.llm.model import SummaryModel
@@ -82,18 +95,17 @@ async def compact(
     """
     tell, now_seconds = report_progress or silent, time.time()
     request = request or CompactRequest()
-    given = await to_thread.run_sync(read_input, payload, request)
+    given = await read(payload, request, archive)
     await tell(0.2, "read")
-    given = await _in_format_of_session(given, archive)
     stored = await store(given, archive)
     await tell(0.4, "archived")
     session = await load(given, stored, archive, now_seconds)
     context, plan, known = await to_thread.run_sync(_planned, given, session, archive.redaction)
     await tell(0.6, "cleared")
     on_disk = await files_on_disk(known.paths if known else (), read_file)
-    read = await read_originals(context, plan, session, archive)
+    originals = await read_originals(context, plan, session, archive)
     deciding = partial(decide, has_model=model is not None)
-    decision = await to_thread.run_sync(deciding, context, session, plan, known, on_disk, read)
+    decision = await to_thread.run_sync(deciding, context, session, plan, known, on_disk, originals)
     if asks_host(context, decision):
         prompt = await ask_host(context, decision, archive, now_seconds)
         return needs_summary(given, context, prompt)
@@ -109,34 +121,13 @@ async def compact(
         tell=chars_teller(tell),
     )
     outcome = await to_thread.run_sync(
-        finish, given, session, context, decision, words, now_seconds
+        _finished, given, session, context, decision, words, now_seconds
     )
     await tell(0.8, "written")
     await save(archive, stored.session_id, given, outcome.to_save)
     await tell_after(after_compaction, outcome.stats, outcome.result)
     await tell(1.0, done_line(outcome.stats))
     return outcome.result
-
-
-async def _in_format_of_session(given: ReceivedInput, archive: Store) -> ReceivedInput:
-    """`given`, read in the format of its session, where several fit.
-
-    What a compaction leaves may be plain strings, which tell no format: read in another one, the
-    list would be mended by rules of a provider that it is not for. The session is that which the
-    caller names, or a summary in the list.
-    """
-    named = (given.request.session_id, *given.claims.session_ids)
-    session_id = next(filter(None, named), None)
-    if len(given.fitting) < 2 or session_id is None:
-        return given
-    try:
-        known, _ = await archive.context(session_id, limit=0)  # its format alone
-    except (NotFoundError, SettingsError):  # anybody may write a summary
-        return given
-    if known == given.format or known not in given.fitting:
-        return given
-    request = replace(given.request, format=known)
-    return await to_thread.run_sync(read_input, given.payload, request)
 
 
 def _planned(
@@ -146,3 +137,24 @@ def _planned(
     context = context_of(given, session, redaction)
     plan = make_plan(context, session)
     return context, plan, known_files(context, plan, session.states)
+
+
+def _finished(
+    given: ReceivedInput,
+    session: Session,
+    context: CompactionContext,
+    decision: Decision,
+    words: SummaryText | None,
+    now_seconds: float,
+) -> Outcome:
+    """Assemble, validate, report; without `words` the summary is made of verbatim extracts."""
+    plan, words = written(context, decision, words)
+    mode, gates = context.gates.mode, context.gates
+    secrets = redaction_report(mode, given.messages, session.appended, decision.originals, words)
+    words = words.redacted(gates)
+    files = files_for(decision.earlier_calls, plan)
+    edited = assemble(context, plan, words.summary, words.checkpoint, files).redacted(gates)
+    validation = validate(context, edited, is_repeated=session.is_answered)
+    validation, earlier_calls = noted(validation, decision.earlier_calls, context)
+    decision = replace(decision, plan=plan, earlier_calls=earlier_calls)
+    return report(given, session, context, decision, words, validation, secrets, now_seconds)

@@ -1,13 +1,16 @@
 """The outcome of a call: its `CompactResult`, its receipt as JSON, its commit. Pure."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from context_compaction import formats
 from context_compaction.activity.digest import digest
+from context_compaction.archive import AppendResult
 from context_compaction.budget import limit_tokens, reserve_warnings
 from context_compaction.context import (
     CompactionContext,
+    Originals,
     Plan,
     ReceivedInput,
     SummaryText,
@@ -17,20 +20,13 @@ from context_compaction.context import (
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
-from context_compaction.messages.model import JsonObject, Messages, text_of
-from context_compaction.pipeline.assemble import assemble
+from context_compaction.messages.model import JsonObject, Message, Messages, text_of
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
-from context_compaction.pipeline.decision import written
 from context_compaction.pipeline.long_request import is_of_request
 from context_compaction.pipeline.losses import dropped_names
 from context_compaction.pipeline.originals import carried_on
-from context_compaction.pipeline.redaction_gates import (
-    redaction_report,
-    safe_edits,
-    safe_words,
-    with_redaction,
-)
-from context_compaction.pipeline.validate import placed_pieces, validate
+from context_compaction.pipeline.validate import placed_pieces
+from context_compaction.redaction import RedactionMode, count_secrets, secret_values
 from context_compaction.result import (
     Boundary,
     CompactionStats,
@@ -40,14 +36,10 @@ from context_compaction.result import (
     TokenReport,
 )
 from context_compaction.session import prepared
-from context_compaction.session.earlier_calls import (
-    Decision,
-    files_for,
-    noted,
-    with_warnings,
-)
+from context_compaction.session.earlier_calls import Decision, warnings_of
 from context_compaction.session.resume import Session
 from context_compaction.session.save import CarriedOn, ToSave, commit_of, new_counts
+from context_compaction.session.state import PreparedList
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
 
@@ -66,50 +58,47 @@ class Outcome:
     stats: CompactionStats | None = None
 
 
-def finish(
+def report(
     given: ReceivedInput,
     session: Session,
     context: CompactionContext,
     decision: Decision,
-    words: SummaryText | None,
+    words: SummaryText,
+    validation: Validation,
+    secrets: JsonObject | None,
     now_seconds: float,
 ) -> Outcome:
-    """Assemble, validate, report.
+    """The outcome of a call.
 
     Args:
         given: The list that came in.
         session: Its session.
         context: The call.
-        decision: The decision.
-        words: The summary's text; None if it is made of verbatim extracts.
+        decision: The decision, its plan with the room that the text left filled.
+        words: The text of the summary.
+        validation: The messages that go out.
+        secrets: How many secrets each gate met; None for none.
         now_seconds: The time.
     """
-    request, originals = context.request, decision.originals
-    plan, words = written(context, decision, words)
-    secrets = redaction_report(
-        context.gates.mode, given.messages, session.appended, originals, words
-    )
-    words = safe_words(context.gates, words)
-    files = files_for(decision.earlier_calls, plan)
-    edited = safe_edits(
-        context.gates, assemble(context, plan, words.summary, words.checkpoint, files)
-    )
-    validation = validate(context, edited, is_repeated=session.is_answered)
-    validation, earlier_calls = noted(validation, decision.earlier_calls, context)
+    plan, request = decision.plan, context.request
     messages = validation.edited.messages
     rendered = [formats.FORMATS[context.format].render_message(m) for m in messages]
     raws = [raw for raws in rendered for raw in raws]
-    result = build_result(session, raws, context, plan, validation, words)
-    result = with_redaction(with_warnings(result, earlier_calls, context), secrets)
+    result = _result(session, raws, context, decision, words, validation)
+    if secrets is not None:
+        result = replace(result, warnings=(*result.warnings, *_secret_warnings(secrets)))
+    result, reactive = _with_rejections(result, session)
+    receipt = _receipt(result, context, plan, messages, words)
+    receipt |= {} if secrets is None else {"redaction": secrets}
+    receipt |= {} if reactive is None else {"reactive": reactive}
+    result = replace(result, receipt=receipt)
     if request.mode == "plan":
         result = _as_it_came(result, session, context)
         status = "planned" if result.status in ("repaired", "compacted") else result.status
-        messages_given, receipt = list(given.payload), {**result.receipt, "status": status}
-        result = replace(
-            result, status=status, messages=messages_given, changed=False, receipt=receipt
-        )
-        return Outcome(result)
-    result, kept = with_rejections(result, session), None
+        receipt = result.receipt | {"status": status}
+        result = replace(result, status=status, changed=False, receipt=receipt)
+        return Outcome(replace(result, messages=list(given.payload)))
+    kept: PreparedList | None = None
     if session.applied is not None:
         result = prepared.applied_result(result, validation, session.applied[0])
     if request.prepare:
@@ -133,7 +122,7 @@ def finish(
         result,
         context,
         session,
-        earlier_calls,
+        decision.earlier_calls,
         words,
         validation,
         rendered,
@@ -145,8 +134,7 @@ def finish(
     result = _as_it_came(result, session, context)
     size_bytes = context.count.request_bytes(messages)
     to_save = ToSave(commit, new_counts(context, session), tuple(result.messages), size_bytes)
-    stats = stats_of(context, plan, messages) if decision.plan.acts else None
-    return Outcome(result, to_save, stats)
+    return Outcome(result, to_save, stats_of(context, plan, messages) if plan.acts else None)
 
 
 def _as_it_came(
@@ -189,13 +177,23 @@ def _boundary_in(made: Messages, context: CompactionContext) -> Boundary | None:
     return Boundary(first_kept, whole.start_seq, whole.stop_seq, is_split, whole.pointer)
 
 
-def with_rejections(result: CompactResult, session: Session) -> CompactResult:
-    """`result` with its rejections in the receipt; "no_progress" if it was rejected before."""
+def _with_rejections(
+    result: CompactResult, session: Session
+) -> tuple[CompactResult, JsonObject | None]:
+    """`result`, with "no_progress" if the provider rejected it before; and what the receipt says.
+
+    That is None if nothing was rejected.
+    """
     rejections, warnings = session.rejections, result.warnings
     if not rejections.key:
-        return result
+        return result, None
     gives = history_hash(result.messages) if result.changed else None
-    result_tokens = result.tokens.after
+    reactive = {
+        "request": rejections.key,
+        "result": gives,
+        "result_tokens": result.tokens.after,
+        "versions": rejections.versions,
+    }
     if gives in rejections.rejected or rejections.is_spent:
         why = "No progress: the provider has refused what is left as well."
         if rejections.is_spent:
@@ -203,27 +201,19 @@ def with_rejections(result: CompactResult, session: Session) -> CompactResult:
                 f"No progress: reactive_retries is {rejections.max_retries}, and this request was "
                 "compacted so often."
             )
-        before = result.tokens
+        before, warnings, reactive["result"] = result.tokens, (*warnings, why), None
         result = replace(
             result, status="no_progress", messages=list(session.payload), changed=False, fits=False,
             edits=(), boundary=None, restored=(), summary=None,
             tokens=replace(before, after=before.before, upper=before.before_upper),
         )  # fmt: skip
-        gives, warnings = None, (*warnings, why)
     if result.status == "no_progress":
         warnings = (
             *warnings,
             f"The provider has refused {rejections.versions} versions of this request. Do not send "
             "it again as it is: shorten what cannot be made smaller, or begin a new conversation.",
         )
-    reactive = {
-        "request": rejections.key,
-        "result": gives,
-        "result_tokens": result_tokens,
-        "versions": rejections.versions,
-    }
-    reported = {"status": result.status, "warnings": list(warnings), "reactive": reactive}
-    return replace(result, warnings=warnings, receipt=result.receipt | reported)
+    return replace(result, warnings=warnings), reactive
 
 
 def needs_summary(
@@ -282,19 +272,19 @@ def _cache_effect(before: Messages, after: Messages, count: MessageCounter) -> J
     }
 
 
-def build_result(
+def _result(
     session: Session,
     rendered: list[JsonObject],
     context: CompactionContext,
-    plan: Plan,
-    validation: Validation,
+    decision: Decision,
     words: SummaryText,
+    validation: Validation,
 ) -> CompactResult:
-    """The answer of the whole call, with its receipt."""
-    edited, parsed = validation.edited, context.parsed
+    """The answer of the call, without its receipt."""
+    plan, edited, parsed = decision.plan, validation.edited, context.parsed
     changed = edited.messages is not parsed
     is_cut = validation.status == "compacted" and plan.cut is not None
-    result = CompactResult(
+    return CompactResult(
         session_id=context.session_id,
         format=context.format,
         status=validation.status,
@@ -316,14 +306,14 @@ def build_result(
             *words.warnings,
             *reserve_warnings(context.request, context.settings),
             *pin_warnings(context.request, context.pins, parsed, edited.messages, was_cut=is_cut),
+            *warnings_of(decision.earlier_calls, context),
         ),
         summary=placeholders.summary_of(edited.messages) if is_cut else None,
         recognised=session.recognised,
     )
-    return replace(result, receipt=_receipt_of(result, context, plan, edited.messages, words))
 
 
-def _receipt_of(
+def _receipt(
     result: CompactResult,
     context: CompactionContext,
     plan: Plan,
@@ -473,3 +463,45 @@ def _with_pointers(edits: Sequence[Edit], context: CompactionContext) -> tuple[E
 def _pointer(context: CompactionContext, index: int) -> str:
     seq = context.seqs[index]
     return f"transcript://{context.session_id}/messages/{seq}-{seq}"
+
+
+def redaction_report(
+    mode: RedactionMode,
+    parsed: Messages,
+    appended: AppendResult,
+    originals: Originals,
+    words: SummaryText,
+) -> JsonObject | None:
+    """For the receipt: the mode, and how many secrets of each kind each gate met; None if none."""
+    if mode == "off":
+        return None
+    found = {
+        "archived": _counted(_new_messages(parsed, appended)),
+        "shown": _counted((*originals.history.messages, *originals.prefix.messages)),
+        "summary": count_secrets((words.summary, words.checkpoint)),
+    }
+    if not any(found.values()):
+        return None
+    return {"mode": mode, **{gate: dict(kinds) for gate, kinds in found.items()}}
+
+
+def _secret_warnings(secrets: JsonObject) -> tuple[str, ...]:
+    if secrets["mode"] != "warn" or not secrets["archived"]:
+        return ()
+    kinds: Mapping[str, int] = secrets["archived"]
+    told = ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))
+    return (
+        f"What looks like {sum(kinds.values())} secrets was archived as it stands: {told}. "
+        "With redaction on, they are taken out.",
+    )
+
+
+def _new_messages(parsed: Messages, appended: AppendResult) -> Sequence[Message]:
+    """The messages that this call wrote into the archive."""
+    newest = sorted(range(len(parsed)), key=lambda at: appended.seqs[at])
+    return [parsed[at] for at in newest[len(newest) - appended.written :]]
+
+
+def _counted(messages: Sequence[Message]) -> Mapping[str, int]:
+    """How many different secrets of each kind each message holds, all together."""
+    return Counter(kind for m in messages for kind in secret_values(m.source).values())

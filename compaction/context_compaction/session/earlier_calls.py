@@ -57,7 +57,6 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import index_calls
-from context_compaction.result import CompactResult
 from context_compaction.session.state import SavedSummary, SessionState, before, stop_seq_of
 from context_compaction.summarizers.extractive.carried import Carried
 
@@ -221,19 +220,14 @@ def noted(
     return replace(validation, edited=edited, status="compacted"), known
 
 
-def with_warnings(
-    result: CompactResult, earlier_calls: EarlierCalls, context: CompactionContext
-) -> CompactResult:
-    """`result` with the warnings that earlier calls give rise to."""
-    notes = [
+def warnings_of(earlier_calls: EarlierCalls, context: CompactionContext) -> tuple[str, ...]:
+    """The warnings that earlier calls give rise to."""
+    warnings = (
         unknown_warning(context.messages),
         changed_warning(earlier_calls.states),
         earlier_calls.thrash_warning,
-    ]
-    warnings = (*result.warnings, *(note for note in notes if note is not None))
-    return replace(
-        result, warnings=warnings, receipt={**result.receipt, "warnings": list(warnings)}
     )
+    return tuple(warning for warning in warnings if warning is not None)
 
 
 def _tells(context: CompactionContext) -> bool:

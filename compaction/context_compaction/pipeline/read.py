@@ -1,14 +1,17 @@
-"""One call, read and checked: its messages, made valid, and their budget. Pure."""
+"""One call, read and checked: its messages, made valid, and their budget."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 
+from anyio import to_thread
+
 from context_compaction import formats
 from context_compaction.activity.file_replay import replay_files
+from context_compaction.archive import Store
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, layer_context_of
-from context_compaction.errors import SettingsError
+from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.detection import format_of_tools
 from context_compaction.layers.recent_files import NEWEST_FILES, RecentFile, recent_files
 from context_compaction.layers.repair import repair, repairs_beside_a_gap
@@ -22,14 +25,35 @@ from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.pipeline.collect_pins import check_pins, gather_pins
 from context_compaction.pipeline.effort import first_level
 from context_compaction.pipeline.project_rules import fixed_tokens_of
-from context_compaction.pipeline.redaction_gates import gates_of
 from context_compaction.policies import policy_named
-from context_compaction.redaction import RedactionMode
+from context_compaction.redaction import RedactionMode, gates_of
 from context_compaction.request import CompactRequest
 from context_compaction.session import prepared
 from context_compaction.session.resume import Session
 from context_compaction.settings import Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
+
+
+async def read(
+    payload: Sequence[JsonObject], request: CompactRequest, archive: Store
+) -> ReceivedInput:
+    """The messages of `payload`, in the format of its session if several fit.
+
+    What a compaction leaves may be plain strings, which tell no format: read in another one, the
+    list would be repaired by rules of a provider that it is not for. The session is that which the
+    caller names, or a summary in the list. Raises what `read_input` raises.
+    """
+    given = await to_thread.run_sync(read_input, payload, request)
+    session_id = next(filter(None, (request.session_id, *given.claims.session_ids)), None)
+    if len(given.fitting) < 2 or session_id is None:
+        return given
+    try:
+        known, _ = await archive.context(session_id, limit=0)  # its format alone
+    except (NotFoundError, SettingsError):  # anybody may write a summary
+        return given
+    if known == given.format or known not in given.fitting:
+        return given
+    return await to_thread.run_sync(read_input, payload, replace(request, format=known))
 
 
 def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> ReceivedInput:
