@@ -16,18 +16,6 @@ from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages
 
 
-def _summarize(messages: Messages, context: LayerContext) -> Step:
-    if context.cut is None:
-        return Step(messages)
-    return summarize(
-        messages,
-        context.cut,
-        count=context.count,
-        summary=context.summary,
-        checkpoint=context.checkpoint,
-    )
-
-
 def _restore(messages: Messages, context: LayerContext) -> Step:
     if not context.files:
         return Step(messages)
@@ -50,6 +38,6 @@ LAYERS: Mapping[str, Layer] = MappingProxyType({
     "snip": Layer(snip),
     "microcompact": Layer(microcompact, weighs_limit=True),
     "collapse": Layer(collapse, stage="fold"),
-    "summarize": Layer(_summarize, stage="replace"),
+    "summarize": Layer(summarize, stage="replace"),
     "restore": Layer(_restore, stage="restore"),
 })

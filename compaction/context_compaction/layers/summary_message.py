@@ -6,8 +6,8 @@ writer: pinned text verbatim, and for prose of a model the ledger of files and c
 
 from collections.abc import Set
 
+from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import (
-    CutPoint,
     history_of,
     kept_part,
     request_of,
@@ -67,20 +67,17 @@ def acknowledge(messages: Messages, *, ends_with_assistant: bool, count: Message
     return Step((*messages[: at + 1], said, *rest), (edit,))
 
 
-def summarize(
-    messages: Messages,
-    cut: CutPoint,
-    *,
-    count: MessageCounter,
-    summary: Message | None,
-    checkpoint: Message | None,
-) -> Step:
-    """Replace history by `summary` and the turn's beginning by `checkpoint`.
+def summarize(messages: Messages, context: LayerContext) -> Step:
+    """Replace history by the summary, and the turn's beginning by the checkpoint.
 
     What stays, in order: preserved messages, the summary, the running turn's request where the cut
     falls inside it, the checkpoint, and everything from the cut on. Of a system message that the
     host sent again and again, word for word, the last alone stays: the others are in the history.
     """
+    cut, count = context.cut, context.count
+    summary, checkpoint = context.summary, context.checkpoint
+    if cut is None:
+        return Step(messages)
     stop = cut.first_kept if cut.request_at is None else cut.request_at
     repeated = _repeated(messages) if summary is not None else frozenset[int]()
     if summary is None:  # nothing of them is replaced
