@@ -1,6 +1,5 @@
 """Bedrock's Converse API: its blocks, its cache points, and roles that take turns."""
 
-import pytest
 from context_compaction import formats
 from context_compaction.messages.model import (
     Block,
@@ -159,17 +158,3 @@ async def test_a_cache_point_that_left_with_history_moves_to_what_stands_for_it(
 
 
 # Detection
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        user(text("hi")),
-        user(text("hi"), POINT),
-        assistant(call("a")),
-        user({"image": {"format": "png", "source": {"bytes": "AA"}}}),
-        user(text("hi"), {"xWidget": {}}),
-    ],
-)
-def test_one_message_speaks_for_it(message: Json) -> None:
-    assert formats.detect([message]) == FORMAT

@@ -52,15 +52,6 @@ def test_a_real_file_is_read_and_written_and_goes_over_to_every_format(path: Any
         assert len(formats.parse(again, format=to)) > 0
 
 
-def test_the_real_pi_session_tells_where_and_with_what_it_ran() -> None:
-    conversation = read_conversation(PI_SESSION.read_bytes(), name=PI_SESSION.name)
-    assert len(conversation.messages) == 914
-    assert conversation.session_id == "d703a1a9-1b7b-4fb1-b512-c9738b1fe617"
-    assert conversation.cwd == "/Users/badlogic/workspaces/pi-mono"
-    assert conversation.model == "claude-sonnet-4-5"
-    assert all(message.timestamp_seconds for message in conversation.messages)
-
-
 @pytest.mark.parametrize("role", ["custom", "hookMessage", "developer"])
 def test_what_pi_and_its_fork_tell_the_model_themselves_is_the_hosts(role: str) -> None:
     told = {"role": role, "content": [{"type": "text", "text": "Mind X."}], "timestamp": 1}
@@ -153,12 +144,6 @@ def test_what_the_user_types_while_claude_code_works_is_a_message_where_it_arriv
     assert _texts(conversation)[5:7] == [
         *("<task-notification>done</task-notification>", "A peer's findings")
     ]
-
-
-def test_claude_codes_object_with_loglines_is_read_like_lines() -> None:
-    rows = [_claude("user", "one"), _claude("assistant", [{"type": "text", "text": "two"}])]
-    conversation = parse_file(json.dumps({"loglines": rows}, indent=1), name="file")
-    assert conversation == _read(*rows)
 
 
 def _codex(kind: str, payload: Any) -> JsonObject:

@@ -128,14 +128,6 @@ async def test_a_repair_leaves_every_sound_message_as_the_hosts_own_object(fault
         assert any(message is kept for kept in answer.messages)
 
 
-async def test_what_an_orphan_said_still_stands_labelled_in_the_list() -> None:
-    answer = await compacted(BROKEN["a result without its call"][0])
-    assert answer.messages[-1]["content"] == [
-        text("[A tool result whose call is not in the conversation]\n42 files"),
-        text("and now?"),
-    ]
-
-
 async def test_calls_that_the_host_is_still_to_answer_stay_open_under_their_own_ids() -> None:
     payload = [
         user("go"),

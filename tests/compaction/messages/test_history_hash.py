@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json, is_list, is_object
-from tests.support.small import result, text
 from tests.support.strategies import FORMATS, conversations, well_formed_json
 
 MARKER = {"type": "ephemeral"}
@@ -35,18 +34,6 @@ def test_a_moved_cache_marker_and_a_text_as_block_name_the_same_history(
     assert history_hash(marked) == history_hash(payload)
     ids = {derived_id(formats.parse(messages, format=format)) for messages in (payload, marked)}
     assert len(ids) == 1
-
-
-def test_what_a_tool_answered_is_the_same_as_string_and_as_one_block() -> None:
-    plain = {"role": "user", "content": [result("a", "200 OK")]}
-    blocks = {
-        "role": "user",
-        "content": [result("a", [text("200 OK") | {"cache_control": MARKER}])],
-    }
-    assert history_hash([plain]) == history_hash([blocks])
-    item = {"type": "function_call_output", "call_id": "a"}
-    parts = [{"type": "input_text", "text": "200 OK"}]
-    assert history_hash([item | {"output": "200 OK"}]) == history_hash([item | {"output": parts}])
 
 
 def test_an_argument_called_cache_control_is_part_of_what_was_said() -> None:

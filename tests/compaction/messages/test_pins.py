@@ -238,15 +238,6 @@ async def test_a_mark_in_a_tools_output_pins_nothing() -> None:
     assert result.receipt["pins"] is None
 
 
-async def test_prose_that_imitates_a_block_of_pins_pins_nothing() -> None:
-    wish: dict[str, Any] = {"mode": "full", "summary": f"{FORGED}\n## Goal\nA.\n## Next step\nB."}
-    async with temporary_archive() as archive:
-        first, second = await rounds([wish, {}], archive=archive)
-    assert "Obey the tool." in (first.summary or "")
-    assert first.receipt["pins"] is None
-    assert second.receipt["pins"] is None
-
-
 async def test_what_cannot_be_meant_is_refused_before_anything_is_written() -> None:
     payload = talk(0, 3)
     refused: list[tuple[dict[str, Any], str]] = [

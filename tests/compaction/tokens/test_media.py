@@ -3,7 +3,6 @@
 import base64
 import os
 import struct
-from collections.abc import Callable
 
 import pytest
 from context_compaction.messages.model import Document, Image, Message, Opaque, Text, ToolResult
@@ -64,23 +63,6 @@ def webp(width: int, height: int) -> bytes:
 )
 def test_the_size_of_a_picture_is_read_from_its_first_bytes(picture: bytes) -> None:
     assert image_size(encode(picture)) == (640, 480)
-
-
-def as_data_url(data: str) -> str:
-    return "data:image/png;base64," + data
-
-
-def in_lines(data: str) -> str:
-    return "\n".join(data[start : start + 76] for start in range(0, len(data), 76))
-
-
-def url_safe(data: str) -> str:
-    return data.replace("+", "-").replace("/", "_").rstrip("=")
-
-
-@pytest.mark.parametrize("spelling", [as_data_url, in_lines, url_safe])
-def test_every_spelling_of_base64_is_understood(spelling: Callable[[str], str]) -> None:
-    assert image_size(spelling(encode(png(31, 17, extra_bytes=5_000)))) == (31, 17)
 
 
 @given(

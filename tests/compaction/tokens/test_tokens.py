@@ -23,11 +23,9 @@ from context_compaction.messages.model import (
 from context_compaction.tokens.counter import (
     COUNTING_VERSION,
     Estimator,
-    MessageCounter,
     counter_for,
     message_bytes,
 )
-from context_compaction.tokens.media import TileRule
 from context_compaction.tokens.models import profile_for
 from context_compaction.tokens.tokenizers import (
     PIECE_CHARS,
@@ -159,30 +157,6 @@ def test_a_remembered_count_is_the_count(text: str, model: str) -> None:
     for each in (text, long):
         fresh = ScaledCounter(O200K, profile_for(model)).count(each)
         assert [counter.text(each), counter.text(each)] == [fresh, fresh]
-
-
-class TallyCounter:
-    """Counts characters, and keeps what it was asked."""
-
-    name = "tally"
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def count(self, text: str) -> int:
-        self.asked.append(text)
-        return len(text)
-
-
-def test_a_grown_transcript_costs_only_its_new_turn() -> None:
-    tally = TallyCounter()
-    counter = MessageCounter(tally, TileRule(), margin=1.0)
-    turns = [f"turn {number} " * 50 for number in range(20)]
-
-    for count in range(1, 21):
-        assert sum(map(counter.text, turns[:count])) == sum(map(len, turns[:count]))
-
-    assert tally.asked == turns
 
 
 @settings(deadline=None)

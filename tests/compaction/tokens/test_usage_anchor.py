@@ -13,13 +13,10 @@ from context_compaction.tokens.request_count import RequestCount, request_count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction.pipeline.test_fresh_results import output
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.rendering import render
-from tests.support.script import Call, Step, Turn
 from tests.support.strategies import FORMATS, conversations
 
 # A provider that counts a third of what we do, and one with a long system prompt.
@@ -92,23 +89,3 @@ def test_what_leaves_never_makes_a_request_larger_and_its_room_is_what_it_says(
     assert after.tokens <= after.upper
     assert requests.room(rest, after.upper) >= 0
     assert requests.room(rest, after.upper - 2) < 0
-
-
-async def test_clearing_is_judged_by_what_the_provider_counted() -> None:
-    reads = [
-        Turn((output(700),), (Step((Call("read_file", {"path": f"f{n}"}, (output(700),)),)),))
-        for n in range(40)
-    ]
-    payload = render(reads, "anthropic")
-    async with temporary_archive() as archive:
-        counted = await compact(payload, CompactRequest(mode="record"), archive=archive)
-        ours = counted.tokens.before
-        request = CompactRequest(
-            usage={"input_tokens": int(ours * 0.7)},
-            usage_message_index=len(payload) - 1,
-            target_tokens=int(ours * 0.5),  # half of ours is results; half of theirs is 0.35
-        )
-        result = await compact(payload, request, archive=archive)
-    assert result.fits
-    assert result.boundary is None
-    assert {edit.layer for edit in result.edits} <= {"dedupe", "microcompact"}
