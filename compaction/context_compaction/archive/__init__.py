@@ -50,30 +50,25 @@ __all__ = [
     "Health",
     "History",
     "Hit",
-    "Maintenance",
     "OutputInfo",
     "OutputSlice",
-    "Outputs",
     "PrunePlan",
     "PruneRules",
     "Query",
-    "Search",
     "SearchPage",
     "SessionInfo",
     "SessionUsage",
     "StandingContext",
     "Store",
     "StoredReceipt",
-    "Tokens",
-    "Transcripts",
     "Usage",
     "check_tenant",
     "part_of",
 ]
 
 
-class Transcripts(Protocol):
-    """What sessions hold: their messages, and what compactions made of them."""
+class Store(Protocol):
+    """What the line of a compaction needs of an archive: messages, contexts, receipts, outputs."""
 
     @property
     def redaction(self) -> RedactionMode:
@@ -205,10 +200,6 @@ class Transcripts(Protocol):
         """
         ...
 
-
-class Outputs(Protocol):
-    """Large results and other contents, kept apart from the messages that named them."""
-
     async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
         """The outputs that the session keeps, newest first; at most `limit`."""
         ...
@@ -230,12 +221,16 @@ class Outputs(Protocol):
         ...
 
 
-class Store(Transcripts, Outputs, Protocol):
-    """What the line of a compaction and a session's state need of an archive."""
+class Archive(Store, Protocol):
+    """Append-only store of one tenant's transcripts and outputs. Methods raise `ArchiveError`.
 
+    Cancelling a call leaves all of it or nothing of it.
+    """
 
-class Search(Protocol):
-    """Search over sessions and over the contents of messages and outputs."""
+    @property
+    def tenant(self) -> str:
+        """The owner of these sessions; nothing of another tenant's can be read or written here."""
+        ...
 
     async def search(self, query: Query) -> SearchPage:
         """Find text in messages and outputs; sees everything appended before the call."""
@@ -253,10 +248,6 @@ class Search(Protocol):
     async def session_info(self, session_id: str) -> SessionInfo:
         """One session."""
         ...
-
-
-class Tokens(Protocol):
-    """The access tokens of the archive's tenant."""
 
     async def keep_token(self, token: AccessToken) -> None:
         """Keep a token, durably."""
@@ -281,10 +272,6 @@ class Tokens(Protocol):
     async def revoke_token(self, token_id: str) -> bool:
         """Remove a token, durably; return whether it existed."""
         ...
-
-
-class Maintenance(Protocol):
-    """An archive's sizes, retention, copying and health."""
 
     async def retain(self, session_id: str, *, retained: bool = True) -> None:
         """Exempt a session, and those that it started, from retention; or end that."""
@@ -330,18 +317,6 @@ class Maintenance(Protocol):
 
     async def health(self) -> Health:
         """Figures and problems, for `doctor`."""
-        ...
-
-
-class Archive(Store, Search, Maintenance, Tokens, Protocol):
-    """Append-only store of one tenant's transcripts and outputs. Methods raise `ArchiveError`.
-
-    Cancelling a call leaves all of it or nothing of it.
-    """
-
-    @property
-    def tenant(self) -> str:
-        """The owner of these sessions; nothing of another tenant's can be read or written here."""
         ...
 
     async def for_tenant(self, tenant: str, *, opens: bool = True) -> "Archive":

@@ -104,7 +104,7 @@ async def _compared(source: Archive, target: Archive, session: SessionInfo, afte
 
 
 def read_records(
-    store: TranscriptStore[Any], session_id: str, after: int, limit: int
+    store: TranscriptStore[Any], session_id: str, *, after: int, limit: int
 ) -> list[CopiedRecord]:
     """See `Archive.records`."""
     state = store.sessions.state(check_session_id(session_id))
@@ -129,8 +129,9 @@ def add_records(
     store: TranscriptStore[Any],
     session_id: str,
     records: Sequence[CopiedRecord],
+    *,
     after: int,
-    parent_session_id: str | None,
+    parent_session_id: str | None = None,
 ) -> None:
     """See `Archive.add_records`."""
     check_session_id(session_id)

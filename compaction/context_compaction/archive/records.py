@@ -5,7 +5,7 @@ it is asked for.
 
 Kinds and their heads, beside `n` (the record's number in its session) and `ts` (Unix seconds):
 
-- session: v, session, parent. Opens every segment.
+- session: session, parent. Opens every segment.
 - message: seq, hash, parent, format, role, tools, and at: when it was archived by our own clock,
   while `ts` is the message's own time. Body: the host's object.
 - output: id, sha256, media, bytes, chars, lines, tool, call. Body: see `outputs.py`.
@@ -24,13 +24,11 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
 Histories are named by chain hashes (history_hash.py).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from context_compaction.messages.model import JsonObject, is_list, is_object, json_writer, utf8_json
-
-RECORD_VERSION = 1
 
 # Outputs above this go to a blob, which is read in parts.
 INLINE_LIMIT_BYTES = 32 * 1024
@@ -101,26 +99,7 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
     has_key = "$" in text and _BLOB_KEY in text
     if len(text) <= _STRING_LIMIT_BYTES and not has_key:
         return text
-    return ascii_json(_externalise(value, put)) if _is_replaced_in(value) else text
-
-
-def _is_replaced_in(value: Any) -> bool:
-    """Whether `_externalise` may change it: a long text of many short strings mostly stays."""
-    return any(len(text) > _SURELY_SHORT_CHARS or _is_blob_key(text) for text in _strings(value))
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Every string of a JSON value, keys too."""
-    waiting = [value]
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, str):
-            yield inner
-        elif is_object(inner):
-            waiting += inner
-            waiting += inner.values()
-        elif is_list(inner):
-            waiting += inner
+    return ascii_json(_externalise(value, put))
 
 
 def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:

@@ -4,211 +4,63 @@ All of it is work of a `TranscriptStore`. Archives differ in how they give that 
 thread with locks on files, or in a transaction.
 """
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from context_compaction.archive import (
-    AppendResult,
-    ArchivedMessage,
-    CompactedLists,
-    ContextEntry,
-    CopiedRecord,
-    History,
-    OutputInfo,
-    OutputSlice,
-    SessionInfo,
-    StoredReceipt,
-)
+from context_compaction.archive import OutputInfo, OutputSlice
 from context_compaction.archive.copying import add_records, read_records
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import NotFoundError
-from context_compaction.messages.edits import Blob
-from context_compaction.messages.model import JsonObject, Message
 
+P = ParamSpec("P")
 T = TypeVar("T")
+_Store: TypeAlias = TranscriptStore[Any]
+
+
+def _of_session(
+    work: Callable[Concatenate[_Store, P], T],
+) -> "Callable[Concatenate[SessionArchive, P], CoroutineType[Any, Any, T]]":
+    """The method of an archive that does `work` with a store; its first argument is a session."""
+
+    async def method(self: "SessionArchive", *args: P.args, **kwargs: P.kwargs) -> T:
+        session_id = str(args[0] if args else kwargs["session_id"])
+        return await self.on_session(session_id, lambda store: work(store, *args, **kwargs))
+
+    method.__doc__ = work.__doc__
+    return method
 
 
 class SessionArchive(ABC):
     """The part of an `Archive` that concerns one session or one output at a time."""
 
     @abstractmethod
-    async def _on_session(self, session_id: str, work: Callable[[TranscriptStore[Any]], T]) -> T:
+    async def on_session(self, session_id: str, work: Callable[[_Store], T]) -> T:
         """What `work` returns of a store, after this session's other calls."""
 
     @abstractmethod
-    async def _on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
+    async def on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
         """What `work` returns of an output; None where there is none of that id."""
 
-    async def _on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> T:
-        done = await self._on_found(output_id, work)
-        if done is None:
-            raise NotFoundError(
-                f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
-                "compaction leaves, and in the hits of a search."
-            )
-        return done[0]
-
-    async def append(
-        self,
-        session_id: str,
-        messages: Sequence[Message],
-        *,
-        format: str,
-        parent_session_id: str | None = None,
-        after: str = "",
-        dry_run: bool = False,
-        least_shared: int = 0,
-        counted_by: str = "",
-        counts: Sequence[Any] = (),
-    ) -> AppendResult:
-        """See `Archive.append`.
-
-        Raises:
-            SettingsError: An id or the format cannot be used, or a message has no source.
-            InvalidMessageError: A message cannot be written as JSON.
-            NotFoundError: The session does not hold the history that `after` names.
-            ArchiveFullError: The archive's disk is full; nothing of the call was kept.
-            ArchiveBusyError: Others held the session for too long.
-        """
-        return await self._on_session(
-            session_id,
-            lambda store: store.append(
-                session_id,
-                messages,
-                format=format,
-                parent_session_id=parent_session_id,
-                after=after,
-                dry_run=dry_run,
-                least_shared=least_shared,
-                counted_by=counted_by,
-                counts=counts,
-                now_seconds=time.time(),
-            ),
-        )
-
-    async def keep_counts(
-        self, session_id: str, *, format: str, counted_by: str, counts: Mapping[bytes, Any]
-    ) -> None:
-        """See `Archive.keep_counts`.
-
-        Raises:
-            NotFoundError: There is no such session.
-            ArchiveFullError: The archive's disk is full.
-            ArchiveBusyError: Others held the session for too long.
-        """
-        await self._on_session(
-            session_id, lambda store: store.keep_counts(session_id, format, counted_by, counts)
-        )
-
-    async def commit(
-        self,
-        session_id: str,
-        *,
-        blobs: Sequence[Blob] = (),
-        receipt: JsonObject | None = None,
-        context: Sequence[ContextEntry] = (),
-        head: str = "",
-        listed: str = "",
-    ) -> None:
-        """See `Archive.commit`.
-
-        Raises:
-            SettingsError: The session's id, or an output's id, cannot be used.
-            NotFoundError: The context names a message that the session does not hold.
-            ArchiveFullError: The archive's disk is full; nothing of the call was kept.
-            ArchiveBusyError: Others held the session for too long.
-            ArchiveDamagedError: An output's id already stands for other content.
-        """
-        await self._on_session(
-            session_id,
-            lambda store: store.commit(
-                session_id,
-                blobs,
-                receipt,
-                context,
-                head=head,
-                listed=listed,
-                now_seconds=time.time(),
-            ),
-        )
-
-    async def context(
-        self, session_id: str, *, after: int = 0, limit: int | None = None
-    ) -> tuple[str, list[JsonObject]]:
-        """See `Archive.context`."""
-        return await self._on_session(
-            session_id, lambda store: store.context(session_id, after, limit)
-        )
-
-    async def context_name(self, session_id: str) -> str:
-        """See `Archive.context_name`; raises what `read_messages` raises."""
-        return await self._on_session(session_id, lambda store: store.context_name(session_id))
-
-    async def read_messages(
-        self, session_id: str, start: int, stop: int, *, head: str | None = None
-    ) -> list[ArchivedMessage]:
-        """See `Archive.read_messages`. A damaged message is left out; `health` names it.
-
-        Raises:
-            NotFoundError: There is no such session, or no such history in it.
-            ArchiveDamagedError: What a history builds upon cannot be read.
-        """
-        return await self._on_session(
-            session_id, lambda store: store.read_messages(session_id, start, stop, head)
-        )
-
-    async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
-        """See `Archive.damaged_messages`."""
-        return await self._on_session(
-            session_id, lambda store: store.damaged_messages(session_id, start, stop)
-        )
-
-    async def history(self, session_id: str, head: str) -> History:
-        """See `Archive.history`; raises what `read_messages` raises."""
-        return await self._on_session(session_id, lambda store: store.history(session_id, head))
-
-    async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
-        """See `Archive.branches`; raises what `read_messages` raises."""
-        return await self._on_session(session_id, lambda store: store.branches(session_id, limit))
-
-    async def receipts(
-        self,
-        session_id: str,
-        *,
-        heads: Collection[str] | None = None,
-        after: int = 0,
-        limit: int | None = None,
-    ) -> list[JsonObject]:
-        """See `Archive.receipts`."""
-        return await self._on_session(
-            session_id, lambda store: store.receipts(session_id, heads, after, limit)
-        )
-
-    async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
-        """See `Archive.stored_receipts`."""
-        return await self._on_session(session_id, lambda store: store.stored_receipts(session_id))
-
-    async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
-        """See `Archive.compacted_lists`.
-
-        Raises:
-            NotFoundError: The session has no such receipt.
-            ArchiveDamagedError: What the lists are made of cannot be read.
-        """
-        return await self._on_session(
-            session_id, lambda store: store.compacted_lists(session_id, number)
-        )
-
-    async def session_info(self, session_id: str) -> SessionInfo:
-        """See `Archive.session_info`."""
-        return await self._on_session(session_id, lambda store: store.session_info(session_id))
-
-    async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
-        """See `Archive.outputs`."""
-        return await self._on_session(session_id, lambda store: store.outputs(session_id, limit))
+    append = _of_session(_Store.append)
+    keep_counts = _of_session(_Store.keep_counts)
+    commit = _of_session(_Store.commit)
+    context = _of_session(_Store.context)
+    context_name = _of_session(_Store.context_name)
+    read_messages = _of_session(_Store.read_messages)
+    damaged_messages = _of_session(_Store.damaged_messages)
+    history = _of_session(_Store.history)
+    branches = _of_session(_Store.branches)
+    receipts = _of_session(_Store.receipts)
+    stored_receipts = _of_session(_Store.stored_receipts)
+    compacted_lists = _of_session(_Store.compacted_lists)
+    session_info = _of_session(_Store.session_info)
+    outputs = _of_session(_Store.outputs)
+    retain = _of_session(_Store.retain)
+    records = _of_session(read_records)
+    add_records = _of_session(add_records)
 
     async def output_info(self, output_id: str) -> OutputInfo:
         """See `Archive.output_info`."""
@@ -217,13 +69,7 @@ class SessionArchive(ABC):
     async def read_output(
         self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
     ) -> OutputSlice:
-        """See `Archive.read_output`.
-
-        Raises:
-            NotFoundError: There is no such output.
-            QueryError: The range lies outside the output.
-            ArchiveDamagedError: The stored bytes do not match their checksum.
-        """
+        """See `Archive.read_output`; raises what `StoredOutput.read_bytes` raises."""
         return await self._on_output(
             output_id, lambda output: output.read_bytes(start_byte, limit_bytes)
         )
@@ -231,37 +77,16 @@ class SessionArchive(ABC):
     async def read_output_lines(
         self, output_id: str, *, start_line: int = 1, line_count: int | None = None
     ) -> OutputSlice:
-        """See `Archive.read_output_lines`; raises what `read_output` raises."""
+        """See `Archive.read_output_lines`; raises what `StoredOutput.read_lines` raises."""
         return await self._on_output(
             output_id, lambda output: output.read_lines(start_line, line_count)
         )
 
-    async def retain(self, session_id: str, *, retained: bool = True) -> None:
-        """See `Archive.retain`.
-
-        Raises:
-            NotFoundError: There is no such session.
-        """
-        await self._on_session(
-            session_id, lambda store: store.retain(session_id, retained=retained)
-        )
-
-    async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
-        """See `Archive.records`."""
-        return await self._on_session(
-            session_id, lambda store: read_records(store, session_id, after, limit)
-        )
-
-    async def add_records(
-        self,
-        session_id: str,
-        records: Sequence[CopiedRecord],
-        *,
-        after: int,
-        parent_session_id: str | None = None,
-    ) -> None:
-        """See `Archive.add_records`."""
-        await self._on_session(
-            session_id,
-            lambda store: add_records(store, session_id, records, after, parent_session_id),
-        )
+    async def _on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> T:
+        done = await self.on_found(output_id, work)
+        if done is None:
+            raise NotFoundError(
+                f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
+                "compaction leaves, and in the hits of a search."
+            )
+        return done[0]

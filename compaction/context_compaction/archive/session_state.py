@@ -5,12 +5,13 @@ depends on the order of `learn`.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from sys import intern
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.histories import (
@@ -20,10 +21,9 @@ from context_compaction.archive.histories import (
     MissingHistoryError,
     Node,
 )
-from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, Record
-from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
+from context_compaction.archive.records import LoggedRecord, Record
+from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
-from context_compaction.messages.model import JsonObject
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -31,7 +31,8 @@ S = TypeVar("S", bound="TranscriptState")
 
 # Kinds of records that no history is made of.
 _APART = ("session", "output", "pin", "counts")
-_KINDS = frozenset({*_APART, "message", "receipt", "run", "context"})
+CACHED_SESSIONS = 256
+CACHED_RECORDS = 28_000  # of all of them together: about 1 KB each
 # So many messages that a list no longer has are known by fingerprint still: it may come again, as
 # where the lists of several agents come under one name.
 _SPARE_FINGERPRINTS = 1_000
@@ -144,13 +145,8 @@ class TranscriptState:
         return newest.format if newest else ""
 
     def learn(self, record: LoggedRecord) -> None:
-        """Take in one record.
-
-        Raises:
-            ArchiveError: A newer version wrote it, and it may be a part of a history.
-        """
+        """Take in one record."""
         head = record.head
-        _check_known(head, self.session_id)
         number: int = head["n"]
         self.next_number = max(self.next_number, number + 1)
         seconds: float = head["ts"]
@@ -167,8 +163,7 @@ class TranscriptState:
             case "message":
                 self._learn_message(record)
             case "output":
-                if head["id"] not in self.outputs:
-                    self.outputs[head["id"]] = record
+                self.outputs.setdefault(head["id"], record)
             case "receipt":
                 self._learn_receipt(record, number)
             case "run":
@@ -442,16 +437,6 @@ class TranscriptState:
         return [number for name in names for number in self._receipts_at.get(name, ())]
 
 
-def _check_known(head: JsonObject, session_id: str) -> None:
-    """Refuse a record of which this version does not know what it says of the session."""
-    if head["kind"] not in _KINDS or head.get("v", RECORD_VERSION) > RECORD_VERSION:
-        raise ArchiveError(
-            f"Session {session_id or head.get('session', '')!r} was written to by a newer version, "
-            "and this one cannot read it. Nothing was changed. Update mcp-server-compaction, each "
-            "copy that uses this archive."
-        )
-
-
 def _part(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
     return {key: known[key] for key in keys if key in known}
 
@@ -479,7 +464,6 @@ def numbered(
             "kind": "session",
             # Not now: an old transcript that is imported stays an old session.
             "ts": min(record.head["ts"] for record in records),
-            "v": RECORD_VERSION,
             "session": session_id,
             "parent": parent,
         }
@@ -490,20 +474,35 @@ def numbered(
     ]
 
 
-def known_records(states: Collection[TranscriptState]) -> int:
-    """How many records are known of all sessions together: memory grows with them."""
-    return sum(state.next_number for state in states)
+class StateCache(Generic[S]):
+    """What a process knows of sessions between calls; safe for several threads.
 
-
-def forget_oldest(states: OrderedDict[K, S], *, sessions: int, records: int) -> None:
-    """Drop the first of `states` until no more sessions and records are left; the last one stays.
-
-    Args:
-        states: What is known of sessions, the one used last at the end.
-        sessions: How many of them may stay.
-        records: How many records may be known of all together.
+    A state is taken out while it is worked with. The newest used are kept, bounded in number and in
+    their records.
     """
-    known = known_records(states.values())
-    while len(states) > 1 and (len(states) > sessions or known > records):
-        _, oldest = states.popitem(last=False)
-        known -= oldest.next_number
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[Hashable, S] = OrderedDict()
+        self._lock = Lock()
+
+    def take(self, key: Hashable) -> S | None:
+        """The state of a session, if it is known and nobody works with it."""
+        with self._lock:
+            return self._states.pop(key, None)
+
+    def put(self, key: Hashable, state: S) -> None:
+        """Keep a state for the next call."""
+        with self._lock:
+            self._states[key] = state
+            self._states.move_to_end(key)  # others may have put it there as well
+            records = sum(known.next_number for known in self._states.values())
+            while len(self._states) > 1 and (
+                len(self._states) > CACHED_SESSIONS or records > CACHED_RECORDS
+            ):
+                _, oldest = self._states.popitem(last=False)
+                records -= oldest.next_number
+
+    def states(self) -> list[S]:
+        """All states that nobody works with."""
+        with self._lock:
+            return [*self._states.values()]

@@ -3,6 +3,7 @@
 Everything blocks and runs in one thread at a time, which the opener of an archive ensures.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -136,15 +137,22 @@ class TranscriptStore(Generic[S]):
         messages: Sequence[Message],
         *,
         format: str,
-        parent_session_id: str | None,
-        after: str,
-        dry_run: bool,
+        parent_session_id: str | None = None,
+        after: str = "",
+        dry_run: bool = False,
         least_shared: int = 0,
         counted_by: str = "",
         counts: Sequence[Any] = (),
-        now_seconds: float,
     ) -> AppendResult:
-        """See `Archive.append`."""
+        """See `Archive.append`.
+
+        Raises:
+            SettingsError: An id or the format cannot be used, or a message has no source.
+            InvalidMessageError: A message cannot be written as JSON.
+            NotFoundError: The session does not hold the history that `after` names.
+            ArchiveFullError: The archive's disk is full; nothing of the call was kept.
+            ArchiveBusyError: Others held the session for too long.
+        """
         self._check_id(session_id)
         if parent_session_id is not None:
             self._check_id(parent_session_id)
@@ -172,7 +180,7 @@ class TranscriptStore(Generic[S]):
                     return answer_of(state, found.result, found.standing)
             self._sync_before(state, found, after)
             put, kept = self.blobs.put, self._kept
-            records = new_records(found, messages, after, format, now_seconds, put, kept)
+            records = new_records(found, messages, after, format, time.time(), put, kept)
             if records:
                 counted_now = zip(found.keys, counts, strict=False)  # it may have none
                 made = {key: count for key, count in counted_now if count is not None and key}
@@ -220,9 +228,9 @@ class TranscriptStore(Generic[S]):
         return counts_in(state, counted_by, format, lambda record: self._body(state, record))
 
     def keep_counts(
-        self, session_id: str, format: str, counted_by: str, counts: Mapping[bytes, Any]
+        self, session_id: str, *, format: str, counted_by: str, counts: Mapping[bytes, Any]
     ) -> None:
-        """See `Archive.keep_counts`."""
+        """See `Archive.keep_counts`; raises what `append` raises of a session that is there."""
         self._existing(session_id)
         counted_by = counter_name(counted_by, redacts=self._redacts)
         with self.sessions.writing(session_id) as state:
@@ -308,16 +316,24 @@ class TranscriptStore(Generic[S]):
     def commit(
         self,
         session_id: str,
-        blobs: Sequence[Blob],
-        receipt: JsonObject | None,
-        context: Sequence[ContextEntry],
         *,
-        head: str,
-        listed: str,
-        now_seconds: float,
+        blobs: Sequence[Blob] = (),
+        receipt: JsonObject | None = None,
+        context: Sequence[ContextEntry] = (),
+        head: str = "",
+        listed: str = "",
     ) -> None:
-        """See `Archive.commit`. Large outputs are durable before the record that names them."""
+        """See `Archive.commit`. Large outputs are durable before the record that names them.
+
+        Raises:
+            SettingsError: The session's id, or an output's id, cannot be used.
+            NotFoundError: The context names a message that the session does not hold.
+            ArchiveFullError: The archive's disk is full; nothing of the call was kept.
+            ArchiveBusyError: Others held the session for too long.
+            ArchiveDamagedError: An output's id already stands for other content.
+        """
         self._check_id(session_id)
+        now_seconds = time.time()
         outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
         if self._redacts:
             blobs = [redact_blob(blob) for blob in blobs]
@@ -351,7 +367,7 @@ class TranscriptStore(Generic[S]):
                 self.sessions.write(state, session_id, None, records)
 
     def context(
-        self, session_id: str, after: int, limit: int | None
+        self, session_id: str, *, after: int = 0, limit: int | None = None
     ) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
         state = self._existing(session_id)
@@ -395,9 +411,14 @@ class TranscriptStore(Generic[S]):
         return [seq for seq in within if seq not in state.messages]
 
     def read_messages(
-        self, session_id: str, start: int, stop: int, head: str | None
+        self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:
-        """See `Archive.read_messages`."""
+        """See `Archive.read_messages`. A damaged message is left out; `health` names it.
+
+        Raises:
+            NotFoundError: There is no such session, or no such history in it.
+            ArchiveDamagedError: What a history builds upon cannot be read.
+        """
         if not 0 <= start <= stop:
             raise QueryError(
                 f"The message range {start} to {stop} cannot be read. "
@@ -423,7 +444,7 @@ class TranscriptStore(Generic[S]):
         outputs = (o for number in receipts for o in state.receipts[number].head["outputs"])
         return History(name[:HEAD_CHARS], seqs, frozenset(outputs))
 
-    def branches(self, session_id: str, limit: int) -> tuple[list[History], int]:
+    def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
         """See `Archive.branches`."""
         state = self._existing(session_id)
         names = state.tree.branches()
@@ -438,7 +459,12 @@ class TranscriptStore(Generic[S]):
         return found, len(names)
 
     def receipts(
-        self, session_id: str, heads: Collection[str] | None, after: int, limit: int | None
+        self,
+        session_id: str,
+        *,
+        heads: Collection[str] | None = None,
+        after: int = 0,
+        limit: int | None = None,
     ) -> list[JsonObject]:
         """See `Archive.receipts`."""
         state = self._existing(session_id)
@@ -513,13 +539,13 @@ class TranscriptStore(Generic[S]):
             return None
         return StoredOutput(info_of(record.head, session_id), self._body(state, record), self.blobs)
 
-    def outputs(self, session_id: str, limit: int | None) -> list[OutputInfo]:
+    def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
         """See `Archive.outputs`."""
         state = self._existing(session_id)
         records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
         return [info_of(record.head, session_id) for record in records[:limit]]
 
-    def retain(self, session_id: str, *, retained: bool) -> None:
+    def retain(self, session_id: str, *, retained: bool = True) -> None:
         """See `Archive.retain`."""
         self._existing(session_id)
         with self.sessions.writing(session_id) as state:

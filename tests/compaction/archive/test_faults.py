@@ -16,8 +16,6 @@ import anyio
 import pytest
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.archive.local.records import encode_line
-from context_compaction.archive.records import Record
 from context_compaction.errors import (
     ArchiveBusyError,
     ArchiveDamagedError,
@@ -348,34 +346,6 @@ def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_writ
 
         anyio.run(check)
         root.chmod(0o700)
-
-
-@pytest.mark.parametrize("head", [{"kind": "thread"}, {"kind": "session", "v": 2, "session": "s"}])
-def test_what_a_newer_version_wrote_is_refused_with_what_to_do_and_left(
-    tmp_path: Path, head: Json
-) -> None:
-    root = tmp_path / "archive"
-    _write(root)
-    newer = encode_line(Record({"n": 10, "ts": 1.0, "parent": None} | head), last=True)
-    segment = _segment(root)
-    before = segment.read_bytes() + newer
-    segment.write_bytes(before)
-
-    async def check() -> None:
-        async with open_archive(root, index_root=tmp_path / "index") as archive:
-            for ask in (
-                transcript(archive, "s"),
-                add(archive, "s", *RAWS),
-                add(archive, "s", *RAWS, user("more")),
-                archive.usage(),
-            ):
-                with pytest.raises(ArchiveError, match=r"'s'.*newer version.*Update mcp-server"):
-                    await ask
-            assert len(await found(archive, "message3")) == 1
-            await add(archive, "another", *RAWS)
-
-    anyio.run(check)
-    assert segment.read_bytes() == before
 
 
 def test_who_may_only_read_an_archive_plans_and_gets_again_what_was_compacted() -> None:

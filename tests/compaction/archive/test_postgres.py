@@ -17,7 +17,14 @@ import psycopg
 import pytest
 from anyio import to_thread
 from context_compaction import ArchiveBusyError, ArchiveError, open_archive
-from context_compaction.archive import AccessToken, Archive, PruneRules, Query, SessionInfo
+from context_compaction.archive import (
+    AccessToken,
+    Archive,
+    PruneRules,
+    Query,
+    SessionInfo,
+    session_state,
+)
 from context_compaction.archive.copying import copy_archive
 from context_compaction.archive.postgres import indexing, schema, sessions
 from context_compaction.archive.postgres.blobs import open_objects
@@ -205,13 +212,13 @@ _KILL_ONE = (
 
 
 def test_what_is_remembered_of_sessions_is_bounded_by_their_records() -> None:
-    cache = sessions.StateCache()
-    count = sessions.CACHED_RECORDS // 100
+    cache = session_state.StateCache[sessions.RowState]()
+    count = session_state.CACHED_RECORDS // 100
     for number in range(2 * count):
-        cache.put("tenant", f"s{number}", sessions.RowState(next_number=200))
-    known = [cache.take("tenant", f"s{number}") for number in range(2 * count)]
+        cache.put(("tenant", f"s{number}"), sessions.RowState(next_number=200))
+    known = [cache.take(("tenant", f"s{number}")) for number in range(2 * count)]
     assert [state is not None for state in known] == [
-        number >= 2 * count - min(count // 2, sessions.CACHED_SESSIONS)
+        number >= 2 * count - min(count // 2, session_state.CACHED_SESSIONS)
         for number in range(2 * count)
     ]
 

@@ -167,10 +167,7 @@ class LocalArchive(SessionArchive):
         with explaining(self._root, "Reading"):
             folders = [path for path in self._root.glob("tenants/*") if path.is_dir()]
             names = list(filter(None, map(self._name_in, folders)))
-        nameless = len(folders) - len(names)
-        # Of an earlier version, and not opened since.
-        unseen = f" and {nameless} whose names it does not have" if nameless else ""
-        return NotFoundError.of_tenant(tenant, [DEFAULT_TENANT, *sorted(names)], unseen)
+        return NotFoundError.of_tenant(tenant, [DEFAULT_TENANT, *sorted(names)])
 
     def _name_in(self, folder: Path) -> str | None:
         """The name of the tenant whose folder it is; None where no file there says it."""
@@ -282,14 +279,14 @@ class LocalArchive(SessionArchive):
 
         return await self._on_index(work)
 
-    async def _on_session(
+    async def on_session(
         self, session_id: str, work: Callable[[TranscriptStore[LocalState]], T]
     ) -> T:
         """What `work` returns of the store, after this session's other calls."""
         async with self._order.setdefault(session_id, Lock(fast_acquire=True)):
             return await to_thread.run_sync(work, self._store, limiter=self._threads)
 
-    async def _on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
+    async def on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
         """What `work` returns of an output: of a session in memory, else the one in the index."""
 
         def on_store(session_id: str, store: TranscriptStore[LocalState]) -> tuple[T] | None:
@@ -298,7 +295,7 @@ class LocalArchive(SessionArchive):
 
         known = self._sessions.holding(output_id)
         for session_id in known or await self._on_index(lambda: self._sessions_with(output_id)):
-            done = await self._on_session(session_id, partial(on_store, session_id))
+            done = await self.on_session(session_id, partial(on_store, session_id))
             if done is not None:
                 return done
         return None

@@ -11,11 +11,10 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from itertools import groupby
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,7 +59,6 @@ FULL_LOOK_SECONDS = 10.0
 # Room for the words of a whole transaction (1 MB by default) saves a quarter of its time, which
 # goes into merging, and a tenth of the size (measured).
 _UNWRITTEN_BYTES = 16 * 1024 * 1024
-_MOST_UNWANTED = 4  # times as much as is wanted may be read at once
 _FILLER = "z"  # a tag that no query asks for
 _NO_TITLE = 1 << 62
 
@@ -176,8 +174,6 @@ class SearchIndex:
         self._last_notice: int | None = None
         self._look_until_seconds = 0.0
         self._seen_stamps: dict[str, int] = {}
-        self._torn_sizes: dict[tuple[str, str], int] = {}
-        self._compared: set[str] = set()  # outer folders whose rows were compared with the log
         self._caught_up: sqlite3.Connection | None = None
         # How many rows match an expression, as counted when the index had so many rows.
         self.counts: dict[str, tuple[int, int]] = {}
@@ -259,8 +255,6 @@ class SearchIndex:
         if connection is not self._caught_up:
             self._last_notice = None
             self._seen_stamps = dict(connection.execute("SELECT folder, nanoseconds FROM stamp"))
-            self._torn_sizes = {}
-            self._compared = set()
             self.counts = {}
             self._caught_up = connection
         if noticed == self._last_notice and time.monotonic() < self._look_until_seconds:
@@ -293,8 +287,7 @@ class SearchIndex:
         moved = {name for name, _ in written.items() ^ self._seen_stamps.items()}
         trusted_from = time.time_ns() - STAMP_NANOSECONDS
         stamps.update(item for item in written.items() if item[1] < trusted_from)
-        self._check_rows(connection, moved - self._compared)
-        self._compared |= moved
+        self._check_rows(connection, moved)
         changed = session_folders(self._root, sorted(moved & written.keys()))
         # A rebuilt index gets the sessions in about the order in which they were written.
         for folder in sorted(changed, key=_written_nanoseconds) if len(changed) > 1 else changed:
@@ -332,7 +325,7 @@ class SearchIndex:
     def _session_news(self, connection: sqlite3.Connection, folder: Path) -> Iterator[_News]:
         for segment, size in segment_sizes(folder).items():
             start = _indexed_to(connection, folder.name, segment)
-            while start < size and self._torn_sizes.get((folder.name, segment)) != size:
+            while start < size:
                 try:
                     part = read_segment(
                         folder, segment, start, limit_bytes=BATCH_BYTES, with_lines=True
@@ -342,9 +335,7 @@ class SearchIndex:
                         break
                     raise
                 if part.end == start:
-                    # Somebody is still writing there, or was killed while writing.
-                    self._torn_sizes[folder.name, segment] = size
-                    break
+                    break  # somebody is still writing there, or was killed while writing
                 yield _News(folder.name, segment, start, part)
                 start = part.end
 
@@ -390,26 +381,10 @@ class SearchIndex:
         found = {row[0]: Doc(*row) for row in rows}
         return [found[doc_id] for doc_id in ids if doc_id in found]
 
-    def read(self, docs: Iterable[Doc]) -> Iterator[tuple[Doc, DocText | None]]:
-        """Each row with what it contains; None where the log no longer holds it.
-
-        Successive rows are mostly adjacent in the log, and are read at once.
-        """
-        for (key, segment), neighbors in groupby(docs, lambda doc: (doc.session_key, doc.segment)):
-            group = list(neighbors)
-            path = session_folder(self._root, key) / segment
-            start = min(doc.offset for doc in group)
-            end = max(doc.offset + doc.length for doc in group)
-            if end - start > _MOST_UNWANTED * sum(doc.length for doc in group):
-                for doc in group:
-                    yield doc, self._text(doc, _read_log(path, doc.offset, doc.length))
-                continue
-            data = _read_log(path, start, end - start)
-            for doc in group:
-                at = doc.offset - start
-                yield doc, self._text(doc, data[at : at + doc.length])
-
-    def _text(self, doc: Doc, line: bytes) -> DocText | None:
+    def read(self, doc: Doc) -> DocText | None:
+        """What a row contains; None where the log no longer holds it."""
+        path = session_folder(self._root, doc.session_key) / doc.segment
+        line = _read_log(path, doc.offset, doc.length)
         try:
             head = decode_head(line)
             named = head and (head.get("seq", NO_SEQ), head.get("id"))

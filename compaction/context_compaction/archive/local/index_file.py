@@ -1,14 +1,13 @@
 """The index's SQLite file: opened, checked, replaced when damaged, written under a lock.
 
-The folder holds the databases, `CURRENT` (the name of the one in use), the locks and `SEAL` (size
-and time stamp of the database at its last clean close). A damaged database is replaced under
+The folder holds the database, the lock and `SEAL` (size and time stamp of the database at its last
+clean close). A damaged database is replaced under
 a new name, never in place: a process that still has the old one open then does no harm to the new
 one. Every write and every close is under the lock, since SQLite 3.7.0 to 3.51.2 can corrupt a
 database when two connections write and checkpoint at once.
 """
 
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -20,15 +19,12 @@ from context_compaction.archive.local.durable_files import (
     locked,
     make_folder,
     put_file,
-    try_lock,
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
 
 BUSY_SECONDS = 30.0
 FIRST_SAFE_SQLITE = (3, 51, 3)  # the WAL-reset bug of 3.7.0 to 3.51.2 is gone
 
-_USERS = "users.lock"  # shared by those that have the database open
-_NAME = re.compile(r"[0-9a-f]{16}\.db")
 # Primary result codes after which the file cannot be trusted: a missing table, a failed read
 # (truncated), a malformed page, no database at all.
 _DAMAGED = frozenset({
@@ -42,7 +38,7 @@ T = TypeVar("T")
 
 
 class IndexFile:
-    """The database that `CURRENT` names. Every method blocks; one thread at a time.
+    """The database in the folder. Every method blocks; one thread at a time.
 
     Attributes:
         folder: Where the databases are kept.
@@ -54,7 +50,6 @@ class IndexFile:
         self._schema = schema
         self._version = version
         self._connection: sqlite3.Connection | None = None
-        self._user_lock: int | None = None
         self._name = ""
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -107,11 +102,10 @@ class IndexFile:
             return
         with locked(self.folder / "index.lock"), explaining(self.folder, "Deleting in"):
             self._disconnect()
-            for path in (self.folder / "CURRENT", *self.folder.glob("*.db*")):
-                path.unlink(missing_ok=True)
+            self._remove()
 
     def _current(self) -> sqlite3.Connection:
-        """A connection to the database that `CURRENT` names now, opened if it is another."""
+        """A connection to the database that is there now, opened if it is another."""
         if self._connection is not None and self._current_name() == self._name:
             return self._connection
         with explaining(self.folder, "Making"):
@@ -137,18 +131,13 @@ class IndexFile:
             return self._replace()
 
     def _current_name(self) -> str | None:
-        try:
-            name = (self.folder / "CURRENT").read_text(encoding="ascii", errors="replace")
-        except FileNotFoundError:
-            return None
-        is_there = _NAME.fullmatch(name) is not None and (self.folder / name).exists()
-        return name if is_there else None
+        names = [path.name for path in self.folder.glob("*.db")]
+        return names[0] if len(names) == 1 else None
 
     def _open_existing(self, name: str) -> sqlite3.Connection:
         """Open and check; raises `sqlite3.DatabaseError` where the file is not to be trusted."""
         path = self.folder / name
-        is_sealed = not _log_of(path).exists() and self._read_seal() == _seal(path)
-        is_sound = is_sealed or self._is_in_use()
+        is_sound = not _log_of(path).exists() and self._read_seal() == _seal(path)
         connection = self._connect(name)
         version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
         if version == (self._version,) and (
@@ -162,13 +151,11 @@ class IndexFile:
         """Begin an empty database under a new name and remove the others."""
         with explaining(self.folder, "Writing"):
             make_folder(self.folder)
-            for path in self.folder.glob("*.db*"):
-                path.unlink(missing_ok=True)
+            self._remove()
             name = os.urandom(8).hex() + ".db"
             connection = self._connect(name)
             connection.executescript(f"BEGIN; {self._schema} COMMIT;")
             connection.execute("INSERT INTO meta VALUES ('version', ?)", (self._version,))
-            put_file(self.folder / "CURRENT", name.encode())
         return connection
 
     def _connect(self, name: str) -> sqlite3.Connection:
@@ -176,7 +163,6 @@ class IndexFile:
         with explaining(path, "Making"):
             path.touch(mode=0o600)
         self._name = name
-        self._user_lock = try_lock(self.folder / _USERS, shared=True)
         self._connection = connection = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -188,19 +174,10 @@ class IndexFile:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        if self._user_lock is not None:
-            os.close(self._user_lock)
-            self._user_lock = None
 
-    def _is_in_use(self) -> bool:
-        """Whether a live process has the database open, and so has found it sound.
-
-        A process that is killed leaves nothing half done: only a power loss does, which ends all.
-        """
-        alone = try_lock(self.folder / _USERS)
-        if alone is not None:
-            os.close(alone)
-        return alone is None
+    def _remove(self) -> None:
+        for path in self.folder.glob("*.db*"):
+            path.unlink(missing_ok=True)
 
     def _read_seal(self) -> str:
         try:

@@ -188,8 +188,7 @@ class IndexRows:
 
     def read(self, doc: Doc) -> DocText | None:
         """See `Rows.read`."""
-        ((_, content),) = self._index.read([doc])
-        return content
+        return self._index.read(doc)
 
     def near(self, ids: Sequence[int]) -> dict[int, dict[int, int]]:
         """See `Rows.near`."""
@@ -211,9 +210,10 @@ class IndexRows:
         rows: list[tuple[Row, DocText]] = []
         size_chars = 0
         docs = self.docs([doc_id for doc_id, _ in self._select(expression, _DOCS_A_READ)])
-        for doc, content in self._index.read(docs):
+        for doc in docs:
             if size_chars >= BATCH_CHARS:
                 return Batch(rows, doc.doc_id)
+            content = self._index.read(doc)
             if content is not None and not (content.is_own and self._allowed.without_tags):
                 rows.append((doc, content))
                 size_chars += len(content.text)

@@ -4,7 +4,7 @@ Everything blocks. Calls on different sessions may come from several threads at 
 session come one after the other: `archive.py` sees to that.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,15 +31,13 @@ from context_compaction.archive.local.log import (
 )
 from context_compaction.archive.records import LoggedRecord, Record
 from context_compaction.archive.session_state import (
+    StateCache,
     TranscriptState,
-    forget_oldest,
     numbered,
 )
 from context_compaction.errors import ArchiveError
 from context_compaction.messages.history_hash import ROOT
 
-CACHED_SESSIONS = 256
-CACHED_RECORDS = 28_000  # of all of them together: about 1 KB each
 # A list goes on from one of the newest; from an older one it is looked through once.
 _DURABLE_HISTORIES = 16
 
@@ -109,9 +107,9 @@ class LocalSessions:
     def __init__(self, root: Path, blobs: BlobStore) -> None:
         self.root = root
         self._blobs = blobs
-        self._states: OrderedDict[str, LocalState] = OrderedDict()
+        self._states = StateCache[LocalState]()
         self._writer: Writer | None = None
-        self._lock = Lock()  # for both
+        self._writer_lock = Lock()
 
     def close(self) -> None:
         """Release this writer's name to other processes."""
@@ -120,25 +118,19 @@ class LocalSessions:
 
     def holding(self, output_id: str) -> list[str]:
         """The sessions in memory that hold an output."""
-        with self._lock:
-            states = [*self._states.values()]
-        return [state.session_id for state in states if output_id in state.outputs]
+        return [s.session_id for s in self._states.states() if output_id in s.outputs]
 
     def forget(self, session_ids: Sequence[str]) -> None:
         """Drop deleted sessions from memory."""
-        with self._lock:
-            for session_id in session_ids:
-                self._states.pop(session_key(session_id), None)
+        for session_id in session_ids:
+            self._states.take(session_key(session_id))
 
     def state(self, session_id: str) -> LocalState:
         """What the log now contains of a session, which need not be there."""
         key = session_key(session_id)
-        with self._lock:
-            state = self._states.pop(key, None)
-        state = refresh(state or LocalState(folder=session_folder(self.root, key)))
-        with self._lock:
-            self._states[key] = state
-            forget_oldest(self._states, sessions=CACHED_SESSIONS, records=CACHED_RECORDS)
+        known = self._states.take(key) or LocalState(folder=session_folder(self.root, key))
+        state = refresh(known)
+        self._states.put(key, state)
         return state
 
     @contextmanager
@@ -177,7 +169,7 @@ class LocalSessions:
         records: Sequence[Record],
     ) -> None:
         """Number `records`, append them as one call, and learn them; `writing` syncs them."""
-        with self._lock:
+        with self._writer_lock:
             self._writer = self._writer or claim_writer(self.root)
         segment, size = _segment_to_append(state, self._writer.name)
         new = numbered(state, session_id, parent_session_id, records, opens=not size)

@@ -33,7 +33,7 @@ from context_compaction.archive.postgres.database import Database, read_address
 from context_compaction.archive.postgres.indexing import all_of, parse_body, text_query
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
 from context_compaction.archive.postgres.schema import Connection
-from context_compaction.archive.postgres.sessions import RowState, StateCache, TenantSessions
+from context_compaction.archive.postgres.sessions import RowState, TenantSessions
 from context_compaction.archive.retention import choose, plan_of, usage_of
 from context_compaction.archive.search.filters import Filter, filter_of
 from context_compaction.archive.search.hits import Row
@@ -45,6 +45,7 @@ from context_compaction.archive.search.pattern_search import (
     scan,
 )
 from context_compaction.archive.session_archive import SessionArchive
+from context_compaction.archive.session_state import StateCache
 from context_compaction.archive.tokenizer import phrase_term
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveBusyError, NotFoundError, QueryError
@@ -96,7 +97,7 @@ class _Shared:
         self.database = database
         self.objects = objects
         self.redaction: RedactionMode = redaction
-        self.states: StateCache = StateCache()
+        self.states: StateCache[RowState] = StateCache()
         # As many threads as connections: who waits for one waits here, and can be cancelled.
         self.limiter: CapacityLimiter = CapacityLimiter(database.connections)
         self._locks: WeakValueDictionary[tuple[str, str], Lock] = WeakValueDictionary()
@@ -328,7 +329,7 @@ class PostgresArchive(SessionArchive):
             await to_thread.run_sync(store.delete, keys, limiter=self._shared.limiter)
             await self._run(lambda connection: forget_unnamed(connection, self._tenant, keys))
 
-    async def _on_session(
+    async def on_session(
         self, session_id: str, work: Callable[[TranscriptStore[RowState]], T]
     ) -> T:
         """What `work` returns of a store, in a transaction; after this session's other calls."""
@@ -345,7 +346,9 @@ class PostgresArchive(SessionArchive):
             sessions.keep()
         return result
 
-    async def _on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
+    async def on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
+        """What `work` returns of an output; None where there is none of that id."""
+
         def on_rows(connection: Connection) -> tuple[T] | None:
             row = connection.execute(
                 "SELECT record.session, head, body FROM compaction.output"

@@ -6,11 +6,9 @@ each other.
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any
 
 from context_compaction.archive.histories import MessageNode
@@ -24,16 +22,12 @@ from context_compaction.archive.records import (
     ascii_json,
 )
 from context_compaction.archive.session_state import (
+    StateCache,
     TranscriptState,
-    forget_oldest,
     numbered,
 )
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
-
-CACHED_SESSIONS = 256
-# Of all of them together: 2.3 KB each (see `local.session_cache`), so some 64 MB.
-CACHED_RECORDS = 28_000
 
 _READ = b"SELECT generation, next_number FROM compaction.session WHERE tenant = %s AND session = %s"
 _HOLD = _READ + b" FOR UPDATE"
@@ -50,35 +44,11 @@ class RowState(TranscriptState):
     generation: int = 0
 
 
-class StateCache:
-    """What this process knows of sessions, between transactions; safe for several threads.
-
-    A state is taken out while it is worked with, and put back when the transaction has succeeded.
-    The newest used are kept, bounded in their records.
-    """
-
-    def __init__(self) -> None:
-        self._states: OrderedDict[tuple[str, str], RowState] = OrderedDict()
-        self._lock = Lock()
-
-    def take(self, tenant: str, session_id: str) -> RowState | None:
-        """The state of a session, if it is known and nobody works with it."""
-        with self._lock:
-            return self._states.pop((tenant, session_id), None)
-
-    def put(self, tenant: str, session_id: str, state: RowState) -> None:
-        """Keep a state for the next transaction."""
-        with self._lock:
-            self._states[tenant, session_id] = state
-            self._states.move_to_end((tenant, session_id))  # others may have put it there as well
-            forget_oldest(self._states, sessions=CACHED_SESSIONS, records=CACHED_RECORDS)
-
-
 class TenantSessions:
     """See `Sessions`."""
 
     def __init__(
-        self, connection: Connection, tenant: str, blobs: TenantBlobs, cache: StateCache
+        self, connection: Connection, tenant: str, blobs: TenantBlobs, cache: StateCache[RowState]
     ) -> None:
         self._connection = connection
         self._tenant = tenant
@@ -89,7 +59,7 @@ class TenantSessions:
     def keep(self) -> None:
         """Keep what was learnt, now that the transaction has succeeded."""
         for session_id, state in self._states.items():
-            self._cache.put(self._tenant, session_id, state)
+            self._cache.put((self._tenant, session_id), state)
 
     def state(self, session_id: str) -> RowState:
         """See `Sessions.state`."""
@@ -215,7 +185,7 @@ class TenantSessions:
     def _refreshed(self, session_id: str, read: bytes) -> RowState:
         row = self._connection.execute(read, (self._tenant, session_id)).fetchone()
         generation, next_number = (0, 0) if row is None else row
-        state = self._states.get(session_id) or self._cache.take(self._tenant, session_id)
+        state = self._states.get(session_id) or self._cache.take((self._tenant, session_id))
         if state is None or state.generation != generation:
             state = RowState(generation=generation)
         if state.next_number < next_number:
