@@ -111,8 +111,6 @@ class TranscriptState:
     _newest: str = ROOT  # the history that the message learnt last ends
     newest_context: StoredContext | None = None
     contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
-    # The history that was asked for last, and the answer: a list goes on from there.
-    _compacted_before: tuple[str, bool] = ROOT, False
     context_ends: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
     is_retained: bool = False
     retained_at: int = -1  # number of the newest record that says so
@@ -223,7 +221,6 @@ class TranscriptState:
 
     def _learn_context(self, record: LoggedRecord, number: int) -> None:
         head = record.head
-        self._compacted_before = ROOT, False
         end = self.tree.add_context(head["entries"], number, head["of"])
         of = (str(head["of"]), str(head["listed"]))
         stored = StoredContext(number, end, tuple(name for name in of if name != ROOT))
@@ -305,13 +302,12 @@ class TranscriptState:
 
     def is_compacted_before(self, head: str) -> bool:
         """Whether a stored context stands for a part of the history `head`."""
-        known = self._compacted_before
         for name in self.tree.names(head) if self.contexts else ():
             stored = self.contexts.get(name)
-            answer = known[1] if name == known[0] else stored is not None and stored.end != name
-            if answer or name == known[0] or name in self.context_ends:
-                self._compacted_before = head, answer
-                return answer
+            if stored is not None and stored.end != name:
+                return True
+            if name in self.context_ends:
+                break
         return False
 
     def newest_nodes(self, *starts: str) -> list[Node]:

@@ -160,22 +160,18 @@ class TranscriptStore(Generic[S]):
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
         counted_by = counter_name(counted_by, redacts=self._redacts)
         place = partial(self._placed, messages=messages, after=after, format=format, by=counted_by)
-        looked_at: S | None = None
-        found: PlacedList | None = None
-        # What goes on from a known list is nearly always new: it is looked up once, under the lock.
-        if after == ROOT or not messages or dry_run or least_shared:
-            looked_at = state = self.sessions.state(session_id)
-            found = place(state)
-            if dry_run or shares_too_little(found.result, least_shared):
-                return answer_of(state, found.result, found.standing)
-            names = found.standing.fingerprints if found.standing else ()
-            state.keep_fingerprints((*found.keys, *names), after)
-            if found.is_known:
-                self._sync_before(state, found, after)
-                return answer_of(state, found.result, found.standing)
-        with self.sessions.writing(session_id, opens=after == ROOT) as state:
-            if found is None or state is not looked_at or state.next_number != found.next_number:
-                found = place(state)  # others wrote, or nothing was looked up
+        state = self.sessions.state(session_id)
+        found = place(state)
+        if dry_run or shares_too_little(found.result, least_shared):
+            return answer_of(state, found.result, found.standing)
+        names = found.standing.fingerprints if found.standing else ()
+        state.keep_fingerprints((*found.keys, *names), after)
+        if found.is_known:
+            self._sync_before(state, found, after)
+            return answer_of(state, found.result, found.standing)
+        with self.sessions.writing(session_id, opens=after == ROOT) as current:
+            if current is not state or current.next_number != found.next_number:
+                state, found = current, place(current)  # others wrote meanwhile
                 if shares_too_little(found.result, least_shared):
                     return answer_of(state, found.result, found.standing)
             self._sync_before(state, found, after)
