@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from context_compaction.archive import OutputInfo, OutputSlice
+from context_compaction.archive import OutputInfo, OutputSlice, SessionInfo
 from context_compaction.archive.copying import add_records, read_records
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.transcripts import TranscriptStore
@@ -30,7 +30,7 @@ def _of_session(
         return await self.on_session(session_id, lambda store: work(store, *args, **kwargs))
 
     method.__doc__ = work.__doc__
-    return method
+    return method  # type: ignore[return-value] # mypy knows the wider Coroutine only
 
 
 class SessionArchive(ABC):
@@ -56,11 +56,14 @@ class SessionArchive(ABC):
     receipts = _of_session(_Store.receipts)
     stored_receipts = _of_session(_Store.stored_receipts)
     compacted_lists = _of_session(_Store.compacted_lists)
-    session_info = _of_session(_Store.session_info)
     outputs = _of_session(_Store.outputs)
     retain = _of_session(_Store.retain)
     records = _of_session(read_records)
     add_records = _of_session(add_records)
+
+    async def session_info(self, session_id: str) -> SessionInfo:
+        """See `Archive.session_info`."""
+        return await self.on_session(session_id, lambda store: store.session_info(session_id))
 
     async def output_info(self, output_id: str) -> OutputInfo:
         """See `Archive.output_info`."""
