@@ -15,15 +15,6 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
-# The same, where a page of a session is shown however long its log takes to read.
-PATIENT_COMMAND = [
-    sys.executable,
-    "-c",
-    "from mcp_server_compaction.cli import main\n"
-    "from mcp_server_compaction.viewer import app\n"
-    "app._PATIENCE_SECONDS = 150\n"
-    "main()",
-]
 
 
 @dataclass(frozen=True, slots=True)

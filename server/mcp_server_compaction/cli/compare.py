@@ -1,8 +1,9 @@
-"""`compare FILE`: the policies side by side, as a table, as JSON, or as a page with charts."""
+"""`compare FILE`: the policies side by side, as tables or as JSON."""
 
 import json
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,8 @@ from context_compaction import (
 
 from mcp_server_compaction.cli.compacting import read_input
 from mcp_server_compaction.cli.terminal import awaited, config_of, progress, say
-from mcp_server_compaction.compare.comparison import PolicyRow
+from mcp_server_compaction.compare.comparison import PolicyRow, Share
 from mcp_server_compaction.compare.comparison import compare as compare_policies
-from mcp_server_compaction.compare.page import Table, note_of, page, tables_of
 from mcp_server_compaction.config import Config
 
 
@@ -37,7 +37,6 @@ class _Job:
     model: str | None
     price: float
     as_json: bool
-    html: Path | None
 
 
 @click.command()
@@ -56,9 +55,6 @@ class _Job:
     help="Of a million input tokens.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with charts."
-)
 @click.pass_context
 def compare(context: click.Context, /, **options: Any) -> None:
     """Show side by side what each policy makes of the conversation in FILE."""
@@ -71,10 +67,6 @@ def compare(context: click.Context, /, **options: Any) -> None:
     for each in names:
         policy_named(each)
     rows, window = anyio.run(_compare, job, names, config)
-    note = note_of(rows[0], job.price, window)
-    tables = tables_of(rows)
-    if job.html is not None:
-        _write(job.html, page(rows, tables, f"{name}: {note}"))
     if job.as_json:
         report = {
             "file": name,
@@ -84,15 +76,13 @@ def compare(context: click.Context, /, **options: Any) -> None:
         }
         say(json.dumps(report, indent=1))
         return
-    for table in tables:
-        _print_table(table)
+    _print_table("What one compaction of the whole leaves", [_left(row) for row in rows])
+    _print_table("The session, replayed call by call", [_session(row) for row in rows])
     say("Tokens that each layer saved in that one compaction:")
     for row in rows:
         saved = ", ".join(f"{name} {tokens:,}" for name, tokens in row.saved_by_layer.items())
         say(f"  {row.policy}: {saved or 'none'}")
-    say(note)
-    if job.html is not None:
-        say(f"Page written to {job.html}")
+    say(_note(rows[0], job.price, window))
 
 
 async def _compare(job: _Job, names: list[str], config: Config) -> tuple[list[PolicyRow], int]:
@@ -117,23 +107,54 @@ async def _compare(job: _Job, names: list[str], config: Config) -> tuple[list[Po
     return rows, window
 
 
-def _print_table(table: Table) -> None:
+def _left(row: PolicyRow) -> dict[str, str]:
+    return {
+        "policy": row.policy,
+        "tokens after": f"{row.tokens_after:,}" + ("" if row.fits else " (too many)"),
+        "user turns": _share(row.user_turns),
+        "results": _share(row.results),
+        "files": _share(row.files),
+        "seconds": f"{row.compact_seconds:.2f}",
+    }
+
+
+def _session(row: PolicyRow) -> dict[str, str]:
+    return {
+        "policy": row.policy,
+        "acts": str(row.compactions),
+        "over": str(row.calls_over),
+        "recall": f"{row.recall:.3f}",
+        "in context": f"{row.recall_with_context:.3f}",
+        "cached": f"{row.cache_hit_share:.1%}",
+        "re-billed": f"{row.rebilled_tokens:,}",
+        "cost USD": f"{row.cost_usd:.2f}",
+    }
+
+
+def _share(share: Share) -> str:
+    return f"{share.kept}/{share.total}"
+
+
+def _note(row: PolicyRow, price_usd: float, window: int) -> str:
+    """What was measured and how, for people."""
+    return (
+        f"{row.tokens_before:,} tokens and {row.calls} calls through a window of {window:,} "
+        f"tokens. Cost: input at ${price_usd:g} a million, cache reads at 0.1 and writes at 1.25 "
+        "of it, without summaries of a model. Recall: of the names that the model used again, the "
+        "part that stood in its request; in context: beside words that stood near them before. "
+        "Acts: how often it changed the list; over: calls that did not fit; cached: input read "
+        "from the cache; re-billed: tokens written to it again."
+    )
+
+
+def _print_table(title: str, rows: Sequence[dict[str, str]]) -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import Table as RichTable
+    from rich.table import Table
 
-    shown = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
-    for at, heading in enumerate(table.headings):
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    for at, heading in enumerate(rows[0]):
         shown.add_column(heading, justify="right" if at else "left", no_wrap=True)
-    for line in table.cells:
-        shown.add_row(*line)
+    for row in rows:
+        shown.add_row(*row.values())
     Console(width=None if sys.stdout.isatty() else 80).print(shown)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(
-            f"{path} cannot be written: {error.strerror}. Choose another place for --html."
-        ) from error

@@ -15,7 +15,7 @@ from context_compaction.archive import (
     StoredReceipt,
 )
 from context_compaction.errors import NotFoundError
-from context_compaction.messages.model import JsonObject, compact_json, is_list, is_object
+from context_compaction.messages.model import JsonObject, compact_json
 from context_compaction.pipeline.losses import read_losses
 
 from mcp_server_compaction.protocol.sessions import iso_time
@@ -27,9 +27,8 @@ from mcp_server_compaction.viewer.blocks import (
     message_view,
     message_views,
 )
-from mcp_server_compaction.viewer.receipt_words import sentences
-from mcp_server_compaction.viewer.sessions import is_compaction
 from mcp_server_compaction.viewer.web import Page, Visit
+from mcp_server_compaction.viewer.words import is_compaction, sentences
 
 # So many messages are read for their headlines and so many changed ones shown; the rest is counted.
 _MOST_HEADLINES = 400
@@ -163,6 +162,7 @@ async def compaction(visit: Visit) -> Page:
         "rows": [_row_document(shown.row) for shown in rows],
     }
     others = [at for at, one in enumerate(stored) if is_compaction(one.receipt)]
+    pins: JsonObject = receipt.get("pins") or {}
     return Page(
         "compaction.html",
         document,
@@ -174,8 +174,8 @@ async def compaction(visit: Visit) -> Page:
             "words": sentences(receipt),
             "rows": rows,
             "lost": lost_names(receipt, info.session_id),
-            "pins": _objects(_object(receipt.get("pins")).get("carried")),
-            "left_out": _objects(_object(receipt.get("pins")).get("left_out")),
+            "pins": pins.get("carried", ()),
+            "left_out": pins.get("left_out", ()),
             "earlier": max((at for at in others if at < number), default=None),
             "later": min((at for at in others if at > number), default=None),
         },
@@ -184,7 +184,8 @@ async def compaction(visit: Visit) -> Page:
 
 def lost_names(receipt: Mapping[str, Any], session_id: str) -> list[JsonObject]:
     """What the context no longer contains, by kind, each with the search that finds it."""
-    kinds = _object(_object(receipt.get("losses")).get("kinds"))
+    losses: JsonObject = receipt.get("losses") or {}
+    kinds: dict[str, JsonObject] = losses.get("kinds") or {}
     return [
         {
             "kind": kind,
@@ -273,11 +274,3 @@ def _row_document(row: Row) -> JsonObject:
         "before": list(row.seqs),
         "after": [{"source_seq": entry.source_seq, "message": entry.raw} for entry in row.after],
     }
-
-
-def _object(value: Any) -> JsonObject:
-    return value if is_object(value) else {}
-
-
-def _objects(value: Any) -> list[JsonObject]:
-    return [item for item in value if is_object(item)] if is_list(value) else []

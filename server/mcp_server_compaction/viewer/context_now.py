@@ -14,7 +14,6 @@ from context_compaction.result import CompactResult
 from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.models import profile_for
 
-from mcp_server_compaction.viewer.receipt_words import sentences
 from mcp_server_compaction.viewer.sizes import (
     KINDS,
     Piece,
@@ -25,6 +24,7 @@ from mcp_server_compaction.viewer.sizes import (
     pieces_of,
 )
 from mcp_server_compaction.viewer.web import Page, Visit
+from mcp_server_compaction.viewer.words import sentences
 
 # More messages than any window holds; what is older is not counted here.
 MOST_MESSAGES = 20_000

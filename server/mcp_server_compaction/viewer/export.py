@@ -1,4 +1,4 @@
-"""A session as one file: a page that needs nothing else, Markdown, or its exact JSON lines."""
+"""A session as one file: a page that needs nothing else, or its exact JSON lines."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -10,13 +10,12 @@ from context_compaction.redaction import redact_json
 from starlette.responses import Response, StreamingResponse
 
 from mcp_server_compaction.protocol.sessions import session_document
-from mcp_server_compaction.reading.plain_text import plain_text
 from mcp_server_compaction.reading.text_source import json_line
 from mcp_server_compaction.viewer.blocks import Reading, message_views
 from mcp_server_compaction.viewer.web import Page, Visit, environment, static_file
 
 _CHUNK = 200
-_TYPES = {"html": "text/html", "md": "text/markdown", "jsonl": "application/jsonl"}
+_TYPES = {"html": "text/html", "jsonl": "application/jsonl"}
 _ALL = 10**12
 
 
@@ -27,13 +26,13 @@ async def keep(visit: Visit) -> Page:
 
 
 async def export(visit: Visit) -> Response:
-    """`/sessions/ID/export?as=html|md|jsonl&redact=on`: the file, as it is made."""
+    """`/sessions/ID/export?as=html|jsonl&redact=on`: the file, as it is made."""
     info = await visit.archive.session_info(visit.path("session_id"))
     kind = visit.query.get("as", "html")
     if kind not in _TYPES:
         raise QueryError(f"as is {kind[:20]!r}. Choose one of: {', '.join(_TYPES)}.")
     redacts = visit.query.get("redact") == "on"
-    made = {"html": _html, "md": _markdown, "jsonl": _json_lines}[kind]
+    made = _html if kind == "html" else _json_lines
     name = f"{info.session_id.replace(':', '_')}.{kind}"
     return StreamingResponse(
         _encoded(made(visit.archive, info, redacts)),
@@ -73,29 +72,6 @@ def _redacted(found: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:
 async def _json_lines(archive: Archive, info: SessionInfo, redacts: bool) -> AsyncIterator[str]:
     async for found in _messages(archive, info, redacts):
         yield "".join(f"{json_line(message.raw)}\n" for message in found)
-
-
-async def _markdown(archive: Archive, info: SessionInfo, redacts: bool) -> AsyncIterator[str]:
-    title = await to_thread.run_sync(redact_json, info.title) if redacts else info.title
-    yield f"# {' '.join(title.split()) or info.session_id}\n\n"
-    async for found in _messages(archive, info, redacts):
-        yield await to_thread.run_sync(_fenced, found)
-
-
-def _fenced(found: Sequence[ArchivedMessage]) -> str:
-    """Each message as a section; its text in a fence that nothing in it can end."""
-    parts: list[str] = []
-    for m in found:
-        text = plain_text([(str(m.seq), m.format, m.raw, m.timestamp_seconds)])
-        heading, _, body = text.partition("\n")
-        longest = max((len(run) for run in _tick_runs(body)), default=0)
-        fence = "`" * max(3, longest + 1)
-        parts.append(f"## {heading}\n\n{fence}text\n{body.rstrip()}\n{fence}\n\n")
-    return "".join(parts)
-
-
-def _tick_runs(text: str) -> list[str]:
-    return [run for run in "".join(c if c == "`" else " " for c in text).split() if run]
 
 
 async def _html(archive: Archive, info: SessionInfo, redacts: bool) -> AsyncIterator[str]:

@@ -5,7 +5,6 @@ Nothing links to another place by itself, nothing is loaded, and no attribute co
 text, but for links that show where they lead.
 """
 
-import csv
 import json
 import re
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from context_compaction.activity.outcome import ERROR
-from context_compaction.messages.model import is_list, is_object
 from markupsafe import Markup, escape
 
 from mcp_server_compaction.reading.plain_text import diff_lines
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 # A longer text is not highlighted: lexers take a millisecond for a thousand characters.
 _MAX_HIGHLIGHTED_CHARS = 30_000
 _MAX_PROSE_CHARS = 60_000
-_MAX_JSON_CHARS = 400_000
-_MAX_JSON_NODES = 400
-_MAX_STRING_CHARS = 400
-_MAX_ROWS = 60
-_MAX_COLUMNS = 30
 # A line of fewer words says too little to be searched for.
 _TELLING_WORDS = 3
 _SOUGHT_CHARS = 120
@@ -99,15 +92,15 @@ def log(text: str) -> Markup:
 
 
 def output(text: str, path: str = "") -> Markup:
-    """The result of a tool, by its kind: JSON, a diff, a table, code of a file, or a log."""
-    start = text.lstrip()[:1]
-    if start and start in "{[" and len(text) <= _MAX_JSON_CHARS and (tree := _json_tree(text)):
-        return tree
+    """The result of a tool, by its kind: JSON, a diff, code of a file, or a log."""
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return code(json_text(json.loads(text)), "json")
+        except (ValueError, RecursionError):
+            pass  # it only begins like JSON
     lines = text.split("\n")
     if sum(line.startswith(("diff --git ", "+++ ", "--- ", "@@ ")) for line in lines[:40]) >= 2:
         return patch(lines)
-    if rows := _rows(lines):
-        return _table(rows)
     return code(text, path=path) if path else log(text)
 
 
@@ -183,77 +176,6 @@ def _link(found: "re.Match[str]") -> Markup:
 def _changed_line(line: str) -> Markup:
     kind = {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "")
     return Markup('<span class="{}">{}</span>').format(kind, line) if kind else escape(line)
-
-
-def _json_tree(text: str) -> Markup | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not (is_object(value) or is_list(value)):
-        return None
-    left = [_MAX_JSON_NODES]
-    return Markup('<div class="tree">{}</div>').format(_node(value, left, depth=0))
-
-
-def _node(value: Any, left: list[int], depth: int) -> Markup:
-    """A value as nested details; `left` counts how many nodes may still be shown."""
-    left[0] -= 1
-    if is_object(value):
-        items: list[tuple[str, Any]] = [(str(key), item) for key, item in value.items()]
-        label = f"{{{len(items)}}}"
-    elif is_list(value):
-        items = [(str(at), item) for at, item in enumerate(value)]
-        label = f"[{len(items)}]"
-    else:
-        return _leaf(value)
-    rows: list[Markup] = []
-    for at, (key, item) in enumerate(items):
-        if left[0] <= 0 or depth > 12:
-            rows.append(Markup("<li>… {} more</li>").format(len(items) - at))
-            break
-        row = Markup("<li><b>{}</b> {}</li>").format(key, _node(item, left, depth + 1))
-        rows.append(row)
-    return Markup("<details{}><summary>{}</summary><ul>{}</ul></details>").format(
-        Markup(" open") if depth < 2 else "", label, Markup("").join(rows)
-    )
-
-
-def _leaf(value: Any) -> Markup:
-    text = json.dumps(value, ensure_ascii=False)
-    if len(text) > _MAX_STRING_CHARS:
-        text = f"{text[:_MAX_STRING_CHARS]}… ({len(text):,} characters)"
-    return Markup('<span class="{}">{}</span>').format(
-        "str" if isinstance(value, str) else "num", text
-    )
-
-
-def _rows(lines: Sequence[str]) -> list[list[str]]:
-    """The cells of delimited text; none where it is no table."""
-    full = [line for line in lines if line.strip()]
-    for mark in ("\t", ",", "|", ";"):
-        counts = [line.count(mark) for line in full[:20]]
-        even = counts.count(counts[0]) >= len(counts) * 0.9 if counts else False
-        if len(counts) >= 3 and counts[0] >= 2 and even:
-            try:
-                return [row[:_MAX_COLUMNS] for row in csv.reader(full[:_MAX_ROWS], delimiter=mark)]
-            except csv.Error:
-                return []
-    return []
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Markup:
-    head = Markup("").join(Markup('<th scope="col">{}</th>').format(cell) for cell in rows[0])
-    body = Markup("").join(
-        Markup("<tr>{}</tr>").format(
-            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in row)
-        )
-        for row in rows[1:]
-    )
-    return Markup(
-        '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>'
-        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
-    ).format(head, body)
 
 
 @cache

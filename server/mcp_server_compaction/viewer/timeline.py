@@ -5,8 +5,8 @@ that no page waits for it.
 """
 
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from anyio import to_thread
@@ -15,19 +15,18 @@ from context_compaction.messages.model import JsonObject
 from context_compaction.tokens.counter import MessageCounter, counter_for
 from markupsafe import Markup
 
-from mcp_server_compaction.viewer.sessions import is_compaction
 from mcp_server_compaction.viewer.sizes import KINDS, by_kind, counted_model, pieces_of
 from mcp_server_compaction.viewer.web import Page, Visit
+from mcp_server_compaction.viewer.words import is_compaction
 from mcp_server_compaction.viewer.words import tokens as short
 
 _CHUNK = 100
 _REQUEST_SECONDS = 0.25
 _CACHED = 8
 _BINS = 240
-_WIDTH, _HEIGHT, _BARS = 1000.0, 130.0, 50.0
+_WIDTH, _HEIGHT, _BARS = 1000.0, 130.0, 56.0
 # A trigger that lies so much higher than the context would leave no line of it to see.
 _MOST_ROOM = 2.5
-_KINDS = tuple(KINDS)
 
 
 @dataclass(slots=True)
@@ -36,34 +35,11 @@ class Counted:
 
     Attributes:
         next_seq: The number to go on with.
-        sizes: For each message so far its tokens by kind, in the order of `KINDS`.
+        sizes: For each message so far its tokens by kind.
     """
 
     next_seq: int = 0
-    sizes: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One compaction.
-
-    Attributes:
-        number: Its receipt's.
-        seq: The newest message that it saw.
-        before: Tokens of the context before ...
-        after: ... and after it.
-        trigger: The trigger, in tokens.
-        target: The target, in tokens.
-        words: Its description, for a person.
-    """
-
-    number: int
-    seq: int
-    before: int
-    after: int
-    trigger: int
-    target: int
-    words: str
+    sizes: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
 
 
 # By tenant, session with its beginning (a name may be used again), and the model counted for.
@@ -81,26 +57,21 @@ async def timeline(visit: Visit) -> Page:
     if len(_counted) > _CACHED:
         _counted.popitem(last=False)
     await _go_on(visit, info, counted, model)
-    done = min(1.0, len(counted.sizes) / max(1, info.message_count))
     is_done = counted.next_seq >= info.message_count
     steps = steps_of(stored)
-    sizes = context_sizes(counted.sizes, steps)
+    contexts = context_sizes([sum(size.values()) for size in counted.sizes], steps)
+    totals: Counter[str] = Counter()
+    for size in counted.sizes:
+        totals.update(size)
     document: JsonObject = {
         "session_id": info.session_id,
-        "counted_share": 1.0 if is_done else done,
-        "tokens_by_kind": {
-            kind: sum(size[at] for size in counted.sizes) for at, kind in enumerate(_KINDS)
-        },
-        "largest_context_tokens": max(sizes, default=0),
-        "compactions": [
-            {"number": s.number, "message": s.seq, "before": s.before, "after": s.after}
-            for s in steps
-        ],
+        "counted_share": 1.0 if is_done else len(counted.sizes) / info.message_count,
+        "tokens_by_kind": {kind: totals[kind] for kind in KINDS},
+        "largest_context_tokens": max(contexts, default=0),
+        "compactions": steps,
     }
-    svg = await to_thread.run_sync(chart, info.session_id, counted.sizes, sizes, steps)
-    present = [kind for kind in _KINDS if document["tokens_by_kind"][kind]]
-    shown = {"info": info, "svg": svg, "steps": steps, "is_done": is_done, "kinds": present,
-             "names": KINDS, "total": sum(map(sum, counted.sizes))}  # fmt: skip
+    svg = await to_thread.run_sync(chart, info.session_id, counted.sizes, contexts, steps)
+    shown = {"info": info, "svg": svg, "is_done": is_done, "names": KINDS, "total": totals.total()}
     return Page("timeline.html", document, shown)
 
 
@@ -116,54 +87,34 @@ async def _go_on(visit: Visit, info: SessionInfo, counted: Counted, model: str |
         sizes = await to_thread.run_sync(_sizes, found, count)
         if counted.next_seq == start:  # another request may have counted them meanwhile
             counted.sizes += sizes
-            counted.next_seq = (
-                max(start + len(found), found[-1].seq + 1) if found else start + _CHUNK
-            )
+            counted.next_seq = found[-1].seq + 1 if found else start + _CHUNK
 
 
-def _sizes(found: Sequence[ArchivedMessage], count: MessageCounter) -> list[tuple[int, ...]]:
-    sizes: list[tuple[int, ...]] = []
-    for message in found:
-        kinds = by_kind(pieces_of([message.raw], message.format, count))
-        sizes.append(tuple(kinds.get(kind, 0) for kind in _KINDS))
-    return sizes
+def _sizes(found: Sequence[ArchivedMessage], count: MessageCounter) -> list[dict[str, int]]:
+    return [by_kind(pieces_of([message.raw], message.format, count)) for message in found]
 
 
-def steps_of(stored: Sequence[StoredReceipt]) -> list[Step]:
+def steps_of(stored: Sequence[StoredReceipt]) -> list[JsonObject]:
     """The compactions that changed something, oldest first."""
-    steps: list[Step] = []
+    steps: list[JsonObject] = []
     for number, one in enumerate(stored):
         receipt = one.receipt
         tokens = receipt.get("tokens")
-        if not (is_compaction(receipt) and tokens):
-            continue
-        layers = ", ".join(layer["name"] for layer in receipt.get("layers") or ())
-        writer = f"; summary by {receipt['writer']}" if receipt.get("writer") else ""
-        cache: JsonObject = receipt.get("cache") or {}
-        anew = f"; {short(cache['rebilled_tokens'])} to the cache anew" if cache else ""
-        words = f"{short(tokens['before'])} → {short(tokens['after'])}: {layers}{writer}{anew}"
-        state: JsonObject = receipt.get("state") or {}
-        steps.append(
-            Step(
-                number,
-                int(state.get("stop_seq", -1)),
-                tokens["before"],
-                tokens["after"],
-                tokens["trigger"],
-                tokens["target"],
-                words,
-            )
-        )
+        if is_compaction(receipt) and tokens:
+            layers = ", ".join(layer["name"] for layer in receipt.get("layers") or ())
+            state: JsonObject = receipt.get("state") or {}
+            step = {"number": number, "message": int(state.get("stop_seq", -1)), "layers": layers}
+            steps.append(step | {k: tokens[k] for k in ("before", "after", "trigger", "target")})
     return steps
 
 
-def context_sizes(sizes: Sequence[tuple[int, ...]], steps: Sequence[Step]) -> list[int]:
+def context_sizes(sizes: Sequence[int], steps: Sequence[JsonObject]) -> list[int]:
     """The context after each message, in tokens: it grows, and a compaction brings it down."""
-    left = {step.seq: step.after for step in steps}
+    left = {step["message"]: step["after"] for step in steps}
     found: list[int] = []
     total = 0
     for seq, size in enumerate(sizes):
-        total += sum(size)
+        total += size
         found.append(total)
         total = left.get(seq, total)
     return found
@@ -171,100 +122,73 @@ def context_sizes(sizes: Sequence[tuple[int, ...]], steps: Sequence[Step]) -> li
 
 def chart(
     session_id: str,
-    sizes: Sequence[tuple[int, ...]],
+    sizes: Sequence[dict[str, int]],
     contexts: Sequence[int],
-    steps: Sequence[Step],
+    steps: Sequence[JsonObject],
 ) -> Markup:
     """The picture: above the context, below what each piece of the transcript adds."""
-    count = len(sizes)
-    if not count:
+    if not sizes:
         return Markup("")
-    width = -(-count // _BINS)  # messages of a bin
-    starts = range(0, count, width)
+    wide = _WIDTH / len(sizes)  # of a message
     highest = max(contexts)
-    room = steps[-1].trigger if steps and steps[-1].trigger <= highest * _MOST_ROOM else 0
-    top = max(highest, room, 1)
+    levels: list[tuple[str, int]] = []
+    if steps and steps[-1]["trigger"] <= highest * _MOST_ROOM:
+        levels = [(name, steps[-1][name]) for name in ("trigger", "target")]
+    top = max(highest, 1, *(tokens for _, tokens in levels))
 
-    scale = _Scale(count, top)
-    parts = [_area(starts, width, contexts, scale)]
-    if room:
-        for name, tokens in (("trigger", steps[-1].trigger), ("target", steps[-1].target)):
-            parts.append(
-                Markup('<line class="l-{}" x1="0" x2="1000" y1="{}" y2="{}"/>').format(
-                    name, scale.y(tokens), scale.y(tokens)
-                )
-            )
-    parts += _bars(session_id, starts, width, sizes)
+    def y(tokens: int) -> str:
+        return f"{_HEIGHT * (1 - tokens / top):.2f}"
+
+    width = -(-len(sizes) // _BINS)  # messages of a bin
+    parts = [_area(contexts, width, y)]
+    for name, tokens in levels:
+        line = Markup('<line class="l-{}" x1="0" x2="1000" y1="{}" y2="{}"/>')
+        parts.append(line.format(name, y(tokens), y(tokens)))
+    parts += _bars(session_id, sizes, width)
     for step in steps:
-        if 0 <= step.seq < count:
-            at = scale.x(step.seq + 1)
-            parts.append(
-                Markup('<line class="l-step" x1="{}" x2="{}" y1="0" y2="{}"/>').format(
-                    at, at, f"{_HEIGHT:.0f}"
-                )
-            )
+        if 0 <= step["message"] < len(sizes):
+            x = f"{wide * (step['message'] + 1):.2f}"
+            line = Markup('<line class="l-step" x1="{}" x2="{}" y1="0" y2="{}"/>')
+            parts.append(line.format(x, x, f"{_HEIGHT:.0f}"))
     return Markup(
         '<svg class="chart" viewBox="0 0 1000 {}" preserveAspectRatio="none" aria-hidden="true">'
         "{}</svg>"
-    ).format(f"{_HEIGHT + _BARS + 6:.0f}", Markup("").join(parts))
+    ).format(f"{_HEIGHT + _BARS:.0f}", Markup("").join(parts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """From messages and tokens to places of the picture."""
-
-    count: int
-    top: int
-
-    def x(self, seq: int) -> str:
-        return f"{_WIDTH * seq / self.count:.2f}"
-
-    def y(self, tokens: int) -> str:
-        return f"{_HEIGHT * (1 - tokens / self.top):.2f}"
-
-
-def _area(starts: range, width: int, contexts: Sequence[int], scale: _Scale) -> Markup:
+def _area(contexts: Sequence[int], width: int, y: Callable[[int], str]) -> Markup:
     """The context as an area; of each bin its largest and its last size, so no step is lost."""
-    points: list[str] = [f"0,{_HEIGHT}"]
-    for start in starts:
+    wide = _WIDTH / len(contexts)
+    points = [f"0,{_HEIGHT}"]
+    for start in range(0, len(contexts), width):
         part = contexts[start : start + width]
-        points += [f"{scale.x(start)},{scale.y(max(part))}"]
-        points += [f"{scale.x(start + len(part))},{scale.y(part[-1])}"]
+        points.append(f"{wide * start:.2f},{y(max(part))}")
+        points.append(f"{wide * (start + len(part)):.2f},{y(part[-1])}")
     points.append(f"{_WIDTH},{_HEIGHT}")
     return Markup('<polygon class="area" points="{}"/>').format(" ".join(points))
 
 
-def _bars(
-    session_id: str, starts: range, width: int, sizes: Sequence[tuple[int, ...]]
-) -> list[Markup]:
+def _bars(session_id: str, sizes: Sequence[dict[str, int]], width: int) -> Iterator[Markup]:
     """What each bin adds, by kind, each a link to its first message."""
+    starts = range(0, len(sizes), width)
     bins = [
-        [sum(size[at] for size in sizes[start : start + width]) for at in range(len(_KINDS))]
+        {kind: sum(size.get(kind, 0) for size in sizes[start : start + width]) for kind in KINDS}
         for start in starts
     ]
-    most = max(map(sum, bins), default=0) or 1
+    most = max(sum(found.values()) for found in bins) or 1
     wide = _WIDTH * width / len(sizes)
-    parts: list[Markup] = []
+    rect = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>')
     for number, (start, found) in enumerate(zip(starts, bins, strict=True)):
-        left, bottom = f"{number * wide:.2f}", _HEIGHT + _BARS + 6
-        rects: list[Markup] = []
-        for kind, amount in zip(_KINDS, found, strict=True):
+        left, bottom = f"{number * wide:.2f}", _HEIGHT + _BARS
+        rects = [rect.format("hit", left, 0, f"{wide:.2f}", f"{bottom:.0f}")]
+        for kind, amount in found.items():
+            high = (_BARS - 6) * amount / most
+            bottom -= high
             if amount:
-                high = _BARS * amount / most
-                bottom -= high
-                rects.append(
-                    Markup('<rect class="c-{}" x="{}" y="{}" width="{}" height="{}"/>').format(
-                        kind, left, f"{bottom:.2f}", f"{wide * 0.86:.2f}", f"{high:.2f}"
-                    )
-                )
+                size = f"{wide * 0.86:.2f}", f"{high:.2f}"
+                rects.append(rect.format(f"c-{kind}", left, f"{bottom:.2f}", *size))
         stop = min(start + width, len(sizes)) - 1
-        parts.append(
-            Markup(
-                '<a href="/sessions/{}?at={}#m{}" tabindex="-1"><title>{} to {}: {} tokens</title>'
-                '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>{}</a>'
-            ).format(
-                session_id, start, start, start, stop, short(sum(found)), left, f"{wide:.2f}",
-                f"{_HEIGHT + _BARS + 6:.0f}", Markup("").join(rects),
-            )
-        )  # fmt: skip
-    return parts
+        yield Markup(
+            '<a href="/sessions/{}?at={}#m{}" tabindex="-1"><title>{} to {}: {} tokens</title>'
+        ).format(session_id, start, start, start, stop, short(sum(found.values())))
+        yield Markup("").join([*rects, Markup("</a>")])

@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlencode
 
 from context_compaction.archive import Archive
 from context_compaction.errors import CompactionError, NotFoundError, QueryError, SettingsError
-from context_compaction.formats import FORMATS
 from context_compaction.messages.model import JsonObject
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -42,7 +41,6 @@ HEADERS = {
 
 NAVIGATION = (
     ("search", "Search"),
-    ("compare", "Compare"),
     ("archive", "Keep and clean"),
 )
 SESSION_TABS = (
@@ -115,19 +113,12 @@ class Visit:
 Handler: TypeAlias = Callable[[Visit], Awaitable[Page | Response]]
 
 
-async def respond(handler: Handler, visit: Visit) -> Response:
-    """The answer of `handler`; an expected failure becomes a page that names the remedy."""
-    try:
-        made = await handler(visit)
-    except CompactionError as error:
-        made = failure(error)
-    return made if isinstance(made, Response) else answer(visit.request, made)
-
-
 def answer(request: Request, page: Page) -> Response:
     """A page as the request wants it: `format=json` for programs."""
     if request.query_params.get("format") == "json":
-        return json_answer(page.document, page.status)
+        # What UTF-8 cannot carry is escaped.
+        text = json.dumps(page.document)
+        return Response(text, page.status, media_type="application/json")
     query = [(k, v) for k, v in request.query_params.multi_items() if k != "format"]
     html = (
         environment()
@@ -143,11 +134,6 @@ def answer(request: Request, page: Page) -> Response:
     )
     # Texts may hold half a surrogate pair, which UTF-8 cannot carry: spelt out.
     return Response(html.encode("utf-8", "backslashreplace"), page.status, media_type="text/html")
-
-
-def json_answer(value: Any, status: int = 200) -> Response:
-    """A JSON document; what UTF-8 cannot carry is escaped."""
-    return Response(json.dumps(value), status, media_type="application/json")
 
 
 def redirect(address: str) -> Response:
@@ -184,7 +170,7 @@ def environment() -> "Environment":
     )
     made.filters.update(FILTERS, linked=linked)
     shared: dict[str, Any] = made.globals
-    shared.update(NAVIGATION=NAVIGATION, SESSION_TABS=SESSION_TABS, FORMAT_NAMES=sorted(FORMATS))
+    shared.update(NAVIGATION=NAVIGATION, SESSION_TABS=SESSION_TABS)
     return made
 
 

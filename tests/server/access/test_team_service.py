@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.server.access.oauth_server import OAuthServer, oauth_server
-from tests.server.http import COMMAND, PATIENT_COMMAND, environment_of
+from tests.server.http import COMMAND, environment_of
 from tests.support.small import user
 
 pytestmark = pytest.mark.slow
@@ -99,7 +99,7 @@ def team_service(folder: Path, *flags: str) -> Generator[Team]:
         where = ["--host", "0.0.0.0", "--port", "0", "--public-url", PUBLIC]
         asked = ["--oauth-issuer", oauth.issuer, "--audit-log", str(folder / "audit.log")]
         process = subprocess.Popen(
-            [*PATIENT_COMMAND, "serve", "--http", *where, *asked, *flags],
+            [*COMMAND, "serve", "--http", *where, *asked, *flags],
             stderr=subprocess.PIPE,
             env=environment_of(folder),
             text=True,

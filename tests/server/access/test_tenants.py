@@ -24,7 +24,7 @@ from context_compaction import open_archive
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from tests.server.http import COMMAND, PATIENT_COMMAND
+from tests.server.http import COMMAND
 from tests.support.counting_proxy import Statements, counted
 from tests.support.postgres import database
 
@@ -154,7 +154,7 @@ def _service(address: str, folder: Path) -> Generator[str]:
     environment = {**os.environ, "MCP_COMPACTION_ARCHIVE": address, "XDG_DATA_HOME": str(folder)}
     where = ["--host", "0.0.0.0", "--port", "0", "--public-url", f"https://{HOST}"]
     process = subprocess.Popen(
-        [*PATIENT_COMMAND, "serve", "--http", *where],
+        [*COMMAND, "serve", "--http", *where],
         stderr=subprocess.PIPE,
         env=environment,
         text=True,
@@ -234,14 +234,12 @@ POINTERS = [
 PAGES = [
     "/sessions/{session}",
     "/sessions/{session}?head={head}",
-    "/sessions/{session}/figures",
     "/sessions/{session}/messages/0-3",
     "/sessions/{session}/messages/2",
     "/sessions/{session}/messages/2/0",
     "/sessions/{session}/compactions",
     "/sessions/{session}/compactions/1",
     "/sessions/{session}/branches",
-    "/sessions/{session}/branches/{head}-{head}",
     "/sessions/{session}/timeline",
     "/sessions/{session}/context",
     "/sessions/{session}/keep",

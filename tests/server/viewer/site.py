@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import httpx2
-import pytest
 from context_compaction.archive.opening import open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -60,16 +59,12 @@ class Site:
 
 @asynccontextmanager
 async def visiting(config: Config) -> AsyncGenerator[Site]:
-    """A viewer of the archive that `config` names.
-
-    It shows a page however long the log of its session takes to read.
-    """
+    """A viewer of the archive that `config` names."""
     archives = Archives(config)
     access = Access(LocalToken(TOKEN), archives.get)
     app = viewer_app(config, access, archives)
     shown = {"Authorization": f"Bearer {TOKEN}"}
-    with anyio.fail_after(150), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcp_server_compaction.viewer.app._PATIENCE_SECONDS", 150)
+    with anyio.fail_after(150):
         async with (
             app.router.lifespan_context(app),
             httpx2.AsyncClient(

@@ -9,7 +9,7 @@ from context_compaction.layers import LAYERS
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.viewer.compactions import rows_of
-from mcp_server_compaction.viewer.receipt_words import sentences
+from mcp_server_compaction.viewer.words import sentences
 
 from tests.server.viewer.site import Site
 

@@ -140,7 +140,6 @@
     else if (event.key === "k") move(-1);
   });
 
-  if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(), 500);
   const box = document.getElementById("transcript");
   if (box) transcript(box);
 })();
