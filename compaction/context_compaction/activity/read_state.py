@@ -4,22 +4,23 @@ Claude Code keeps such a state in memory and loses it with the process. The sess
 contain ours: path, range, hash of what was seen, hash and time of the file that agreed with it. So
 a file that was read before three compactions by another process is still known. Pure: the files on
 disk are read by `layers/restore_files.py`, and only for files inside the roots.
-
-Whether a file still contains what a tool showed of it takes some care, since tools number lines,
-frame them and cut them. It is linear in the lines; in doubt the file counts as unchanged: a warning
-that is wrong half of the time is not read.
 """
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from context_compaction.activity.tool_kinds import classify
+from context_compaction.activity.calls import arguments_by_name, classify, first_text
+from context_compaction.activity.shown import (
+    is_partial,
+    may_be_numbered,
+    numbered_lines,
+    without_reminder,
+)
 from context_compaction.file_access import DiskFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
-from context_compaction.messages.model import Messages, ToolCall, ToolResult, named_arguments
+from context_compaction.messages.model import Messages, ToolCall, ToolResult
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 
@@ -27,6 +28,12 @@ from context_compaction.messages.tool_results import result_text
 TRACKED_FILES = 50
 _NAMED_FILES = 5
 _PATH_CHARS = 200
+# Tools cut very long lines; this much of a line stands for all of it.
+_SAME_LINE_CHARS = 400
+# Lines with which tools frame a text begin so; this many at either end may.
+_FRAME = ("<", "[", "(", "```", "---", "===", "File", "Here", "Content")
+_FRAME_LINES = 4
+_TEXT_KEYS = ("content", "filetext", "contents", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,83 +201,55 @@ def _agreeing(state: FileState, file: DiskFile) -> FileState:
     )
 
 
-# "  12\ttext", "12→text", "12|text", "12: text", "12. text", as hosts number what they read.
-_NUMBERED = re.compile(r"\A[ \t]*\d+(?:\t|→|[ \t]*\||[:.] ?|$)(.*)", re.DOTALL)
-
-
-# Lines that a tool puts around a text, or in the place of what it left out.
-_FRAME = re.compile(r"\A\s*(?:<|\[|\(|```|---|===|File\b|Here\b|Contents?\b)", re.IGNORECASE)
-_CUT = re.compile(r"\[\.\.\.|\.\.\.|…|truncat|omitted|more lines|clipped", re.IGNORECASE)
-_FRAME_LINES = 4  # at either end
-
-
-# Tools cut very long lines; so much of a line stands for all of it.
-_SAME_LINE_CHARS = 400
-
-
 def matches_tool_output(on_disk: str, seen: str, *, is_whole: bool) -> bool:
     """Whether the file's text `on_disk` agrees with `seen`, what a tool showed of it before.
 
+    True if that is in doubt: a wrong warning costs more than a missing one.
+
     Args:
         on_disk: The file's text now.
-        seen: The tool's answer.
+        seen: The tool's result, or the text that a call wrote.
         is_whole: Whether all of the file was asked for, not a range.
     """
-    file = [_head(line) for line in on_disk.splitlines()]
-    lines = [_head(line) for line in seen.splitlines()]
-    if _agree(lines, file, is_whole=is_whole):
+    seen = without_reminder(seen)
+    file = _trimmed(on_disk)
+    if _agree(_trimmed(seen), file, is_whole=is_whole):
         return True
-    numbered = [_head(found.group(1)) for line in lines if (found := _NUMBERED.match(line))]
-    if numbered and len(numbered) * 2 > sum(1 for line in lines if line):
-        # A line without a number is the tool's own.
-        was_cut = any(_CUT.search(line) for line in lines if not _NUMBERED.match(line))
-        return _agree(numbered, file, is_whole=is_whole and not was_cut)
-    if any(_CUT.search(line) for line in (*lines[: _FRAME_LINES + 1], *lines[-_FRAME_LINES:])):
-        return True  # what was left out cannot be compared
-    return _agree(_without_frame(lines), file, is_whole=is_whole)
+    numbered = numbered_lines(seen)
+    if numbered is not None:
+        rows = _trimmed("\n".join(numbered.rows))
+        return _agree(rows, file, is_whole=is_whole and numbered.is_to_end)
+    if is_partial(seen) or may_be_numbered(seen):
+        return True
+    return _agree(_trimmed(_without_frame(seen)), file, is_whole=is_whole)
 
 
-def _agree(lines: Sequence[str], file: Sequence[str], *, is_whole: bool) -> bool:
-    shown, there = _trimmed(lines), _trimmed(file)
-    # One after the other, whatever stands before and after them.
-    return shown == there if is_whole else _joined(shown) in _joined(there)
+def _without_frame(text: str) -> str:
+    """`text` without the lines that a tool puts around it."""
+    rows = text.split("\n")
+    for at in (0, -1):
+        for _ in range(_FRAME_LINES):
+            if rows and (not rows[at].strip() or rows[at].startswith(_FRAME)):
+                rows.pop(at)
+    return "\n".join(rows)
 
 
-def _head(line: str) -> str:
-    return line.rstrip()[:_SAME_LINE_CHARS]
+def _agree(shown: str, file: str, *, is_whole: bool) -> bool:
+    # A range may be anywhere in the file.
+    return shown == file if is_whole else f"\n{shown}\n" in f"\n{file}\n"
 
 
-def _trimmed(lines: Sequence[str]) -> list[str]:
-    """Without empty lines at either end, which tools add and drop."""
-    held = [at for at, line in enumerate(lines) if line]
-    return list(lines[held[0] : held[-1] + 1]) if held else []
-
-
-def _without_frame(lines: Sequence[str]) -> list[str]:
-    start, stop = 0, len(lines)
-    for _ in range(_FRAME_LINES):
-        if start < stop and (not lines[start] or _FRAME.match(lines[start])):
-            start += 1
-        if start < stop and (not lines[stop - 1] or _FRAME.match(lines[stop - 1])):
-            stop -= 1
-    return list(lines[start:stop])
-
-
-def _joined(lines: Sequence[str]) -> str:
-    return "\n".join(("", *lines, ""))
+def _trimmed(text: str) -> str:
+    """`text` without blanks at the ends of its lines, and without empty lines at its ends."""
+    return "\n".join(line.rstrip()[:_SAME_LINE_CHARS] for line in text.splitlines()).strip("\n")
 
 
 def _content_of(call: ToolCall, result: ToolResult, kind: str) -> str | None:
     """The text of the file that this call or its result contains; None where there is none."""
     if kind == "read":
         return None if placeholders.seems_placeholder(result) else result_text(result)
-    if kind == "write":
-        arguments = named_arguments(call)
-        for key in ("content", "file_text", "contents", "text"):
-            value = arguments.get(key)
-            if isinstance(value, str) and not placeholders.is_clipped(value):
-                return value
-    return None
+    text = first_text(arguments_by_name(call.arguments), _TEXT_KEYS) if kind == "write" else None
+    return None if text is None or placeholders.is_clipped(text) else text
 
 
 def _sha256_of(text: str) -> str:

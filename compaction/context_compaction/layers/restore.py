@@ -1,0 +1,308 @@
+"""Layer: after history was replaced, restore recently used files, within a budget.
+
+The layer takes file texts and never opens a file: the pipeline reads them if the roots allow it,
+and else takes the last content that the transcript contains. Files that hold secrets come back by
+name only.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from context_compaction.activity.calls import made_call
+from context_compaction.activity.files import KnownFile
+from context_compaction.activity.read_state import FileState
+from context_compaction.file_access import DiskFile, ReadFile
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Edit, Step
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+    is_list,
+    is_object,
+    make_message,
+)
+from context_compaction.messages.tool_results import result_text
+from context_compaction.settings import Settings
+from context_compaction.tokens.counter import MessageCounter
+
+CHANGED = "changed on disk since it was last read here"
+SECRET = "may hold secrets"  # noqa: S105 - a note, no secret
+UNSURE = "unsure"
+# A part of fewer tokens says nothing.
+_LEAST_PART_TOKENS = 80
+_NAMES = 4
+# Tokens for the label of a part.
+_LABEL_TOKENS = 24
+# A file counts as visible if at most this share of its lines is not: edits inside lines change few.
+_HIDDEN_SHARE = 0.1
+_TEMPORARY = re.compile(r"(?:^|/)(?:\.?[Tt]e?mp|scratch(?:pad)?|\.cache|var/folders)/")
+# A tool's number before a line, or the sign of a patch.
+_LINE_MARK = re.compile(r"[ \t]{0,20}\d{1,7}(?:\t|→|: ?|\. | ?\| ?)|[+-]")
+_SECRET_NAME = re.compile(
+    r"\.env(?!\.(?:example|sample|template|dist))(?:\..{1,40})?\Z|\.envrc\Z|id_(?:rsa|dsa|ecdsa|ed25519)\Z"
+    r"|\.netrc\Z|\.pgpass\Z|\.npmrc\Z|\.pypirc\Z|\.htpasswd\Z|credentials?\b|secrets?\b"
+    r"|.{0,200}\.(?:pem|key|p12|pfx|jks|keystore|kdbx|tfvars)\Z",
+    re.IGNORECASE,
+)
+_CODE_ENDINGS = (".py", ".ts", ".tsx", ".js", ".go", ".rs", ".java", ".rb", ".md", ".c", ".cpp")
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file to restore.
+
+    Attributes:
+        path: The path as the calls name it.
+        text: Its whole text, or None.
+        note: Why the text may be out of date, or why there is none; "" if it is certain.
+        parts: Line ranges if `text` is None: number of the first line, and the text.
+        focus: Character offset of the last edit in `text`.
+        used_at: Position of the message that used it last.
+        was_written: Whether the conversation itself changed it.
+    """
+
+    path: str
+    text: str | None
+    note: str = ""
+    parts: tuple[tuple[int, str], ...] = ()
+    focus: int = 0
+    used_at: int = -1
+    was_written: bool = False
+
+    @property
+    def has_content(self) -> bool:
+        """Whether any content of the file is known, not just its path."""
+        return self.text is not None or bool(self.parts)
+
+
+def holds_secrets(path: str) -> bool:
+    """Whether a file is one in which secrets are kept, by its name."""
+    name = posixpath.basename(path)
+    return _SECRET_NAME.match(name) is not None and not name.endswith(_CODE_ENDINGS)
+
+
+def recent_files(
+    known: Mapping[str, KnownFile],
+    kinds: Sequence[str] = ("read", "write", "edit"),
+    number_of: Callable[[int], int | None] = lambda at: at,
+) -> list[FileText]:
+    """Files that the conversation used, by priority: certain texts first, the newest use first.
+
+    Deleted files, empty files and files in temporary folders are left out.
+
+    Args:
+        known: The files as the calls leave them.
+        kinds: What counts as use.
+        number_of: The number in the transcript of the message at a position; None if it has none.
+    """
+    counts_changes = "write" in kinds or "edit" in kinds
+    found: list[tuple[bool, int, FileText]] = []
+    for file in known.values():
+        used_at = file.touched_at if counts_changes else file.read_at
+        if file.is_deleted or used_at < 0 or file.text == "" or _TEMPORARY.search(file.path):
+            continue
+        found.append((file.unsure_since is not None, -used_at, _text_of(file, used_at, number_of)))
+    return [file for _, _, file in sorted(found, key=lambda item: item[:2])]
+
+
+def _text_of(file: KnownFile, used_at: int, number_of: Callable[[int], int | None]) -> FileText:
+    if holds_secrets(file.path):
+        return FileText(file.path, None, SECRET, used_at=used_at, was_written=file.was_written)
+    note = ""
+    if file.unsure_since is not None:
+        number = number_of(file.unsure_since)
+        note = UNSURE if number is None else f"{UNSURE} since [{number}]"
+    parts = tuple((part.start_line, part.text) for part in file.parts)
+    # Ranges that were read after the text became unsure are what the file says now.
+    text = None if parts else file.text
+    return FileText(
+        path=file.path,
+        text=text,
+        note="" if parts and file.text is not None else note,
+        parts=parts,
+        focus=file.focus,
+        used_at=used_at,
+        was_written=file.was_written,
+    )
+
+
+def not_visible(files: Sequence[FileText], kept: Messages) -> list[FileText]:
+    """Those of `files` whose text is not visible in the messages `kept`."""
+    visible = visible_lines(kept)
+    return [file for file in files if not file.has_content or not _is_visible(file, visible)]
+
+
+def _is_visible(file: FileText, visible: frozenset[str]) -> bool:
+    texts = [text for _, text in file.parts] if file.text is None else [file.text]
+    lines = [line.strip() for text in texts for line in text.split("\n")]
+    lines = [line for line in lines if any(map(str.isalnum, line))]
+    return sum(line not in visible for line in lines) <= _HIDDEN_SHARE * len(lines)
+
+
+def visible_lines(messages: Messages) -> frozenset[str]:
+    """The lines that `messages` contain, without the marks of tools before them."""
+    found: set[str] = set()
+    for message in messages:
+        for block in message.blocks:
+            if isinstance(block, ToolResult):
+                texts = [result_text(block)]
+            elif isinstance(block, ToolCall):
+                texts = list(_strings_in(made_call(block).arguments))
+            else:
+                texts = [block.text] if isinstance(block, Text) else []
+            for text in texts:
+                for line in text.split("\n"):
+                    found.add(line.strip())
+                    if mark := _LINE_MARK.match(line):
+                        found.add(line[mark.end() :].strip())
+    return frozenset(found)
+
+
+def _strings_in(value: object) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, str):
+            yield inner
+        elif is_object(inner):
+            waiting += inner.values()
+        elif is_list(inner):
+            waiting += inner
+
+
+async def files_on_disk(paths: Sequence[str], read_file: ReadFile | None) -> dict[str, DiskFile]:
+    """Those of `paths` that lie inside the roots and can be read, by path."""
+    if read_file is None:
+        return {}
+    found = {path: await read_file(path) for path in paths}
+    return {path: file for path, file in found.items() if file is not None}
+
+
+def with_disk(
+    files: Sequence[FileText],
+    states: Mapping[str, FileState],
+    on_disk: Mapping[str, DiskFile],
+) -> list[FileText]:
+    """`files` as they are on disk, if they were read there. Names without a text come last."""
+    found = [_from_disk(file, states.get(file.path), on_disk.get(file.path)) for file in files]
+    return sorted(found, key=lambda file: not file.has_content)
+
+
+def _from_disk(file: FileText, state: FileState | None, on_disk: DiskFile | None) -> FileText:
+    if on_disk is None or holds_secrets(file.path):
+        return file
+    is_changed = state is not None and state.is_changed
+    if file.text is not None and not file.note:
+        is_changed = is_changed or file.text.rstrip() != on_disk.text.rstrip()
+    note = CHANGED if is_changed else ""
+    return replace(file, text=on_disk.text, note=note, parts=())
+
+
+def restore_files(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    settings: Settings,
+    files: Sequence[FileText],
+    at: int,
+    limit_tokens: int,
+) -> Step:
+    """Insert one message with `files` at position `at`; those without a text are only named.
+
+    Args:
+        messages: The list.
+        count: The token counter.
+        settings: `restore_files`, `restore_file_tokens`, `restore_total_tokens`.
+        files: The files to restore, highest priority first.
+        at: The position, between a summary and what follows it.
+        limit_tokens: Token limit for all messages afterwards.
+    """
+    room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
+    chosen = _chosen(files, count, settings, room_tokens)
+    while chosen:
+        message = _message_of(chosen)
+        if count.message(message) <= room_tokens:
+            edits = tuple(
+                Edit("restore", action, None, 0, count.text(text), note=path)
+                for path, action, text in chosen
+            )
+            return Step((*messages[:at], message, *messages[at:]), edits)
+        chosen.pop()
+    return Step(messages)
+
+
+def _message_of(chosen: Sequence[tuple[str, str, str]]) -> Message:
+    texts = [text for _, action, text in chosen if action != "named"]
+    names = [text for _, action, text in chosen if action == "named"]
+    return make_message("user", placeholders.restored_files(texts, names))
+
+
+def _chosen(
+    files: Sequence[FileText], count: MessageCounter, settings: Settings, room_tokens: int
+) -> list[tuple[str, str, str]]:
+    """What is restored of `files`, by priority: path, action ("restored" …), text."""
+    left_tokens = room_tokens - count.message(_message_of([("", "restored", "")]))
+    chosen: list[tuple[str, str, str]] = []
+    named: list[FileText] = []
+    for file in files:
+        most_tokens = min(settings.restore_file_tokens, left_tokens)
+        is_wanted = file.has_content and len(chosen) < settings.restore_files
+        action, text = _form_of(file, count, most_tokens) if is_wanted else ("", "")
+        if text:
+            chosen.append((file.path, action, text))
+            left_tokens -= count.text(text) + 1
+        else:
+            named.append(file)
+    for file in named[:_NAMES]:
+        name = placeholders.quoted(f"{file.path} ({file.note})" if file.note else file.path)
+        left_tokens -= count.text(f", {name}")
+        if left_tokens >= 0:
+            chosen.append((file.path, "named", name))
+    return chosen
+
+
+def _form_of(file: FileText, count: MessageCounter, most_tokens: int) -> tuple[str, str]:
+    """The file whole, or the lines around its last edit; an action and a text, "" if none fits."""
+    if file.text is not None:
+        whole = placeholders.restored_file(file.path, file.text, file.note)
+        if len(file.text) <= most_tokens * 8 and count.text(whole) <= most_tokens:
+            return "restored", whole
+    if most_tokens < _LEAST_PART_TOKENS:
+        return "", ""
+    parts = file.parts if file.text is None else ((1, file.text),)
+    label = f"Parts of: {file.path}{f' ({file.note})' if file.note else ''}"
+    left_tokens = most_tokens - count.text(label) - _LABEL_TOKENS
+    texts: list[str] = []
+    for start, text in reversed(parts):  # the last one was read or written last
+        rows = text.split("\n")
+        focus = text.count("\n", 0, file.focus) if file.text is not None else 0
+        span = _rows_around(rows, focus, count, left_tokens)
+        if not span:
+            break
+        part = "\n".join(rows[span.start : span.stop])
+        part = f"Lines {start + span.start}-{start + span.stop - 1}:\n{part}"
+        texts.append(part)
+        left_tokens -= count.text(part) + 1
+    if not texts:
+        return "", ""
+    return "outlined", placeholders.quoted("\n".join([label, *reversed(texts)]))
+
+
+def _rows_around(rows: Sequence[str], focus: int, count: MessageCounter, most_tokens: int) -> range:
+    """The rows around row `focus` that fit: as far before it as after it."""
+    sizes: dict[int, int] = {}
+    start = stop = min(focus, len(rows))
+    while start > 0 or stop < len(rows):
+        before = start > 0 and (focus - start < stop - focus or stop == len(rows))
+        row = start - 1 if before else stop
+        sizes[row] = count.text(rows[row]) + 1
+        most_tokens -= sizes[row]
+        if most_tokens < 0:
+            break
+        start, stop = (start - 1, stop) if before else (start, stop + 1)
+    return range(start, stop)
