@@ -10,6 +10,7 @@ unsure, and nothing fails.
 
 import logging
 import posixpath
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,6 +92,13 @@ _PROGRAMS = ("cat: ", "head: ", "sed: ", "nl: ", "bash: ", "sh: ", "zsh: ")
 # They keep one shell for all commands, unless the commands show something else.
 _KEEP_SHELL = frozenset({"Bash", "execute_bash", "run_in_terminal"})
 _GLOB = frozenset("*?[")
+_SECRET_NAME = re.compile(
+    r"\.env(?!\.(?:example|sample|template|dist))(?:\..{1,40})?\Z|\.envrc\Z|id_(?:rsa|dsa|ecdsa|ed25519)\Z"
+    r"|\.netrc\Z|\.pgpass\Z|\.npmrc\Z|\.pypirc\Z|\.htpasswd\Z|credentials?\b|secrets?\b"
+    r"|.{0,200}\.(?:pem|key|p12|pfx|jks|keystore|kdbx|tfvars)\Z",
+    re.IGNORECASE,
+)
+_CODE_ENDINGS = (".py", ".ts", ".tsx", ".js", ".go", ".rs", ".java", ".rb", ".md", ".c", ".cpp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,12 @@ class KnownFile:
     def was_written(self) -> bool:
         """Whether the conversation itself changed the file."""
         return self.written_at >= 0
+
+
+def holds_secrets(path: str) -> bool:
+    """Whether a file is one in which secrets are kept, by its name."""
+    name = posixpath.basename(path)
+    return _SECRET_NAME.match(name) is not None and not name.endswith(_CODE_ENDINGS)
 
 
 def follow_files(

@@ -5,13 +5,12 @@ and else takes the last content that the transcript contains. Files that hold se
 name only.
 """
 
-import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction.activity.calls import made_call
-from context_compaction.activity.files import KnownFile
+from context_compaction.activity.files import KnownFile, holds_secrets
 from context_compaction.activity.read_state import FileState
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.messages import placeholders
@@ -33,6 +32,7 @@ from context_compaction.tokens.counter import MessageCounter
 CHANGED = "changed on disk since it was last read here"
 SECRET = "may hold secrets"  # noqa: S105 - a note, no secret
 UNSURE = "unsure"
+UNKNOWN = "its text is not known"
 # A part of fewer tokens says nothing.
 _LEAST_PART_TOKENS = 80
 _NAMES = 4
@@ -43,13 +43,6 @@ _HIDDEN_SHARE = 0.1
 _TEMPORARY = re.compile(r"(?:^|/)(?:\.?[Tt]e?mp|scratch(?:pad)?|\.cache|var/folders)/")
 # A tool's number before a line, or the sign of a patch.
 _LINE_MARK = re.compile(r"[ \t]{0,20}\d{1,7}(?:\t|→|: ?|\. | ?\| ?)|[+-]")
-_SECRET_NAME = re.compile(
-    r"\.env(?!\.(?:example|sample|template|dist))(?:\..{1,40})?\Z|\.envrc\Z|id_(?:rsa|dsa|ecdsa|ed25519)\Z"
-    r"|\.netrc\Z|\.pgpass\Z|\.npmrc\Z|\.pypirc\Z|\.htpasswd\Z|credentials?\b|secrets?\b"
-    r"|.{0,200}\.(?:pem|key|p12|pfx|jks|keystore|kdbx|tfvars)\Z",
-    re.IGNORECASE,
-)
-_CODE_ENDINGS = (".py", ".ts", ".tsx", ".js", ".go", ".rs", ".java", ".rb", ".md", ".c", ".cpp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +71,6 @@ class FileText:
     def has_content(self) -> bool:
         """Whether any content of the file is known, not just its path."""
         return self.text is not None or bool(self.parts)
-
-
-def holds_secrets(path: str) -> bool:
-    """Whether a file is one in which secrets are kept, by its name."""
-    name = posixpath.basename(path)
-    return _SECRET_NAME.match(name) is not None and not name.endswith(_CODE_ENDINGS)
 
 
 def recent_files(
@@ -117,6 +104,8 @@ def _text_of(file: KnownFile, used_at: int, number_of: Callable[[int], int | Non
     if file.unsure_since is not None:
         number = number_of(file.unsure_since)
         note = UNSURE if number is None else f"{UNSURE} since [{number}]"
+    elif file.text is None and not file.parts:
+        note = UNKNOWN
     parts = tuple((part.start_line, part.text) for part in file.parts)
     # Ranges that were read after the text became unsure are what the file says now.
     text = None if parts else file.text
@@ -295,14 +284,11 @@ def _form_of(file: FileText, count: MessageCounter, most_tokens: int) -> tuple[s
 
 def _rows_around(rows: Sequence[str], focus: int, count: MessageCounter, most_tokens: int) -> range:
     """The rows around row `focus` that fit: as far before it as after it."""
-    sizes: dict[int, int] = {}
     start = stop = min(focus, len(rows))
     while start > 0 or stop < len(rows):
-        before = start > 0 and (focus - start < stop - focus or stop == len(rows))
-        row = start - 1 if before else stop
-        sizes[row] = count.text(rows[row]) + 1
-        most_tokens -= sizes[row]
+        is_before = start > 0 and (focus - start < stop - focus or stop == len(rows))
+        most_tokens -= count.text(rows[start - 1 if is_before else stop]) + 1
         if most_tokens < 0:
             break
-        start, stop = (start - 1, stop) if before else (start, stop + 1)
+        start, stop = (start - 1, stop) if is_before else (start, stop + 1)
     return range(start, stop)
