@@ -37,7 +37,7 @@ from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.current_context import current_context
+from context_compaction.session.resume import current_context
 from context_compaction.tokens.vocabulary import load_o200k
 
 from tests.support.json_types import is_list, is_object

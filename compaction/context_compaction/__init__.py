@@ -162,13 +162,13 @@ if TYPE_CHECKING:
         SummaryPrompt as SummaryPrompt,
         TokenReport as TokenReport,
     )
-    from context_compaction.session.current_context import (
+    from context_compaction.session.resume import (
         CurrentContext as CurrentContext,
+        append_to_session as append_to_session,
         current_context as current_context,
         is_recent as is_recent,
         name_if_current as name_if_current,
     )
-    from context_compaction.session.resume import append_to_session as append_to_session
     from context_compaction.settings import (
         SETTING_NAMES as SETTING_NAMES,
         STRATEGY_NAMES as STRATEGY_NAMES,
@@ -247,8 +247,9 @@ _NAMES_BY_MODULE = {
         "Boundary CompactResult CompactionStats LayerReport Piece Prepared Recognised Status "
         "SummaryPrompt TokenReport"
     ),
-    "session.current_context": "CurrentContext current_context is_recent name_if_current",
-    "session.resume": "append_to_session",
+    "session.resume": (
+        "CurrentContext append_to_session current_context is_recent name_if_current"
+    ),
     "settings": "SETTING_NAMES STRATEGY_NAMES Settings",
     "splices": "Splice apply_splices make_splices",
     "summarizers.llm.anthropic": "AnthropicModel",

@@ -200,6 +200,8 @@ class SummaryText:
         )
 
 
+NO_TEXT = SummaryText("", "")
+
 # Where the messages of a list stand in the one that the caller handed in, and where one more would;
 # None for a message that an earlier compaction made.
 Places: TypeAlias = tuple[int | None, ...]

@@ -13,7 +13,7 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction.archive import Store
-from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText
+from context_compaction.context import NO_TEXT, CompactionContext, Plan, ReceivedInput, SummaryText
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
     Hook,
@@ -102,24 +102,29 @@ async def compact(
     session = await load(given, stored, archive, now_seconds)
     context, plan, known = await to_thread.run_sync(_planned, given, session, archive.redaction)
     await tell(0.6, "cleared")
-    on_disk = await files_on_disk(known.paths if known else (), read_file)
-    originals = await read_originals(context, plan, session, archive)
-    deciding = partial(decide, has_model=model is not None)
-    decision = await to_thread.run_sync(deciding, context, session, plan, known, on_disk, originals)
-    if asks_host(context, decision):
-        prompt = await ask_host(context, decision, archive, now_seconds)
-        return needs_summary(given, context, prompt)
-    if decision.plan.acts and context.request.mode != "plan":
-        await tell_before(before_compaction, tell, stats_of(context, decision.plan, None))
-    words = await summarize(
-        context,
-        session,
-        decision,
-        archive,
-        model,
-        now_seconds=now_seconds,
-        tell=chars_teller(tell),
-    )
+    decision = Decision(plan)
+    words: SummaryText | None = NO_TEXT
+    if known is not None or context.request.summary is not None:
+        on_disk = await files_on_disk(known.paths if known else (), read_file)
+        originals = await read_originals(context, plan, session, archive)
+        deciding = partial(decide, has_model=model is not None)
+        decision = await to_thread.run_sync(
+            deciding, context, session, plan, known, on_disk, originals
+        )
+        if asks_host(context, decision):
+            prompt = await ask_host(context, decision, archive, now_seconds)
+            return needs_summary(given, context, prompt)
+        if decision.plan.acts and context.request.mode != "plan":
+            await tell_before(before_compaction, tell, stats_of(context, decision.plan, None))
+        words = await summarize(
+            context,
+            session,
+            decision,
+            archive,
+            model,
+            now_seconds=now_seconds,
+            tell=chars_teller(tell),
+        )
     outcome = await to_thread.run_sync(
         _finished, given, session, context, decision, words, now_seconds
     )
@@ -147,13 +152,15 @@ def _finished(
     words: SummaryText | None,
     now_seconds: float,
 ) -> Outcome:
-    """Assemble, validate, report; without `words` the summary is made of verbatim extracts."""
-    plan, words = written(context, decision, words)
-    mode, gates = context.gates.mode, context.gates
-    secrets = redaction_report(mode, given.messages, session.appended, decision.originals, words)
-    words = words.redacted(gates)
-    files = files_for(decision.earlier_calls, plan)
-    edited = assemble(context, plan, words.summary, words.checkpoint, files).redacted(gates)
+    """Assemble, validate, report; if `words` is None, the summary is made of verbatim extracts."""
+    plan, gates = decision.plan, context.gates
+    if words is None or plan.cut is not None:
+        plan, words = written(context, decision, words)
+    secrets = redaction_report(context, given.messages, session.appended, decision, words)
+    words, edited = words.redacted(gates), plan.edited
+    if plan.acts:
+        files = files_for(decision.earlier_calls, plan)
+        edited = assemble(context, plan, words.summary, words.checkpoint, files).redacted(gates)
     validation = validate(context, edited, is_repeated=session.is_answered)
     validation, earlier_calls = noted(validation, decision.earlier_calls, context)
     decision = replace(decision, plan=plan, earlier_calls=earlier_calls)

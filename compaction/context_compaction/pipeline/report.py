@@ -10,7 +10,6 @@ from context_compaction.archive import AppendResult
 from context_compaction.budget import limit_tokens, reserve_warnings
 from context_compaction.context import (
     CompactionContext,
-    Originals,
     Plan,
     ReceivedInput,
     SummaryText,
@@ -26,7 +25,7 @@ from context_compaction.pipeline.long_request import is_of_request
 from context_compaction.pipeline.losses import dropped_names
 from context_compaction.pipeline.originals import carried_on
 from context_compaction.pipeline.validate import placed_pieces
-from context_compaction.redaction import RedactionMode, count_secrets, secret_values
+from context_compaction.redaction import count_secrets, secret_values
 from context_compaction.result import (
     Boundary,
     CompactionStats,
@@ -466,17 +465,23 @@ def _pointer(context: CompactionContext, index: int) -> str:
 
 
 def redaction_report(
-    mode: RedactionMode,
-    parsed: Messages,
+    context: CompactionContext,
+    given: Messages,
     appended: AppendResult,
-    originals: Originals,
+    decision: Decision,
     words: SummaryText,
 ) -> JsonObject | None:
-    """For the receipt: the mode, and how many secrets of each kind each gate met; None if none."""
+    """For the receipt: the mode, and how many secrets of each kind each gate met; None if none.
+
+    The archive itself removes them from what it keeps; here what a writer is shown and what we put
+    into the context is searched. With "warn" nothing is changed, and everything is counted.
+    """
+    mode, originals = context.gates.mode, decision.originals
     if mode == "off":
         return None
+    newest = sorted(range(len(given)), key=lambda at: appended.seqs[at])
     found = {
-        "archived": _counted(_new_messages(parsed, appended)),
+        "archived": _counted([given[at] for at in newest[len(newest) - appended.written :]]),
         "shown": _counted((*originals.history.messages, *originals.prefix.messages)),
         "summary": count_secrets((words.summary, words.checkpoint)),
     }
@@ -494,12 +499,6 @@ def _secret_warnings(secrets: JsonObject) -> tuple[str, ...]:
         f"What looks like {sum(kinds.values())} secrets was archived as it stands: {told}. "
         "With redaction on, they are taken out.",
     )
-
-
-def _new_messages(parsed: Messages, appended: AppendResult) -> Sequence[Message]:
-    """The messages that this call wrote into the archive."""
-    newest = sorted(range(len(parsed)), key=lambda at: appended.seqs[at])
-    return [parsed[at] for at in newest[len(newest) - appended.written :]]
 
 
 def _counted(messages: Sequence[Message]) -> Mapping[str, int]:

@@ -138,9 +138,9 @@ class Decision:
     """
 
     plan: Plan
-    earlier_calls: EarlierCalls
-    originals: Originals
-    archived: Mapping[Span, Carried]
+    earlier_calls: EarlierCalls = field(default_factory=EarlierCalls)
+    originals: Originals = field(default_factory=Originals)
+    archived: Mapping[Span, Carried] = field(default_factory=dict[Span, Carried])
     memory: SummaryMatch | None = None
 
 
@@ -224,7 +224,7 @@ def warnings_of(earlier_calls: EarlierCalls, context: CompactionContext) -> tupl
     """The warnings that earlier calls give rise to."""
     warnings = (
         unknown_warning(context.messages),
-        changed_warning(earlier_calls.states),
+        changed_warning(earlier_calls.states) if earlier_calls.states else None,
         earlier_calls.thrash_warning,
     )
     return tuple(warning for warning in warnings if warning is not None)

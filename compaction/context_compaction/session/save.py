@@ -20,9 +20,8 @@ from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.messages.pins import pin_blobs
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.current_context import RECENT_LISTS
 from context_compaction.session.earlier_calls import EarlierCalls
-from context_compaction.session.resume import Session
+from context_compaction.session.resume import RECENT_LISTS, Session
 from context_compaction.session.state import (
     CarriedOriginals,
     ModelCall,

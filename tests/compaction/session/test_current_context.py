@@ -6,7 +6,7 @@ import anyio
 import pytest
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from context_compaction.session.current_context import current_context
+from context_compaction.session.resume import current_context
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

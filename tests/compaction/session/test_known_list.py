@@ -17,7 +17,7 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.session import save
-from context_compaction.session.current_context import current_context
+from context_compaction.session.resume import current_context
 from hypothesis import example, given
 from hypothesis import strategies as st
 
