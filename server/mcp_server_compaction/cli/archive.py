@@ -27,8 +27,8 @@ from mcp_server_compaction.cli.terminal import config_of, say, short_time, shown
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.searching import query_of, search_answer, unfound
 from mcp_server_compaction.protocol.sessions import iso_time, session_document
+from mcp_server_compaction.protocol.tools.search_transcript import query_of, search_answer, unfound
 from mcp_server_compaction.reading.text_source import open_source
 
 _LINES = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?\Z")

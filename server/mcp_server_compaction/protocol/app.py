@@ -53,7 +53,7 @@ _MODULES = (
     "mcp_server_compaction.operations.telemetry",
     "mcp_server_compaction.protocol.sampling",
     "mcp_server_compaction.protocol.tools.compact_messages",
-    "mcp_server_compaction.protocol.searching",
+    "mcp_server_compaction.protocol.tools.search_transcript",
     "mcp_server_compaction.protocol.tools.persist_large_output",
     "mcp_server_compaction.protocol.tools.read_persisted_output",
 )

@@ -123,23 +123,19 @@ def _shortened(node: Any, without: Collection[str]) -> Any:
     if len(real) == 1:
         rest = {key: value for key, value in node.items() if key != "anyOf"}
         return _shortened({**real[0], **rest}, without)
-    return {
-        key: _shortened_properties(value, without)
-        if key == "properties"
-        else _shortened(value, without)
-        for key, value in node.items()
-        if key not in without and not _is_noise(key, value)
-    }
-
-
-def _shortened_properties(
-    properties: Mapping[str, Any], without: Collection[str]
-) -> dict[str, Any]:
-    # The keys here are names of arguments, one of which may well be "title".
-    return {name: _shortened(schema, without) for name, schema in properties.items()}
+    shown: dict[str, Any] = {}
+    for key, value in node.items():
+        if key in without or _is_noise(key, value):
+            continue
+        if key == "properties":  # its keys are names of arguments, one of which may be "title"
+            value = {name: _shortened(schema, without) for name, schema in value.items()}
+        elif key == "description":  # of a docstring, the sentence
+            value = value.partition("\n")[0]
+        else:
+            value = _shortened(value, without)
+        shown[key] = value
+    return shown
 
 
 def _is_noise(key: str, value: Any) -> bool:
-    if key == "title" or (key == "default" and value is None):
-        return True
-    return key == "additionalProperties" and value is True
+    return key == "title" or (key, value) in (("default", None), ("additionalProperties", True))

@@ -1,7 +1,7 @@
 """From the arguments of `compact_messages` to the library's request, and from its result back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,13 +29,10 @@ from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.schemas import (
-    BoundaryFigures,
     CompactAnswer,
     CompactArguments,
     CompactOptions,
-    LayerFigures,
     PreparedFigures,
-    TokenFigures,
 )
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.writers import library_writer, wanted_writer
@@ -75,21 +72,30 @@ class Input:
     path: Path | None = None
 
 
-async def input_of(arguments: CompactArguments, archive: Archive, config: Config) -> Input:
+async def input_of(
+    arguments: CompactArguments, options: CompactOptions, archive: Archive, config: Config
+) -> Input:
     """The conversation that the arguments give or point to.
 
     Raises:
-        CompactionError: The file may not be read, or holds no conversation.
+        CompactionError: The file may not be read, or holds no conversation; or the new messages
+            belong behind another list than the session's, so that a caller whose last answer was
+            lost never has them put behind a list that it does not hold.
     """
     if arguments.transcript_path is not None:
         path = await _transcript(arguments.transcript_path, config)
         data = await config.roots.read_bytes(path)
         return replace(await input_of_file(data, path.name), path=path)
-    if arguments.new_messages is not None:
-        grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
-        await _check_context(grown, arguments.options or {})
-        return grown
-    return Input(arguments.messages or [])
+    if arguments.new_messages is None:
+        return Input(arguments.messages or [])
+    grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
+    if options.context_hash not in (None, grown.known_name):
+        raise SettingsError(
+            f"new_messages belong behind the list that context_hash names, {options.context_hash}, "
+            f"but the context of session {grown.session_id} is another by now. Hand in the whole "
+            "list as messages."
+        )
+    return grown
 
 
 async def _transcript(named: str, config: Config) -> Path:
@@ -156,26 +162,6 @@ def _format_of(context: CurrentContext, new: Sequence[JsonObject]) -> str:
         return context.format  # whose own error says what is wrong
 
 
-async def _check_context(grown: Input, options: Mapping[str, Any]) -> None:
-    """Refuse new messages that belong behind another list than the session's.
-
-    So a caller whose last answer was lost, or whose session went on elsewhere, never has its
-    messages put behind a list that it does not hold.
-
-    Raises:
-        SettingsError: `context_hash` does not name the session's context.
-    """
-    wanted = split_options(options)[0].context_hash
-    if wanted is None:
-        return
-    if grown.known_name != wanted:
-        raise SettingsError(
-            f"new_messages belong behind the list that context_hash names, {wanted}, but the "
-            f"context of session {grown.session_id} is another by now. Hand in the whole list as "
-            "messages."
-        )
-
-
 async def followed_by(result: CompactResult, given: Input, archive: Archive) -> str | None:
     """What names the list that goes out, where new messages alone can be put behind it.
 
@@ -187,13 +173,14 @@ async def followed_by(result: CompactResult, given: Input, archive: Archive) -> 
     return await name_if_current(result.messages, result.session_id, archive)
 
 
-def compact_request_of(arguments: CompactArguments, given: Input, config: Config) -> CompactRequest:
-    """What to ask the library for.
-
-    Raises:
-        SettingsError: An option is unknown or has a wrong value.
-    """
-    options, settings = split_options(arguments.options or {})
+def compact_request_of(
+    arguments: CompactArguments,
+    options: CompactOptions,
+    settings: Mapping[str, Any],
+    given: Input,
+    config: Config,
+) -> CompactRequest:
+    """What to ask the library for."""
     return CompactRequest(
         mode=arguments.mode,
         format=options.format or given.format,
@@ -316,9 +303,9 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         status=result.status,
         changed=result.changed,
         fits=result.fits,
-        tokens=TokenFigures(**asdict(result.tokens)),
-        layers=[LayerFigures(**asdict(layer)) for layer in result.layers],
-        boundary=BoundaryFigures(**asdict(result.boundary)) if result.boundary else None,
+        tokens=result.tokens,
+        layers=list(result.layers),
+        boundary=result.boundary,
         restored=list(result.restored),
         irreducible=irreducible_lines(result),
         warnings=[*notes, *result.warnings],

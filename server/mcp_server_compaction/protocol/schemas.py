@@ -6,7 +6,15 @@ of all four tools together stay within 1,000 tokens (a test counts them).
 
 from typing import Annotated, Any, Literal
 
-from context_compaction import Mode, Status
+from context_compaction import (
+    Boundary,
+    LayerReport,
+    Mode,
+    Splice,
+    Status,
+    SummaryPrompt,
+    TokenReport,
+)
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -228,55 +236,6 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
-class TokenFigures(Answer):
-    """Tokens of one compaction."""
-
-    before: int
-    before_upper: int = Field(description="Upper estimate; above the trigger, auto acts.")
-    after: int
-    upper: int = Field(description="Upper estimate of what goes out.")
-    trigger: int
-    target: int
-    limit: int = Field(description="The target if something had to go, else the trigger.")
-    method: str
-
-
-class LayerFigures(Answer):
-    """What one layer did."""
-
-    name: str
-    tokens_before: int
-    tokens_after: int
-    edit_count: int
-
-
-class BoundaryFigures(Answer):
-    """Where a summary replaces history."""
-
-    first_kept_index: int
-    start_seq: int
-    stop_seq: int
-    is_split_turn: bool
-    pointer: str
-
-
-class SpliceAnswer(Answer):
-    """One change of the list that was passed in."""
-
-    start: int
-    delete_count: int
-    insert: list[dict[str, Any]]
-
-
-class SummaryRequest(Answer):
-    """What to ask a model for, before calling again with `summary`."""
-
-    system: str
-    user: str
-    max_tokens: int
-    continuation: str = Field(description="Ties the summary to these messages; for an hour.")
-
-
 class PreparedFigures(Answer):
     """What is kept to be applied later."""
 
@@ -294,9 +253,9 @@ class CompactAnswer(Answer):
     status: Status
     changed: bool = Field(description="Whether the list that goes out differs.")
     fits: bool = Field(description="Whether tokens.upper is within tokens.limit (and bytes).")
-    tokens: TokenFigures
-    layers: list[LayerFigures] = []
-    boundary: BoundaryFigures | None = None
+    tokens: TokenReport
+    layers: list[LayerReport] = []
+    boundary: Boundary | None = None
     restored: list[str] = []
     irreducible: list[str] = []
     warnings: list[str] = []
@@ -304,7 +263,7 @@ class CompactAnswer(Answer):
     message_count: int = Field(description="Messages of the list that goes out.")
     summary: str | None = None
     written_by: str | None = Field(default=None, description="Who wrote the summary.")
-    summary_request: SummaryRequest | None = None
+    summary_request: SummaryPrompt | None = None
     prepared: PreparedFigures | None = None
     receipt: dict[str, Any] | None = Field(
         default=None, description="What else it says, shortened; whole under receipt_pointer."
@@ -317,7 +276,7 @@ class CompactAnswer(Answer):
     messages: list[dict[str, Any]] | None = Field(
         default=None, description="The new list, if it changed and was asked for."
     )
-    edits: list[SpliceAnswer] | None = None
+    edits: list[Splice] | None = None
     context_hash: str | None = Field(
         default=None, description="With reply='edits': for options.context_hash of the next call."
     )

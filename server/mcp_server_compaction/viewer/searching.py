@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.searching import query_of, search_answer, unfound
+from mcp_server_compaction.protocol.tools.search_transcript import query_of, search_answer, unfound
 from mcp_server_compaction.viewer.web import Page, Visit, failure
 
 _FIELDS = {"q": "query", "session": "session_id", "role": "role", "tool": "tool", "path": "path",

@@ -8,7 +8,7 @@ from context_compaction import open_archive
 from context_compaction.archive import Archive, Query, SearchPage
 from context_compaction.formats import parse
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.searching import search_briefly
+from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
 
 from tests.server.helpers import (
     Era,

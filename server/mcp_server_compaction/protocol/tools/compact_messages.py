@@ -1,13 +1,23 @@
 """Tool: hand in a conversation, get back one that fits."""
 
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from anyio import to_thread
-from context_compaction import Archive, CompactResult, SettingsError, make_blob, make_splices
+from context_compaction import (
+    Archive,
+    CompactRequest,
+    CompactResult,
+    Roots,
+    SettingsError,
+    SummaryPrompt,
+    make_blob,
+    make_splices,
+)
 from mcp_types import CallToolResult, InputRequiredResult
 
+from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     answer_of,
@@ -22,9 +32,9 @@ from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.schemas import (
     CompactAnswer,
     CompactArguments,
+    CompactOptions,
     Reply,
     ResumeHost,
-    SummaryRequest,
 )
 from mcp_server_compaction.protocol.tools.answers import structured
 from mcp_server_compaction.protocol.writers import model_for, wanted_writer
@@ -59,17 +69,7 @@ async def compact_messages(
 
     deps = context.lifespan_context
     archive = await deps.archive()
-    given = await input_of(arguments, archive, deps.config)
-    request = compact_request_of(arguments, given, deps.config)
-    host = _resume_host(arguments)
-    to_format = given.format
-    if host:
-        from mcp_server_compaction.hosts.resume import RESUME_FORMATS  # the writers of all hosts
-
-        to_format = RESUME_FORMATS[host]
-    if to_format is not None and to_format != given.format:
-        given, request = await to_thread.run_sync(converted, given, request, to_format)
-
+    options, given, request = await _asked(arguments, archive, deps.config)
     stage_ended = stage_clock()
 
     async def report_progress(fraction: float, step: str) -> None:
@@ -102,21 +102,58 @@ async def compact_messages(
     if wrote:
         await deps.changes.updated(f"transcript://{result.session_id}")
         await deps.changes.listed(context.session, result.session_id)
-    told = await with_losses(result, archive) if arguments.reply == "receipt" else result
-    answer = answer_of(told, given.notes, wrote=wrote)
-    if host and result.changed and wrote:
-        roots = deps.config.roots
-        resumable = await resumable_of(result, host, given, archive, within=roots)
-        answer.resume_path = str(resumable.path)
-        answer.next_step = RESUMED.format(resumable.command)
-    elif host and result.status == "unchanged":
-        answer.next_step = NOT_RESUMED
+    if arguments.reply == "receipt":
+        result = await with_losses(result, archive)
+    answer = answer_of(result, given.notes, wrote=wrote)
+    if options.resume is not None and wrote:
+        await _resume(answer, result, options.resume, given, archive, deps.config.roots)
     if arguments.transcript_path is not None and arguments.reply is None:
-        return await _told(answer, result, given, archive)
+        return await _reply_to_model(answer, result, given, archive)
     reply = arguments.reply or _shorter_reply(result, given)
     if wrote and reply == "edits":
         answer.context_hash = await followed_by(result, given, archive)
     return await _reply(answer, result, given, reply, archive)
+
+
+async def _asked(
+    arguments: CompactArguments, archive: Archive, config: Config
+) -> tuple[CompactOptions, Input, CompactRequest]:
+    """The options, the conversation and the request of a call.
+
+    Raises:
+        CompactionError: An option is wrong, or there is no such conversation.
+    """
+    options, settings = split_options(arguments.options or {})
+    if options.resume is not None and arguments.transcript_path is None:
+        raise SettingsError(
+            "options.resume needs transcript_path: a session file of a host, or 'current'."
+        )
+    given = await input_of(arguments, options, archive, config)
+    request = compact_request_of(arguments, options, settings, given, config)
+    if options.resume is not None:
+        from mcp_server_compaction.hosts.resume import RESUME_FORMATS  # the writers of all hosts
+
+        to_format = RESUME_FORMATS[options.resume]
+        if to_format != given.format:
+            given, request = await to_thread.run_sync(converted, given, request, to_format)
+    return options, given, request
+
+
+async def _resume(
+    answer: CompactAnswer,
+    result: CompactResult,
+    host: ResumeHost,
+    given: Input,
+    archive: Archive,
+    within: Roots,
+) -> None:
+    """Write a session that `host` goes on with, and add to the answer how."""
+    if result.changed:
+        resumable = await resumable_of(result, host, given, archive, within=within)
+        answer.resume_path = str(resumable.path)
+        answer.next_step = RESUMED.format(resumable.command)
+    elif result.status == "unchanged":
+        answer.next_step = NOT_RESUMED
 
 
 def _shorter_reply(result: CompactResult, given: Input) -> Reply:
@@ -126,21 +163,7 @@ def _shorter_reply(result: CompactResult, given: Input) -> Reply:
     return "edits" if inserted < len(result.messages) and splices else "messages"
 
 
-def _resume_host(arguments: CompactArguments) -> ResumeHost | None:
-    """The host that is to go on with what is left.
-
-    Raises:
-        SettingsError: An option is wrong, or the conversation stands in no file.
-    """
-    host = split_options(arguments.options or {})[0].resume
-    if host is not None and arguments.transcript_path is None:
-        raise SettingsError(
-            "options.resume needs transcript_path: a session file of a host, or 'current'."
-        )
-    return host
-
-
-async def _told(
+async def _reply_to_model(
     answer: CompactAnswer, result: CompactResult, given: Input, archive: Archive
 ) -> CallToolResult:
     """For a model that named a file: the summary first, and what it cannot do with it."""
@@ -160,15 +183,15 @@ async def _reply(
 ) -> CallToolResult:
     beside: dict[str, Any] = {}
     if result.summary_prompt is not None:
-        answer.summary_request = SummaryRequest(**asdict(result.summary_prompt))
+        answer.summary_request = result.summary_prompt
         answer.next_step = (
             "Write the summary that summary_request asks for, then call again with the same "
             "messages, summary=<your text> and options={'continuation': <that of the request>}."
         )
         if reply == "receipt":
-            await _file_prompt(answer, answer.summary_request, archive)
+            answer.summary_request = await _filed(answer, result.summary_prompt, archive)
         else:
-            beside["summary_request"] = answer.summary_request.model_dump()
+            beside["summary_request"] = asdict(result.summary_prompt)
             answer.summary_request = None
     elif result.status == "planned":
         answer.next_step = PLANNED
@@ -184,13 +207,10 @@ async def _reply(
             f"Send structuredContent.messages to the model instead of your list. {NOT_HERE}"
         )
     elif result.changed and reply == "edits":
+        # Not `asdict`, which would copy the messages.
         beside["edits"] = [
-            {
-                "start": splice.start,
-                "delete_count": splice.delete_count,
-                "insert": list(splice.insert),
-            }
-            for splice in make_splices(given.payload, result.messages)
+            {"start": one.start, "delete_count": one.delete_count, "insert": list(one.insert)}
+            for one in make_splices(given.payload, result.messages)
         ]
         answer.next_step = (
             "Apply structuredContent.edits to your list, from the last to the first: at start, "
@@ -199,8 +219,8 @@ async def _reply(
     return structured(answer, beside=beside)
 
 
-async def _file_prompt(answer: CompactAnswer, prompt: SummaryRequest, archive: Archive) -> None:
-    """Put a long prompt into the archive, for a caller that reads in parts."""
+async def _filed(answer: CompactAnswer, prompt: SummaryPrompt, archive: Archive) -> SummaryPrompt:
+    """A prompt that names its transcript, which is put into the archive: its reader reads parts."""
     blob = make_blob(prompt.user, tool_name="summary_request")
     await archive.commit(answer.session_id, blobs=[blob])
-    prompt.user = f"Read the transcript with read_persisted_output {blob.output_id}"
+    return replace(prompt, user=f"Read the transcript with read_persisted_output {blob.output_id}")

@@ -34,11 +34,11 @@ class ToolSpec:
     """One tool.
 
     Attributes:
-        name: As the model calls it.
+        name: As the model calls it; also of the module and the function that answer.
         title: For people.
         description: For the model; counted in the budget of the tool list.
         arguments: The model of its input.
-        annotations: Hints for the host.
+        is_read_only: Whether it writes nothing to the archive.
         answer: The model of its structured answer; None for a tool that answers with text.
         meta: Hints for single hosts.
     """
@@ -47,7 +47,7 @@ class ToolSpec:
     title: str
     description: str
     arguments: type[Arguments]
-    annotations: ToolAnnotations
+    is_read_only: bool = False
     answer: type[BaseModel] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -65,12 +65,6 @@ _SPECS = (
         "results, then summarize history if needed. Pointers to the originals stay.",
         arguments=CompactArguments,
         answer=CompactAnswer,
-        annotations=ToolAnnotations(
-            read_only_hint=False,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=False,
-        ),
         meta={"anthropic/maxResultSizeChars": MAX_LIST_CHARS, **_shown_by("compact_messages")},
     ),
     ToolSpec(
@@ -79,21 +73,13 @@ _SPECS = (
         description="Store a large tool output; put the short marker with a preview in its place.",
         arguments=PersistArguments,
         answer=PersistAnswer,
-        annotations=ToolAnnotations(
-            read_only_hint=False,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=False,
-        ),
     ),
     ToolSpec(
         name="read_persisted_output",
         title="Read a persisted output",
         description="Read a stored output, messages, a file or the work on a plan item exactly.",
         arguments=ReadArguments,
-        annotations=ToolAnnotations(
-            read_only_hint=True, idempotent_hint=True, open_world_hint=False
-        ),
+        is_read_only=True,
         meta={"anthropic/maxResultSizeChars": MAX_READ_CHARS},
     ),
     ToolSpec(
@@ -102,10 +88,8 @@ _SPECS = (
         description="Find what left your context in archived messages and outputs. "
         "words: any of them, best first.",
         arguments=SearchArguments,
+        is_read_only=True,
         answer=SearchAnswer,
-        annotations=ToolAnnotations(
-            read_only_hint=True, idempotent_hint=True, open_world_hint=False
-        ),
         meta=_shown_by("search_transcript"),
     ),
 )
@@ -125,6 +109,11 @@ def _definition(tool: ToolSpec) -> Tool:
         description=tool.description,
         input_schema=short_schema(tool.arguments, without=DEFAULTS_AND_BOUNDS),
         output_schema=short_schema(tool.answer) if tool.answer else None,
-        annotations=tool.annotations,
+        annotations=ToolAnnotations(
+            read_only_hint=tool.is_read_only,
+            destructive_hint=None if tool.is_read_only else False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
         _meta=dict(tool.meta) or None,
     )
