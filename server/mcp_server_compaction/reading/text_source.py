@@ -7,10 +7,10 @@ every byte, one message a line; receipts are JSON lines.
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
 from anyio import to_thread
 from context_compaction import (
@@ -54,45 +54,125 @@ class Lines:
     count: int
 
 
-class TextSource(Protocol):
-    """A text that need not be in memory as a whole. A line ends after its newline character."""
+class TextSource(ABC):
+    """A text that need not be in memory as a whole. A line ends after its newline character.
 
-    @property
-    def pointer(self) -> str:
-        """The pointer that names it."""
-        ...
+    Attributes:
+        pointer: The pointer that names it.
+        size_chars: Length in characters.
+        line_count: Number of lines.
+        headings: The lines that name messages, rising; a text with any is no one's exact text.
+        seqs: The numbers of the messages that its lines hold, where each line is one.
+        gap: A note on what is missing from it or unsure in it; empty where nothing is.
+    """
 
-    @property
-    def gap(self) -> str:
-        """A note on what is missing from it or unsure in it; empty where nothing is."""
-        ...
+    def __init__(
+        self,
+        pointer: str,
+        size_chars: int,
+        line_count: int,
+        *,
+        headings: Sequence[int] = (),
+        seqs: Sequence[int] = (),
+        gap: str = "",
+    ) -> None:
+        self.pointer = pointer
+        self.size_chars = size_chars
+        self.line_count = line_count
+        self.headings = headings
+        self.seqs = seqs
+        self.gap = gap
 
-    @property
-    def headings(self) -> Sequence[int]:
-        """The lines that name messages, rising; a text with any is no one's exact text."""
-        ...
-
-    @property
-    def size_chars(self) -> int:
-        """Length in characters."""
-        ...
-
-    @property
-    def line_count(self) -> int:
-        """Number of lines."""
-        ...
-
+    @abstractmethod
     async def lines(self, start_line: int, count: int) -> Lines:
         """`count` lines from `start_line`; a negative one counts from the end (-1 the last)."""
-        ...
 
+    @abstractmethod
     async def characters(self, offset: int, count: int) -> str:
         """`count` characters from `offset` on."""
-        ...
 
+    @abstractmethod
     async def offset_of_line(self, line: int) -> int:
         """Characters before `line`."""
-        ...
+
+
+class OutputSource(TextSource):
+    """A stored output, of which only what is asked for is read."""
+
+    def __init__(self, archive: Archive, info: OutputInfo) -> None:
+        super().__init__(info.output_id, info.size_chars, info.line_count)
+        self._archive = archive
+        self._is_ascii = info.size_bytes == info.size_chars
+
+    async def lines(self, start_line: int, count: int) -> Lines:
+        """See `TextSource`."""
+        found = await self._archive.read_output_lines(
+            self.pointer, start_line=start_line, line_count=count
+        )
+        text = _decode(found.data)
+        return Lines(text, found.start_line, len(_split(text)))
+
+    async def characters(self, offset: int, count: int) -> str:
+        """See `TextSource`."""
+        if self._is_ascii:
+            found = await self._archive.read_output(
+                self.pointer, start_byte=offset, limit_bytes=count
+            )
+            return _decode(found.data)
+        whole = await self._archive.read_output(self.pointer)
+        return _decode(whole.data)[offset : offset + count]
+
+    async def offset_of_line(self, line: int) -> int:
+        """See `TextSource`."""
+        found = await self._archive.read_output_lines(self.pointer, start_line=line, line_count=1)
+        if self._is_ascii or found.start_byte == 0:
+            return found.start_byte
+        before = await self._archive.read_output(self.pointer, limit_bytes=found.start_byte)
+        return len(_decode(before.data))
+
+
+class MemorySource(TextSource):
+    """A text that is in memory."""
+
+    def __init__(
+        self,
+        pointer: str,
+        text: str,
+        *,
+        headings: Sequence[int] = (),
+        seqs: Sequence[int] = (),
+        gap: str = "",
+    ) -> None:
+        self._text = text
+        self._lines = _split(text)
+        super().__init__(
+            pointer, len(text), len(self._lines), headings=headings, seqs=seqs, gap=gap
+        )
+
+    async def lines(self, start_line: int, count: int) -> Lines:
+        """See `TextSource`."""
+        first = start_line if start_line > 0 else max(1, self.line_count + start_line + 1)
+        chosen = self._lines[first - 1 : first - 1 + count]
+        return Lines("".join(chosen), first, len(chosen))
+
+    async def characters(self, offset: int, count: int) -> str:
+        """See `TextSource`."""
+        return self._text[offset : offset + count]
+
+    async def offset_of_line(self, line: int) -> int:
+        """See `TextSource`."""
+        return sum(map(len, self._lines[: line - 1]))
+
+
+def _split(text: str) -> list[str]:
+    """The lines of `text` with their ends; only the newline character ends one."""
+    lines = [line + "\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
 
 
 async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) -> TextSource:
@@ -249,8 +329,8 @@ def rest_of(source: TextSource, shown_lines: int) -> str | None:
     span = _MESSAGES.match(found[4] or "") if found and found[3] == "messages" else None
     if not found or not span:
         return None
-    seqs = source.seqs if isinstance(source, MemorySource) else ()
-    begin = seqs[shown_lines] if shown_lines < len(seqs) else span[1]
+    is_known = shown_lines < len(source.seqs)
+    begin = source.seqs[shown_lines] if is_known else span[1]
     head = span[3] or found[2]
     within = f"@{head}" if head else ""
     return f"transcript://{found[1]}/messages/{begin}-{span[2] or span[1]}{within}"
@@ -269,109 +349,3 @@ def json_line(value: JsonObject) -> str:
     except UnicodeEncodeError:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
     return text
-
-
-@dataclass(frozen=True, slots=True)
-class OutputSource:
-    """A stored output, of which only what is asked for is read."""
-
-    archive: Archive
-    info: OutputInfo
-    headings = ()
-    gap = ""
-
-    @property
-    def pointer(self) -> str:
-        """The output id."""
-        return self.info.output_id
-
-    @property
-    def size_chars(self) -> int:
-        """Length in characters."""
-        return self.info.size_chars
-
-    @property
-    def line_count(self) -> int:
-        """Number of lines."""
-        return self.info.line_count
-
-    async def lines(self, start_line: int, count: int) -> Lines:
-        """See `TextSource`."""
-        found = await self.archive.read_output_lines(
-            self.pointer, start_line=start_line, line_count=count
-        )
-        text = _decode(found.data)
-        return Lines(text, found.start_line, len(_split(text)))
-
-    async def characters(self, offset: int, count: int) -> str:
-        """See `TextSource`."""
-        if self.info.size_bytes == self.info.size_chars:  # each character is one byte
-            found = await self.archive.read_output(
-                self.pointer, start_byte=offset, limit_bytes=count
-            )
-            return _decode(found.data)
-        whole = await self.archive.read_output(self.pointer)
-        return _decode(whole.data)[offset : offset + count]
-
-    async def offset_of_line(self, line: int) -> int:
-        """See `TextSource`."""
-        found = await self.archive.read_output_lines(self.pointer, start_line=line, line_count=1)
-        if self.info.size_bytes == self.info.size_chars or found.start_byte == 0:
-            return found.start_byte
-        before = await self.archive.read_output(self.pointer, limit_bytes=found.start_byte)
-        return len(_decode(before.data))
-
-
-class MemorySource:
-    """A text that is in memory; `seqs` are the numbers of the messages that its lines hold."""
-
-    def __init__(
-        self,
-        pointer: str,
-        text: str,
-        *,
-        headings: Sequence[int] = (),
-        seqs: Sequence[int] = (),
-        gap: str = "",
-    ) -> None:
-        self.pointer = pointer
-        self.gap = gap
-        self.seqs = seqs
-        self.headings = headings
-        self._text = text
-        self._lines = _split(text)
-
-    @property
-    def size_chars(self) -> int:
-        """Length in characters."""
-        return len(self._text)
-
-    @property
-    def line_count(self) -> int:
-        """Number of lines."""
-        return len(self._lines)
-
-    async def lines(self, start_line: int, count: int) -> Lines:
-        """See `TextSource`."""
-        first = start_line if start_line > 0 else max(1, self.line_count + start_line + 1)
-        chosen = self._lines[first - 1 : first - 1 + count]
-        return Lines("".join(chosen), first, len(chosen))
-
-    async def characters(self, offset: int, count: int) -> str:
-        """See `TextSource`."""
-        return self._text[offset : offset + count]
-
-    async def offset_of_line(self, line: int) -> int:
-        """See `TextSource`."""
-        return sum(map(len, self._lines[: line - 1]))
-
-
-def _split(text: str) -> list[str]:
-    """The lines of `text` with their ends; only the newline character ends one."""
-    lines = [line + "\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]
-
-
-def _decode(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")

@@ -16,12 +16,6 @@ def test_a_flag_wins_over_the_environment(tmp_path: Path) -> None:
     assert config.archive_folder == tmp_path / "flag"
 
 
-def test_the_default_archive_lies_in_the_users_data_folder() -> None:
-    folder = load_config(environment={}).archive_folder
-    assert folder.name == "mcp-server-compaction"
-    assert folder.is_absolute()
-
-
 def test_roots_come_from_flags_or_a_list_in_the_environment(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -29,12 +23,6 @@ def test_roots_come_from_flags_or_a_list_in_the_environment(tmp_path: Path) -> N
     assert load_config(environment=environment).roots == roots_of([tmp_path / "a", tmp_path / "b"])
     config = load_config(roots=[str(tmp_path / "b")], environment=environment)
     assert config.roots == roots_of([tmp_path / "b"])
-
-
-def test_over_http_no_file_is_read_unless_roots_are_named(tmp_path: Path) -> None:
-    assert load_config(over_http=True, environment={}).roots.folders == ()
-    named = load_config(roots=[str(tmp_path)], over_http=True, environment={})
-    assert named.roots == roots_of([tmp_path])
 
 
 def test_policy_and_model_come_from_the_environment() -> None:

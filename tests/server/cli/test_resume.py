@@ -88,13 +88,6 @@ def test_a_session_goes_over_to_another_host(run: Run, home: Path, host: str, co
     assert (found.kind, found.session_id) == (host, done["session_id"])
 
 
-def test_every_call_writes_a_session_of_its_own(run: Run, home: Path) -> None:
-    path = _session(home)
-    first, second = (run("compact", path, "--resume", "claude-code") for _ in range(2))
-    assert first["resume"]["path"] != second["resume"]["path"]
-    assert len(list(path.parent.iterdir())) == 3
-
-
 def test_an_archived_session_is_named_by_the_beginning_of_its_id(run: Run, home: Path) -> None:
     run("compact", _session(home, "first-1"), "--mode", "record")
     run("compact", _session(home, "first-2"), "--mode", "record")
@@ -145,11 +138,6 @@ def test_a_session_with_nothing_to_compact_is_not_written_again(run: Run, home: 
     assert done["status"] == "unchanged"
     assert done["resume"] is None
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_the_line_leads_to_the_folder_of_the_session(run: Run, home: Path, tmp_path: Path) -> None:
-    done = run("compact", _session(home, "far", tmp_path), "--resume", "claude-code")
-    assert done["resume"]["command"].startswith(f"cd {tmp_path} && claude --resume ")
 
 
 def test_a_place_that_cannot_be_written_is_said(run: Run, home: Path) -> None:

@@ -68,14 +68,6 @@ def test_a_pinned_session_outlives_age_and_size(archive: Path) -> None:
     assert set(pruned(archive, "--max-size", "50K")) == {"older", "old", "new"}
 
 
-def test_a_deleted_session_is_asked_about_and_then_gone(archive: Path) -> None:
-    run(archive, "delete", "old", exit_code=1)
-    assert names(archive) == ["new", "old", "older"]
-    assert "Deleted 1 sessions" in run(archive, "delete", "--yes", "old")
-    assert names(archive) == ["new", "older"]
-    assert "no session 'old'" in run(archive, "delete", "--yes", "old", exit_code=1)
-
-
 def test_who_is_asked_sees_what_would_go_and_no_script_does(archive: Path) -> None:
     asked = CliRunner().invoke(main, ["--archive", str(archive), "delete", "olde"], input="n")
     assert (asked.exit_code, asked.stdout) == (1, "")
@@ -86,17 +78,3 @@ def test_who_is_asked_sees_what_would_go_and_no_script_does(archive: Path) -> No
     gone = CliRunner().invoke(main, ["--archive", str(archive), "delete", "olde"], input="y")
     assert gone.stdout.startswith("Deleted 1 sessions")
     assert names(archive) == ["new", "old"]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ((), "Give --older-than"),
-        (("--older-than", "soon"), "Give days, as 90d"),
-        (("--max-size", "big"), "Give a size"),
-    ],
-)
-def test_a_bound_that_cannot_be_read_is_explained(
-    archive: Path, options: tuple[str, ...], expected: str
-) -> None:
-    assert expected in run(archive, "prune", *options, exit_code=2)

@@ -237,7 +237,7 @@ def test_a_codex_sub_agents_rollout_becomes_a_session_under_its_parent(
 
 
 @pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
     rows: list[Row], seed: int, tmp_path: Path
 ) -> None:
@@ -261,7 +261,7 @@ def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
 
 
 @pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
-@pytest.mark.parametrize("batch_bytes", [1, 700, 3_000])
+@pytest.mark.parametrize("batch_bytes", [1, 700])
 def test_a_file_larger_than_a_batch_is_archived_alike_and_nothing_twice(
     rows: list[Row], batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,7 +372,7 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: P
 
 
 @pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_zeros_of_a_crash_and_rows_written_twice_change_nothing(
     rows: list[Row], seed: int, tmp_path: Path
 ) -> None:

@@ -155,21 +155,3 @@ async def test_line_numbers_of_messages_lead_to_the_same_lines_by_range_and_patt
         assert context[0] == "1:[context 0] user"
         resource = await client.read_resource("transcript://s/messages/0-2")
     assert [json.loads(line) for line in resource.contents[0].text.splitlines()] == MESSAGES  # type: ignore[union-attr]
-
-
-async def test_many_short_lines_stay_within_one_answer(environment: dict[str, str]) -> None:
-    messages: list[Json] = [{"role": "user", "content": "\n" * 20_000 + "the end"}]
-    wish: Json = {"messages": messages, "session_id": "s", "mode": "record"}
-    async with spawned(environment) as client:
-        answer_of(await client.call_tool("compact_messages", wish))
-        line, read = 1, 0
-        while line:
-            page = await client.call_tool(
-                "read_persisted_output",
-                {"output_id": "transcript://s/messages/0-0", "start_line": line},
-            )
-            assert len(text_of(page)) + len(text_of(page, 1)) < 8_000
-            read += len(text_of(page).splitlines())
-            _, _, after = text_of(page, 1).partition("start_line=")
-            line = int(after.partition(".")[0]) if after else 0
-    assert read == 20_002
