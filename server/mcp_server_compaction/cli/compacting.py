@@ -28,6 +28,7 @@ from context_compaction import (
     open_archive,
     parse,
     profile_for,
+    put_file,
     shown_address,
     with_losses,
 )
@@ -36,7 +37,6 @@ from context_compaction import compact as compact_messages
 from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
 from mcp_server_compaction.cli.terminal import awaited, config_of, progress, say
 from mcp_server_compaction.config import Config, is_file
-from mcp_server_compaction.files import put_file
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript

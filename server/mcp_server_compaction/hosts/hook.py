@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
-from mcp_server_compaction.files import make_folder, put_file
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.hook_events import (
     KINDS,
@@ -217,7 +216,7 @@ def _at_prompt(call: HookCall) -> str:
         return ""
     if hinted.exists():
         return ""
-    make_folder(hinted.parent)
+    hinted.parent.mkdir(parents=True, exist_ok=True)
     hinted.touch()
     return (
         f"The context holds about {used_tokens // 1_000}K of {window_tokens // 1_000}K tokens and "
@@ -278,6 +277,8 @@ def _archive_session(call: HookCall) -> None:
 
 
 async def _archive(call: HookCall) -> None:
+    from context_compaction import make_folder, put_file
+
     async with call.opened() as archive:
         messages, format_name = await _take_in(call, archive)
     if not messages or call.kind not in {"compacting", "ending"}:
@@ -372,7 +373,7 @@ def _log(folder: Path | None, text: str) -> None:
     text = redact(text)
     with contextlib.suppress(OSError):
         path = folder / "hooks" / "log"
-        make_folder(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > _LOG_BYTES:
             path.unlink()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -36,8 +36,10 @@ from context_compaction import (
     NotFoundError,
     SettingsError,
     UnknownFormatError,
+    make_folder,
     output_id_of,
     parse,
+    put_file,
     read_conversation,
     text_of,
     tool_calls,
@@ -53,8 +55,6 @@ from context_compaction.formats.session_files.histories import (
 from context_compaction.formats.session_files.hosts import kind_of
 from context_compaction.formats.session_files.model import NUL_NOTE, Row, behind_nuls, is_doubled
 from context_compaction.formats.session_files.read import decompress
-
-from mcp_server_compaction.files import make_folder, put_file
 
 BATCH_BYTES = 8 * 1024 * 1024  # so that a file of any size is imported in bounded memory
 _FIRST_BYTES = 64 * 1024  # nearly always enough to tell the sort of file

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from context_compaction import SettingsError
+from context_compaction import SettingsError, make_folder, put_file
 
-from mcp_server_compaction.files import make_folder, put_file
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.catalog import (
     REGISTERED_NAME,
@@ -157,8 +156,9 @@ def apply_change(change: Change) -> Path | None:
             change.path.unlink()
         else:
             change.path.parent.mkdir(parents=True, exist_ok=True)
-            mode = change.path.stat().st_mode & 0o777 if change.before is not None else 0o600
-            put_file(change.path, change.after.encode("utf-8"), mode=mode)
+            mode = 0o600 if change.before is None else change.path.stat().st_mode & 0o777
+            put_file(change.path, change.after.encode("utf-8"))
+            change.path.chmod(mode)
     except OSError as error:
         raise SettingsError(
             f"{error.filename or change.path} cannot be written: {error.strerror}. "

@@ -5,7 +5,6 @@ replaces nothing.
 """
 
 import json
-import os
 import shlex
 import time
 import uuid
@@ -99,7 +98,14 @@ def write_resumable(
     if within is not None:
         _check_within(path, within)
     rows = WRITERS[host](messages, new)
-    _write_new(path, "".join(json.dumps(row) + "\n" for row in rows).encode("ascii"))
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    try:
+        make_folder(path.parent)
+        put_file(path, lines.encode("ascii"))  # its name is new: nothing is replaced
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be written: {error.strerror or error}. The original is as it was."
+        ) from error
     command = _COMMANDS[host].format(id=session_id, path=shlex.quote(str(path)))
     if folder != str(places.project):
         command = f"cd {shlex.quote(folder)} && {command}"
@@ -113,19 +119,3 @@ def _check_within(path: Path, roots: Roots) -> None:
             f"{path.parent} lies outside the folders that may be written to. Use the command line "
             "(mcp-server-compaction compact --resume), or add a root where the server is started."
         )
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    try:
-        make_folder(path.parent)
-        # The name is taken first, so that nothing that stands there is ever replaced.
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        try:
-            put_file(path, data)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise SettingsError(
-            f"{path} cannot be written: {error.strerror or error}. The original is as it was."
-        ) from error
