@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -75,31 +75,26 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
     Raises:
         ArchiveError: The search fails.
     """
-    from mcp_server_compaction.reading.edit_marks import edit_marks  # replay is heavy
-
     pages = max(query.limit, USUAL_HITS) / USUAL_HITS
     while True:
         page = await archive.search(query)
         try:
-            marks = await edit_marks(archive, page.hits)
             branched = await _branched(archive, {hit.session_id for hit in page.hits})
         except NotFoundError:
             continue  # a session was deleted since: nothing of it is found again
-        fitted = await to_thread.run_sync(partial(_fitted, page, marks, branched, pages))
+        fitted = await to_thread.run_sync(partial(_fitted, page, branched, pages))
         if fitted is not None:
             return fitted
         query = replace(query, limit=query.limit - max(1, query.limit // 4))
 
 
-def _fitted(
-    page: SearchPage, marks: Mapping[int, str], branched: Set[str], pages: float
-) -> SearchAnswer | None:
+def _fitted(page: SearchPage, branched: Set[str], pages: float) -> SearchAnswer | None:
     """The page with passages as long as the reply's limit allows; None where no length does."""
     count = counter_for().text
     answers: dict[int, SearchAnswer] = {}
 
     def is_too_long(first_chars: int) -> bool:
-        answer = answers[first_chars] = _answer(page, marks, branched, first_chars)
+        answer = answers[first_chars] = _answer(page, branched, first_chars)
         text = compact_json(answer.model_dump(mode="json", exclude_none=True))
         return len(text) > MAX_ANSWER_CHARS * pages or count(text) > REPLY_TOKENS * pages
 
@@ -109,15 +104,13 @@ def _fitted(
     return answers[_FIRST_CHARS[max(0, too_long - 1)]]
 
 
-def _answer(
-    page: SearchPage, marks: Mapping[int, str], branched: Set[str], first_chars: int
-) -> SearchAnswer:
+def _answer(page: SearchPage, branched: Set[str], first_chars: int) -> SearchAnswer:
     shares = islice(chain(_SHARES, repeat(_SHARES[-1])), len(page.hits))
     chars = [
         max(_LEAST_CHARS, int(share * (_PRINTED_SHARE if hit.role == "tool" else 1) * first_chars))
         for hit, share in zip(page.hits, shares, strict=True)
     ]
-    return search_answer(page, chars, marks, branched)
+    return search_answer(page, chars, branched)
 
 
 async def _branched(archive: Archive, sessions: Set[str]) -> set[str]:
@@ -155,7 +148,6 @@ def query_of(arguments: SearchArguments) -> Query:
 def search_answer(
     page: SearchPage,
     passage_chars: Sequence[int],
-    marks: Mapping[int, str] | None = None,
     branched: Collection[str] = (),
 ) -> SearchAnswer:
     """A page of hits as the tool answers it.
@@ -163,14 +155,12 @@ def search_answer(
     Args:
         page: The hits.
         passage_chars: What the passage of each may count.
-        marks: By position, what to know of a hit that shows an edit.
         branched: The sessions of which a message's number alone names no history.
     """
-    told = marks or {}
     return SearchAnswer(
         hits=[
-            _hit_answer(hit, max_chars, told.get(n), hit.session_id in branched)
-            for n, (hit, max_chars) in enumerate(zip(page.hits, passage_chars, strict=True))
+            _hit_answer(hit, max_chars, hit.session_id in branched)
+            for hit, max_chars in zip(page.hits, passage_chars, strict=True)
         ],
         total=page.total,
         total_is_exact=page.total_is_exact,
@@ -179,7 +169,7 @@ def search_answer(
     )
 
 
-def _hit_answer(hit: Hit, max_chars: int, mark: str | None, is_branched: bool) -> HitAnswer:
+def _hit_answer(hit: Hit, max_chars: int, is_branched: bool) -> HitAnswer:
     place = hit.snippet_chars_before
     before = TERMINAL_CODE.sub("", hit.snippet[:place])
     passage = before + TERMINAL_CODE.sub("", hit.snippet[place:])
@@ -195,7 +185,7 @@ def _hit_answer(hit: Hit, max_chars: int, mark: str | None, is_branched: bool) -
         offset_chars=None if is_whole or _reads_whole(hit) else hit.offset_chars,
         size_chars=None if is_whole else hit.size_chars,
         snippet=passage[start:stop],
-        note=" ".join(filter(None, (mark, _repeated(hit.repeats)))) or None,
+        note=f"{hit.repeats} more with the same text." if hit.repeats else None,
         next=_next_answer(hit.next, max_chars, is_branched),
     )
 
@@ -205,10 +195,6 @@ def _reads_whole(hit: Hit) -> bool:
     from mcp_server_compaction.reading.slices import DEFAULT_CHARS
 
     return hit.size_chars is not None and hit.size_chars < DEFAULT_CHARS
-
-
-def _repeated(count: int) -> str:
-    return f"{count} more with the same text." if count else ""
 
 
 def _pointer(hit: Hit, is_branched: bool) -> str:
