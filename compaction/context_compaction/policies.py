@@ -95,16 +95,16 @@ _EVERY_TURN = (
     "avoids. clear_every_turn=false waits for the trigger.",
 )
 
-_TIMELINE = Settings(
+# No paper shrinks its constants, leaves less than its threshold, or pins what it was not asked to.
+_PAPER = Settings(target_fraction=1.0, automatic_pin_tokens=0, scale_to_budget=False)
+_TIMELINE = replace(
+    _PAPER,
     trigger_fraction=0.9,
     buffer_tokens=0,
-    target_fraction=1.0,
-    automatic_pin_tokens=0,  # no paper pins what it was not asked to
     keep_recent_fraction=0.7,
     keep_recent_of="window",
     keep_recent_turns=6,
     split_turn="summary",
-    scale_to_budget=False,
 )
 
 POLICIES: Mapping[str, Policy] = {
@@ -151,10 +151,8 @@ POLICIES: Mapping[str, Policy] = {
                 "summarize",
                 "restore",
             ),
-            Settings(
-                # S0: threshold = window - min(max_output, 20 000) - 13 000; nothing lies below it.
-                target_fraction=1.0,
-                automatic_pin_tokens=0,  # no paper pins what it was not asked to
+            replace(
+                _PAPER,
                 # S0: demotion above 40 000 tokens. S3: 200 000 characters in the newest message.
                 persist_result_tokens=40_000,
                 persist_newest_chars=200_000,
@@ -192,7 +190,6 @@ POLICIES: Mapping[str, Policy] = {
                 restore_file_tokens=5_000,
                 restore_total_tokens=50_000,
                 small_window="formula",
-                scale_to_budget=False,
             ),
             "S0, and the production constants in S3",
             (
@@ -214,10 +211,9 @@ POLICIES: Mapping[str, Policy] = {
             "On every turn each result but the newest three becomes one line; above 50 000 tokens "
             "a summary with an acknowledgement replaces everything.",
             ("microcompact", "summarize"),
-            Settings(
+            replace(
+                _PAPER,
                 trigger_tokens=50_000,  # S2: THRESHOLD
-                target_fraction=1.0,
-                automatic_pin_tokens=0,  # no paper pins what it was not asked to
                 clear_every_turn=True,
                 cleared_text="[Previous: used {tool}]",
                 keep_recent_results=3,  # S2: KEEP_RECENT
@@ -228,7 +224,6 @@ POLICIES: Mapping[str, Policy] = {
                 replace_all=True,
                 acknowledge=True,
                 summary_tokens=2_000,  # S2: max_tokens of the summary's call
-                scale_to_budget=False,
             ),
             "S2",
             (
@@ -244,9 +239,8 @@ POLICIES: Mapping[str, Policy] = {
             "messages is left out, and each result but the newest three becomes one line. At the "
             "trigger a summary replaces everything; after a refusal the newest 5 messages stay.",
             ("persist", "snip", "microcompact", "summarize"),
-            Settings(
-                target_fraction=1.0,
-                automatic_pin_tokens=0,  # no paper pins what it was not asked to
+            replace(
+                _PAPER,
                 persist_result_tokens=_NEVER,
                 persist_newest_chars=200_000,  # S3: tool_result_budget
                 preview_chars=2_000,
@@ -265,7 +259,6 @@ POLICIES: Mapping[str, Policy] = {
                 summary_too_long="drop_oldest",
                 summary_retries=2,
                 small_window="formula",
-                scale_to_budget=False,
             ),
             "S3",
             (*_PROMISES_WIN, *_REPLACES_ALL, *_REACTIVE, _SMALL_WINDOW, *_EVERY_TURN),
