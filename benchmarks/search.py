@@ -17,6 +17,7 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +31,10 @@ from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.archive.local.index import SearchIndex
-from context_compaction.archive.local.index_search import search, search_pattern
+from context_compaction.archive.local.index_search import IndexRows
+from context_compaction.archive.search.filters import filter_of
+from context_compaction.archive.search.page import words_page
+from context_compaction.archive.search.pattern_search import Batch, newest_batch, scan
 
 SESSION_MESSAGES = 500
 APPEND_MESSAGES = 100
@@ -184,7 +188,7 @@ async def measure(folder: Path, count: int, median_chars: int) -> None:
     index = SearchIndex(folder / "archive", folder / "index")
     with closing(index):
         before = time.process_time()
-        search(index, Query("warm"))
+        page_of(index, Query("warm"))
         indexed = time.process_time() - before
     megabytes = raw_bytes / 1e6
     before = time.process_time()
@@ -198,7 +202,7 @@ async def measure(folder: Path, count: int, median_chars: int) -> None:
     plain_size = size_of(folder, "plain.db") / raw_bytes
     print(f"| plain FTS5, text inside | {megabytes / plain_seconds:.1f} | {plain_size:.2f} |")
     with closing(SearchIndex(folder / "archive", folder / "index")) as index, closing(plain):
-        search(index, Query("warm"))
+        page_of(index, Query("warm"))
         again = [cpu_ms(lambda: index.run(lambda _: None)) for _ in range(20)]
         print(f"\nCatching up with nothing new: {row(again)} ms (p50 / p95)\n")
         # In a thread of its own: a pattern's search is async, and begins a loop there.
@@ -226,13 +230,20 @@ def ask_all(index: SearchIndex, plain: sqlite3.Connection, folder: Path) -> None
 
 
 def page_of(index: SearchIndex, query: Query) -> SearchPage:
+    allowed = filter_of(query)
+    rows_of = partial(IndexRows, index)
+
+    def words(connection: sqlite3.Connection) -> SearchPage:
+        rows, everything = rows_of(connection, allowed), rows_of(connection, allowed.everything)
+        return words_page(query, rows, everything, None, lambda: None)
+
+    async def read_batch(last_id: int) -> Batch:
+        rest = replace(allowed, last_id=last_id)
+        return index.run(lambda connection: newest_batch(rows_of(connection, rest), query.text))
+
     if query.kind != "regex":
-        return search(index, query)
-
-    async def on_index(work: Callable[[SearchIndex], Any]) -> Any:
-        return work(index)
-
-    return anyio.run(search_pattern, on_index, query)
+        return index.run(words)
+    return anyio.run(scan, query, allowed.last_id, read_batch)
 
 
 def append_page(pages: list[SearchPage], index: SearchIndex, query: Query) -> None:

@@ -325,12 +325,8 @@ class HistoryTree:
         contents: Sequence[str],
         chain: Sequence[str],
         after: str,
-        is_system: Callable[[int], bool],
     ) -> Placed:
-        """The same for the end of a list, behind the history `after`.
-
-        `is_system` returns whether a number is that of a host's own message.
-        """
+        """The same for the end of a list, behind the history `after`."""
         new = (at for at, name in enumerate(chain) if not self.holds(name))
         said = contents[next(new, len(chain)) :]
         if self._last_with.keys().isdisjoint(said):
@@ -341,7 +337,8 @@ class HistoryTree:
         except MissingHistoryError:
             return self.place(contents, chain)
         said = [node.content for node in before]
-        lead = next((at for at, node in enumerate(before) if not is_system(node.seq)), 0)
+        roles = [self.messages[n.seq].role if n.seq in self.messages else "" for n in before]
+        lead = next((at for at, role in enumerate(roles) if role != "system"), 0)
         placed = self.place([*said, *contents], [*chain_hashes(said), *chain], lead)
         start = len(before)
         return Placed(

@@ -20,8 +20,8 @@ from context_compaction.errors import (
     SettingsError,
 )
 from context_compaction.messages.cache import json_key
-from context_compaction.messages.history_hash import ROOT, content_hash
-from context_compaction.messages.model import JsonObject, Message, lead_of
+from context_compaction.messages.history_hash import content_hash
+from context_compaction.messages.model import JsonObject, Message
 
 _DAY_SECONDS = 86_400.0  # clocks may differ by as much
 
@@ -54,24 +54,6 @@ class PlacedList:
     def is_known(self) -> bool:
         """Whether there is nothing to write."""
         return None not in self.placed.seqs and not self.placed.repeats
-
-
-def placed_in(
-    state: TranscriptState,
-    messages: Sequence[Message],
-    contents: Sequence[str],
-    chain: Sequence[str],
-    after: str,
-) -> Placed:
-    """Where a list belongs that goes on from the history `after`."""
-    lead = lead_of(messages)
-    if after == ROOT:
-        return state.tree.place(contents, chain, lead)
-
-    def is_system(seq: int) -> bool:
-        return seq in state.messages and state.messages[seq].role == "system"
-
-    return state.tree.place_after(contents, chain, after, is_system)
 
 
 def result_of(

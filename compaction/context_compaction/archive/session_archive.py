@@ -7,13 +7,16 @@ thread with locks on files, or in a transaction.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import CoroutineType
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from context_compaction.archive import OutputInfo, OutputSlice, SessionInfo
+from context_compaction.archive import OutputInfo, OutputSlice, Query, SearchPage, SessionInfo
 from context_compaction.archive.copying import add_records, read_records
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from context_compaction.archive.search.page import Check, RowsOf
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,6 +46,19 @@ class SessionArchive(ABC):
     @abstractmethod
     async def on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
         """What `work` returns of an output; None where there is none of that id."""
+
+    @abstractmethod
+    async def on_rows(
+        self, work: "Callable[[RowsOf, Check], T]", limit: "Callable[[], Check]"
+    ) -> T:
+        """See `Searched.on_rows`."""
+
+    async def search(self, query: Query) -> SearchPage:
+        """See `Archive.search`; raises what `search.page.search` raises."""
+        # A server that only compacts starts without it.
+        from context_compaction.archive.search.page import search
+
+        return await search(self, query)
 
     append = _of_session(_Store.append)
     keep_counts = _of_session(_Store.keep_counts)

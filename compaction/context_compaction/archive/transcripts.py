@@ -47,7 +47,6 @@ from context_compaction.archive.placement import (
     in_own_words,
     is_stored,
     new_records,
-    placed_in,
     result_of,
     shares_too_little,
 )
@@ -212,7 +211,10 @@ class TranscriptStore(Generic[S]):
         contents = [content for _, content in hashes]
         state.contents.update(hashes if by else ())
         chain = chain_hashes(contents, after)
-        placed = placed_in(state, messages, contents, chain, after)
+        if after == ROOT:
+            placed = state.tree.place(contents, chain, lead_of(messages))
+        else:
+            placed = state.tree.place_after(contents, chain, after)
         result = result_of(state, placed, chain, after, counted, keys if by else ())
         standing = self._standing(state, messages, keys, contents, result, by, counted)
         number = state.next_number

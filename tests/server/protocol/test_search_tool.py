@@ -103,8 +103,9 @@ async def test_a_word_that_stands_nowhere_is_named_beside_what_was_found(
 async def test_a_scan_that_stops_says_where_and_goes_on_from_there(
     config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("search.pattern_search.SCAN_BYTES", "local.index_search.BATCH_CHARS"):
-        monkeypatch.setattr(f"context_compaction.archive.{name}", 2_000)
+    for name in ("SCAN_BYTES", "BATCH_CHARS"):
+        place = f"context_compaction.archive.search.pattern_search.{name}"
+        monkeypatch.setattr(place, 2_000)
     # Of two branches neither is required, so every text is read.
     arguments: Json = {"query": "(checkout.*fails)|quuxplugh", "kind": "regex"}
     hits: list[Json] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
-from anyio import CancelScope, CapacityLimiter, Lock, from_thread, to_thread
+from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from platformdirs import user_cache_path
 
 from context_compaction.archive import (
@@ -20,8 +20,6 @@ from context_compaction.archive import (
     Health,
     PrunePlan,
     PruneRules,
-    Query,
-    SearchPage,
     SessionInfo,
     Usage,
     check_tenant,
@@ -45,7 +43,10 @@ from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
 
 if TYPE_CHECKING:
+    from sqlite3 import Connection
+
     from context_compaction.archive.local.index import SearchIndex
+    from context_compaction.archive.search.page import Check, RowsOf
 
 
 T = TypeVar("T")
@@ -179,29 +180,18 @@ class LocalArchive(SessionArchive):
                 return name if self._folder_of(name).name == folder.name else None
         return None
 
-    async def search(self, query: Query) -> SearchPage:
-        """See `Archive.search`.
+    async def on_rows(
+        self, work: "Callable[[RowsOf, Check], T]", limit: "Callable[[], Check]"
+    ) -> T:
+        """See `SessionArchive.on_rows`."""
+        from context_compaction.archive.local.index_search import IndexRows, interrupted_by
 
-        Raises:
-            QueryError: The query, a filter, the limit or the cursor cannot be used.
-            NotFoundError: There is no such history to search in.
-        """
-        within = None
-        if query.head is not None and query.session_id is not None:
-            within = await self.history(query.session_id, query.head)
-        if query.kind == "regex":
-            from context_compaction.archive.local.index_search import search_pattern
+        def on_connection(connection: "Connection") -> T:
+            check = limit()
+            with interrupted_by(connection, check):
+                return work(partial(IndexRows, self._opened_index(), connection), check)
 
-            return await search_pattern(
-                lambda work: self._on_index(lambda: work(self._opened_index())), query, within
-            )
-
-        def work() -> SearchPage:
-            from context_compaction.archive.local.index_search import search
-
-            return search(self._opened_index(), query, within, from_thread.check_cancelled)
-
-        return await self._on_index(work)
+        return await self._on_index(lambda: self._opened_index().run(on_connection))
 
     async def sessions(
         self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None

@@ -43,6 +43,7 @@ from context_compaction.archive.local.log import (
 from context_compaction.archive.local.records import decode_body, decode_head, parse_body
 from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internalise
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
+from context_compaction.archive.search.hits import Row
 from context_compaction.archive.tokenizer import terms_of
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
 
@@ -120,33 +121,18 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Doc:
-    """One row of the index: a message, or a part of an output, and where it is read.
+class Doc(Row):
+    """A row, and where its record's line is.
 
     Attributes:
-        doc_id: Row id; larger is newer, as far as things were indexed in the order of their time.
         session_key: The hash that names the session's folder.
-        segment: The segment that holds the record's line, from byte `offset`, `length` bytes.
-        seq: The message's number; -1 for an output.
-        output_id: The output's id; None for a message.
-        seconds: Its time, in Unix time.
-        start_byte: Where the part begins in the output; size_bytes, start_char and start_line mean
-            likewise what `IndexedPart` does.
+        segment: The segment that holds the line, from byte `offset`, `length` bytes.
     """
 
-    doc_id: int
     session_key: str
-    session_id: str
     segment: str
     offset: int
     length: int
-    seq: int
-    seconds: float
-    output_id: str | None
-    start_byte: int
-    size_bytes: int
-    start_char: int
-    start_line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +357,8 @@ class SearchIndex:
     def docs(self, connection: sqlite3.Connection, ids: Sequence[int]) -> list[Doc]:
         """The rows of `ids`, in their order."""
         rows = connection.execute(
-            "SELECT doc.id, session.key, session.session_id, segment.name, offset, length, seq,"
-            " seconds, output_id, start_byte, size_bytes, start_char, start_line"
+            "SELECT doc.id, session_id, seq, output_id, start_byte, size_bytes, start_char,"
+            " start_line, seconds, key, segment.name, offset, length"
             " FROM doc JOIN session ON session.id = doc.session"
             " JOIN segment ON segment.id = doc.segment"
             " WHERE doc.id IN (SELECT value FROM json_each(?))",

@@ -6,14 +6,12 @@ A query is never handed to FTS5 as it is, so no text of a user is a syntax error
 import json
 import math
 import sqlite3
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
-from time import monotonic
 from typing import Any
 
-from context_compaction.archive import History, Query, SearchPage
+from context_compaction.archive import History
 from context_compaction.archive.documents import DocText
 from context_compaction.archive.local.index import (
     FAMILY,
@@ -22,107 +20,30 @@ from context_compaction.archive.local.index import (
     session_tag,
     time_range_tags,
 )
-from context_compaction.archive.patterns import SCAN_SECONDS
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES
-from context_compaction.archive.search.filters import Filter, filter_of
-from context_compaction.archive.search.hits import Row
-from context_compaction.archive.search.page import terms_of_query, words_page
-from context_compaction.archive.search.pattern_search import (
-    BATCH_CHARS,
-    Batch,
-    required_words,
-    scan,
-)
+from context_compaction.archive.search.filters import Filter
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates
-from context_compaction.archive.tokenizer import QueryTerm, phrase_term, stems_of_prefix
-from context_compaction.errors import NotFoundError, QueryError
+from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
+from context_compaction.errors import NotFoundError
 
 _CHECK_STEPS = 10_000  # of SQLite's machine, less than a millisecond, between looks at the clock
 _LEAST_IDF = 1e-6  # what FTS5 takes for a word that most rows contain
-_DOCS_A_READ = 200
 _MOST_COUNTS = 10_000  # that are remembered
-
-OnIndex = Callable[[Callable[[SearchIndex], Batch]], Awaitable[Batch]]
-
-
-def search(
-    index: SearchIndex,
-    query: Query,
-    within: History | None = None,
-    check: Callable[[], None] = lambda: None,
-) -> SearchPage:
-    """See `Archive.search`; for a query of words or a phrase, `within` the history that it names.
-
-    Args:
-        index: What is searched.
-        query: What is looked for.
-        within: The history to search in.
-        check: Called again and again; what it raises ends the search.
-
-    Raises:
-        QueryError: The query holds no word or takes too long, or a filter, the limit or the cursor
-            cannot be used.
-        NotFoundError: There is no session of the name that is given.
-    """
-    allowed = filter_of(query, within)
-    terms_of_query(query)  # refused before anything is indexed
-
-    def work(connection: sqlite3.Connection) -> SearchPage:
-        with _limited(connection, query, check) as still_allowed:
-            rows = IndexRows(index, connection, allowed)
-            everything = IndexRows(index, connection, allowed.everything)
-            return words_page(query, rows, everything, within, still_allowed)
-
-    return index.run(work)
 
 
 @contextmanager
-def _limited(
-    connection: sqlite3.Connection, query: Query, check: Callable[[], None]
-) -> Generator[Callable[[], None]]:
-    """Ends the block's work, in SQLite too, when `check` raises or `SCAN_SECONDS` are over.
-
-    Yields what the block calls between its own steps. The index has caught up by now, which takes
-    the time that it takes and is not the query's fault.
-    """
-    until_seconds = monotonic() + SCAN_SECONDS
-
-    def still_allowed() -> None:
-        check()
-        if monotonic() > until_seconds:
-            raise QueryError(
-                f"The search for {query.text[:80]!r} took more than {SCAN_SECONDS:.0f} seconds and "
-                "was stopped. Give fewer or rarer words, or a session_id."
-            )
-
+def interrupted_by(connection: sqlite3.Connection, check: Callable[[], None]) -> Generator[None]:
+    """End the block's work in SQLite when `check` raises, and raise that."""
     # What is raised in there interrupts SQLite, and is not passed on.
-    connection.set_progress_handler(still_allowed, _CHECK_STEPS)
+    connection.set_progress_handler(check, _CHECK_STEPS)
     try:
-        yield still_allowed
+        yield
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-            still_allowed()
+            check()
         raise
     finally:
         connection.set_progress_handler(None, 0)
-
-
-async def search_pattern(
-    on_index: OnIndex, query: Query, within: History | None = None
-) -> SearchPage:
-    """The same for a query of kind "regex"; `on_index` runs a function on the index in a thread."""
-    allowed = filter_of(query, within)
-    words = [phrase_term(words) for words in required_words(query.text)]
-    expression = " AND ".join(_expression_of(term) for term in words if term is not None)
-
-    async def read_batch(last_id: int) -> Batch:
-        def read(index: SearchIndex, connection: sqlite3.Connection) -> Batch:
-            rows = IndexRows(index, connection, replace(allowed, last_id=last_id))
-            return rows.newest_batch(expression)
-
-        return await on_index(lambda index: index.run(lambda connection: read(index, connection)))
-
-    return await scan(query, allowed.last_id, read_batch)
 
 
 class IndexRows:
@@ -161,13 +82,10 @@ class IndexRows:
         shares = {doc_id: 1.0 for doc_id, _ in rows}
         return Candidates(shares, self._count(expression), len(rows) < CANDIDATES)
 
-    def newest(
-        self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
-    ) -> tuple[list[int], int]:
+    def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """See `Rows.newest`."""
         expression = (" AND " if every else " OR ").join(map(_expression_of, terms))
-        ids = [doc_id for doc_id, _ in self._select(expression, limit)]
-        return ids, len(ids)
+        return [doc_id for doc_id, _ in self._select(expression, limit)]
 
     def by_time(self, ids: Sequence[int]) -> list[int]:
         """See `Rows.by_time`."""
@@ -205,19 +123,10 @@ class IndexRows:
             near.setdefault(doc_id, {})[other] = distance
         return near
 
-    def newest_batch(self, expression: str) -> Batch:
-        """The newest rows that match, with their texts, of about `BATCH_CHARS`."""
-        rows: list[tuple[Row, DocText]] = []
-        size_chars = 0
-        docs = self.docs([doc_id for doc_id, _ in self._select(expression, _DOCS_A_READ)])
-        for doc in docs:
-            if size_chars >= BATCH_CHARS:
-                return Batch(rows, doc.doc_id)
-            content = self._index.read(doc)
-            if content is not None and not (content.is_own and self._allowed.without_tags):
-                rows.append((doc, content))
-                size_chars += len(content.text)
-        return Batch(rows, docs[-1].doc_id - 1 if len(docs) == _DOCS_A_READ else -1)
+    def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> list[Doc]:
+        """See `Rows.newest_docs`."""
+        expression = " AND ".join(map(_expression_of, terms))
+        return self.docs([doc_id for doc_id, _ in self._select(expression, limit)])
 
     def _select(self, expression: str, limit: int, score: str = "0") -> list[tuple[Any, ...]]:
         """The last `limit` rows that match an FTS5 expression, last first, and a score of each."""
@@ -225,6 +134,9 @@ class IndexRows:
         excluded = _any_tag(self._allowed.without_tags)
         if not match:
             source, doc_id, score = "doc WHERE ?1 = ''", "id", "0"
+            if excluded:
+                source = "doc WHERE id NOT IN (SELECT rowid FROM fts WHERE fts MATCH ?1)"
+                match = excluded
         else:
             # The other order would look up every row of the archive.
             source = "fts CROSS JOIN doc ON doc.id = fts.rowid WHERE fts MATCH ?1"

@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from math import inf
-from time import monotonic, time
+from time import time
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from anyio import CancelScope, CapacityLimiter, Lock, from_thread, to_thread
+from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from psycopg.types.json import Jsonb
 
 from context_compaction.archive import (
@@ -17,43 +17,30 @@ from context_compaction.archive import (
     Health,
     PrunePlan,
     PruneRules,
-    Query,
-    SearchPage,
     SessionInfo,
     Usage,
     check_tenant,
 )
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
-from context_compaction.archive.documents import DocText
 from context_compaction.archive.outputs import StoredOutput, info_of
 from context_compaction.archive.patterns import SCAN_SECONDS
 from context_compaction.archive.postgres import maintenance
 from context_compaction.archive.postgres.blobs import TenantBlobs, forget_unnamed, open_objects
 from context_compaction.archive.postgres.database import Database, read_address
-from context_compaction.archive.postgres.indexing import all_of, parse_body, text_query
+from context_compaction.archive.postgres.indexing import parse_body
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.postgres.sessions import RowState, TenantSessions
 from context_compaction.archive.retention import choose, plan_of, usage_of
-from context_compaction.archive.search.filters import Filter, filter_of
-from context_compaction.archive.search.hits import Row
-from context_compaction.archive.search.page import terms_of_query, words_page
-from context_compaction.archive.search.pattern_search import (
-    BATCH_CHARS,
-    Batch,
-    required_words,
-    scan,
-)
+from context_compaction.archive.search.page import Check, RowsOf
 from context_compaction.archive.session_archive import SessionArchive
 from context_compaction.archive.session_state import StateCache
-from context_compaction.archive.tokenizer import phrase_term
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveBusyError, NotFoundError, QueryError
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import check_session_id
 
 T = TypeVar("T")
-_DOCS_A_READ = 200
 ORPHAN_SECONDS = 86_400.0
 
 
@@ -147,57 +134,19 @@ class PostgresArchive(SessionArchive):
             raise NotFoundError.of_tenant(tenant, known, " as far as this role may see")
         return archive
 
-    async def search(self, query: Query) -> SearchPage:
-        """See `Archive.search`.
+    async def on_rows(self, work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
+        """See `SessionArchive.on_rows`."""
+        check = limit()
 
-        Raises:
-            QueryError: The query, a filter, the limit or the cursor cannot be used, or it took too
-                long.
-            NotFoundError: There is no such session, or no such history in it.
-        """
-        filter_of(query)  # refused before anything is read
-        within = None
-        if query.head is not None and query.session_id is not None:
-            within = await self.history(query.session_id, query.head)
-        allowed = filter_of(query, within)
-        if query.kind == "regex":
-            return await self._search_pattern(query, allowed)
-        terms_of_query(query)
-        until_seconds = monotonic() + SCAN_SECONDS
-
-        def check() -> None:
-            from_thread.check_cancelled()
-            if monotonic() > until_seconds:
-                raise _too_slow(query)
-
-        def work(connection: Connection) -> SearchPage:
-            rows, anywhere = (
-                TenantRows(connection, self._blobs(connection), self._tenant, each)
-                for each in (allowed, allowed.everything)
-            )
-            return words_page(query, rows, anywhere, within, check)
+        def on_tables(connection: Connection) -> T:
+            blobs = self._blobs(connection)
+            return work(partial(TenantRows, connection, blobs, self._tenant), check)
 
         try:
-            return await self._run(work, seconds=SCAN_SECONDS, reads=True)
-        except ArchiveBusyError as error:
-            if monotonic() > until_seconds:
-                raise _too_slow(query) from error
+            return await self._run(on_tables, seconds=SCAN_SECONDS, reads=True)
+        except ArchiveBusyError:
+            await to_thread.run_sync(check)  # which says what took so long
             raise
-
-    async def _search_pattern(self, query: Query, allowed: Filter) -> SearchPage:
-        terms = [phrase_term(words) for words in required_words(query.text)]
-        queries = [text_query(term) for term in terms if term is not None]
-        words = all_of(queries) if queries else ""
-
-        def read(last_id: int, connection: Connection) -> Batch:
-            blobs = self._blobs(connection)
-            rest = replace(allowed, last_id=last_id)
-            return _batch(TenantRows(connection, blobs, self._tenant, rest), words)
-
-        async def read_batch(last_id: int) -> Batch:
-            return await self._run(partial(read, last_id), reads=True)
-
-        return await scan(query, allowed.last_id, read_batch)
 
     async def sessions(
         self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None
@@ -398,25 +347,3 @@ _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = 
 def _token(row: tuple[Any, ...]) -> AccessToken:
     fields: dict[str, Any] = {**row[0], "scopes": tuple(row[0]["scopes"])}
     return AccessToken(**fields)
-
-
-def _batch(rows: TenantRows, words: str) -> Batch:
-    """The next rows with their texts, of about `BATCH_CHARS`."""
-    batch: list[tuple[Row, DocText]] = []
-    size_chars = 0
-    docs = rows.newest_docs(words, _DOCS_A_READ)
-    for doc in docs:
-        if size_chars >= BATCH_CHARS:
-            return Batch(batch, doc.doc_id)
-        content = rows.read(doc)
-        if content is not None:
-            batch.append((doc, content))
-            size_chars += len(content.text)
-    return Batch(batch, docs[-1].doc_id - 1 if len(docs) == _DOCS_A_READ else -1)
-
-
-def _too_slow(query: Query) -> QueryError:
-    return QueryError(
-        f"The search for {query.text[:80]!r} took more than {SCAN_SECONDS:.0f} seconds and was "
-        "stopped. Give fewer or rarer words, or a session_id."
-    )

@@ -25,6 +25,7 @@ from context_compaction.archive.postgres.indexing import (
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES, share
 from context_compaction.archive.search.filters import Filter
+from context_compaction.archive.search.hits import Row
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates
 from context_compaction.archive.tokenizer import QueryTerm
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
@@ -49,18 +50,9 @@ WHERE tenant = %(tenant)s AND next_number > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Doc:
-    """One row, and the record that has its text: see `Row`."""
+class Doc(Row):
+    """A row, and the record that has its text."""
 
-    doc_id: int
-    session_id: str
-    seq: int
-    output_id: str | None
-    start_byte: int
-    size_bytes: int
-    start_char: int
-    start_line: int
-    seconds: float
     head: str
     body: str
 
@@ -175,13 +167,11 @@ class TenantRows:
         shares = dict.fromkeys((doc_id for (doc_id,) in found), 1.0)
         return Candidates(shares, counted[0][0], len(found) < CANDIDATES)
 
-    def newest(
-        self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
-    ) -> tuple[list[int], int]:
+    def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """See `Rows.newest`."""
         queries = [text_query(term) for term in terms]
         found = self._newest(all_of(queries) if every else any_of(queries), limit)
-        return [row[0] for row in found.rows], len(found.rows)
+        return [row[0] for row in found.rows]
 
     def _newest(
         self, query: str, limit: int, columns: str = "NULL", *, every_row: bool = False
@@ -286,10 +276,10 @@ class TenantRows:
         )
         return Doc(*found[0]) if found else None
 
-    def newest_docs(self, words: str, limit: int) -> list[Doc]:
-        """The last rows, or those that match a `tsquery`, last first."""
-        if words:
-            return self.docs([row[0] for row in self._newest(words, limit).rows])
+    def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> list[Doc]:
+        """See `Rows.newest_docs`."""
+        if terms:
+            return self.docs(self.newest(terms, limit, every=True))
         found = self._all(
             f"SELECT {_DOC} WHERE {self._where} ORDER BY doc_id DESC LIMIT %(limit)s",
             limit=limit,

@@ -94,8 +94,8 @@ class Filter:
         return Filter(without_tags=self.without_tags)
 
 
-def filter_of(query: Query, within: History | None = None) -> Filter:
-    """What the filters and the cursor of a query let through; `within` is the history of its head.
+def filter_of(query: Query) -> Filter:
+    """What the filters and the cursor of a query let through, but for its `head`.
 
     Raises:
         QueryError: The query is too long, or a filter, the limit or the cursor cannot be used.
@@ -108,7 +108,6 @@ def filter_of(query: Query, within: History | None = None) -> Filter:
         tags.append(tool_tag(query.tool))
     return Filter(
         session_id=query.session_id,
-        within=within,
         tags=tuple(tags),
         without_tags=() if query.tool is not None and is_own_tool(query.tool) else (OWN_TAG,),
         path=None if query.path is None else phrase_term(query.path),

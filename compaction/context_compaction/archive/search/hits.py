@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from context_compaction.archive import History, Hit
 from context_compaction.archive.documents import DocText
@@ -16,43 +17,29 @@ _QUESTION = re.compile(r"[?？؟][\W_]*\Z")
 _LAST_CHARS = 40  # of a text, that may be quotation marks and the like behind the question's own
 
 
-class Row(Protocol):
-    """One row of an index: a message, or a part of an output."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of an index: a message, or a part of an output.
 
-    @property
-    def doc_id(self) -> int:
-        """Larger is newer, as far as things were indexed in the order of their time."""
-        ...
+    Attributes:
+        doc_id: Larger is newer, as far as things were indexed in the order of their time.
+        session_id: The session that contains it.
+        seq: The message's number; -1 for an output.
+        output_id: The output's id; None for a message.
+        start_byte: Where the part begins in the output; size_bytes, start_char and start_line mean
+            likewise what `IndexedPart` does.
+        seconds: Its time, in Unix time.
+    """
 
-    @property
-    def session_id(self) -> str:
-        """The session that contains it."""
-        ...
-
-    @property
-    def seq(self) -> int:
-        """The message's number; -1 for an output."""
-        ...
-
-    @property
-    def seconds(self) -> float:
-        """Its time, in Unix time."""
-        ...
-
-    @property
-    def output_id(self) -> str | None:
-        """The output's id; None for a message."""
-        ...
-
-    @property
-    def start_char(self) -> int:
-        """Where the part begins in the output."""
-        ...
-
-    @property
-    def start_line(self) -> int:
-        """Its first line, from 1."""
-        ...
+    doc_id: int
+    session_id: str
+    seq: int
+    output_id: str | None
+    start_byte: int
+    size_bytes: int
+    start_char: int
+    start_line: int
+    seconds: float
 
 
 R = TypeVar("R", bound=Row)

@@ -6,27 +6,99 @@ A query is never handed to an index as it is, so no text of a user is a syntax e
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
+from time import monotonic
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from anyio import from_thread
 
 from context_compaction.archive import History, Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.patterns import SCAN_SECONDS
 from context_compaction.archive.search.diversify import READ_ROWS, diversify
+from context_compaction.archive.search.filters import Filter, filter_of
 from context_compaction.archive.search.hits import R, asks, grouped, hit_at, next_hit
+from context_compaction.archive.search.pattern_search import Batch, newest_batch, scan
 from context_compaction.archive.search.word_search import Ranker, Rows
 from context_compaction.archive.snippets import Locator
 from context_compaction.archive.tokenizer import QueryTerm, phrase_term, query_terms
 from context_compaction.errors import QueryError
 
+T = TypeVar("T")
 MAX_EQUAL = 2  # messages on a page that show the same: of two, each may answer another call
 MAX_REPEATS = 200  # further ones that are read and left out
 
 
+RowsOf: TypeAlias = Callable[[Filter], Rows[Any]]
+Check: TypeAlias = Callable[[], None]
+
+
+class Searched(Protocol):
+    """What a search needs of an archive."""
+
+    async def history(self, session_id: str, head: str) -> History:
+        """See `Archive.history`."""
+        ...
+
+    async def on_rows(self, work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
+        """What `work` returns in a thread, given what returns the rows of a filter.
+
+        `limit` begins its time, when all is indexed. It returns what is called again and again
+        then, and may raise; that is the second argument of `work`.
+        """
+        ...
+
+
+async def search(archive: Searched, query: Query) -> SearchPage:
+    """See `Archive.search`.
+
+    Raises:
+        QueryError: The query holds no word or takes too long, or a filter, the limit or the cursor
+            cannot be used.
+        NotFoundError: There is no such session, or no such history in it.
+    """
+    allowed = filter_of(query)
+    if query.head is not None and query.session_id is not None:
+        allowed = replace(allowed, within=await archive.history(query.session_id, query.head))
+    if query.kind == "regex":
+
+        async def read_batch(last_id: int) -> Batch:
+            rest = replace(allowed, last_id=last_id)
+            return await archive.on_rows(
+                lambda rows_of, _: newest_batch(rows_of(rest), query.text), lambda: _no_limit
+            )
+
+        return await scan(query, allowed.last_id, read_batch)
+    terms_of_query(query)  # refused before anything is read
+
+    def work(rows_of: RowsOf, check: Check) -> SearchPage:
+        everything = rows_of(allowed.everything)
+        return words_page(query, rows_of(allowed), everything, allowed.within, check)
+
+    return await archive.on_rows(work, partial(_time_limit, query))
+
+
+def _no_limit() -> None:
+    """A scan has a time of its own."""
+
+
+def _time_limit(query: Query) -> Check:
+    until_seconds = monotonic() + SCAN_SECONDS
+
+    def check() -> None:
+        from_thread.check_cancelled()
+        if monotonic() > until_seconds:
+            raise QueryError(
+                f"The search for {query.text[:80]!r} took more than {SCAN_SECONDS:.0f} seconds and "
+                "was stopped. Give fewer or rarer words, or a session_id."
+            )
+
+    return check
+
+
 def words_page(
-    query: Query,
-    rows: Rows[R],
-    everything: Rows[R],
-    within: History | None,
-    check: Callable[[], None],
+    query: Query, rows: Rows[R], everything: Rows[R], within: History | None, check: Check
 ) -> SearchPage:
     """See `Archive.search`, for a query of words or a phrase.
 

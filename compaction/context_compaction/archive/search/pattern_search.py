@@ -8,6 +8,7 @@ batch of texts at a time, so that other searches come in between.
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
@@ -22,7 +23,10 @@ from context_compaction.archive.patterns import (
     too_slow,
 )
 from context_compaction.archive.search.hits import Groups, Row, hit_at
+from context_compaction.archive.search.word_search import Rows
+from context_compaction.archive.tokenizer import phrase_term
 
+_DOCS_A_READ = 200
 BATCH_CHARS = 250_000  # of texts that are matched before other searches come in between
 
 
@@ -37,6 +41,22 @@ class Batch:
 
     rows: Sequence[tuple[Row, DocText]]
     next_id: int
+
+
+def newest_batch(rows: Rows[Any], pattern: str) -> Batch:
+    """The newest rows that may match, with their texts, of about `BATCH_CHARS`."""
+    terms = [phrase_term(words) for words in required_words(pattern)]
+    docs = rows.newest_docs([term for term in terms if term is not None], _DOCS_A_READ)
+    found: list[tuple[Row, DocText]] = []
+    size_chars = 0
+    for doc in docs:
+        if size_chars >= BATCH_CHARS:
+            return Batch(found, doc.doc_id)
+        content = rows.read(doc)
+        if content is not None:
+            found.append((doc, content))
+            size_chars += len(content.text)
+    return Batch(found, docs[-1].doc_id - 1 if len(docs) == _DOCS_A_READ else -1)
 
 
 @dataclass(slots=True)

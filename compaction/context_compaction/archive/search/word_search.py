@@ -79,13 +79,12 @@ class Rows(Protocol[D]):
         """The newest rows of the days that any of the times (first and last moment) touch."""
         ...
 
-    def newest(
-        self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
-    ) -> tuple[list[int], int]:
-        """The last rows with any of the terms, or with `every` one, last first.
+    def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
+        """The last rows with any of the terms, or with `every` one, last first."""
+        ...
 
-        With how many were found before those were left out that lie outside the filter's times.
-        """
+    def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> Sequence[D]:
+        """The last rows with every one of the terms, last first; all rows where there is none."""
         ...
 
     def by_time(self, ids: Sequence[int]) -> list[int]:
@@ -151,16 +150,16 @@ class Ranker(Generic[D]):
         """
         pieces = [piece for term in terms for piece in term.pieces]
         has_any = False
-        ids, count = self._rows.newest(terms, CANDIDATES, every=True)
-        if not ids and count < CANDIDATES:
+        ids = self._rows.newest(terms, CANDIDATES, every=True)
+        if not ids:
             has_any = len(terms) > 1
-            ids, count = self._rows.newest([*terms, *pieces], CANDIDATES)
+            ids = self._rows.newest([*terms, *pieces], CANDIDATES)
         missing = tuple(term for term in terms if has_any and not self.is_found(term))
         rows = self._rows.by_time(ids)
         if has_any:
             counts = Counter(row for term in terms for row in self._rows.candidates(term).shares)
             rows = sorted(rows, key=lambda row: -counts[row])
-        return Ranking(rows, {}, count < CANDIDATES, missing, has_any and bool(rows))
+        return Ranking(rows, {}, len(ids) < CANDIDATES, missing, has_any and bool(rows))
 
     def best(self, terms: Sequence[QueryTerm], text: str) -> Ranking:
         """Rows with any of the terms, best first."""
@@ -203,8 +202,8 @@ class Ranker(Generic[D]):
             return []  # a name that was found as it is written needs no guess
         names: list[Matches] = []
         for term in likely_names(text):
-            ids, count = self._rows.newest([term], CANDIDATES)
-            weight = term.weight * idf(self._rows.row_count, count)
+            ids = self._rows.newest([term], CANDIDATES)
+            weight = term.weight * idf(self._rows.row_count, len(ids))
             names.append(Matches(dict.fromkeys(ids, NAME_SHARE), weight, True))
         return names
 
@@ -231,7 +230,7 @@ class Ranker(Generic[D]):
         return found if weight >= least * (weight + unknown) else []
 
     def _is_known(self, term: QueryTerm) -> bool:
-        return self._rows.newest([term], 1)[1] > 0
+        return bool(self._rows.newest([term], 1))
 
     def _as_a_sentence(
         self, ids: Sequence[int], scores: Mapping[int, float], small_words: Set[str]
