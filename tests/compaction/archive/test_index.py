@@ -173,25 +173,6 @@ async def test_rows_of_lines_that_never_reached_the_disk_are_forgotten(tmp_path:
         assert await found(archive, "apple", order="recent") == pointers("s", 1, 0)
 
 
-async def test_an_archive_begun_anew_in_the_same_place_is_searched_like_any_other(
-    tmp_path: Path,
-) -> None:
-    """The index goes by the place: it has rows of what stood there before."""
-    root, index_root = tmp_path / "archive", tmp_path / "index"
-    asked, answer = user("what port has staging?"), assistant("staging has 8443")
-    for first in ("a wombat and a numbat", "a wombat"):
-        await anyio.to_thread.run_sync(partial(shutil.rmtree, root, ignore_errors=True))
-        async with open_archive(root, index_root=index_root) as archive:
-            await add(archive, "s", user(first), asked, answer)
-            page = await archive.search(Query("staging port"))
-            assert [hit.pointer for hit in page.hits] == pointers("s", 1, 2)
-            assert page.total == 2
-            assert page.hits[0].next is not None, "the answer to the question"
-            assert [info.title for info in (await archive.sessions())[0]] == [first]
-            page = await archive.search(Query("wombat numbat", order="recent"))
-            assert (page.total, page.has_any) == (1, first == "a wombat")
-
-
 async def test_a_rebuilt_index_orders_by_time_not_by_folder(tmp_path: Path) -> None:
     index = tmp_path / "index"
     async with open_archive(tmp_path / "archive", index_root=index) as archive:

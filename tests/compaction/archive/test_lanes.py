@@ -15,8 +15,6 @@ from context_compaction.archive.local.durable_files import locked, make_folder
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.sessions import LocalState
 from context_compaction.messages.edits import make_blob
-from context_compaction.pipeline.compact import compact
-from context_compaction.request import CompactRequest
 
 from tests.compaction.archive.archive_contract import add, transcript, user
 
@@ -87,31 +85,6 @@ async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
         assert records <= 100 + 31
         for number in range(60):
             assert await transcript(archive, f"s_{number}") == said
-
-
-async def test_what_is_known_by_fingerprint_goes_with_the_list_and_not_with_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_state, "_SPARE_FINGERPRINTS", 100)
-    request = CompactRequest(session_id="s", format="anthropic")
-    # Enough that their counts are kept.
-    lists = [
-        [user(f"list {number} message {at} " + "word " * 600) for at in range(50)]
-        for number in range(10)
-    ]
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        first = [(await compact(said, request, archive=archive)).tokens for said in lists]
-        (state,) = (
-            state
-            for state in gc.get_objects()
-            if isinstance(state, LocalState) and tmp_path in state.folder.parents
-        )
-        assert len(state.messages) == 500
-        assert 50 <= len(state.contents) <= 150
-        assert sum(map(len, state.counts.values())) <= 150
-        again = [(await compact(said, request, archive=archive)).tokens for said in lists]
-        assert again == first
-        assert len(state.messages) == 500
 
 
 async def test_the_text_of_a_list_is_not_in_memory_at_once_while_it_is_written(

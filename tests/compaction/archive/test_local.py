@@ -21,7 +21,7 @@ from context_compaction.messages.edits import make_blob
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.compaction.archive.archive_contract import CONTRACT, Check, add, found, parsed, user
+from tests.compaction.archive.archive_contract import CONTRACT, Check, add, parsed, user
 from tests.support.environment import unmeasured
 from tests.support.strategies import FORMATS, hostile_conversations
 
@@ -181,18 +181,6 @@ async def test_a_root_that_is_a_file_is_said_to_be_wrong(tmp_path: Path) -> None
     with pytest.raises(ArchiveError, match="Check that the folder exists"):
         async with open_archive(tmp_path / "file", index_root=tmp_path / "i"):
             pass
-
-
-async def test_two_archives_may_share_an_index_folder(tmp_path: Path) -> None:
-    index_root = tmp_path / "index"
-    async with (
-        open_archive(tmp_path / "a", index_root=index_root) as one,
-        open_archive(tmp_path / "b", index_root=index_root) as other,
-    ):
-        await add(one, "s", user("apple"))
-        await add(other, "s", user("pear"))
-        assert await found(one, "pear") == []
-        assert len(await found(other, "pear")) == 1
 
 
 async def test_a_cancelled_append_is_there_in_full_or_not_at_all(tmp_path: Path) -> None:

@@ -62,28 +62,6 @@ async def test_whatever_was_said_is_shown_for_its_exact_words_however_often_it_w
     assert page.next_cursor or sum(1 + hit.repeats for hit in page.hits) == page.total
 
 
-async def test_small_words_do_not_stand_for_the_words_that_matter(tmp_path: Path) -> None:
-    talk = ["The release script emptied the cache.", "Before, before and before: a cache."]
-    page = await _ask(tmp_path, [*talk, *REMARKS], "cache emptied before release")
-    assert page.hits[0].seq == 0
-
-
-async def test_a_long_text_does_not_win_by_the_small_words_that_all_long_texts_have(
-    tmp_path: Path,
-) -> None:
-    manual = f"A cache is cleared. {'One page of the manual. ' * 40}How was it before, and why?"
-    talk = [manual, "Why the cache was cleared: a new release."]
-    page = await _ask(tmp_path, [*talk, *REMARKS], "how and why was the cache cleared before")
-    assert page.hits[0].seq == 1
-
-
-async def test_the_snippet_shows_the_words_rather_than_names_that_hold_them(tmp_path: Path) -> None:
-    far = "and so on, as before. " * 60
-    text = f"The prefix subtest_runner_of came first. {far}The test runner is slow. {far}"
-    page = await _ask(tmp_path, [text, *REMARKS], "test runner")
-    assert "The test runner is slow." in page.hits[0].snippet
-
-
 async def test_one_word_shows_the_different_names_that_hold_it(tmp_path: Path) -> None:
     repeated = [f"context, context and again the context of case {count}" for count in range(30)]
     names = ["contextWindow", "contextTokens", "lib/context/store.py", "get_context", "context-id"]

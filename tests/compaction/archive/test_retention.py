@@ -7,17 +7,17 @@ from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction.archive import Archive, PruneRules, Query, SearchPage
+from context_compaction.archive import PruneRules
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.retention import delete_sessions
 from context_compaction.archive.retention import Stored, StoredSession, choose
-from context_compaction.errors import ArchiveBusyError, NotFoundError
+from context_compaction.errors import ArchiveBusyError
 from context_compaction.messages.edits import make_blob
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction.archive.archive_contract import add, call, found, result, transcript, user
+from tests.compaction.archive.archive_contract import add, found, transcript, user
 
 _DIGESTS = st.frozensets(st.sampled_from("abcdef"))
 _SESSIONS = st.lists(
@@ -82,48 +82,6 @@ def test_deleting_a_session_removes_its_bytes_from_every_file(tmp_path: Path) ->
     assert not [path for path in left if secret.encode() in path.read_bytes()]
     assert not list(root.glob("blobs/*/*"))
     assert not list(root.glob("trash*"))
-
-
-async def test_a_deletion_leaves_the_index_as_if_the_session_had_never_been(
-    tmp_path: Path,
-) -> None:
-    root, index = tmp_path / "archive", tmp_path / "index"
-    names = [f"{letter}xylograph" for letter in "abcdefgh"]
-
-    async def answers(archive: Archive) -> dict[str, tuple[set[str], int]]:
-        found: dict[str, tuple[set[str], int]] = {}
-        for query in (
-            *[Query(word, limit=100) for word in ("apple", *names)],
-            Query("parse config", path="src/config.py", limit=100),
-            Query("line", tool="Read", limit=100),
-            *[Query("apple", session_id=name, limit=100) for name in names],
-        ):
-            try:
-                page = await archive.search(query)
-            except NotFoundError:
-                page = SearchPage((), -1, True)  # deleted: there is no such session
-            pointers = {hit.pointer for hit in page.hits}
-            found[f"{query.text} {query.session_id}"] = (pointers, page.total)
-        return found
-
-    async with (
-        open_archive(root, index_root=index) as archive,
-        open_archive(root, index_root=index) as other,
-    ):
-        for count, name in enumerate(names):
-            read = call(f"c{count}", "Read", file_path="src/config.py")
-            answer = result(f"c{count}", f"def parse_config(): # {name} in line {count}")
-            await add(archive, name, user(f"apple {name}"), read, answer)
-            blob = make_blob(f"line of an apple, {name}\n" * 3_000, tool_name="Read")
-            await archive.commit(name, blobs=[blob])
-            await found(archive, "apple")  # so that each stands in a part of the index of its own
-        await archive.delete(names[2:4])
-        after = await answers(archive)
-        assert after == await answers(other)
-    async with open_archive(root, index_root=tmp_path / "fresh") as fresh:
-        assert after == await answers(fresh)
-    left = b"".join(await anyio.to_thread.run_sync(_files, index, "*/*"))
-    assert [name for name in names if name.encode() in left] == [*names[:2], *names[4:]]
 
 
 @pytest.mark.parametrize("kept_count", [1, 6])

@@ -113,39 +113,36 @@ class IndexFile:
         with locked(self.folder / "index.lock"):
             self._disconnect()
             try:
-                return self._open_or_replace()
+                return self._open()
             except BaseException:
                 self._disconnect()
                 raise
 
-    def _open_or_replace(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
+        """Open what is there, if it can be trusted, else a new database."""
         name = self._current_name()
-        if name is None:
-            return self._replace()
-        try:
-            return self._open_existing(name)
-        except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
-                raise
+        if name is not None:
+            path = self.folder / name
+            is_sealed = not _log_of(path).exists() and self._read_seal() == _seal(path)
+            try:
+                connection = self._connect(name)
+                if self._is_usable(connection, is_sealed=is_sealed):
+                    return connection
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
             self._disconnect()
-            return self._replace()
+        return self._replace()
+
+    def _is_usable(self, connection: sqlite3.Connection, *, is_sealed: bool) -> bool:
+        found = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+        if found != (self._version,):
+            return False
+        return is_sealed or connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
 
     def _current_name(self) -> str | None:
         names = [path.name for path in self.folder.glob("*.db")]
         return names[0] if len(names) == 1 else None
-
-    def _open_existing(self, name: str) -> sqlite3.Connection:
-        """Open and check; raises `sqlite3.DatabaseError` where the file is not to be trusted."""
-        path = self.folder / name
-        is_sound = not _log_of(path).exists() and self._read_seal() == _seal(path)
-        connection = self._connect(name)
-        version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        if version == (self._version,) and (
-            is_sound or connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
-        ):
-            return connection
-        self._disconnect()
-        return self._replace()
 
     def _replace(self) -> sqlite3.Connection:
         """Begin an empty database under a new name and remove the others."""
