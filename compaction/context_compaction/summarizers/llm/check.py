@@ -17,8 +17,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from context_compaction.activity.command_line import one_line
-from context_compaction.activity.tool_kinds import is_question
+from context_compaction.activity.calls import is_question
+from context_compaction.activity.digest import one_line
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, is_list, is_object

@@ -5,12 +5,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from context_compaction.activity.error_line import error_lines
-from context_compaction.activity.outcome import is_failed
-from context_compaction.activity.outline import outline
-from context_compaction.activity.script_calls import made_call
-from context_compaction.activity.shown_text import without_reminder
-from context_compaction.activity.tool_kinds import brings_report, classify
+from context_compaction.activity.calls import brings_report, classify, made_call
+from context_compaction.activity.outcome import error_lines, is_failed
+from context_compaction.activity.shown import without_reminder
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Author,
@@ -34,7 +31,12 @@ _SAME_CHARS = 200
 _BROKEN_LINE = re.compile(r"(?<=[(,])\n[ \t]+|\n[ \t]*(?=\))")
 # What a patch takes away is not defined any more.
 _PATCH_MARK = re.compile(r"\n(?:\+|-[^\n]*)")
-_ANY_CODE = "code.any"
+# A line of most languages that begins a function or a type.
+_DEFINES = re.compile(
+    r"^\s*(?:(?:export|default|async|public|private|static|abstract|pub|unsafe)\s+){0,4}"
+    r"(?:def|class|function|func|fn|interface|struct|enum|trait|type|impl)\b.{1,160}",
+    re.MULTILINE,
+)
 _NAMED_CHARS = 600
 _FAILED = "[failed] "
 _MORE_OF_CALL_CHARS = 150
@@ -200,5 +202,4 @@ def _ends(text: str, max_chars: int, named_in: Callable[[str], str] | None = Non
 def _definitions(code: str) -> str:
     """What `code` defines, a patch or a text inside a string of JSON as well."""
     plain = _BROKEN_LINE.sub(" ", _PATCH_MARK.sub("\n", code.replace("\\n", "\n")))
-    rows = (row.partition(": ")[2].strip() for row in outline(plain, _ANY_CODE).splitlines())
-    return "; ".join(dict.fromkeys(rows))
+    return "; ".join(dict.fromkeys(row.strip() for row in _DEFINES.findall(plain)))
