@@ -682,7 +682,7 @@ class _Walk:
         """The known files that a command may have changed and did not itself write."""
         found: list[_File] = []
         for word in may.words:
-            name = posixpath.basename(word.rstrip("/"))
+            name = posixpath.basename(plain_path(word) if word else "").casefold()
             if not _GLOB.isdisjoint(name) or "$" in name:
                 self._spend_files()
                 pattern = "*" if "$" in name else name
@@ -691,8 +691,9 @@ class _Walk:
                 ]
             elif self._by_name.get(name):
                 self._budget.spend(_FILE_CHARS * len(self._by_name[name]))
-                end = "" if "$" in word else f"/{plain_path(word).lstrip('./')}"
-                found += [file for file in self._by_name[name] if f"/{file.path}".endswith(end)]
+                end = "" if "$" in word else f"/{plain_path(word).lstrip('./')}".casefold()
+                same_name = self._by_name[name]
+                found += [f for f in same_name if f"/{f.path}".casefold().endswith(end)]
             elif may.or_any:
                 found += self._inside("" if word in (".", "..") else word.rstrip("/"))
         if not may.words or (may.or_any and not found):
@@ -725,7 +726,7 @@ class _Walk:
         if file is None:
             shown = plain_path(path if is_absolute(path) else posixpath.join(folder, path))
             file = self.files[key] = _File(shown, self._budget)
-            self._by_name[posixpath.basename(key)].append(file)
+            self._by_name[posixpath.basename(key).casefold()].append(file)
         return file
 
     def _file_in(self, path: str, folders: Sequence[str]) -> tuple[_File, bool]:
@@ -749,10 +750,11 @@ class _Walk:
                 folder = posixpath.join(self._top, folder)
             path = plain_path(posixpath.join(folder or self._top, path))
         if self._drives and path.startswith("/"):  # a shell on Windows: /d/work or /mnt/d/work
-            drive, slash, rest = path.removeprefix("/mnt").lstrip("/").partition("/")
+            below = path.removeprefix("/mnt").removeprefix("/cygdrive").lstrip("/")
+            drive, slash, rest = below.partition("/")
             if drive.upper() in self._drives:
                 path = plain_path(f"{drive}:{slash}{rest}")
-        return path
+        return path.casefold() if has_drive(path) else path
 
 
 def _is_unreadable(output: str) -> bool:

@@ -319,6 +319,8 @@ TOP = "/home/me/w"
         ({"cmd": "cat a.py", "workdir": f"{TOP}/src"}, f"{TOP}/src/a.py"),
         ({"command": "cd /d/w && cat src/a.py"}, r"D:\w\src\a.py"),
         ({"file_path": r"src\a.py"}, "src/a.py"),
+        ({"file_path": r"C:\Users\Ann\a.py"}, "c:/users/ann/A.py"),
+        ({"command": "cat /mnt/d/w/a.py"}, r"D:\w\a.py"),
     ],
 )
 def test_a_file_is_one_however_its_path_is_spelled(shown: dict[str, Any], path: str) -> None:
