@@ -29,6 +29,7 @@ from context_compaction.redaction import Gates, redact_message
 from context_compaction.request import CompactRequest
 from context_compaction.result import LayerReport, Status
 from context_compaction.settings import Settings
+from context_compaction.summarizers.extractive.collect import Record
 from context_compaction.tokens.counter import MessageCounter
 from context_compaction.tokens.request_count import RequestCount
 
@@ -63,31 +64,23 @@ class EffortLevel:
     Attributes:
         settings: The constants at this degree.
         keep_fraction: Part of the limit that may stay after a cut; 0 keeps the last run alone.
-        may_keep_nothing: Whether even the newest assistant message may go.
         needs_minimum: Whether clearing needs its minimum savings.
         clears_all: Whether clearing goes on after the limit is met.
         keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
-        request_fraction: Part of the limit that the newest request may take before an extract
-            replaces it; 0 where it stays in full however long it is.
-        words_fraction: Part of the limit that a cut leaves free for what the user laid down before
-            it, as far as that needs it.
         fresh_tokens: Tokens that the newest results, which the model has not seen, may count before
             one of them is persisted ...
         unread_tokens: ... and the tokens of them all that stay then; 0 is the policy's preview.
-        keeps_rules: Whether rules of the project that the host handed over stay at a cut.
+        is_last: Whether nothing stays that may go, rules of the project included.
     """
 
     settings: Settings
     keep_fraction: float
-    may_keep_nothing: bool = False
     needs_minimum: bool = True
     clears_all: bool = False
     keep_messages: int = 0
-    request_fraction: float = 0.0
-    words_fraction: float = 0.0
     fresh_tokens: int = 0
     unread_tokens: int = 0
-    keeps_rules: bool = True
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +95,6 @@ class OriginalMessages:
         later: Requests of the user that stay in the context after it.
         pinned: Texts that the context contains beside it, verbatim.
         numbers: The number of each of `messages` in the transcript; None for one without.
-        effects: What was done before `messages` and must not be done again, newest last.
         is_short: Whether some of `messages` were made short when they were first summarised.
     """
 
@@ -113,7 +105,6 @@ class OriginalMessages:
     later: Messages = ()
     pinned: tuple[str, ...] = ()
     numbers: tuple[int | None, ...] = ()
-    effects: tuple[str, ...] = ()
     is_short: bool = False
 
 
@@ -293,11 +284,15 @@ class Plan:
         history: The messages that a summary replaces ...
         prefix: ... and those of the running turn that a checkpoint replaces.
         pins: The texts that the summary carries verbatim.
-        bound_tokens: The most that both texts may count, for the size of what they replace.
         bare: The list with nothing written in it yet, and no file put back.
         summary_tokens: The most that the summary may count; 0 where there is no history to replace.
         checkpoint_tokens: The same for the checkpoint inside the running turn.
-        begun: The list after those of the clearing layers that do not depend on the limit.
+        fills: Whether everything competes for the target, instead of a cut by the policy's rule.
+        refusals: How often the provider has refused the list.
+        record: What the target is filled from ...
+        summary: ... and what was bought of it: for the summary ...
+        checkpoint: ... for the checkpoint ...
+        files: ... and of files: path, text and a note of each.
     """
 
     edited: EditedMessages
@@ -306,11 +301,15 @@ class Plan:
     history: Messages = ()
     prefix: Messages = ()
     pins: tuple[Pin, ...] = ()
-    bound_tokens: int = 0
     bare: Messages = ()
     summary_tokens: int = 0
     checkpoint_tokens: int = 0
-    begun: EditedMessages | None = None
+    fills: bool = False
+    refusals: int = 0
+    record: Record | None = None
+    summary: str = ""
+    checkpoint: str = ""
+    files: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def replaced(self) -> Messages:

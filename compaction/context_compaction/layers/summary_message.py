@@ -44,6 +44,8 @@ def checkpoint_message(span: Span, text: str) -> Message:
 
 def with_turn_context(summary: str, turn_prefix: str) -> str:
     """One text for history and for the beginning of a split turn, as in the timeline paper."""
+    if not turn_prefix:
+        return summary
     return f"{summary}\n## Turn Context (split turn)\n{turn_prefix}".strip()
 
 

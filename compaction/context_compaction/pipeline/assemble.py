@@ -7,7 +7,6 @@ from context_compaction.context import (
     CompactionContext,
     EditedMessages,
     Plan,
-    fills_target,
     layer_context_of,
     span_of,
 )
@@ -23,6 +22,7 @@ from context_compaction.layers.summary_message import (
 )
 from context_compaction.messages import placeholders
 from context_compaction.messages.cache_control import keep_cache_markers
+from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import Message, Messages, make_message
 from context_compaction.messages.pins import block_of
 
@@ -40,19 +40,16 @@ def assemble(
     summary: str = "",
     checkpoint: str = "",
     files: Sequence[FileText] = (),
-    *,
-    fills: bool = True,
 ) -> EditedMessages:
-    """The list with its summary put in, files restored and void thinking taken out.
-
-    Where the caller named the target, files fill it; but for `fills` they have what they need.
-    """
+    """The list with its summary put in, files restored and void thinking taken out."""
     edited = plan.edited
     if plan.cut is not None:
         replaced = _replaced(context, plan, plan.cut, summary, checkpoint)
         edited = _without_void_thinking(context, replaced)  # files have its room
-        if files:
-            edited = _restored(context, plan, edited, files, fills=fills)
+        if plan.files:
+            edited = _with_files(context, plan, edited)
+        elif files:
+            edited = _restored(context, plan, edited, files)
         if context.settings.acknowledge:
             ends = bool(context.messages) and context.messages[-1].role == "assistant"
             step = acknowledge(edited.messages, ends_with_assistant=ends, count=context.count)
@@ -79,11 +76,6 @@ def fits(context: CompactionContext, messages: Messages, *, spare_tokens: int = 
     if context.room_tokens(messages) < spare_tokens:
         return False
     return context.count.request_bytes(messages) <= context.limits.bytes
-
-
-def excess_tokens(context: CompactionContext, plan: Plan, summary: str, checkpoint: str) -> int:
-    """How far `plan` with this summary is above the limit; 0 and less where it fits."""
-    return -context.room_tokens(assemble(context, plan, summary, checkpoint).messages)
 
 
 def _replaced(
@@ -126,8 +118,6 @@ def _restored(
     plan: Plan,
     edited: EditedMessages,
     files: Sequence[FileText],
-    *,
-    fills: bool,
 ) -> EditedMessages:
     for name, layer in context.policy.at_stage("restore"):
         files_at = _restore_at(edited.messages, plan)
@@ -135,7 +125,6 @@ def _restored(
             layer_context_of(context, plan.level),
             files=files,
             files_at=files_at,
-            is_filled=fills and fills_target(context),
             limit_tokens=min(
                 context.count.messages(edited.messages)
                 + context.room_tokens(edited.messages)
@@ -145,6 +134,19 @@ def _restored(
         )
         edited = edited.then(name, layer.apply(edited.messages, layer_context), context.count)
     return edited
+
+
+def _with_files(context: CompactionContext, plan: Plan, edited: EditedMessages) -> EditedMessages:
+    """`edited` with the files of `plan` put back."""
+    texts = [placeholders.restored_file(path, text, note) for path, text, note in plan.files]
+    message = make_message("user", placeholders.restored_files(texts))
+    at = _restore_at(edited.messages, plan)
+    edits = tuple(
+        Edit("restore", "restored", None, 0, context.count.text(text), note=path)
+        for (path, _, _), text in zip(plan.files, texts, strict=True)
+    )
+    step = Step((*edited.messages[:at], message, *edited.messages[at:]), edits)
+    return edited.then("restore", step, context.count)
 
 
 def _turn_tokens(context: CompactionContext, messages: Messages, at: int) -> int:

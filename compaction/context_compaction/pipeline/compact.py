@@ -27,9 +27,7 @@ from context_compaction.hooks import (
 from context_compaction.layers.recent_files import files_on_disk
 from context_compaction.messages.model import JsonObject
 from context_compaction.pipeline.assemble import assemble
-from context_compaction.pipeline.decision import decide, written
 from context_compaction.pipeline.originals import read_originals
-from context_compaction.pipeline.plan import make_plan
 from context_compaction.pipeline.read import context_of, read
 from context_compaction.pipeline.report import (
     Outcome,
@@ -38,6 +36,7 @@ from context_compaction.pipeline.report import (
     report,
     stats_of,
 )
+from context_compaction.pipeline.solve import decide, make_plan, written
 from context_compaction.pipeline.summarize import ask_host, asks_host, summarize
 from context_compaction.pipeline.validate import validate
 from context_compaction.redaction import RedactionMode

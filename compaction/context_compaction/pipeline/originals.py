@@ -44,7 +44,7 @@ async def read_originals(
     context: CompactionContext, plan: Plan, session: Session, archive: Store
 ) -> Mapping[Span, Read]:
     """The originals of the earlier summaries of ours that `plan` replaces."""
-    found = (_span_of_ours(context, message) for message in plan.replaced)
+    found = (span_of_ours(context, message) for message in plan.replaced)
     return {
         span: await _read_span(span, session.all_states, archive, context.format)
         for span in found
@@ -108,10 +108,9 @@ def carried_on(
     texts = [(plan.history, originals.history), (plan.prefix, originals.prefix)]
     if plan.cut is not None and plan.cut.folds_request:
         texts = [(plan.replaced, joined(originals))]
-    kinds = context.settings.tool_kinds
     for replaced, record in texts:
         if replaced and record.messages and not record.lost:
-            short = carried_of(record.messages, record.numbers, record.effects, kinds)
+            short = carried_of(record.messages, record.numbers)
             blob = packed(context.gates.json(as_json(short)))
             span = span_of(context, replaced)
             carried.append(
@@ -156,7 +155,7 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
         lost: list[str] = []
         shortened: list[Carried] = []
         for message in messages:
-            span = _span_of_ours(context, message)
+            span = span_of_ours(context, message)
             found = archived.get(span, _NONE) if span is not None else _NONE
             if placeholders.originals_of(message) is None:
                 whole = found.messages or (_as_it_came(context, message),)
@@ -179,7 +178,6 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
             later,
             pinned,
             tuple(numbers),
-            tuple(effect for found in shortened for effect in found.effects),
             any(found.is_short for found in shortened),
         )
 
@@ -198,7 +196,6 @@ def joined(originals: Originals) -> OriginalMessages:
         lost="\n".join(filter(None, (one.lost, other.lost))),
         later=other.later,
         numbers=(*one.numbers, *other.numbers),
-        effects=(*one.effects, *other.effects),
         is_short=one.is_short or other.is_short,
     )
 
@@ -213,7 +210,7 @@ def _as_it_came(context: CompactionContext, message: Message) -> Message:
     return context.parsed[message.index] if message.index is not None else message
 
 
-def _span_of_ours(context: CompactionContext, message: Message) -> Span | None:
+def span_of_ours(context: CompactionContext, message: Message) -> Span | None:
     """The span that a summary of this session replaces; None without a head: any branch's.
 
     That of an extract of a long request is the request itself.

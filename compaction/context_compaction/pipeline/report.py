@@ -21,7 +21,7 @@ from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, text_of
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
-from context_compaction.pipeline.long_request import is_of_request
+from context_compaction.pipeline.kept import is_of_request
 from context_compaction.pipeline.losses import dropped_names
 from context_compaction.pipeline.originals import carried_on
 from context_compaction.pipeline.validate import placed_pieces

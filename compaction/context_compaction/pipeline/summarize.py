@@ -25,7 +25,7 @@ from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
-from context_compaction.pipeline.extracts import extract_of, extracts, texts_with
+from context_compaction.pipeline.extracts import extract_of
 from context_compaction.pipeline.originals import joined, number_of
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
@@ -33,7 +33,6 @@ from context_compaction.session import continuation
 from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.resume import Session
 from context_compaction.session.state import SessionState, wait_seconds
-from context_compaction.summarizers.extractive.parse import read_previous
 from context_compaction.summarizers.llm import check
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import (
@@ -134,7 +133,7 @@ def _job(context: CompactionContext, plan: Plan, originals: Originals) -> Summar
         has_originals=not (record.lost or record.is_short),
         max_tokens=min(room_tokens, replaced_tokens // 3),
         # What the user said is in the record itself.
-        extracts=cache(partial(extract_of, context, replaced, _EXTRACTS_TOKENS, is_prefix=True)),
+        extracts=cache(partial(extract_of, context, replaced, _EXTRACTS_TOKENS)),
         kept=parts_of(kept, [number_of(context, message) for message in kept]),
         pinned=tuple(_pin_told(context, pin, kept) for pin in context.pins.candidates),
         instructions=context.request.instructions,
@@ -168,16 +167,15 @@ def _pin_told(context: CompactionContext, pin: Pin, kept: Messages) -> str:
 
 def _source_of(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
     """The source that prose for `record` is checked against."""
-    lost = read_previous(record.lost)
     # What stays may be named as well, and so may what an earlier summary named.
     numbers = {number for number in context.seqs if number >= 0}
     numbers.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.lost}")))
-    numbers.update(number for number in (*lost.numbers, *record.numbers) if number is not None)
+    numbers.update(number for number in record.numbers if number is not None)
     replaced = set(map(id, record.messages))
     # What is said in the part that stays is no invention either.
     beside = (message for message in context.messages if id(message) not in replaced)
     return check.source_of(
-        (*lost.messages, *record.messages, *beside),
+        (*record.messages, *beside),
         user_texts=(record.earlier, *context.pins.texts, context.request.instructions),
         numbers=numbers,
     )
@@ -189,17 +187,16 @@ def _summarize_with_host_text(context: CompactionContext, decision: Decision) ->
     job = _host_job(context, decision)
     if job is None:
         warning = "The summary that was given is not used: no history had to be replaced."
-        return extracts(context, plan, originals, (warning,))
+        return SummaryText("", "", warnings=(warning,))
     source = _source_of(context, _record_of(context, plan, originals))
     room_tokens = min(int(job.max_tokens * LENGTH_TOLERANCE), plan.text_tokens)
     try:
         prose = accepted(context.request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
-        return extracts(context, plan, originals, (warning,))
-    texts = texts_with(context, plan, originals, prose.text)
+        return SummaryText("", "", warnings=(warning,))
     told = span_of(context, plan.replaced)
-    return SummaryText(*texts, "host", prose.warnings, prose=prose.text, told=told)
+    return SummaryText("", "", "host", prose.warnings, prose=prose.text, told=told)
 
 
 def _host_job(context: CompactionContext, decision: Decision) -> SummaryJob | None:
@@ -294,7 +291,7 @@ async def _summarize_with_model(
             f"Verbatim extracts stand in the summary: {model.model} failed "
             f"{_MAX_FAILURES} times in a row and is left alone for {wait:.0f} seconds."
         )
-        plain = await to_thread.run_sync(extracts, context, plan, originals, (warning,))
+        plain = SummaryText("", "", warnings=(warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})
     calls = ModelCalls(model, tell, context.gates.json)
     prose, failure = None, ""
@@ -314,11 +311,10 @@ async def _summarize_with_model(
     }
     if prose is None:
         warning = f"Verbatim extracts stand in the summary, not a model's: {failure}."
-        plain = await to_thread.run_sync(extracts, context, plan, originals, (warning,))
+        plain = SummaryText("", "", warnings=(warning,))
         return replace(plain, model=report)
-    texts = await to_thread.run_sync(texts_with, context, plan, originals, prose.text)
     told = span_of(context, plan.replaced)
-    return SummaryText(*texts, model.writer, prose.warnings, report, prose.text, told)
+    return SummaryText("", "", model.writer, prose.warnings, report, prose.text, told)
 
 
 def summary_to_record(context: CompactionContext) -> SummaryText:

@@ -8,10 +8,8 @@ from typing import Any
 from context_compaction import CompactRequest, compact
 from context_compaction.archive import ArchivedMessage, OutputSlice
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.formats import parse
-from context_compaction.messages.model import compact_json, tool_results
+from context_compaction.messages.model import compact_json
 from context_compaction.messages.placeholders import left_by, summary_text
-from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.carried import (
     SUMMARIZED_MESSAGES,
     Carried,
@@ -109,7 +107,6 @@ async def test_what_was_said_and_done_early_stands_in_the_last_of_many_summaries
         told = str(messages)
         assert GOAL in told
         assert RULE in told
-        assert "done, do not repeat: commit" in told
         [span] = [span for m in ours(read(messages)) if summary_text(m) and (span := left_by(m))]
         found = await archive.read_messages("old", span.start_seq, span.stop_seq, head=span.head)
         said = told + str([item.raw for item in found])
@@ -135,75 +132,7 @@ async def test_what_is_carried_holds_no_secret_that_the_archive_takes_out(tmp_pa
 def test_what_is_carried_is_the_same_after_it_was_packed(payload: list[Json]) -> None:
     messages = read(payload)
     numbers = tuple(range(len(messages)))
-    carried = carried_of(messages, numbers, (), {})
+    carried = carried_of(messages, numbers)
     assert unpacked(packed(as_json(carried)).data) == carried
-    again = carried_of(carried.messages, carried.numbers, carried.effects, {})
+    again = carried_of(carried.messages, carried.numbers)
     assert chars_of(again) <= chars_of(carried) <= MOST_CHARS
-
-
-def test_what_was_carried_beside_a_tally_is_still_read() -> None:
-    tally: Json = {"first": 0, "last": 9, "deeds": {}, "effects": ["git push"]}
-    packs = packed({"messages": [[3, "user", [["text", "Go on.", None]]]], "tally": tally})
-    found = unpacked(packs.data)
-    assert found.effects == ("git push",)
-    assert found.numbers == (3,)
-
-
-def test_what_a_file_says_of_errors_and_commits_is_not_carried_as_the_works_own() -> None:
-    # between the two ends that stay of a long answer
-    told = "\n".join([lines("a", 40), "ValueError: bad", "[main 1a2b3c4] mend", lines("b", 40)])
-    payload = [
-        user(GOAL),
-        *answered("r", "Read", told, file_path="log.txt"),
-        *answered("x", "Bash", told, command="make check"),
-    ]
-    messages = parse(payload, format="anthropic")
-    carried = carried_of(messages, range(len(messages)), (), {}).messages
-    of_file, of_command = (result_text(r) for m in carried for r in tool_results(m))
-    assert ("ValueError" in of_file, "1a2b3c4" in of_file) == (False, False)
-    assert ("ValueError" in of_command, "1a2b3c4" in of_command) == (True, True)
-
-
-CLEARED = "<local-command-stdout>{}</local-command-stdout>"
-
-
-def long_turn() -> list[Json]:
-    """A running turn of which the agent says something at each step."""
-    steps: list[Json] = []
-    for n in range(30):
-        [called, answer] = answered(f"c{n}", "Bash", lines(f"n{n}", 40), command=f"make step{n}")
-        said = f"Step {n} fails because table_{n} has no index on column_{n}; I add it."
-        steps += [assistant(said, *called["content"]), answer]
-    return [user(GOAL), *steps]
-
-
-async def test_lines_of_the_host_alone_get_no_summary_of_their_own() -> None:
-    payload = [user("<command-name>/clear</command-name>"), user(CLEARED.format("")), *long_turn()]
-    async with temporary_archive() as archive:
-        wish = CompactRequest(format="anthropic", target_tokens=6_000)
-        result = await compact(payload, wish, archive=archive)
-    told = compact_json(list(result.messages))
-    assert list(result.messages[:2]) == payload[:2]
-    assert "<turn_context" in told
-    assert "<context_summary" not in told
-
-
-async def test_lines_of_the_host_beside_a_pin_stay_readable_through_its_frame() -> None:
-    payload = [user(CLEARED.format("zephyr")), *long_turn()]
-    async with temporary_archive() as archive:
-        wish = CompactRequest(format="anthropic", target_tokens=6_000, pinned=("Keep it German.",))
-        result = await compact(payload, wish, archive=archive)
-    told = compact_json(list(result.messages))
-    assert "Keep it German." in told
-    assert "zephyr" in told or "/messages/0-0@" in told
-
-
-async def test_what_nothing_is_told_of_takes_no_room_of_what_is() -> None:
-    said: list[int] = []
-    for before in ([], [user(CLEARED.format(lines("listed", 30)))]):
-        async with temporary_archive() as archive:
-            wish = CompactRequest(format="anthropic", target_tokens=3_000)
-            result = await compact([*before, *long_turn()], wish, archive=archive)
-        told = compact_json(list(result.messages))
-        said.append(sum(f"has no index on column_{n};" in told for n in range(30)))
-    assert said[1] >= said[0] - 1

@@ -21,9 +21,11 @@ from context_compaction.activity.calls import is_question
 from context_compaction.activity.digest import one_line
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages, is_list, is_object
-from context_compaction.summarizers.extractive.parse import without_titles
-from context_compaction.summarizers.extractive.turns import turns_of
+from context_compaction.messages.call_ids import with_own_ids
+from context_compaction.messages.model import Messages, is_list, is_object, tool_results
+from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_results import result_text, said_in_refusal
+from context_compaction.summarizers.extractive.render import unforged
 from context_compaction.summarizers.llm.record import parts_of
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -125,10 +127,16 @@ def source_of(
 
 def _said_through_tools(messages: Messages) -> list[str]:
     """What the user answered to a tool that asks, and said in refusing a call."""
-    turns = turns_of(messages, [None] * len(messages), {})
-    actions = [one for turn in turns for one in turn.actions]
-    answered = [one.text for one in actions if is_question(one.name) and not one.is_refused]
-    return [*answered, *(one.error for one in actions if one.is_refused)]
+    messages = with_own_ids(messages)
+    names = index_calls(messages)
+    said: list[str] = []
+    for result in (result for message in messages for result in tool_results(message)):
+        refused = said_in_refusal(result)
+        if refused is not None:
+            said.append(refused)
+        elif is_question(names.name_of(result)):
+            said.append(result_text(result))
+    return said
 
 
 def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
@@ -163,7 +171,7 @@ def _cleaned(answer: str) -> str:
     inner = _out_of_json(text)
     if inner != text:
         return _cleaned(inner)
-    return without_titles(placeholders.quoted(text))
+    return unforged(placeholders.quoted(text))
 
 
 def _out_of_json(text: str) -> str:

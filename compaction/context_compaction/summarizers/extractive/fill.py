@@ -1,0 +1,91 @@
+"""One greedy fill: every piece has a price, and the cheapest are bought while they fit.
+
+The price of a piece is the square root of the tokens of its item up to it, times its age, by the
+weight of its kind. So short texts are cheap at any age, and what a text may have shrinks with the
+square of its age. The same rule works at any target.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from context_compaction.summarizers.extractive.collect import Item, Kind, typed_pieces
+from context_compaction.tokens.counter import MessageCounter
+
+# What a token of each kind is worth.
+WEIGHTS: Mapping[Kind, int] = {
+    "user": 64,
+    "rule": 64,
+    "wish": 3,
+    "closing": 32,
+    "remark": 16,
+    "plan": 16,
+    "note": 16,
+    "document": 16,
+    "earlier": 16,
+    "failure": 8,
+    "deed": 8,
+    "newest": 8,
+    "call": 2,
+    "result": 2,
+    "record": 16,
+    "report": 2,
+    "rules": 2,
+    "file": 1,
+    "host": 1,
+    "replaced": 0,
+}
+# Tokens of an item's label, or of the frame of a message.
+HEAD_TOKENS = 8
+# An order has at most this part of the room before what follows its typed words.
+_ORDER_SHARE = 0.25
+
+
+def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
+    """Buy pieces of `items` within `room_tokens`; what is left of them."""
+    _set_ages(items)
+    offers: list[tuple[float, int, int, int, Item, int]] = []
+    orders = {id(item) for item in _orders(items)}
+    for item in items:
+        item.age = 0 if id(item) in orders else item.age
+    for item in items:
+        item.bought = set()
+        weight = WEIGHTS[item.kind]
+        if not weight:
+            continue
+        typed = set(typed_pieces(item.pieces)) if item.kind == "user" else set[int]()
+        total_tokens = HEAD_TOKENS
+        for step, piece in enumerate(item.order):
+            tokens = count.text(item.pieces[piece]) + 1 + (0 if step else HEAD_TOKENS)
+            total_tokens += tokens
+            is_order = id(item) in orders and total_tokens <= room_tokens * _ORDER_SHARE
+            is_pasted = item.kind == "user" and piece not in typed and not is_order
+            worth = WEIGHTS["result"] if is_pasted else weight
+            price = total_tokens**0.5 * (1 + item.age) / worth
+            offers.append((price, -item.at, step, tokens, item, piece))
+            if total_tokens > room_tokens:
+                break
+    closed: set[int] = set()
+    for _, _, _, tokens, item, piece in sorted(offers, key=lambda offer: offer[:3]):
+        if id(item) in closed or tokens > room_tokens:
+            closed.add(id(item))
+            continue
+        item.bought.add(piece)
+        room_tokens -= tokens
+    return room_tokens
+
+
+def _set_ages(items: Sequence[Item]) -> None:
+    """The age of an item: how many newer ones of its kind, and newer turns, there are."""
+    ages: Counter[Kind] = Counter()
+    turns, last_turn = 0, -1
+    for item in sorted(items, key=lambda item: -item.at):
+        item.age = 0 if item.kind in ("rule", "wish", "rules") else ages[item.kind] + turns
+        ages[item.kind] += 1
+        if item.kind == "user" and item.at != last_turn:
+            turns, last_turn = turns + 1, item.at
+
+
+def _orders(items: Sequence[Item]) -> list[Item]:
+    """The order that started the work, and the newest one."""
+    said = [item for item in items if item.kind == "user" and item.label == "user"]
+    return [*said[:1], *said[-1:]]
