@@ -56,7 +56,6 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", sessions.listing),
     ("GET", "/sessions/{session_id}", transcript.session),
     ("GET", "/sessions/{session_id}/messages/{start:int}-{stop:int}", transcript.messages),
-    ("GET", "/sessions/{session_id}/messages/{seq:int}", transcript.message),
     ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", transcript.block),
     ("GET", "/sessions/{session_id}/compactions", compactions.listing),
     ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),

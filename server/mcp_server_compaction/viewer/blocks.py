@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.calls import classify
 from context_compaction.archive import ArchivedMessage
@@ -70,7 +69,6 @@ class BlockView:
         line_count: Lines of its text.
         is_cut: Whether `body` is only the beginning.
         is_error: Whether a tool failed.
-        output_ids: The outputs that it stands for.
     """
 
     number: int
@@ -82,7 +80,6 @@ class BlockView:
     line_count: int
     is_cut: bool = False
     is_error: bool = False
-    output_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,6 @@ class MessageView:
         role: user, assistant, tool or system.
         timestamp_seconds: Its time, in Unix time; None where that is not known.
         blocks: Its blocks that are shown.
-        source_seq: The archived message that it was made of, or -1.
         left_out: How many of its blocks are not shown.
     """
 
@@ -102,7 +98,6 @@ class MessageView:
     role: str
     timestamp_seconds: float | None
     blocks: tuple[BlockView, ...]
-    source_seq: int = -1
     left_out: int = 0
 
 
@@ -127,12 +122,12 @@ class Reading:
     is_exported: bool = False
 
 
-def parsed(raw: JsonObject, format: str) -> Message | None:
-    """The message; None where its format cannot be read (another version stored it)."""
+def parsed(raw: JsonObject, format: str) -> Message:
+    """The message; one whose format cannot be read (another version stored it) is one block."""
     try:
         return FORMATS[format].parse_message(raw, 0)
     except (KeyError, InvalidMessageError):
-        return None
+        return Message("user", (Opaque("message", raw),))
 
 
 def message_views(messages: Sequence[ArchivedMessage], reading: Reading) -> list[MessageView]:
@@ -150,26 +145,20 @@ def message_view(
     *,
     seq: int,
     timestamp_seconds: float | None = None,
-    source_seq: int = -1,
 ) -> MessageView:
     """One message; `reading` learns its calls."""
     message = parsed(raw, format)
-    if message is None:
-        text = block_text(Opaque("message", raw))
-        blocks: tuple[BlockView, ...] = (_texts(0, "other", "message", text, reading),)
-        return MessageView(seq, str(raw.get("role", "")), timestamp_seconds, blocks, source_seq)
     reading.calls |= {call.call_id: call for call in tool_calls(message)}
     shown = message.blocks if reading.is_exported else message.blocks[:MOST_BLOCKS]
     views = (_view(at, block, message, reading) for at, block in enumerate(shown))
     blocks = tuple(view for view in views if view is not None)
     left_out = len(message.blocks) - len(shown)
-    return MessageView(seq, role_of(message), timestamp_seconds, blocks, source_seq, left_out)
+    return MessageView(seq, role_of(message), timestamp_seconds, blocks, left_out)
 
 
 def block_at(raw: JsonObject, format: str, number: int) -> Block | None:
     """A block of a message; None where there is none of that number."""
-    message = parsed(raw, format)
-    blocks: Sequence[Block] = (Opaque("message", raw),) if message is None else message.blocks
+    blocks = parsed(raw, format).blocks
     return blocks[number] if 0 <= number < len(blocks) else None
 
 
@@ -181,63 +170,47 @@ def path_of(block: Block, calls: Mapping[str, ToolCall]) -> str:
 
 
 def _view(at: int, block: Block, message: Message, reading: Reading) -> BlockView | None:
+    text = block_text(block)
+    shown, is_cut = _cut(text, reading)
     match block:
+        case Text() if seems_synthetic(text) or claimed_span(text) is not None:
+            body = markup.plain(shown)
+            if not reading.is_exported:
+                body = markup.summary(shown, reading.session_id, reading.message_count)
+            return _block(at, "made", _made_label(text), text, body, is_cut)
         case Text():
-            if not block.text:
-                return None
-            made = seems_synthetic(block.text) or claimed_span(block.text) is not None
-            if made:
-                return _texts(at, "made", _made_label(block.text), block.text, reading)
-            return _texts(at, "text", "", block.text, reading, message.role)
+            # What the user typed keeps its lines; models write Markdown.
+            body = markup.prose(shown) if message.role == "assistant" else markup.plain(shown)
+            return _block(at, "text", "", text, body, is_cut) if text else None
         case Thinking():
-            return _texts(at, "thinking", "Thinking", block.text, reading) if block.text else None
+            body = markup.prose(shown)
+            return _block(at, "thinking", "Thinking", text, body, is_cut) if text else None
         case ToolCall():
-            return _call(at, block, reading)
+            use = classify(block)
+            view = _block(at, "call", block.name, text, arguments_html(block, reading), is_cut)
+            headline = use.command or use.path or _first_argument(block.arguments)
+            return replace(view, headline=_line(headline))
         case ToolResult():
-            return _result(at, block, reading)
+            return _result(at, block, text, reading)
         case Image():
-            return BlockView(at, "image", block.media_type or "image", "", picture(block), 0, 0)
+            return _block(at, "image", block.media_type or "image", "", picture(block))
         case Document():
             label = block.media_type or "document"
-            return _texts(at, "document", label, block.text or block.url or "", reading)
+            return _block(at, "document", label, text, markup.plain(shown), is_cut)
         case Opaque():
-            return _texts(at, "other", block.kind, block_text(block), reading)
+            return _block(at, "other", block.kind, text, markup.code(shown), is_cut)
 
 
-def _texts(
-    at: int, kind: str, label: str, text: str, reading: Reading, role: str = ""
+def _block(
+    at: int, kind: str, label: str, text: str, body: Markup, is_cut: bool = False
 ) -> BlockView:
-    shown, is_cut = _cut(text, reading)
-    if kind == "made" and not reading.is_exported:
-        body = markup.summary(shown, reading.session_id, reading.message_count)
-    elif kind == "other":
-        body = markup.code(shown)
-    else:
-        # What the user typed keeps its lines; models write Markdown.
-        body = (
-            markup.prose(shown)
-            if role == "assistant" or kind == "thinking"
-            else markup.plain(shown)
-        )
-    return BlockView(
-        at, kind, label, _line(text), body, len(text), _line_count(text), is_cut,
-        output_ids=ids_in_placeholder(text),
-    )  # fmt: skip
+    line_count = text.count("\n") + 1 if text else 0
+    return BlockView(at, kind, label, _line(text), body, len(text), line_count, is_cut)
 
 
 def _made_label(text: str) -> str:
     """The label of a text that a compaction inserted."""
     return next((label for start, label in _MADE if text.startswith(start)), "Left by a compaction")
-
-
-def _call(at: int, call: ToolCall, reading: Reading) -> BlockView:
-    use = classify(call)
-    text = block_text(call)
-    headline = use.command or use.path or _first_argument(call.arguments)
-    return BlockView(
-        at, "call", call.name, _line(headline), arguments_html(call, reading), len(text),
-        _line_count(text), is_cut=_cut(text, reading)[1],
-    )  # fmt: skip
 
 
 def arguments_html(call: ToolCall, reading: Reading) -> Markup:
@@ -248,41 +221,35 @@ def arguments_html(call: ToolCall, reading: Reading) -> Markup:
     use = classify(call)
     rest: list[Markup] = []
     for name, value in arguments.items():
-        partner = "new" + name.removeprefix("old") if name.startswith("old") else ""
-        twin = "old" + name.removeprefix("new") if name.startswith("new") else ""
-        if isinstance(value, str) and isinstance(arguments.get(partner), str):
-            rest.append(markup.diff(_cut(value, reading)[0], _cut(arguments[partner], reading)[0]))
-        elif isinstance(value, str) and isinstance(arguments.get(twin), str):
-            continue
+        new = arguments.get("new" + name.removeprefix("old")) if name.startswith("old") else None
+        old = arguments.get("old" + name.removeprefix("new")) if name.startswith("new") else None
+        text = value if isinstance(value, str) else markup.json_text(value)
+        shown = _cut(text, reading)[0]
+        if isinstance(value, str) and isinstance(new, str):
+            rest.append(markup.diff(shown, _cut(new, reading)[0]))
+        elif isinstance(value, str) and isinstance(old, str):
+            continue  # a part of the diff
+        elif value == use.command:
+            rest.append(markup.code(shown, "bash"))
         else:
-            rest.append(_argument(name, value, use.command, use.path or "", reading))
+            language = "" if isinstance(value, str) else "json"
+            body = _argument(shown, language, use.path or "")
+            row = Markup('<div class="argument"><span class="name">{}</span> {}</div>')
+            rest.append(row.format(name, body))
     return Markup("").join(rest)
 
 
-def _argument(name: str, value: Any, command: str | None, path: str, reading: Reading) -> Markup:
-    if not isinstance(value, str):
-        text = markup.json_text(value)
-        if "\n" in text:
-            return _named(name, markup.code(_cut(text, reading)[0], "json"))
-        return _named(name, Markup("<code>{}</code>").format(text))
-    if value == command:
-        return markup.code(_cut(value, reading)[0], "bash")
-    if "\n" in value:
-        is_patch = value.startswith(("*** Begin Patch", "--- ", "diff --git "))
-        shown = _cut(value, reading)[0]
-        body = markup.patch(shown.split("\n")) if is_patch else markup.code(shown, path=path)
-        return _named(name, body)
-    return _named(name, Markup("<code>{}</code>").format(_cut(value, reading)[0]))
+def _argument(text: str, language: str, path: str) -> Markup:
+    if "\n" not in text:
+        return Markup("<code>{}</code>").format(text)
+    if text.startswith(("*** Begin Patch", "--- ", "diff --git ")):
+        return markup.patch(text.split("\n"))
+    return markup.code(text, language, path)
 
 
-def _named(name: str, body: Markup) -> Markup:
-    return Markup('<div class="argument"><span class="name">{}</span> {}</div>').format(name, body)
-
-
-def _result(at: int, result: ToolResult, reading: Reading) -> BlockView:
+def _result(at: int, result: ToolResult, text: str, reading: Reading) -> BlockView:
     call = reading.calls.get(result.call_id)
     label = result.name or (call.name if call is not None else "result")
-    text = block_text(result)
     path = path_of(result, reading.calls)
     bodies: list[Markup] = []
     is_cut = False
@@ -297,11 +264,8 @@ def _result(at: int, result: ToolResult, reading: Reading) -> BlockView:
             bodies.append(Markup('<div class="plain">{}</div>').format(linked))
         else:
             bodies.append(markup.output(shown, path))
-    return BlockView(
-        at, "result", label, _line(text), Markup("").join(bodies), len(text), _line_count(text),
-        is_cut, result.is_error,
-        tuple(i for p in result.content if isinstance(p, Text) for i in ids_in_placeholder(p.text)),
-    )  # fmt: skip
+    view = _block(at, "result", label, text, Markup("").join(bodies), is_cut)
+    return replace(view, is_error=result.is_error)
 
 
 def picture(image: Image) -> Markup:
@@ -332,7 +296,3 @@ def _first_argument(arguments: object) -> str:
 def _line(text: str) -> str:
     flat = " ".join(text[: _HEADLINE_CHARS * 4].split())
     return flat if len(flat) <= _HEADLINE_CHARS else f"{flat[:_HEADLINE_CHARS]}…"
-
-
-def _line_count(text: str) -> int:
-    return text.count("\n") + 1 if text else 0

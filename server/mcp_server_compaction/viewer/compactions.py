@@ -1,9 +1,8 @@
 """A compaction's page: the list before and after, what was removed and kept, and why."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlencode
+from itertools import groupby
 
 from anyio import to_thread
 from context_compaction.archive import (
@@ -12,7 +11,6 @@ from context_compaction.archive import (
     CompactedLists,
     ContextEntry,
     SessionInfo,
-    StoredReceipt,
 )
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import JsonObject, compact_json
@@ -37,7 +35,7 @@ _MOST_CHANGED = 150
 _NONE = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
     """A piece of both lists, side by side.
 
@@ -45,33 +43,20 @@ class Row:
         kind: "kept" (as it was), "changed" (something of it left), "replaced" or "added".
         before: The entries of the list before.
         after: Those of the list after; empty for "kept", since that is the same.
+        headlines: The first entries before, a line each.
+        views: The entries after, as they are shown.
     """
 
     kind: str
-    before: tuple[ContextEntry, ...]
-    after: tuple[ContextEntry, ...] = ()
+    before: list[ContextEntry]
+    after: list[ContextEntry] = field(default_factory=list[ContextEntry])
+    headlines: list[MessageView] = field(default_factory=list[MessageView])
+    views: list[MessageView] = field(default_factory=list[MessageView])
 
     @property
-    def seqs(self) -> tuple[int, ...]:
+    def seqs(self) -> list[int]:
         """The numbers of the entries before; -1 for a text of an earlier compaction."""
-        return tuple(map(_number, self.before))
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRow:
-    """A row with its texts.
-
-    Attributes:
-        row: The row.
-        headlines: The entries before, a line each.
-        more: How many of those are not listed.
-        views: The entries after.
-    """
-
-    row: Row
-    headlines: Sequence[MessageView] = ()
-    more: int = 0
-    views: Sequence[MessageView] = field(default=())
+        return [_number(entry) for entry in self.before]
 
 
 def rows_of(lists: CompactedLists) -> list[Row]:
@@ -83,41 +68,32 @@ def rows_of(lists: CompactedLists) -> list[Row]:
         return []
     places = {_name(entry): at for at, entry in enumerate(lists.before)}
     rows: list[Row] = []
-    at = 0
     made: list[ContextEntry] = []
+    at = 0
+
+    def replace(stop: int) -> None:
+        """Put what was made since in the place of the entries before up to `stop`."""
+        gone = [*lists.before[at:stop]]
+        if gone or made:
+            rows.append(Row("replaced" if gone else "added", gone, [*made]))
+        made.clear()
+
     for entry in lists.after:
         place = places.get(_name(entry), _NONE)
         if place < at:
             made.append(entry)
             continue
-        rows += _between(lists.before[at:place], made)
+        replace(place)
         stood = lists.before[place]
-        same = stood == entry or (entry.seq != _NONE and stood.seq == entry.seq)
-        rows.append(Row("kept" if same else "changed", (stood,), () if same else (entry,)))
-        at, made = place + 1, []
-    return [*_joined([*rows, *_between(lists.before[at:], made)])]
-
-
-def _between(gone: Sequence[ContextEntry], made: Sequence[ContextEntry]) -> Iterator[Row]:
-    if gone:
-        yield Row("replaced", tuple(gone), tuple(made))
-    elif made:
-        yield Row("added", (), tuple(made))
-
-
-def _joined(rows: Sequence[Row]) -> Iterator[Row]:
-    """Neighbours that were kept as one row."""
-    run: list[ContextEntry] = []
-    for row in rows:
-        if row.kind == "kept":
-            run += row.before
-            continue
-        if run:
-            yield Row("kept", tuple(run))
-            run = []
-        yield row
-    if run:
-        yield Row("kept", tuple(run))
+        if stood != entry and (entry.seq == _NONE or stood.seq != entry.seq):
+            rows.append(Row("changed", [stood], [entry]))
+        elif rows and rows[-1].kind == "kept":
+            rows[-1].before.append(stood)
+        else:
+            rows.append(Row("kept", [stood]))
+        at = place + 1
+    replace(len(lists.before))
+    return rows
 
 
 def _name(entry: ContextEntry) -> int | str:
@@ -149,9 +125,12 @@ async def compaction(visit: Visit) -> Page:
     """`/sessions/ID/compactions/N`, or `last`: one of them."""
     info = await visit.archive.session_info(visit.path("session_id"))
     stored = await visit.archive.stored_receipts(info.session_id)
-    number = _asked(visit.path("number"), info, stored)
+    numbers = [at for at, one in enumerate(stored) if is_compaction(one.receipt)]
+    number = _asked(visit.path("number"), info, numbers)
     lists = await visit.archive.compacted_lists(info.session_id, number)
-    rows = await _shown_rows(visit.archive, info, rows_of(lists))
+    rows = rows_of(lists)
+    read = await _read(visit.archive, info.session_id, rows)
+    await to_thread.run_sync(_show, info, rows, read)
     losses = await read_losses(visit.archive, info.session_id, number)
     receipt = stored[number].receipt | {"losses": losses}
     document = {
@@ -159,110 +138,70 @@ async def compaction(visit: Visit) -> Page:
         "number": number,
         "time": iso_time(stored[number].timestamp_seconds),
         "receipt": receipt,
-        "rows": [_row_document(shown.row) for shown in rows],
+        "rows": [_row_document(row) for row in rows],
     }
-    others = [at for at, one in enumerate(stored) if is_compaction(one.receipt)]
-    pins: JsonObject = receipt.get("pins") or {}
-    return Page(
-        "compaction.html",
-        document,
-        {
-            "info": info,
-            "number": number,
-            "seconds": stored[number].timestamp_seconds,
-            "receipt": receipt,
-            "words": sentences(receipt),
-            "rows": rows,
-            "lost": lost_names(receipt, info.session_id),
-            "pins": pins.get("carried", ()),
-            "left_out": pins.get("left_out", ()),
-            "earlier": max((at for at in others if at < number), default=None),
-            "later": min((at for at in others if at > number), default=None),
-        },
-    )
+    shown = {
+        "info": info,
+        "number": number,
+        "seconds": stored[number].timestamp_seconds,
+        "receipt": receipt,
+        "words": [*sentences(receipt)],
+        "rows": rows,
+        "earlier": max((at for at in numbers if at < number), default=None),
+        "later": min((at for at in numbers if at > number), default=None),
+    }
+    return Page("compaction.html", document, shown)
 
 
-def lost_names(receipt: Mapping[str, Any], session_id: str) -> list[JsonObject]:
-    """What the context no longer contains, by kind, each with the search that finds it."""
-    losses: JsonObject = receipt.get("losses") or {}
-    kinds: dict[str, JsonObject] = losses.get("kinds") or {}
-    return [
-        {
-            "kind": kind,
-            "total": found.get("total", 0),
-            "names": [
-                {"name": name, "search": f"/search?{urlencode(_search_for(name, session_id))}"}
-                for name in found.get("shown", ())
-            ],
-        }
-        for kind, found in kinds.items()
-    ]
-
-
-def _search_for(name: str, session_id: str) -> dict[str, str]:
-    return {"q": str(name), "kind": "phrase", "session": session_id}
-
-
-async def _shown_rows(archive: Archive, info: SessionInfo, rows: Sequence[Row]) -> list[ShownRow]:
-    """The rows with their texts, read by number: no more than a page can hold."""
-    wanted: list[int] = []
-    for row in rows:
-        if row.kind != "kept":
-            wanted += [entry.seq for entry in row.before[:_HEADLINES_A_ROW] if not entry.raw]
-    read = await _read(archive, info.session_id, sorted(set(wanted[:_MOST_HEADLINES])))
-    return await to_thread.run_sync(_views, info, rows, read)
-
-
-def _views(
-    info: SessionInfo, rows: Sequence[Row], read: Mapping[int, ArchivedMessage]
-) -> list[ShownRow]:
-    shown: list[ShownRow] = []
+def _show(info: SessionInfo, rows: Sequence[Row], read: Mapping[int, ArchivedMessage]) -> None:
+    """Give the rows that are not kept their texts."""
     reading = Reading(info.session_id, info.message_count)
     # What stands there now has no page of its own, so it is shown whole.
     now = Reading(info.session_id, info.message_count, reading.calls, UNFOLD_LINES, UNFOLD_CHARS)
     changed = 0
     for row in rows:
-        headlines: list[MessageView] = []
-        for entry in row.before[:_HEADLINES_A_ROW] if row.kind != "kept" else ():
+        if row.kind == "kept":
+            continue
+        for entry in row.before[:_HEADLINES_A_ROW]:
             if entry.raw:
                 number = entry.source_seq
-                headlines.append(message_view(entry.raw, info.format, reading, seq=number))
+                row.headlines.append(message_view(entry.raw, info.format, reading, seq=number))
             elif entry.seq in read:
-                headlines += message_views([read[entry.seq]], reading)
+                row.headlines += message_views([read[entry.seq]], reading)
         changed += row.kind == "changed"
-        after = () if row.kind == "changed" and changed > _MOST_CHANGED else row.after
-        views = [
-            message_view(entry.raw, info.format, now, seq=_NONE, source_seq=entry.source_seq)
-            for entry in after
-        ]
-        shown.append(ShownRow(row, headlines, len(row.before) - len(headlines), views))
-    return shown
+        if row.kind != "changed" or changed <= _MOST_CHANGED:
+            row.views = [message_view(e.raw, info.format, now, seq=_NONE) for e in row.after]
 
 
 async def _read(
-    archive: Archive, session_id: str, seqs: Sequence[int]
+    archive: Archive, session_id: str, rows: Sequence[Row]
 ) -> dict[int, ArchivedMessage]:
-    """Messages by number, neighbours in one read."""
+    """The messages of the headlines by number, neighbours in one read."""
+    wanted = [
+        entry.seq
+        for row in rows
+        if row.kind != "kept"
+        for entry in row.before[:_HEADLINES_A_ROW]
+        if not entry.raw
+    ]
+    seqs = sorted(set(wanted[:_MOST_HEADLINES]))
     found: dict[int, ArchivedMessage] = {}
-    start = 0
-    for at in range(1, len(seqs) + 1):
-        if at == len(seqs) or seqs[at] != seqs[at - 1] + 1:
-            run = await archive.read_messages(session_id, seqs[start], seqs[at - 1])
-            found |= {message.seq: message for message in run}
-            start = at
+    for _, run in groupby(enumerate(seqs), lambda pair: pair[1] - pair[0]):
+        numbers = [seq for _, seq in run]
+        messages = await archive.read_messages(session_id, numbers[0], numbers[-1])
+        found |= {message.seq: message for message in messages}
     return found
 
 
-def _asked(text: str, info: SessionInfo, stored: Sequence[StoredReceipt]) -> int:
+def _asked(text: str, info: SessionInfo, numbers: Sequence[int]) -> int:
     """The number that an address names.
 
     Raises:
         NotFoundError: There is no such compaction.
     """
-    numbers = [at for at, one in enumerate(stored) if is_compaction(one.receipt)]
     if text == "last" and numbers:
         return numbers[-1]
-    if text.isascii() and text.isdigit() and len(text) < 10 and int(text) in numbers:
+    if text in map(str, numbers):
         return int(text)
     which = ", ".join(map(str, numbers[-10:])) or "none"
     raise NotFoundError(f"Session {info.session_id} has no compaction {text[:20]!r}, but {which}.")

@@ -7,15 +7,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
 
-from context_compaction.archive import PrunePlan, PruneRules, SessionUsage
+from context_compaction.archive import PruneRules, SessionUsage
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import JsonObject
 from starlette.responses import Response
 
 from mcp_server_compaction.protocol.sessions import iso_time
-from mcp_server_compaction.viewer.web import Page, Visit, redirect
+from mcp_server_compaction.viewer.web import Page, Visit, redirect, whole_number
 
 _DAY_SECONDS = 86_400
 _MOST_SHOWN = 500
@@ -24,18 +23,16 @@ _MOST_SHOWN = 500
 async def usage(visit: Visit) -> Page:
     """`/archive`: how much room each session takes, the largest first."""
     found = await visit.archive.usage()
-    sessions = sorted(found.sessions, key=lambda one: -_own_bytes(one))
+    sessions = sorted(found.sessions, key=lambda one: -one.log_bytes - one.own_bytes)
+    shown = sessions[:_MOST_SHOWN]
     document = {
         "total_bytes": found.total_bytes,
         "unnamed_output_bytes": found.unnamed_bytes,
         "session_count": len(sessions),
-        "sessions": [_usage_document(one) for one in sessions[:_MOST_SHOWN]],
+        "sessions": [_usage_document(one) for one in shown],
     }
-    return Page(
-        "archive.html",
-        document,
-        {"sessions": sessions[:_MOST_SHOWN], "left": max(0, len(sessions) - _MOST_SHOWN)},
-    )
+    left = len(sessions) - len(shown)
+    return Page("archive.html", document, {"sessions": shown, "left": left})
 
 
 async def plan(visit: Visit) -> Page:
@@ -46,8 +43,7 @@ async def plan(visit: Visit) -> Page:
 async def prune(visit: Visit) -> Page | Response:
     """Delete what a page listed; where that is not what the rules now choose, list it again."""
     form = await visit.form()
-    asked = {name: values[0] for name, values in form.items() if name in ("days", "mb")}
-    page = await _planned(visit, asked)
+    page = await _planned(visit, {name: values[0] for name, values in form.items()})
     if form.get("listed", [""])[0] != page.shown["listed"]:
         return replace(page, status=409)
     await visit.archive.delete([one.session_id for one in page.shown["plan"].sessions])
@@ -55,16 +51,25 @@ async def prune(visit: Visit) -> Page | Response:
 
 
 async def _planned(visit: Visit, asked: Mapping[str, str]) -> Page:
-    planned = await visit.archive.prune(rules_of(asked), dry_run=True)
+    days, megabytes = whole_number(asked, "days"), whole_number(asked, "mb")
+    if days is None and megabytes is None:
+        raise QueryError("Say how many days sessions are kept, or how many MB they may take.")
+    rules = PruneRules(
+        before_seconds=None if days is None else time.time() - days * _DAY_SECONDS,
+        max_bytes=None if megabytes is None else megabytes * 1024 * 1024,
+    )
+    planned = await visit.archive.prune(rules, dry_run=True)
     ids = "\n".join(one.session_id for one in planned.sessions)
     listed = blake2b(ids.encode(), digest_size=16).hexdigest()
-    shown = {
-        "plan": planned,
-        "listed": listed,
-        "days": asked.get("days", ""),
-        "mb": asked.get("mb", ""),
+    document: JsonObject = {
+        "dry_run": True,
+        "sessions": [_usage_document(one) for one in planned.sessions],
+        "session_count": planned.session_count,
+        "freed_bytes": planned.freed_bytes,
+        "left_bytes": planned.left_bytes,
     }
-    return Page("prune.html", _plan_document(planned), shown)
+    shown = {"plan": planned, "listed": listed}
+    return Page("prune.html", document, shown | {n: asked.get(n, "") for n in ("days", "mb")})
 
 
 async def confirm_delete(visit: Visit) -> Page:
@@ -97,35 +102,7 @@ async def retain(visit: Visit) -> Response:
     return redirect("/archive")
 
 
-def rules_of(asked: Mapping[str, str]) -> PruneRules:
-    """The rules that a form contains.
-
-    Raises:
-        QueryError: It contains none, or no numbers.
-    """
-    days, megabytes = (_number(asked, name) for name in ("days", "mb"))
-    if days is None and megabytes is None:
-        raise QueryError("Say how many days sessions are kept, or how many MB they may take.")
-    return PruneRules(
-        before_seconds=None if days is None else time.time() - days * _DAY_SECONDS,
-        max_bytes=None if megabytes is None else megabytes * 1024 * 1024,
-    )
-
-
-def _number(asked: Mapping[str, str], name: str) -> int | None:
-    text = asked.get(name, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise QueryError(f"{name} is {text[:40]!r}. Give a whole number.")
-    return int(text)
-
-
-def _own_bytes(one: SessionUsage) -> int:
-    return one.log_bytes + one.own_bytes
-
-
-def _usage_document(one: SessionUsage) -> dict[str, Any]:
+def _usage_document(one: SessionUsage) -> JsonObject:
     return {
         "session_id": one.session_id,
         "parent_session_id": one.parent_session_id,
@@ -135,14 +112,4 @@ def _usage_document(one: SessionUsage) -> dict[str, Any]:
         "log_bytes": one.log_bytes,
         "output_bytes": one.own_bytes,
         "shared_output_bytes": one.shared_bytes,
-    }
-
-
-def _plan_document(planned: PrunePlan) -> JsonObject:
-    return {
-        "dry_run": True,
-        "sessions": [_usage_document(one) for one in planned.sessions],
-        "session_count": planned.session_count,
-        "freed_bytes": planned.freed_bytes,
-        "left_bytes": planned.left_bytes,
     }

@@ -1,7 +1,7 @@
 """What fills a context: the tokens of each block, by kind and by tool."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_compaction.messages.model import (
@@ -9,7 +9,7 @@ from context_compaction.messages.model import (
     Document,
     Image,
     JsonObject,
-    Message,
+    Opaque,
     Text,
     Thinking,
     ToolCall,
@@ -20,6 +20,7 @@ from context_compaction.messages.placeholders import ids_in_placeholder, seems_s
 from context_compaction.tokens.counter import MESSAGE_TOKENS, MessageCounter
 from markupsafe import Markup
 
+from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer.blocks import parsed
 
 # In the order in which they stand in a bar, each with its name.
@@ -44,18 +45,18 @@ class Piece:
     """One block of a context.
 
     Attributes:
-        at: The message's place in the list, from 0.
+        message: The message's place in the list, from 0.
         block: The block's place in the message.
         kind: One of `KINDS`.
-        label: The tool, or the kind.
+        name: The tool, or what the kind is called.
         tokens: Its estimate.
         text: The beginning of its text.
     """
 
-    at: int
+    message: int
     block: int
     kind: str
-    label: str
+    name: str
     tokens: int
     text: str = ""
 
@@ -70,30 +71,20 @@ def counted_model(receipts: Sequence[JsonObject]) -> str | None:
     return None
 
 
-def pieces_of(
-    raws: Sequence[JsonObject], format: str, count: MessageCounter, *, first: int = 0
-) -> list[Piece]:
+def pieces_of(raws: Sequence[JsonObject], format: str, count: MessageCounter) -> list[Piece]:
     """Every block of a list; call it in a thread, since counting takes its time."""
     calls: dict[str, ToolCall] = {}
     found: list[Piece] = []
-    for at, raw in enumerate(raws, start=first):
+    for at, raw in enumerate(raws):
         message = parsed(raw, format)
-        if message is None:
-            found.append(Piece(at, 0, "other", "unreadable", count.text(str(raw))))
-            continue
         calls |= {call.call_id: call for call in tool_calls(message)}
-        found += _pieces(at, message, calls, count)
+        for number, block in enumerate(message.blocks):
+            kind, name = _kind_of(block, message.role, calls)
+            # What a message costs beside its blocks is charged to its first one.
+            tokens = count.block(block) + (0 if number else MESSAGE_TOKENS)
+            text = "" if isinstance(block, Image | Opaque) else _beginning(block)
+            found.append(Piece(at, number, kind, name, tokens, text))
     return found
-
-
-def _pieces(
-    at: int, message: Message, calls: dict[str, ToolCall], count: MessageCounter
-) -> Iterator[Piece]:
-    for number, block in enumerate(message.blocks):
-        kind, label = _kind_of(block, message.role, calls)
-        # What a message costs beside its blocks is charged to its first one.
-        extra = 0 if number else MESSAGE_TOKENS
-        yield Piece(at, number, kind, label, count.block(block) + extra, _beginning(block))
 
 
 def _kind_of(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple[str, str]:
@@ -119,16 +110,9 @@ def _kind_of(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple[str, 
 
 
 def _beginning(block: Block) -> str:
-    match block:
-        case Text() | Thinking():
-            text = block.text
-        case ToolCall():
-            given = block.arguments
-            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-        case ToolResult():
-            text = " ".join(part.text for part in block.content if isinstance(part, Text))
-        case _:
-            text = ""
+    text = block_text(block)
+    if isinstance(block, ToolCall) and not isinstance(block.arguments, str):
+        text = json.dumps(block.arguments, ensure_ascii=False)
     return " ".join(text[:400].split())[:120]
 
 
@@ -145,7 +129,7 @@ def by_tool(pieces: Sequence[Piece]) -> list[tuple[str, int, int]]:
     found: dict[str, list[int]] = {}
     for piece in pieces:
         if piece.kind == "result":
-            found.setdefault(piece.label, []).append(piece.tokens)
+            found.setdefault(piece.name, []).append(piece.tokens)
     rows = [(name, len(sizes), sum(sizes)) for name, sizes in found.items()]
     return sorted(rows, key=lambda row: -row[2])
 

@@ -7,7 +7,6 @@ from anyio import to_thread
 from context_compaction.archive import Archive, ArchivedMessage, History, SessionInfo
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import JsonObject, tool_calls
-from starlette.responses import Response
 
 from mcp_server_compaction.protocol.sessions import branches_document, iso_time, session_document
 from mcp_server_compaction.reading.plain_text import block_text
@@ -23,7 +22,7 @@ from mcp_server_compaction.viewer.blocks import (
     parsed,
     path_of,
 )
-from mcp_server_compaction.viewer.web import Page, Visit, redirect
+from mcp_server_compaction.viewer.web import Page, Visit, whole_number
 
 # Messages of one part of a transcript. The page holds few parts at a time, however long it is.
 PART = 30
@@ -40,7 +39,7 @@ async def session(visit: Visit) -> Page:
     info = await visit.archive.session_info(session_id)
     head = visit.query.get("head")
     last = max(0, info.message_count - 1)
-    at = min(visit.number("at", 0), last)
+    at = min(whole_number(visit.query, "at") or 0, last)
     first = at - at % PART
     views, raws = await _part(visit.archive, info, first, first + PART - 1, head)
     document = session_document(info) | {
@@ -87,15 +86,6 @@ async def messages(visit: Visit) -> Page:
     return Page("messages.html", document, {"messages": views, "info": info, "start": start})
 
 
-async def message(visit: Visit) -> Page | Response:
-    """`/sessions/ID/messages/SEQ`: one message, in its place; as JSON, the message alone."""
-    session_id, seq = visit.path("session_id"), int(visit.request.path_params["seq"])
-    if visit.query.get("format") != "json":
-        return redirect(f"/sessions/{quote(session_id)}?at={seq}#m{seq}")
-    found = await _one(visit.archive, session_id, seq)
-    return Page("problem.html", _message_documents([found])[0])
-
-
 async def block(visit: Visit) -> Page:
     """`/sessions/ID/messages/SEQ/N`: one block whole, by lines; `part=body` what one unfolds."""
     session_id, seq = visit.path("session_id"), int(visit.request.path_params["seq"])
@@ -137,7 +127,7 @@ async def output(visit: Visit) -> Page:
 
 async def _lines_page(visit: Visit, source: TextSource, title: str, back: str, path: str) -> Page:
     """A text by lines, `LINES` at a time; a line too long for a page is cut and marked so."""
-    start = visit.number("start", 1, least=1)
+    start = whole_number(visit.query, "start") or 1
     found = await source.lines(start, LINES)
     text = found.text
     cut = [
@@ -187,15 +177,8 @@ async def _with_calls(
     for earlier in found:
         if earlier.seq < start:
             message = parsed(earlier.raw, earlier.format)
-            reading.calls |= {c.call_id: c for c in tool_calls(message)} if message else {}
+            reading.calls |= {call.call_id: call for call in tool_calls(message)}
     return [one for one in found if one.seq >= start]
-
-
-async def _one(archive: Archive, session_id: str, seq: int) -> ArchivedMessage:
-    found = await archive.read_messages(session_id, seq, seq)
-    if not found:
-        raise NotFoundError(f"Session {session_id} holds no message {seq}.")
-    return found[0]
 
 
 def _message_documents(found: Sequence[ArchivedMessage]) -> list[JsonObject]:

@@ -85,19 +85,6 @@ class Visit:
         """A part of the path."""
         return str(self.request.path_params[name])
 
-    def number(self, name: str, default: int, *, least: int = 0) -> int:
-        """A whole number of the query.
-
-        Raises:
-            QueryError: It is none.
-        """
-        text = self.query.get(name)
-        if text is None:
-            return default
-        if not (text.isascii() and text.isdigit() and len(text) <= 12):
-            raise QueryError(f"{name} is {text[:40]!r}. Give a whole number, as 12.")
-        return max(least, int(text))
-
     async def form(self) -> dict[str, list[str]]:
         """The fields of a form, each with its values.
 
@@ -108,6 +95,20 @@ class Visit:
         if len(body) > MAX_FORM_BYTES:
             raise QueryError(f"The form has {len(body)} bytes. Choose fewer at a time.")
         return parse_qs(body.decode("utf-8", "replace"))
+
+
+def whole_number(asked: Mapping[str, str], name: str) -> int | None:
+    """A number of a query or form; None where it is left out.
+
+    Raises:
+        QueryError: It is no whole number.
+    """
+    text = asked.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise QueryError(f"{name} is {text[:40]!r}. Give a whole number, as 12.")
+    return int(text)
 
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Page | Response]]

@@ -103,72 +103,32 @@ _WRITERS = {
 }
 
 
-def sentences(receipt: Mapping[str, Any]) -> list[str]:
+def sentences(receipt: Mapping[str, Any]) -> Iterator[str]:
     """What a compaction did, and what it cost."""
-    return [*_size(receipt), *_layers(receipt), *_writer(receipt), *_cache(receipt),
-            *_rest(receipt)]  # fmt: skip
-
-
-def _size(receipt: Mapping[str, Any]) -> Iterator[str]:
-    tokens = receipt.get("tokens")
-    if not tokens:
-        return
-    over = tokens["before_upper"] > tokens["trigger"]
-    why = (
-        f"more than the trigger of {count(tokens['trigger'])}"
-        if over
-        else f"less than the trigger of {count(tokens['trigger'])}: it was asked for"
-    )
-    yield (
-        f"The context held about {count(tokens['before'])} tokens "
-        f"(at most {count(tokens['before_upper'])}), {why}."
-    )
-    saved = tokens["before"] - tokens["after"]
-    share = 100 * saved / tokens["before"] if tokens["before"] else 0
-    change = f"{share:.0f}% less" if saved >= 0 else f"{count(-saved)} more"
-    yield (
-        f"It now holds about {count(tokens['after'])}: {change}. The target was "
-        f"{count(tokens['target'])}" + ("." if receipt.get("fits", True) else ", which it misses.")
-    )
-
-
-def _layers(receipt: Mapping[str, Any]) -> Iterator[str]:
+    if receipt.get("tokens"):
+        yield from _size(receipt["tokens"], fits=receipt.get("fits", True))
     for layer in receipt.get("layers") or ():
         saved = layer["tokens_before"] - layer["tokens_after"]
         what = _LAYERS.get(layer["name"], "acted")
-        gain = f"{count(saved)} tokens less" if saved >= 0 else f"{count(-saved)} tokens more"
+        gain = f"{count(abs(saved))} tokens {'less' if saved >= 0 else 'more'}"
         yield f"{layer['name']} {what} ({plural(layer['edit_count'], 'edit')}, {gain})."
-
-
-def _writer(receipt: Mapping[str, Any]) -> Iterator[str]:
-    writer, model = receipt.get("writer"), receipt.get("model")
+    writer = receipt.get("writer")
+    model: Mapping[str, Any] = receipt.get("model") or {}
     if writer:
-        named = f" ({model['name']})" if model and model.get("name") else ""
+        named = f" ({model['name']})" if model.get("name") else ""
         yield _WRITERS.get(writer, f"The summary was written by {writer}{named}.")
-    if model and model.get("failure"):
+    if model.get("failure"):
         yield f"The model {model.get('name', '')} failed: {model['failure']}"
-
-
-def _cache(receipt: Mapping[str, Any]) -> Iterator[str]:
-    cache = receipt.get("cache")
-    if cache:
+    if cache := receipt.get("cache"):
         yield (
             f"The provider's cache holds up to message {cache['first_changed']} of the new list; "
-            f"{count(cache['rebilled_tokens'])} tokens are read anew once"
-            + (
-                f", and {count(cache['saved_tokens'])} are no longer sent with every call."
-                if cache["saved_tokens"] > 0
-                else "."
-            )
+            f"{count(cache['rebilled_tokens'])} tokens are written to it once, and "
+            f"{count(max(0, cache['saved_tokens']))} are no longer sent with every call."
         )
-
-
-def _rest(receipt: Mapping[str, Any]) -> Iterator[str]:
-    restored = receipt.get("restored") or ()
-    if restored:
+    if restored := receipt.get("restored"):
         yield f"Put back from disk or the transcript: {', '.join(restored)}."
-    losses = receipt.get("losses")
-    if losses and losses.get("total"):
+    losses: Mapping[str, Any] = receipt.get("losses") or {}
+    if losses.get("total"):
         yield (
             f"{plural(losses['total'], 'name')} of the conversation (paths, identifiers, errors, "
             "numbers) no longer stand in the context; all are found by search."
@@ -176,3 +136,19 @@ def _rest(receipt: Mapping[str, Any]) -> Iterator[str]:
     for piece in receipt.get("irreducible") or ():
         yield f"Could not be made smaller: {piece['description']}, {count(piece['tokens'])} tokens."
     yield from receipt.get("warnings") or ()
+
+
+def _size(tokens: Mapping[str, int], *, fits: bool) -> Iterator[str]:
+    is_due = tokens["before_upper"] > tokens["trigger"]
+    yield (
+        f"The context held about {count(tokens['before'])} tokens (at most "
+        f"{count(tokens['before_upper'])}), {'more' if is_due else 'less'} than the trigger of "
+        f"{count(tokens['trigger'])}{'' if is_due else ': it was asked for'}."
+    )
+    saved = tokens["before"] - tokens["after"]
+    share = 100 * saved / tokens["before"] if tokens["before"] else 0
+    change = f"{share:.0f}% less" if saved >= 0 else f"{count(-saved)} more"
+    yield (
+        f"It now holds about {count(tokens['after'])}: {change}. The target was "
+        f"{count(tokens['target'])}{'' if fits else ', which it misses'}."
+    )

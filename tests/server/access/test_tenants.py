@@ -235,7 +235,6 @@ PAGES = [
     "/sessions/{session}",
     "/sessions/{session}?head={head}",
     "/sessions/{session}/messages/0-3",
-    "/sessions/{session}/messages/2",
     "/sessions/{session}/messages/2/0",
     "/sessions/{session}/compactions",
     "/sessions/{session}/compactions/1",

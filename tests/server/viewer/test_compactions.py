@@ -79,11 +79,11 @@ def test_lists_are_aligned_by_the_messages_that_they_share() -> None:
     after = (entry(-1), entry(3), entry(-1, 4), entry(-1), entry(5))
     rows = rows_of(CompactedLists(before, after))
     assert [(row.kind, row.seqs, len(row.after)) for row in rows] == [
-        ("replaced", (0, 1, 2), 1),
-        ("kept", (3,), 0),
-        ("changed", (4,), 1),
-        ("added", (), 1),
-        ("kept", (5,), 0),
+        ("replaced", [0, 1, 2], 1),
+        ("kept", [3], 0),
+        ("changed", [4], 1),
+        ("added", [], 1),
+        ("kept", [5], 0),
     ]
     assert rows_of(CompactedLists(before, None)) == []
 
