@@ -14,7 +14,7 @@ import anyio
 import pytest
 from context_compaction import formats
 from context_compaction.archive.local.archive import open_archive
-from context_compaction.archive.local.records import decode_head, encode_line, parse_body
+from context_compaction.archive.local.log import decode_head, encode_line, parse_body
 from context_compaction.archive.records import Record, ascii_json
 from context_compaction.messages.cache import cache_for
 from context_compaction.pipeline.compact import compact

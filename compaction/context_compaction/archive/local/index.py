@@ -34,13 +34,15 @@ from context_compaction.archive.local.durable_files import explaining, is_gone, 
 from context_compaction.archive.local.index_file import IndexFile
 from context_compaction.archive.local.log import (
     SegmentPart,
+    decode_body,
+    decode_head,
     last_notice,
+    parse_body,
     read_segment,
     segment_sizes,
     session_folder,
     session_folders,
 )
-from context_compaction.archive.local.records import decode_body, decode_head, parse_body
 from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internalise
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
 from context_compaction.archive.search.hits import Row
