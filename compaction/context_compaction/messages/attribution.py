@@ -36,12 +36,9 @@ _FRAME = re.compile(
     r"|session_context|system-interrupt)(?=[\s>])",
     re.IGNORECASE,
 )
-# Oh My Pi interrupts an answer with the one rule that it breaks, and names it.
-_ONE_RULE = re.compile(r"[^>\n]{0,400}? rule=\"([^\"\n]{1,80})\"")
-_SETTING_UP = re.compile(r"\s*This is (?:the )?[^\n.]{1,40}\. We are setting up the context for ")
 # What some frames hold besides rules too; those begin with one of these.
 _FRAMES_OF_ALL = frozenset({"system-reminder", "session_context"})
-_MEMORY = re.compile(r"# claudeMd\b|Codebase and user instructions are shown below")
+_MEMORY = ("# claudeMd", "Codebase and user instructions are shown below")
 _CONTENTS = re.compile(
     r"Contents of ([^\n]{0,400}?(?:(?:CLAUDE|AGENTS|GEMINI)(?:\.\w+)?\.md|/rules/[^/\n]{1,120}))"
     r"(?: \([^\n]{1,200}\))?:"
@@ -91,17 +88,19 @@ def rules_kind_of(block: Text) -> str | None:
         return kind
     if block.author not in (None, "host", "project"):
         return None
-    if _SETTING_UP.match(text):
+    if _sets_up(text):
         return "GEMINI.md" if _is_loaded(text) else None
     frame = _FRAME.match(text)
     if frame is None or not text.rstrip().lower().endswith(f"</{frame['tag'].lower()}>"):
         return None
     if frame["tag"].lower() not in _FRAMES_OF_ALL:
-        rule = _ONE_RULE.match(text, frame.end())
-        return rule[1] if rule else frame["file"] or frame["tag"]
-    if _SETTING_UP.match(text, frame.end() + 1):
+        # Oh My Pi interrupts an answer with the one rule that it breaks, and names it.
+        tag = text[frame.end() : frame.end() + _HEAD_CHARS].partition(">")[0]
+        rule = tag.partition(' rule="')[2].partition('"')[0]
+        return rule or frame["file"] or frame["tag"]
+    if _sets_up(text[frame.end() + 1 : frame.end() + _HEAD_CHARS]):
         return "GEMINI.md" if _is_loaded(text) else None
-    if _MEMORY.search(text, 0, _HEAD_CHARS):
+    if any(mark in text[:_HEAD_CHARS] for mark in _MEMORY):
         return "CLAUDE.md"
     contents = _CONTENTS.search(text, 0, _HEAD_CHARS)
     return contents[1] if contents else None
@@ -115,6 +114,12 @@ def _places(messages: Messages, *, is_posed: bool) -> Iterator[tuple[str, int, i
         for number, block in enumerate(message.blocks if message.role == "user" else ()):
             if isinstance(block, Text) and (kind := rules_kind_of(block)):
                 yield kind, at, number
+
+
+def _sets_up(text: str) -> bool:
+    """Whether a text begins as Gemini CLI and its kin hand over what they have loaded."""
+    line = text[:_HEAD_CHARS].lstrip().partition("\n")[0]
+    return line.startswith("This is ") and ". We are setting up the context for " in line
 
 
 def _is_loaded(text: str) -> bool:
@@ -142,7 +147,7 @@ _LABEL = re.compile(
     r")",
     re.IGNORECASE,
 )
-_PROMPT = re.compile(r"(?:\A|\n)[^\s]{0,60}[$#%>][ \t]*\Z")
+_PROMPT_CHARS = 61
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +321,10 @@ def _is_labelled(message: Message) -> bool:
 
 
 def _ends_in_prompt(message: Message) -> bool:
-    return bool(_PROMPT.search(_text(message, -1)[-80:].rstrip()))
+    end = _text(message, -1)[-_HEAD_CHARS:].rstrip()
+    line = end.rpartition("\n")[2]
+    is_short = len(line) <= _PROMPT_CHARS and not any(map(str.isspace, line))
+    return is_short and line.endswith(("$", "#", "%", ">"))
 
 
 def _text(message: Message, at: int) -> str:

@@ -26,7 +26,6 @@ _TITLES: dict[Origin, str] = {
 _ORIGINS: dict[str, Origin] = {title: origin for origin, title in _TITLES.items()}
 _UNPINNED_TITLE = "## No longer pinned"
 _OPEN, _CLOSE = "<pinned>\n", "</pinned>"
-_TICKS = re.compile(r"`+")
 _BLOB_NAME = "pinned"
 _PIN_ID = re.compile(r"p_[0-9a-f]{8}")
 
@@ -199,8 +198,9 @@ def _newest_within(pins: Sequence[Pin], tokens: int) -> list[Pin]:
 def _shown(text: str) -> str:
     if "\n" not in text:
         return f"- {text}"
-    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "```"
+    while fence in text:
+        fence += "`"
     return f"{fence}\n{text}\n{fence}"
 
 

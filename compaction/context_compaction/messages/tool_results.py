@@ -34,7 +34,7 @@ _SAID_WITH_IT = re.compile(
     r"(?!The user wants to clarify these questions\.)",
     re.IGNORECASE,
 )
-_SAID_END = re.compile(r"</feedback>|\n\nNote: The user's next message may contain ")
+_SAID_ENDS = ("</feedback>", "\n\nNote: The user's next message may contain ")
 _REFUSAL_HEAD_CHARS = 400
 
 
@@ -75,7 +75,10 @@ def said_in_refusal(result: ToolResult) -> str | None:
     if not _REFUSED.match(text):
         return None
     found = _SAID_WITH_IT.search(text, 0, _REFUSAL_HEAD_CHARS)
-    return " ".join(_SAID_END.split(text[found.end() :], 1)[0].split()) if found else ""
+    said = text[found.end() :] if found else ""
+    for end in _SAID_ENDS:
+        said = said.partition(end)[0]
+    return " ".join(said.split())
 
 
 def result_blobs(
