@@ -11,7 +11,7 @@ from context_compaction import AccessToken, Archive, NotFoundError, open_archive
 
 from mcp_server_compaction.access.access_tokens import create_access_token
 from mcp_server_compaction.access.principal import Scope
-from mcp_server_compaction.cli.terminal import config_of, say, short_time
+from mcp_server_compaction.cli.terminal import config_of, json_option, say, short_time
 from mcp_server_compaction.protocol.sessions import iso_time
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ def token_create(
 
 @token.command("list")
 @_tenant
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def token_list(context: click.Context, tenant: str, as_json: bool) -> None:
     """List a tenant's tokens, without their secrets."""

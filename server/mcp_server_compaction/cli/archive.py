@@ -23,7 +23,7 @@ from mcp_server_compaction.cli.short_names import (
     whole_pointer,
     whole_session,
 )
-from mcp_server_compaction.cli.terminal import config_of, say, short_time, shown
+from mcp_server_compaction.cli.terminal import config_of, json_option, say, short_time, shown
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
@@ -34,8 +34,6 @@ from mcp_server_compaction.reading.text_source import open_source
 _LINES = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?\Z")
 _CHUNK_CHARS = 1_000_000
 _TITLE_CHARS = 78
-
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()
@@ -50,7 +48,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--order", type=click.Choice(["relevance", "recent"]), default="relevance")
 @click.option("--limit", type=click.IntRange(1, 50), default=10, show_default=True)
 @click.option("--cursor", metavar="C", help="Goes on where an earlier search ended.")
-@_json
+@json_option
 @click.pass_context
 def search(
     context: click.Context, /, query: tuple[str, ...], as_json: bool, **filters: Any

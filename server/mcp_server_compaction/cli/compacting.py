@@ -5,7 +5,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from context_compaction import (
 from context_compaction import compact as compact_messages
 
 from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
-from mcp_server_compaction.cli.terminal import awaited, config_of, progress, say
+from mcp_server_compaction.cli.terminal import awaited, config_of, json_option, progress, say
 from mcp_server_compaction.config import Config, is_file
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
@@ -55,11 +55,9 @@ _POINTERS_SHOWN = 3
 # Who resumes a session wants it small now, whatever the window: the default policy leaves as much.
 _RESUMED_TARGET = "30%"
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @click.command()
-@_json
+@json_option
 def policies(as_json: bool) -> None:
     """List the policies with their layers, constants and sources."""
     if as_json:
@@ -305,12 +303,7 @@ def _report(outcome: _Outcome, job: _Job, config: Config) -> JsonObject:
         "message_count": {"before": len(given.payload), "after": len(result.messages)},
         "warnings": list(result.warnings),
         "notes": _notes(outcome, job, config),
-        "resume": resumable
-        and {
-            "path": str(resumable.path),
-            "session_id": resumable.session_id,
-            "command": resumable.command,
-        },
+        "resume": resumable and asdict(resumable) | {"path": str(resumable.path)},
     }
 
 

@@ -21,7 +21,7 @@ from context_compaction import (
 )
 
 from mcp_server_compaction.cli.compacting import read_input
-from mcp_server_compaction.cli.terminal import awaited, config_of, progress, say
+from mcp_server_compaction.cli.terminal import awaited, config_of, json_option, progress, say
 from mcp_server_compaction.compare.comparison import PolicyRow, Share
 from mcp_server_compaction.compare.comparison import compare as compare_policies
 from mcp_server_compaction.config import Config
@@ -54,7 +54,7 @@ class _Job:
     metavar="USD",
     help="Of a million input tokens.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def compare(context: click.Context, /, **options: Any) -> None:
     """Show side by side what each policy makes of the conversation in FILE."""

@@ -16,7 +16,7 @@ import click
 from context_compaction import ArchiveError, Health, SettingsError, VocabularyError, open_archive
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
-from mcp_server_compaction.cli.terminal import config_of, say
+from mcp_server_compaction.cli.terminal import config_of, json_option, say
 from mcp_server_compaction.config import (
     KEY_VARIABLE,
     ROOTS_VARIABLE,
@@ -197,7 +197,7 @@ def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> 
 
 @click.command()
 @click.argument("host_name", metavar="[HOST]", required=False, type=click.Choice(tuple(HOSTS)))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None:
     """Check versions, vocabulary, archive, roots and summary writers.

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,10 +14,8 @@ from anyio import to_thread
 from context_compaction import (
     Archive,
     Copied,
-    JsonObject,
     PruneRules,
     SessionInfo,
-    SessionUsage,
     SettingsError,
     copy_archive,
     host_folders,
@@ -25,7 +24,7 @@ from context_compaction import (
 
 from mcp_server_compaction.archive_place import archive_place
 from mcp_server_compaction.cli.short_names import whole_session
-from mcp_server_compaction.cli.terminal import config_of, progress, say, short_time
+from mcp_server_compaction.cli.terminal import config_of, json_option, progress, say, short_time
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.importing import (
     Imported,
@@ -41,12 +40,10 @@ _AGE = re.compile(r"(\d{1,9})d?\Z")
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*([KMGT]?)i?B?\Z", re.IGNORECASE)
 _DAY_SECONDS = 86_400
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @click.command("import")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@_json
+@json_option
 @click.pass_context
 def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> None:
     """Archive session files of Claude Code, Codex and pi, and message lists.
@@ -118,7 +115,7 @@ async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
 @click.option("--tenant", metavar="NAME", help="Whose sessions, of a team's archives.")
-@_json
+@json_option
 def migrate(source: str, target: str, tenant: str | None, as_json: bool) -> None:
     """Copy all sessions of the archive SOURCE into TARGET, and compare them.
 
@@ -172,7 +169,7 @@ async def _copy(source: Path | str, target: Path | str, tenant: str | None) -> t
 
 
 @click.command()
-@_json
+@json_option
 @click.pass_context
 def usage(context: click.Context, as_json: bool) -> None:
     """Show how much room each archived session takes."""
@@ -180,7 +177,7 @@ def usage(context: click.Context, as_json: bool) -> None:
     sessions = sorted(usage.sessions, key=lambda one: -one.log_bytes - one.own_bytes)
     if as_json:
         figures = {"total_bytes": usage.total_bytes, "unnamed_output_bytes": usage.unnamed_bytes}
-        say(json.dumps(figures | {"sessions": list(map(_document, sessions))}))
+        say(json.dumps(figures | {"sessions": list(map(asdict, sessions))}))
         return
     for session in sessions:
         say(
@@ -194,24 +191,11 @@ def usage(context: click.Context, as_json: bool) -> None:
         say(f"{size(usage.unnamed_bytes)} of outputs belong to no session; prune removes them.")
 
 
-def _document(session: SessionUsage) -> JsonObject:
-    return {
-        "session_id": session.session_id,
-        "parent_session_id": session.parent_session_id,
-        "pinned": session.is_retained,
-        "messages": session.message_count,
-        "last_time": iso_time(session.last_seconds),
-        "log_bytes": session.log_bytes,
-        "output_bytes": session.own_bytes,
-        "shared_output_bytes": session.shared_bytes,
-    }
-
-
 @click.command()
 @click.option("--older-than", metavar="DAYS", help="Sessions last used so long ago, as 90d.")
 @click.option("--max-size", metavar="SIZE", help="Then the oldest, until the rest fits: 5GB.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-@_json
+@json_option
 @click.pass_context
 def prune(
     context: click.Context,
@@ -253,7 +237,7 @@ def prune(
 @click.command()
 @click.argument("sessions", nargs=-1, required=True)
 @click.option("--off", is_flag=True, help="Take the pin off.")
-@_json
+@json_option
 @click.pass_context
 def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: bool) -> None:
     """Keep SESSIONS, and those that they started, from being pruned."""
@@ -274,7 +258,7 @@ def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: b
 @click.command()
 @click.argument("sessions", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_json
+@json_option
 @click.pass_context
 def delete(context: click.Context, sessions: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete SESSIONS with all their bytes, pinned or not."""

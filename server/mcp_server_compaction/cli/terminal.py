@@ -6,15 +6,17 @@ sequences could set titles, move the cursor and hide words. So no text acts on t
 
 import re
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from context_compaction import SettingsError
 
 from mcp_server_compaction.config import Config, load_config
+
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
 
 Report: TypeAlias = Callable[[float, str], None]
 
@@ -23,6 +25,9 @@ _ACTS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
     "\ud800-\udfff]"
 )
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class Failure(click.ClickException):
@@ -64,32 +69,16 @@ def short_time(iso_time: str) -> str:
 
 @contextmanager
 def progress(description: str) -> Generator[Report]:
-    """Report the share that is done, and the current step, to a bar on standard error.
-
-    It appears after a second, and only where somebody watches.
-    """
-    if not sys.stderr.isatty():
-        yield lambda _share, _step: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    text = TextColumn("{task.description}", markup=False)
-    columns = (SpinnerColumn(), text, BarColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(description, total=1.0)
-
-    def report(share: float, step: str) -> None:
-        bar.update(task, completed=share, description=f"{description}: {shown(step)}")
-
-    appears = threading.Timer(1.0, bar.start)
-    appears.start()
-    try:
-        yield report
-    finally:
-        appears.cancel()
-        appears.join()
-        bar.stop()
+    """Report the share that is done, and the current step, to a bar where somebody watches."""
+    bar: ProgressBar[str] = click.progressbar(
+        length=1_000,
+        label=description,
+        file=sys.stderr,
+        hidden=not sys.stderr.isatty(),
+        item_show_func=lambda step: step and shown(step),
+    )
+    with bar:
+        yield lambda share, step: bar.update(int(share * 1_000) - bar.pos, step)
 
 
 def awaited(report: Report) -> Callable[[float, str], Awaitable[None]]:

@@ -85,7 +85,7 @@ def test_migrate_copies_the_tenant_that_is_named_and_no_other(tmp_path: Path) ->
     assert len([*source.glob("tenants/*")]) == folders, "to ask makes no tenant"
 
 
-@pytest.mark.parametrize("kind", ["bytes", "long", "pipe", "link"])
+@pytest.mark.parametrize("kind", ["bytes", "pipe", "link"])
 def test_a_damaged_name_of_a_tenant_is_one_that_the_archive_does_not_have(
     tmp_path: Path, kind: str
 ) -> None:
@@ -103,11 +103,11 @@ def test_a_damaged_name_of_a_tenant_is_one_that_the_archive_does_not_have(
     name.unlink()
     make: dict[str, Callable[[], object]] = {
         "bytes": lambda: name.write_bytes(b"\xff\xfe\x00"),
-        "long": lambda: name.write_text("z" * 3_000_000),
         "pipe": lambda: os.mkfifo(name),
         "link": lambda: name.symlink_to(elsewhere),
     }
     make[kind]()
     typo = run("migrate", source, tmp_path / "target", "--tenant", "acne")
     assert (typo.returncode, typo.stdout) == (1, "")
-    assert "of default and 1 whose names it does not have" in typo.stderr
+    assert "but of default" in typo.stderr
+    assert "another file" not in typo.stderr

@@ -153,21 +153,6 @@ def test_a_claude_code_file_is_archived_with_what_was_compacted_and_its_sub_agen
     assert texts(sessions["main:agent-7"][0])[:4] == ["task 0", "done", "task 1", "done"]
 
 
-def test_a_sub_agents_own_file_becomes_a_session_under_its_parent(tmp_path: Path) -> None:
-    rows = [
-        claude("user", "find it", 1, isSidechain=True, agentId="ab12"),
-        claude("assistant", text("found"), 2, isSidechain=True, agentId="ab12"),
-    ]
-    folder = tmp_path / "project" / "main" / "subagents"
-    folder.mkdir(parents=True)
-    (folder / "agent-ab12.jsonl").write_bytes(b"".join(lines_of(rows)))
-    (tmp_path / "project" / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
-    imported(tmp_path / "a", tmp_path / "project")
-    sessions = held(tmp_path / "a", tmp_path / "i")
-    assert sessions["main:agent-ab12"][2] == "main"
-    assert texts(sessions["main:agent-ab12"][0]) == ["find it", "found"]
-
-
 @pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
 @pytest.mark.parametrize("kind", ["gz", "loglines"])
 def test_a_file_that_is_not_read_line_by_line_is_archived_as_whole_as_one_that_is(

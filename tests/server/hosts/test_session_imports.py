@@ -1,13 +1,10 @@
 """Sessions of hosts are archived by themselves: by a real server, in a home of the test's own."""
 
 import json
-import os
-import time
 from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction.archive.opening import open_archive
 from mcp import Client
 
 from tests.server.helpers import Json, answer_of, spawned
@@ -80,19 +77,3 @@ async def test_a_broken_session_fails_no_search(own: dict[str, str], session: Pa
     (session.parent / "gone.jsonl").symlink_to(session.parent / "nowhere")
     async with spawned(own) as client:
         assert await first_hit(client, "ZEBRA_TOKEN_99")
-
-
-async def test_many_sessions_hold_up_no_search(own: dict[str, str], session: Path) -> None:
-    """The newest are there at once; the search waits a bounded time for all the others."""
-    filler = "word " * 20_000
-    for number in range(60):
-        name = f"old-{number}"
-        rows = [line(row, "user", f"{name} {row} {filler}", name) for row in range(20)]
-        path = session.parent / f"{name}.jsonl"
-        path.write_text("".join(rows), "utf-8")
-        old = time.time() - 10_000 - number
-        os.utime(path, (old, old))
-    async with spawned(own) as client:
-        assert await first_hit(client, "ZEBRA_TOKEN_99")
-        async with open_archive(own["MCP_COMPACTION_ARCHIVE"]) as archive:
-            assert len((await archive.sessions(limit=100))[0]) < 61  # it did not wait for all

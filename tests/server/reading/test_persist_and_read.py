@@ -81,25 +81,6 @@ async def test_paging_by_offset_gives_every_character_back(
     assert "".join(parts) == text
 
 
-@pytest.mark.parametrize("text", [BIG, UNICODE])
-async def test_paging_by_lines_gives_every_character_back(config: Config, text: str) -> None:
-    async with connect(config) as client:
-        output_id = (await _persist(client, text))["output_id"]
-        read = ""
-        for _ in range(1_000):
-            line = read.count("\n") + 1
-            result = await client.call_tool(
-                "read_persisted_output", {"output_id": output_id, "start_line": line}
-            )
-            read += text_of(result)
-            note = text_of(result, 1)
-            assert len(text_of(result)) + len(note) <= MAX_CHARS
-            if "That is the end" in note:
-                break
-            assert f"start_line={read.count(chr(10)) + 1}" in note
-    assert read == text
-
-
 async def test_a_long_line_is_read_on_by_offset(config: Config) -> None:
     text = "head ä\n" + "x" * 20_000 + "END\ntail\n"
     async with connect(config) as client:
@@ -150,17 +131,6 @@ async def test_matches_come_in_pages(config: Config) -> None:
                 break
             arguments["start_line"] = int(note.rpartition("start_line=")[2].split(".")[0])
     assert seen == [number for number in range(1, 4_001) if number % 100 == 99]
-
-
-async def test_many_short_matches_far_apart_stay_within_one_answer(config: Config) -> None:
-    text = "".join(f"line {n}\n" + "\n" * 9 for n in range(2_000))
-    async with connect(config) as client:
-        output_id = (await _persist(client, text))["output_id"]
-        result = await client.call_tool(
-            "read_persisted_output", {"output_id": output_id, "pattern": "line", "limit": 2_000}
-        )
-    assert 6_000 < len(text_of(result)) + len(text_of(result, 1)) <= MAX_CHARS
-    assert "Go on with start_line=" in text_of(result, 1)
 
 
 async def test_a_pattern_of_exponential_cost_is_stopped(
