@@ -3,9 +3,10 @@
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
+from context_compaction.archive.values import SessionInfo
 from context_compaction.errors import QueryError
 
 _MAX_NUMBER = 2**63 - 1  # the largest row number of a database
@@ -38,3 +39,28 @@ def _unusable(cursor: str) -> QueryError:
         f"The cursor {cursor[:80]!r} cannot be used. Give the next_cursor of an earlier "
         "answer to the same query, or leave it out."
     )
+
+
+def session_cursor(limit: int, cursor: str | None) -> tuple[float, int]:
+    """Time and row id before which a page of sessions begins.
+
+    Raises:
+        QueryError: The limit is below 1, or the cursor is none of ours.
+    """
+    if limit < 1:
+        raise QueryError(f"limit={limit} cannot be used. Give a number from 1.")
+    return decode_cursor(cursor) if cursor else (inf, 0)
+
+
+def session_page(
+    rows: Sequence[tuple[Any, ...]], limit: int
+) -> tuple[list[SessionInfo], str | None]:
+    """At most `limit` sessions and the cursor of the next page.
+
+    Of each session a row has its id and the fields of `SessionInfo`; one more row than `limit` says
+    that there are more.
+    """
+    infos = [SessionInfo(*row[1:]) for row in rows[:limit]]
+    if len(rows) <= limit:
+        return infos, None
+    return infos, encode_cursor([infos[-1].last_seconds, rows[limit - 1][0]])

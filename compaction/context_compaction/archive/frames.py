@@ -66,6 +66,16 @@ def split_frames(data: bytes) -> Iterator[bytes]:
         start = end
 
 
+def line_start(data: bytes, newlines: int) -> int:
+    """The byte after the `newlines`-th newline; the end where there are fewer."""
+    at = -1
+    for _ in range(newlines):
+        at = data.find(b"\n", at + 1)
+        if at < 0:
+            return len(data)
+    return at + 1
+
+
 def pack(data: bytes) -> bytes:
     """The file that holds `data`."""
     compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
@@ -164,10 +174,8 @@ class Blobs(ABC):
         # The last frame that begins with fewer newlines before it holds the newline in question.
         frame = bisect_right(table.newlines_before, newlines - 1) - 1
         (content,) = self._frames(digest, table, frame, frame + 1)
-        at = -1
-        for _ in range(newlines - table.newlines_before[frame]):
-            at = content.index(b"\n", at + 1)
-        return table.content_at[frame] + at + 1
+        before = table.newlines_before[frame]
+        return table.content_at[frame] + line_start(content, newlines - before)
 
     def table(self, digest: str) -> FrameTable:
         """The table of a blob's frames.

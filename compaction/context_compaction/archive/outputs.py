@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from context_compaction.archive import OutputInfo, OutputSlice
-from context_compaction.archive.frames import Blobs
+from context_compaction.archive.frames import Blobs, line_start
 from context_compaction.archive.records import INLINE_LIMIT_BYTES
 from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
 from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
@@ -147,31 +147,17 @@ class StoredOutput:
         if digest is None or stop - start == self.info.size_bytes:
             data = self.read_whole()[start:stop]
         else:
-            data = self.blobs.read(digest, start, stop, self._table_hash)
+            data = self.blobs.read(digest, start, stop, self.body["table"])
         return OutputSlice(self.info, data, start, start_line)
-
-    @property
-    def _table_hash(self) -> str:
-        return str(self.body.get("table", ""))
 
     def _newlines_before(self, position: int) -> int:
         digest = self.body.get("blob")
         if digest is not None:
-            return self.blobs.newlines_before(digest, position, self._table_hash)
+            return self.blobs.newlines_before(digest, position, self.body["table"])
         return self.read_whole().count(b"\n", 0, position)
 
     def _line_start(self, newlines: int) -> int:
         digest = self.body.get("blob")
         if digest is not None:
             return self.blobs.line_start(digest, newlines)
-        return _line_start(self.read_whole(), newlines)
-
-
-def _line_start(data: bytes, newlines: int) -> int:
-    """The byte after the `newlines`-th newline; the end where there are fewer."""
-    at = -1
-    for _ in range(newlines):
-        at = data.find(b"\n", at + 1)
-        if at < 0:
-            return len(data)
-    return at + 1
+        return line_start(self.read_whole(), newlines)

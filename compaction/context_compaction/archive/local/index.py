@@ -15,12 +15,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 from context_compaction.archive import NO_SEQ, SessionInfo
-from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.cursors import session_cursor, session_page
 from context_compaction.archive.documents import (
     MIN_DOC_TERMS,
     DocText,
@@ -47,7 +46,7 @@ from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internal
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
 from context_compaction.archive.search.hits import Row
 from context_compaction.archive.tokenizer import terms_of
-from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
+from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
 
 SCHEMA_VERSION = 6
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
@@ -214,9 +213,7 @@ class SearchIndex:
         Raises:
             QueryError: `limit` is below 1, or the cursor is none of ours.
         """
-        if limit < 1:
-            raise QueryError(f"limit={limit} cannot be used. Give a number from 1.")
-        last_seconds, last_id = decode_cursor(cursor) if cursor else (inf, 0)
+        before = session_cursor(limit, cursor)
 
         def select(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
             family = "" if family_of is None else f" AND id IN ({FAMILY})"
@@ -227,14 +224,10 @@ class SearchIndex:
                 " first_seconds, last_seconds, title FROM session"
                 f" WHERE (last_seconds, id) < (?, ?){family}"
                 " ORDER BY last_seconds DESC, id DESC LIMIT ?",
-                (last_seconds, last_id, *named, limit + 1),
+                (*before, *named, limit + 1),
             ).fetchall()
 
-        found = self.run(select)
-        infos = [SessionInfo(*row[1:]) for row in found[:limit]]
-        if len(found) <= limit:
-            return infos, None
-        return infos, encode_cursor([infos[-1].last_seconds, found[limit - 1][0]])
+        return session_page(self.run(select), limit)
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Index whatever any process has logged and the index does not hold."""

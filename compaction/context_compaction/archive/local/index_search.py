@@ -21,10 +21,9 @@ from context_compaction.archive.local.index import (
     time_range_tags,
 )
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES
-from context_compaction.archive.search.filters import Filter
+from context_compaction.archive.search.filters import Filter, no_session
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
-from context_compaction.errors import NotFoundError
 
 _CHECK_STEPS = 10_000  # of SQLite's machine, less than a millisecond, between looks at the clock
 _LEAST_IDF = 1e-6  # what FTS5 takes for a word that most rows contain
@@ -171,10 +170,7 @@ def _match_of(connection: sqlite3.Connection, allowed: Filter) -> str:
     if allowed.session_id is not None:
         family = connection.execute(FAMILY, (allowed.session_id,)).fetchall()
         if not family:
-            raise NotFoundError(
-                f"The archive holds no session {allowed.session_id!r}. Leave session_id out to "
-                "search all sessions; every hit names its own."
-            )
+            raise no_session(allowed.session_id)
         groups.append(_any_tag([session_tag(session) for (session,) in family]))
     groups += [_any_tag([tag]) for tag in allowed.tags]
     since, until = allowed.since_seconds, allowed.until_seconds

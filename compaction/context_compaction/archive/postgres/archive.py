@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from math import inf
 from time import time
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -21,7 +20,7 @@ from context_compaction.archive import (
     Usage,
     check_tenant,
 )
-from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.cursors import session_cursor, session_page
 from context_compaction.archive.outputs import StoredOutput, info_of
 from context_compaction.archive.patterns import SCAN_SECONDS
 from context_compaction.archive.postgres import maintenance
@@ -36,7 +35,7 @@ from context_compaction.archive.search.page import Check, RowsOf
 from context_compaction.archive.session_archive import SessionArchive
 from context_compaction.archive.session_state import StateCache
 from context_compaction.archive.transcripts import TranscriptStore
-from context_compaction.errors import ArchiveBusyError, NotFoundError, QueryError
+from context_compaction.errors import ArchiveBusyError, NotFoundError
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import check_session_id
 
@@ -156,9 +155,7 @@ class PostgresArchive(SessionArchive):
         Raises:
             QueryError: The limit is below 1, or the cursor is none of ours.
         """
-        if limit < 1:
-            raise QueryError(f"limit={limit} cannot be used. Give a number from 1.")
-        seconds, generation = decode_cursor(cursor) if cursor else (inf, 0)
+        seconds, generation = session_cursor(limit, cursor)
         family = "" if family_of is None else f"AND session IN ({FAMILY})"
         rows = await self._select(
             f"{_SESSIONS} AND (last_seconds, generation) < (%(seconds)s, %(generation)s) {family}"
@@ -168,10 +165,7 @@ class PostgresArchive(SessionArchive):
             session=family_of,
             limit=limit + 1,
         )
-        infos = [SessionInfo(*row[1:]) for row in rows[:limit]]
-        if len(rows) <= limit:
-            return infos, None
-        return infos, encode_cursor([infos[-1].last_seconds, rows[limit - 1][0]])
+        return session_page(rows, limit)
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""

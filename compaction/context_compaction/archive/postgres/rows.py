@@ -24,7 +24,7 @@ from context_compaction.archive.postgres.indexing import (
 )
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES, share
-from context_compaction.archive.search.filters import Filter
+from context_compaction.archive.search.filters import Filter, no_session
 from context_compaction.archive.search.hits import Row
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates
 from context_compaction.archive.tokenizer import QueryTerm
@@ -87,10 +87,7 @@ def where_of(
         names = {"tenant": tenant, "session": allowed.session_id}
         family = [name for (name,) in connection.execute(FAMILY, names)]
         if not family:
-            raise NotFoundError(
-                f"The archive holds no session {allowed.session_id!r}. Leave session_id out to "
-                "search all sessions; every hit names its own."
-            )
+            raise no_session(allowed.session_id)
         add("doc.session = ANY(%(sessions)s)", sessions=family)
     if allowed.within is not None:
         add(

@@ -14,7 +14,7 @@ from context_compaction.archive import History, Query
 from context_compaction.archive.cursors import decode_cursor
 from context_compaction.archive.documents import IndexedPart, is_own_tool
 from context_compaction.archive.tokenizer import TERMS_VERSION, QueryTerm, phrase_term
-from context_compaction.errors import QueryError
+from context_compaction.errors import NotFoundError, QueryError
 from context_compaction.messages.model import JsonObject
 from context_compaction.request import check_session_id
 
@@ -114,6 +114,14 @@ def filter_of(query: Query) -> Filter:
         since_seconds=-inf if query.since_seconds is None else query.since_seconds,
         until_seconds=inf if query.until_seconds is None else query.until_seconds + MILLISECOND,
         last_id=decode_cursor(query.cursor)[1] if query.cursor else LAST_ID,
+    )
+
+
+def no_session(session_id: str) -> NotFoundError:
+    """The error for a session of which an archive holds nothing."""
+    return NotFoundError(
+        f"The archive holds no session {session_id!r}. Leave session_id out to search all "
+        "sessions; every hit names its own."
     )
 
 
