@@ -39,7 +39,6 @@ from mcp_server_compaction.protocol.schemas import CompactOptions
 from mcp_server_compaction.protocol.sessions import (
     branches_document,
     family_document,
-    family_of,
     pointer_to,
     session_document,
 )
@@ -107,9 +106,8 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
     info = await archive.session_info(session_id)
     branches, count = await archive.branches(session_id)
     document = session_document(info) | branches_document(session_id, branches, count)
-    members = await family_of(archive, session_id)
-    if len(members) > 1:
-        document["family"] = family_document(members)
+    if family := await family_document(archive, session_id):
+        document["family"] = family
     about = TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=compact_json(document))
     lines: list[str] = []
     used_chars = 0

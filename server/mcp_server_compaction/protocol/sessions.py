@@ -1,7 +1,6 @@
 """Sessions, their branches and their sub-agents as resources describe them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -62,61 +61,38 @@ def pointer_to(session_id: str, branch: "History", newest: int | None = None) ->
     return f"transcript://{session_id}/messages/{min(seqs)}-{max(seqs)}@{branch.head}"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A session, or one of its sub-agents.
-
-    Attributes:
-        info: What is known of it.
-        context_tokens: Estimate of what its context now contains.
-        trigger_tokens: Its newest compaction's trigger; None before the first one.
-        target_tokens: The same for the target.
-    """
-
-    info: "SessionInfo"
-    context_tokens: int
-    trigger_tokens: int | None = None
-    target_tokens: int | None = None
-
-
-async def family_of(archive: "Archive", session_id: str) -> list[Member]:
-    """The session and those that descend from it, oldest first, at most `MAX_MEMBERS`.
+async def family_document(archive: "Archive", session_id: str) -> "JsonObject | None":
+    """The session and those that descend from it, oldest first; None where there are none.
 
     Raises:
         ArchiveError: The archive fails.
     """
     infos, _ = await archive.sessions(limit=MAX_MEMBERS, family_of=session_id)
+    if len(infos) < 2:
+        return None
     infos.sort(key=lambda info: (info.session_id != session_id, info.first_seconds))
-    return [await _member(archive, info) for info in infos]
-
-
-def family_document(members: Sequence[Member]) -> "JsonObject":
-    """The family as a resource shows it."""
+    members = [await _member_document(archive, info) for info in infos]
     return {
-        "message_count": sum(member.info.message_count for member in members),
-        "context_tokens": sum(member.context_tokens for member in members),
-        "sessions": [
-            {
-                "session_id": member.info.session_id,
-                "parent_session_id": member.info.parent_session_id,
-                "message_count": member.info.message_count,
-                "context_tokens": member.context_tokens,
-                "trigger_tokens": member.trigger_tokens,
-                "target_tokens": member.target_tokens,
-            }
-            for member in members
-        ],
+        "message_count": sum(member["message_count"] for member in members),
+        "context_tokens": sum(member["context_tokens"] for member in members),
+        "sessions": members,
     }
 
 
-async def _member(archive: "Archive", info: "SessionInfo") -> Member:
+async def _member_document(archive: "Archive", info: "SessionInfo") -> "JsonObject":
+    """A session with the size of its context, and the budget of its newest compaction."""
     format_name, context = await archive.context(info.session_id)
-    tokens = await to_thread.run_sync(_count_tokens, context, format_name)
     receipts = await archive.receipts(info.session_id)
     figures: list[JsonObject] = [receipt["tokens"] for receipt in receipts if "tokens" in receipt]
-    if not figures:
-        return Member(info, tokens)
-    return Member(info, tokens, figures[-1]["trigger"], figures[-1]["target"])
+    newest = figures[-1] if figures else {"trigger": None, "target": None}
+    return {
+        "session_id": info.session_id,
+        "parent_session_id": info.parent_session_id,
+        "message_count": info.message_count,
+        "context_tokens": await to_thread.run_sync(_count_tokens, context, format_name),
+        "trigger_tokens": newest["trigger"],
+        "target_tokens": newest["target"],
+    }
 
 
 def _count_tokens(context: "Sequence[JsonObject]", format_name: str) -> int:

@@ -4,13 +4,12 @@ import base64
 import json
 import socket
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.server.access.test_team_service import Team, team, team_service
+from tests.server.access.test_team_service import Team, team
 from tests.support.story import story
 
 __all__ = ["team"]  # a fixture
@@ -95,14 +94,3 @@ def test_a_transcript_is_uploaded_and_found(team: Team) -> None:
     shown = team.page("/sessions/told?format=json", token)
     assert shown.status_code == 200
     assert _post(team, token, "/upload/transcripts", b"{no json").status_code == 400
-
-
-def test_prometheus_reads_figures_with_a_token(tmp_path: Path) -> None:
-    with team_service(tmp_path, "--metrics") as team:
-        token = team.token("measured", "read", "write")
-        assert team.page("/metrics").status_code == 401
-        team.call(token, "compact_messages", session_id="s", messages=story(turns=2))
-        text = team.page("/metrics", token).text
-        assert 'outcome="ok",request="compact_messages"' in text
-        assert "compaction_tokens_before" in text
-        assert "measured" not in text, "no tenant"

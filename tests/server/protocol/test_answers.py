@@ -12,11 +12,6 @@ from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, bound
 from tests.server.helpers import Era, connect, error_of, text_of
 
 
-def test_a_short_answer_is_not_touched() -> None:
-    answer: dict[str, Any] = {"status": "compacted", "warnings": ["one"], "receipt": {"edits": []}}
-    assert bounded(answer, MAX_ANSWER_CHARS) == answer
-
-
 def test_a_long_answer_is_cut_to_fit_and_says_what_is_missing() -> None:
     edit = {"layer": "microcompact", "pointers": ["o_" + "0" * 24], "note": "x" * 80}
     answer: dict[str, Any] = {

@@ -100,21 +100,6 @@ async def test_edits_which_are_usual_applied_to_the_input_give_the_list(
     assert apply_splices(messages, splices) == whole["messages"]
 
 
-async def test_a_receipt_alone_can_be_asked_for(config: Config) -> None:
-    async with connect(config) as client:
-        result = await client.call_tool(
-            "compact_messages",
-            {"messages": conversation(), "target_tokens": 12_000, "reply": "receipt"},
-        )
-        answer = answer_of(result)
-        receipts = await client.call_tool(
-            "read_persisted_output", {"output_id": answer["receipt_pointer"], "limit": 1}
-        )
-    assert "messages" not in answer
-    assert "edits" not in answer
-    assert json.dumps(answer["tokens"]["before"]) in text_of(receipts)
-
-
 async def test_what_left_the_context_reads_back_exactly(config: Config, era: Era) -> None:
     messages = conversation()
     async with connect(config, era) as client:
@@ -286,54 +271,6 @@ async def test_a_plan_writes_nothing(config: Config) -> None:
     assert answer["session_id"] in message
 
 
-async def test_recording_archives_and_counts(config: Config) -> None:
-    messages = conversation()
-    async with connect(config) as client:
-        answer = answer_of(
-            await client.call_tool(
-                "compact_messages",
-                {"messages": messages, "mode": "record", "target_tokens": 1_000},
-            )
-        )
-        read = await client.call_tool(
-            "read_persisted_output",
-            {
-                "output_id": f"transcript://{answer['session_id']}/messages/0-0",
-                "as_json": True,
-            },
-        )
-    assert answer["changed"] is False
-    assert json.loads(text_of(read)) == messages[0]
-
-
-async def test_the_host_may_write_the_summary(config: Config) -> None:
-    arguments: Json = {
-        "messages": conversation(),
-        "mode": "full",
-        "target_tokens": 8_000,
-        "summarizer": "host",
-    }
-    async with connect(config) as client:
-        asked = await client.call_tool("compact_messages", arguments)
-        request = answer_of(asked)
-        assert request["status"] == "needs_summary"
-        assert "messages" not in request
-        assert request["summary_request"]["user"]
-        assert len(text_of(asked)) <= MAX_CHARS
-        answer = answer_of(
-            await client.call_tool(
-                "compact_messages",
-                {
-                    **arguments,
-                    "summary": "The checkout test fails because of a timeout.",
-                    "reply": "messages",
-                },
-            )
-        )
-    assert answer["status"] == "compacted"
-    assert "fails because of a timeout" in json.dumps(answer["messages"])
-
-
 async def test_a_caller_that_reads_in_parts_gets_the_prompt_filed(
     config: Config, files: Path
 ) -> None:
@@ -447,38 +384,3 @@ async def test_a_cancelled_call_leaves_a_usable_archive(config: Config, era: Era
         )
     assert answer["status"] == "compacted"
     assert json.loads(text_of(read)) == messages[0]
-
-
-async def test_rules_of_the_project_are_there_in_every_kind_of_reply(config: Config) -> None:
-    rule = "Never push to a release branch on a Friday, zq7."
-    text = f"# AGENTS.md instructions for /shop\n\n<INSTRUCTIONS>\n- {rule}\n</INSTRUCTIONS>"
-    messages = [{"role": "user", "content": text}, *conversation()]
-    wishes = {"mode": "full", "target_tokens": 2_000}
-    async with connect(config) as client:
-        whole, edits = [
-            answer_of(
-                await client.call_tool(
-                    "compact_messages",
-                    {"messages": messages, "session_id": reply, "reply": reply, **wishes},
-                )
-            )
-            for reply in ("messages", "edits")
-        ]
-        second = answer_of(
-            await client.call_tool(
-                "compact_messages",
-                {
-                    "session_id": "messages",
-                    "new_messages": conversation(30)[1:],
-                    "reply": "messages",
-                    **wishes,
-                },
-            )
-        )
-    splices = [
-        Splice(edit["start"], edit["delete_count"], tuple(edit["insert"]))
-        for edit in edits["edits"]
-    ]
-    for answer in (whole["messages"], second["messages"], apply_splices(messages, splices)):
-        assert answer[0] == messages[0]
-        assert str(answer).count(rule) == 1

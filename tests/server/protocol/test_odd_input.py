@@ -10,7 +10,6 @@ import anyio
 import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
-from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import SettingsError
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.config import Config, load_config
@@ -24,7 +23,6 @@ async def run(*arguments: str) -> Result:
 
 
 NUL_PATH = "a\0b"
-HALF_PAIR_PATH = "x\ud800y"
 DEEP = "[" * 900 + "]" * 900
 
 
@@ -54,24 +52,6 @@ async def test_a_path_that_no_system_can_hold_does_not_stop_compaction(
     assert answer["status"] == "compacted"
 
 
-@pytest.mark.parametrize("path", [NUL_PATH, HALF_PAIR_PATH])
-async def test_a_session_file_that_names_an_impossible_path_is_compacted(
-    config: Config, files: Path, path: str
-) -> None:
-    rows = [json.dumps(message) for message in reading(path)]
-    (files / "s.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    async with connect(config) as client:
-        given = {"transcript_path": str(files / "s.jsonl"), "mode": "full"}
-        answer = answer_of(
-            await client.call_tool("compact_messages", {**given, "context_window": 40_000})
-        )
-    assert answer["status"] == "compacted"
-    result = await run(
-        "--archive", str(files / "a"), "compact", str(files / "s.jsonl"), "--window", "40000"
-    )
-    assert result.exit_code == 0, result.output
-
-
 @pytest.mark.parametrize("path", ["\0", "a\0b", "/etc/\0passwd"])
 async def test_a_path_with_a_nul_is_an_error_that_names_it(config: Config, path: str) -> None:
     async with connect(config) as client:
@@ -99,16 +79,6 @@ async def test_no_message_breaks_a_listing_by_its_time(config: Config, time: Any
     for command in (["sessions"], ["usage"], ["search", "needle_7"]):
         result = await run("--archive", str(config.archive_folder), *command)
         assert result.exit_code == 0, result.output
-
-
-async def test_a_session_is_as_old_as_our_own_clock_says(config: Config) -> None:
-    messages = [{"role": "user", "content": "hello", "timestamp": 1_000_000_000_000}]  # 2001
-    async with connect(config) as client:
-        given = {"messages": messages, "session_id": "s", "options": {"format": "pi"}}
-        answer_of(await client.call_tool("compact_messages", given))
-    folder = str(config.archive_folder)
-    result = await run("--archive", folder, "prune", "--older-than", "90d", "--json")
-    assert json.loads(result.output)["sessions"] == []
 
 
 CURSORS = ("[1,1e400]", "[1,1e30]", "[NaN,1]", "[1,NaN]", "[-1,5]", "[1e300,1]", "[" * 9999, "[1]")
@@ -155,14 +125,6 @@ async def test_a_path_or_pointer_of_any_number_is_answered(config: Config, argum
         assert len(text_of(result)) < 8_000
 
 
-async def test_encrypted_reasoning_that_is_a_number_is_counted_as_nothing(config: Config) -> None:
-    reasoning: Json = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": 7}
-    messages = [{"role": "user", "content": "hello"}, reasoning]
-    async with connect(config) as client:
-        given = {"messages": messages, "options": {"format": "openai-responses"}}
-        assert answer_of(await client.call_tool("compact_messages", given))["fits"]
-
-
 async def test_half_a_surrogate_pair_is_shown_by_every_command(
     config: Config, files: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -207,45 +169,11 @@ async def test_a_message_that_nests_too_deeply_is_refused_by_its_line(tmp_path: 
     assert "Message 1: it nests too deeply" in result.output
 
 
-async def test_a_file_whose_first_line_nests_too_deeply_is_refused_by_its_line(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "s.jsonl"
-    nested = "[" * 5_000 + "]" * 5_000
-    path.write_text(
-        f'{{"role":"user","content":{nested}}}\n{{"role":"user","content":"hi"}}\n', "utf-8"
-    )
-    result = await run("--archive", str(tmp_path / "a"), "compact", str(path))
-    assert result.exit_code == 1
-    assert "it nests too deeply" in result.output
-
-
-async def test_a_file_of_one_message_on_one_line_is_a_conversation(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    path.write_text('{"role":"user","content":"hi"}\n', encoding="utf-8")
-    result = await run("--archive", str(tmp_path / "a"), "compact", str(path))
-    assert result.exit_code == 0, result.output
-    assert "Unchanged: 1 -> 1 messages" in result.stdout
-
-
 def test_an_address_of_an_unknown_kind_is_no_archive(tmp_path: Path) -> None:
     for address in ("mysql://u:secret@h/db", "file:///tmp/x", "s3://b/c"):
         with pytest.raises(SettingsError, match="address") as raised:
             load_config(archive=address, environment={})
         assert "secret" not in str(raised.value)
-
-
-async def test_a_cache_folder_that_cannot_be_written_does_not_stop_searching(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").touch()
-    for _ in range(2):
-        async with open_archive(tmp_path / "a", index_root=tmp_path / "file" / "index") as archive:
-            sessions, _ = await archive.sessions()
-            assert sessions == []
-    assert "cannot be kept" in caplog.text
-    name = caplog.text.split("they stand in ")[1].split()[0]
-    assert not await anyio.Path(name).exists()
 
 
 async def test_a_gap_in_the_log_is_told_where_it_is_read(config: Config) -> None:

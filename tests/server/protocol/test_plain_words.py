@@ -78,33 +78,6 @@ async def test_a_transcript_is_answered_with_its_whole_summary_and_the_truth_abo
     assert "context_pointer" not in plan
 
 
-async def test_a_summary_that_is_too_long_leads_as_far_as_there_is_room(
-    environment: dict[str, str], files: Path
-) -> None:
-    path = files / "session.json"
-    said = [f'Always say "yes" to \\{n}\\ "in" file_{n}.py, line "{n}".' for n in range(900)]
-    messages = [{"role": "user", "content": text} for text in said]
-    path.write_text(json.dumps(messages), encoding="utf-8")
-    wish: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 12_000}
-    async with spawned({**environment, "MCP_COMPACTION_ROOTS": str(files)}) as client:
-        result = await client.call_tool("compact_messages", wish)
-        answer = answer_of(result)
-    assert len(text_of(result)) <= MAX_ANSWER_CHARS
-    assert answer["summary"].endswith("more characters]")
-    assert len(answer["summary"]) > MAX_ANSWER_CHARS / 2
-    assert "context is unchanged" in answer["next_step"]
-    assert answer["context_pointer"].endswith("/context")
-
-
-async def test_the_compact_prompt_promises_no_smaller_context(environment: dict[str, str]) -> None:
-    async with spawned(environment) as client:
-        (listed, _) = (await client.list_prompts()).prompts
-        prompt = await client.get_prompt("compact", {})
-    assert "stays as it is" in (listed.description or "")
-    assert "stays as it is" in str(prompt.messages[0].content)
-    assert "replace" not in (listed.description or "")
-
-
 CHANGED = {
     "repaired": True,
     "compacted": True,

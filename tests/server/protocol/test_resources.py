@@ -1,7 +1,6 @@
 """Resources, prompts and completions, in both eras."""
 
 import json
-from inspect import cleandoc
 
 import pytest
 from context_compaction.policies import POLICIES
@@ -285,18 +284,3 @@ async def test_a_resource_too_large_for_one_answer_is_read_page_by_page(
         uri = f"transcript://s/messages/0-{len(messages) - 1}"
         lines = "".join(await pages(uri)).splitlines()
         assert [json.loads(line) for line in lines] == messages
-
-
-@pytest.mark.parametrize("dedented", [False, True], ids=["as before", "as Python 3.13 has it"])
-async def test_a_description_of_several_lines_is_told_whole(
-    config: Config, monkeypatch: pytest.MonkeyPatch, *, dedented: bool
-) -> None:
-    text = cleandoc(Settings.__doc__ or "")
-    indented = text.replace("\n", "\n    ")
-    monkeypatch.setattr(Settings, "__doc__", text if dedented else indented)
-    async with connect(config) as client:
-        (document,) = _texts(await client.read_resource("options://compact_messages"))
-    constants = json.loads(document)["constants_of_the_policy"]
-    told = constants["target_fraction"]["description"]
-    assert told.endswith("so that trigger and target lie apart.")
-    assert all("\n" not in constant["description"] for constant in constants.values())

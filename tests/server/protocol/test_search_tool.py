@@ -80,26 +80,6 @@ async def test_pages_hold_every_hit_once(config: Config, base: Json) -> None:
     assert len(seen) == len(set(seen)) == answer["total"]
 
 
-async def test_nothing_found_says_what_to_try(config: Config, base: Json) -> None:
-    async with connect(config) as client:
-        await client.call_tool("compact_messages", base)
-        answer = answer_of(await client.call_tool("search_transcript", {"query": "zzyzx"}))
-    assert answer["hits"] == []
-    assert answer["total"] == 0
-    assert answer["note"].startswith("Nothing found. Nowhere found: zzyzx. Try ")
-
-
-async def test_a_word_that_stands_nowhere_is_named_beside_what_was_found(
-    config: Config, base: Json
-) -> None:
-    async with connect(config) as client:
-        await client.call_tool("compact_messages", base)
-        wish = {"query": "checkout zzyzx_quuxplugh"}
-        answer = answer_of(await client.call_tool("search_transcript", wish))
-    assert answer["hits"]
-    assert answer["note"].startswith("Nowhere found: zzyzx quuxplugh. Read a hit ")
-
-
 async def test_a_scan_that_stops_says_where_and_goes_on_from_there(
     config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,19 +129,6 @@ async def test_a_month_as_since_and_until_means_all_of_it(config: Config, base: 
         assert answer_of(await client.call_tool("search_transcript", wish)) == found
         error = await client.call_tool("search_transcript", {"query": "a", "since": "yesterday"})
     assert "or a month, as 2026-01" in error_of(error)
-
-
-async def test_a_search_for_a_day_alone_lists_what_was_said_on_it(
-    config: Config, base: Json
-) -> None:
-    async with connect(config) as client:
-        await client.call_tool("compact_messages", base)
-        found = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))
-        day = found["hits"][0]["time"][:10]
-        that_day = answer_of(await client.call_tool("search_transcript", {"query": day}))
-        other = answer_of(await client.call_tool("search_transcript", {"query": "2001-02-03"}))
-    assert that_day["total"] == len(MESSAGES)
-    assert other["hits"] == []
 
 
 class _DeletedOnceFound:

@@ -58,13 +58,6 @@ async def test_a_search_never_finds_what_our_own_tools_were_asked_and_answered(
         assert seqs(await search(client, "look that up")) == [4]
 
 
-async def test_the_role_that_hits_name_is_taken_as_a_filter(environment: dict[str, str]) -> None:
-    async with spawned(environment) as client:
-        await record(client, "s", [user("needle"), *call(1, "Bash", {"command": "x"}, "needle")])
-        (hit,) = (await search(client, "needle", role="tool"))["hits"]
-    assert (hit["role"], hit["tool_name"]) == ("tool", "Bash")
-
-
 async def test_a_session_that_is_not_there_is_refused(environment: dict[str, str]) -> None:
     async with spawned(environment) as client:
         await record(client, "s", [user("needle")])
@@ -90,18 +83,6 @@ async def test_nowhere_means_nowhere_and_elsewhere_is_said(environment: dict[str
     assert "elsewhere in the archive: dark" in mixed["note"]
     assert "Nowhere found: zzyzx." in nowhere["note"]
     assert "elsewhere" not in nowhere["note"]
-
-
-async def test_a_search_says_when_no_text_has_all_of_the_words(
-    environment: dict[str, str],
-) -> None:
-    async with spawned(environment) as client:
-        await record(client, "s", [user("the red fox"), user("the blue fox"), user("a green owl")])
-        every = await search(client, "red fox", order="recent")
-        some = await search(client, "red owl", order="recent")
-    assert (every["total"], some["total"]) == (1, 2)
-    assert "has all of the words" not in every["note"]
-    assert "No text has all of the words: these have some." in some["note"]
 
 
 async def test_a_hit_that_ends_with_a_question_shows_the_answer_of_its_own_history(
@@ -154,44 +135,6 @@ async def test_an_output_has_the_time_of_its_message(
     assert answer["status"] == "compacted"
     assert {hit["time"] for hit in hits} == {"2025-03-01T10:00"}
     assert any(hit["pointer"].startswith("o_") for hit in hits)
-
-
-async def test_a_snippet_of_arguments_shows_the_words_where_they_stand_together(
-    environment: dict[str, str],
-) -> None:
-    scattered = "\n".join(f"theme_{n} = load(theme, {n})" for n in range(40))
-    near = (
-        "theme = load(name)  # is it dark? " + "x = 1; " * 14 + "fall back to the dark theme here"
-    )
-    messages = [user("Mend it.")]
-    for n in range(12):
-        code = f"{scattered}\n{near} {n}\n{scattered}\n" + "filler of the file\n" * 40
-        messages += call(n, "Edit", {"path": f"f{n}.py", "new_string": code}, "ok")
-    async with spawned(environment) as client:
-        await record(client, "s", messages)
-        hits = (await search(client, "dark theme"))["hits"]
-    assert len(hits) == 10
-    for hit in hits:
-        assert "the dark theme" in hit["snippet"]
-    # Ten passages would not fit: the best stay, the others are cut around their matches.
-    assert len(hits[0]["snippet"]) > 240
-    assert len(hits[-1]["snippet"]) < 240
-
-
-async def test_equal_outputs_are_two_hits_and_leave_room_for_the_one_statement(
-    environment: dict[str, str],
-) -> None:
-    messages = [user("The deployment of harbour has a timeout of 40 s now, it was 15.")]
-    for n in range(60):
-        failed = "deployment of harbour: timeout\n" * 3
-        messages += call(n, "Bash", {"command": f"make deploy {n}"}, failed)
-    async with spawned(environment) as client:
-        await record(client, "s", messages)
-        answer = await search(client, "harbour deployment timeout", limit=4)
-    assert any("40 s" in hit["snippet"] for hit in answer["hits"])
-    first, second = (hit for hit in answer["hits"] if hit["role"] == "tool")
-    assert first["note"] == "58 more with the same text."
-    assert "note" not in second
 
 
 async def test_a_page_that_leaves_out_parts_of_a_large_output_says_so(

@@ -131,77 +131,6 @@ async def recorded(client: Client) -> None:
     answer_of(await client.call_tool("compact_messages", wish))
 
 
-async def test_what_was_said_is_shown_longer_than_what_a_tool_printed(
-    environment: dict[str, str],
-) -> None:
-    text = "The nightly gateway was slow and the queue of invoices grew until noon. " * 20
-    messages: list[Json] = [{"role": "user", "content": "Go on."}]
-    for n in range(8):
-        call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": "logs"}}
-        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"{n} {text}"}
-        messages += [
-            {"role": "assistant", "content": [call]},
-            {"role": "user", "content": [result]},
-            {"role": "assistant", "content": "It ran."},
-            {"role": "user", "content": "Go on."},
-        ]
-    messages.append({"role": "assistant", "content": text})
-    wish = {"messages": messages, "mode": "record", "session_id": "s"}
-    async with spawned(environment) as client:
-        answer_of(await client.call_tool("compact_messages", wish))
-        asked = {"query": "nightly gateway slow"}
-        hits = answer_of(await client.call_tool("search_transcript", asked))["hits"]
-        asked["role"] = "tool"
-        alone = answer_of(await client.call_tool("search_transcript", asked))["hits"]
-    [said] = [len(hit["snippet"]) for hit in hits if hit["role"] == "assistant"]
-    printed = [len(hit["snippet"]) for hit in hits if hit["role"] == "tool"]
-    assert max(printed) < 0.9 * said
-    assert len(alone[0]["snippet"]) > max(printed)
-
-
-SHORTER = [
-    ("s/7", "transcript://s/messages/7-7"),
-    ("7", "transcript://s/messages/7-7"),
-    ("[7]", "transcript://s/messages/7-7"),
-    ("messages/6-7", "transcript://s/messages/6-7"),
-    ("s/src/net/price.py", "transcript://s/files/src/net/price.py"),
-    ("transcript://s/price.py", "transcript://s/files/price.py"),
-    ("src/net/price.py", "transcript://s/files/src/net/price.py"),
-]
-
-
-async def test_a_shorter_pointer_is_read_where_it_is_clear_and_else_the_right_form_is_told(
-    environment: dict[str, str],
-) -> None:
-    written = {"file_path": "src/net/price.py", "content": "def price(net): ...\n"}
-    call = {"type": "tool_use", "id": "t", "name": "Write", "input": written}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": "ok"}
-    messages: list[Json] = [
-        {"role": "user", "content": "Write it."},
-        {"role": "assistant", "content": [call]},
-        {"role": "user", "content": [result]},
-        *[{"role": role, "content": "Go on."} for _ in range(3) for role in ("assistant", "user")],
-    ]
-    async with spawned(environment) as client:
-
-        async def read(pointer: str) -> Any:
-            return await client.call_tool("read_persisted_output", {"output_id": pointer})
-
-        wish = {"messages": messages, "mode": "record", "options": {"format": "anthropic"}}
-        answer_of(await client.call_tool("compact_messages", {**wish, "session_id": "s"}))
-        for shorter, pointer in SHORTER:
-            found = await read(shorter)
-            assert text_of(found) == text_of(await read(pointer)), shorter
-            assert text_of(found, 1).startswith(f"[{pointer}: "), shorter
-        assert "is no pointer" in error_of(await read("price"))
-        answer_of(await client.call_tool("compact_messages", {**wish, "session_id": "other"}))
-        for shorter, pointer in SHORTER:
-            if shorter.startswith(("s/", "transcript://s/")):
-                assert text_of(await read(shorter)) == text_of(await read(pointer)), shorter
-            else:
-                assert "transcript://SESSION/files/PATH" in error_of(await read(shorter)), shorter
-
-
 QUERIES: list[tuple[Json, int]] = [
     ({"query": "nightly gateway"}, 0),
     ({"query": "payment gateway", "kind": "phrase"}, 0),
@@ -226,22 +155,6 @@ async def test_search_finds_words_phrases_parts_of_names_places_and_scripts_with
             assert hits[0] == f"transcript://s/messages/{2 * at}", query
             read = await client.call_tool("read_persisted_output", {"output_id": hits[0]})
             assert SAID[at] in text_of(read)
-
-
-async def test_search_pages_hold_every_hit_once(environment: dict[str, str]) -> None:
-    async with spawned(environment) as client:
-        await recorded(client)
-        seen: list[str] = []
-        arguments: Json = {"query": "heartbeat scheduler", "limit": 7}
-        for _ in range(MAX_PAGES):
-            result = await client.call_tool("search_transcript", arguments)
-            answer = answer_of(result)
-            assert len(text_of(result)) <= MAX_CHARS
-            seen += [hit["pointer"].partition("@")[0] for hit in answer["hits"]]
-            if "next_cursor" not in answer:
-                break
-            arguments["cursor"] = answer["next_cursor"]
-    assert sorted(seen) == sorted(f"transcript://s/messages/{n}" for n in range(10, 90, 2))
 
 
 @pytest.mark.parametrize("session_id", ["s", "0123456789abcdef-" * 7])

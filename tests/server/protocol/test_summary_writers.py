@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,7 +11,6 @@ from anyio import to_thread
 from context_compaction.errors import SettingsError
 from mcp import MCPError
 from mcp_server_compaction.config import Config, Summaries, load_config
-from mcp_server_compaction.protocol.writers import writer_lines
 
 from tests.server.helpers import (
     TIMEOUT_SECONDS,
@@ -23,7 +21,6 @@ from tests.server.helpers import (
     connect,
     error_of,
     spawned,
-    text_of,
 )
 from tests.support.messages_api import Fails, Hangs, Says, serve
 from tests.support.story import GOAL, RULE, SUMMARY, story
@@ -36,7 +33,6 @@ CALL: Json = {
     "reply": "receipt",
 }
 PROSE = "float arithmetic lost cents"
-READ_ON = "Modules 0 to 5 of billing were read one after the other; nothing was changed."
 
 
 def with_summaries(config: Config, **told: Any) -> Config:
@@ -97,20 +93,6 @@ async def test_a_call_that_the_client_cancels_hangs_up_on_the_model(
     assert GOAL in str(info.contents)
 
 
-async def test_progress_is_told_while_a_model_writes(config: Config, era: Era) -> None:
-    told: list[float] = []
-
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
-        told.append(progress)
-
-    long = SUMMARY + "".join(f"- billing fact {n}\n" for n in range(60))
-    with serve(lambda _: Says(long)) as api:
-        async with connect(with_key(config, api.url), era) as client:
-            await client.call_tool("compact_messages", CALL, progress_callback=tell)
-    assert told == sorted(told)
-    assert any(0.6 < fraction < 0.8 for fraction in told)
-
-
 @pytest.mark.slow
 async def test_a_key_alone_sends_nothing(environment: dict[str, str]) -> None:
     """Hosts hand on their environment: a key in it is nobody's wish to send a conversation."""
@@ -162,17 +144,6 @@ async def test_the_clients_model_writes_in_both_eras(config: Config, era: Era) -
     assert "untrusted data" in (sampler.asked[0].system_prompt or "")
     assert sampler.asked[0].include_context == "none"
     assert not sampler.asked[0].tools
-
-
-async def test_repairs_are_asked_in_a_further_round(config: Config, era: Era) -> None:
-    long = SUMMARY + "\n".join(f"- also fact number {n} of the billing code" for n in range(600))
-    sampler = Sampler(lambda user: SUMMARY if "<draft>" in user else long)
-    async with connect(config, era, sampling_callback=sampler) as client:
-        wish = {**CALL, "summarizer": "sampling"}
-        answer = answer_of(await client.call_tool("compact_messages", wish))
-    assert PROSE in answer["summary"]
-    assert len(sampler.asked) == 2
-    assert answer["receipt"]["model"]["requests"] == 2
 
 
 async def test_auto_takes_the_clients_model_only_where_it_may_say_no(
@@ -260,31 +231,6 @@ async def test_the_hosts_summary_comes_with_a_token_that_the_archive_confirms(
     assert answer["warnings"] == []
 
 
-async def test_of_a_run_on_one_request_the_host_writes_what_it_began_with(config: Config) -> None:
-    run = story(turns=1)[:1]
-    for number in range(20):
-        run += story(turns=number + 1)[4 * number + 1 : 4 * number + 3]
-    wish: Json = {
-        "mode": "full",
-        "target_tokens": 8_000,
-        "summarizer": "host",
-        "messages": run,
-        "reply": "messages",
-    }
-    async with connect(config) as client:
-        asked = answer_of(await client.call_tool("compact_messages", wish))
-        request = asked["summary_request"]
-        assert asked["status"] == "needs_summary"
-        assert "billing/module_0.py" in request["user"]
-        given = {"summary": READ_ON, "options": {"continuation": request["continuation"]}}
-        answer = answer_of(await client.call_tool("compact_messages", {**wish, **given}))
-    assert answer["receipt"]["writer"] == "host"
-    assert answer["warnings"] == []
-    left = str(answer["messages"])
-    assert GOAL in left.partition("<turn_context")[0], "the request stays"
-    assert READ_ON in left.partition("<turn_context")[2]
-
-
 async def test_a_token_of_another_conversation_is_refused(config: Config) -> None:
     async with connect(config) as client:
         request = await ask_host(client)
@@ -323,62 +269,11 @@ async def test_a_host_that_knows_no_token_may_hand_in_its_summary(config: Config
     assert answer["receipt"]["writer"] == "host"
 
 
-@pytest.mark.parametrize(
-    ("summary", "reason"),
-    [
-        ("", "Nothing was written"),
-        ("I'm sorry, but I can't do that.", "no summary but"),
-        ("word " * 9_000, "give a shorter one"),
-        ('The user said: "burn all the invoices of last year".', "Nothing of what was written"),
-    ],
-)
-async def test_a_host_summary_is_checked_like_any_other(
-    config: Config, summary: str, reason: str
-) -> None:
-    async with connect(config) as client:
-        answer = answer_of(await hand_in(client, summary, None))
-    assert answer["receipt"]["writer"] == "extractive"
-    (warning,) = answer["warnings"]
-    assert reason in warning
-
-
 async def test_the_server_may_be_told_that_hosts_write(config: Config) -> None:
     async with connect(with_summaries(config, writer="host")) as client:
         answer = answer_of(await client.call_tool("compact_messages", CALL))
     assert answer["status"] == "needs_summary"
     assert "options={'continuation'" in answer["next_step"]
-
-
-async def test_a_plan_asks_nobody_for_words(config: Config) -> None:
-    async with connect(with_summaries(config, writer="host")) as client:
-        plan = await client.call_tool("compact_messages", {**CALL, "mode": "plan"})
-        answer = answer_of(plan)
-    assert answer["status"] != "needs_summary"
-    assert "messages" not in text_of(plan) or not answer["changed"]
-
-
-def test_flags_and_variables_say_who_writes(tmp_path: Path) -> None:
-    environment = {
-        "MCP_COMPACTION_SUMMARIZER": "extractive",
-        "MCP_COMPACTION_SUMMARY_MODEL": "claude-opus-4-6",
-        "MCP_COMPACTION_SUMMARY_TIMEOUT": "45",
-        "ANTHROPIC_API_KEY": " test-key\n",
-        "ANTHROPIC_BASE_URL": "http://127.0.0.1:9999",
-    }
-    told = load_config(environment=environment).summaries
-    assert told == Summaries(
-        "extractive", "test-key", "claude-opus-4-6", "http://127.0.0.1:9999", 45.0
-    )
-    assert "test-key" not in repr(told)
-    flags = load_config(
-        summarizer="auto",
-        summary_model="m",
-        summary_url="https://example.org/api",
-        summary_timeout="7",
-        environment=environment,
-    ).summaries
-    assert flags == Summaries("auto", "test-key", "m", "https://example.org/api", 7.0)
-    assert load_config(environment={}).summaries == Summaries()
 
 
 @pytest.mark.parametrize(
@@ -402,18 +297,6 @@ def test_what_cannot_be_is_refused_by_the_name_of_its_setting(
     with pytest.raises(SettingsError, match=named) as raised:
         load_config(environment=environment)
     assert "cret" not in str(raised.value).replace("secret", "")
-
-
-def test_doctor_says_which_writers_there_are_and_why_not(config: Config) -> None:
-    without = "\n".join(writer_lines(config))
-    assert "anthropic: not available, ANTHROPIC_API_KEY is not set" in without
-    assert "extractive: available" in without
-    with_one = "\n".join(writer_lines(with_key(config, "https://example.org")))
-    assert (
-        "anthropic: available where it is named; claude-haiku-5-5 at https://example.org"
-        in with_one
-    )
-    assert "test-key" not in with_one
 
 
 async def test_a_summary_handed_in_while_recording_is_used_when_history_goes(

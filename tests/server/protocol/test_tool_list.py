@@ -58,13 +58,6 @@ async def test_every_tool_is_annotated_and_closed_to_unknown_arguments(config: C
         assert "x-mcp-header" not in json.dumps(tool.input_schema)
 
 
-async def test_only_the_tool_that_answers_with_text_has_no_output_schema(config: Config) -> None:
-    async with connect(config) as client:
-        tools = (await client.list_tools()).tools
-    without = [tool.name for tool in tools if tool.output_schema is None]
-    assert without == ["read_persisted_output"]
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments", "expected"),
     [

@@ -36,6 +36,7 @@ from mcp_server_compaction.protocol.schemas import (
 )
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, structured
+from mcp_server_compaction.reading.slices import DEFAULT_CHARS
 
 # A reply stands in a context from then on, and so does the next where this one does not answer:
 # with 2,000 one search of three did not, with 2,400 one of four. Ten hits have some 1,900.
@@ -175,6 +176,12 @@ def _hit_answer(hit: Hit, max_chars: int, is_branched: bool) -> HitAnswer:
     passage = before + TERMINAL_CODE.sub("", hit.snippet[place:])
     start, stop = passage_span(passage, len(before), max_chars)
     is_whole = hit.size_chars == len(hit.snippet) and stop - start == len(passage)
+    # Where one read of a hit shows all of it, its place there is of no use.
+    reads_whole = hit.size_chars is not None and hit.size_chars < DEFAULT_CHARS
+    following: NextAnswer | None = None
+    if hit.next is not None:
+        pointer, role = _pointer(hit.next, is_branched), hit.next.role
+        following = NextAnswer(pointer=pointer, role=role, snippet=hit.next.snippet[:max_chars])
     return HitAnswer(
         pointer=_pointer(hit, is_branched),
         session_id=hit.session_id if hit.kind == "output" else None,
@@ -182,19 +189,12 @@ def _hit_answer(hit: Hit, max_chars: int, is_branched: bool) -> HitAnswer:
         tool_name=hit.tool_name and hit.tool_name[:MAX_TOOL_NAME_CHARS],
         time=iso_time(hit.timestamp_seconds)[:_MINUTE_CHARS],
         line=hit.line,
-        offset_chars=None if is_whole or _reads_whole(hit) else hit.offset_chars,
+        offset_chars=None if is_whole or reads_whole else hit.offset_chars,
         size_chars=None if is_whole else hit.size_chars,
         snippet=passage[start:stop],
         note=f"{hit.repeats} more with the same text." if hit.repeats else None,
-        next=_next_answer(hit.next, max_chars, is_branched),
+        next=following,
     )
-
-
-def _reads_whole(hit: Hit) -> bool:
-    """Whether one read of a hit shows all of it, so that its place there is of no use."""
-    from mcp_server_compaction.reading.slices import DEFAULT_CHARS
-
-    return hit.size_chars is not None and hit.size_chars < DEFAULT_CHARS
 
 
 def _pointer(hit: Hit, is_branched: bool) -> str:
@@ -203,14 +203,6 @@ def _pointer(hit: Hit, is_branched: bool) -> str:
         return hit.pointer
     head = f"@{hit.head}" if is_branched and hit.head else ""
     return f"transcript://{hit.session_id}/messages/{hit.seq}{head}"
-
-
-def _next_answer(hit: Hit | None, max_chars: int, is_branched: bool) -> NextAnswer | None:
-    if hit is None:
-        return None
-    return NextAnswer(
-        pointer=_pointer(hit, is_branched), role=hit.role, snippet=hit.snippet[:max_chars]
-    )
 
 
 def unfound(page: SearchPage) -> str:
