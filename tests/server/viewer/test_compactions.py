@@ -44,15 +44,6 @@ async def test_every_line_of_a_summary_leads_to_what_it_came_from(site: Site) ->
         assert f'id="m{seq}"' in await site.html(address.partition("#")[0])
 
 
-async def test_what_left_the_context_is_found_by_its_link(site: Site) -> None:
-    document = await site.json("/sessions/main/compactions/last")
-    page = await site.html("/sessions/main/compactions/last")
-    for kind in document["receipt"]["losses"]["kinds"].values():
-        for name in kind["shown"]:
-            assert name in page
-    assert 'href="/search?q=' in page
-
-
 async def test_a_compaction_that_is_not_there_is_named_with_those_that_are(site: Site) -> None:
     for number in ("7", "x", "-1", "0x1"):
         reply = await site.http.get(f"/sessions/main/compactions/{number}")

@@ -2,6 +2,11 @@
 
 import re
 
+from context_compaction.archive.opening import open_archive
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from mcp_server_compaction.access.access_tokens import create_cookie
+from mcp_server_compaction.access.principal import Principal
 from mcp_server_compaction.config import Config
 
 from tests.server.viewer.site import Json, Site, archive_list, visiting
@@ -131,15 +136,19 @@ async def test_a_path_that_looks_like_another_host_makes_no_link_to_it(site: Sit
         assert not re.findall(r'(?:href|hx-get|action)="(?!/[^/]|/"|[#?])[^"]*', reply.text)
 
 
+async def test_a_search_that_cannot_be_made_keeps_its_form_to_be_corrected(site: Site) -> None:
+    reply = await site.http.get("/search?q=%28and&kind=regex&tool=Bash")
+    assert reply.status_code == 400
+    assert 'role="alert"' in reply.text
+    assert 'value="(and"' in reply.text
+    assert 'value="Bash"' in reply.text
+    document = await site.http.get("/search?q=%28and&kind=regex&format=json")
+    assert (document.status_code, document.json()["status"]) == (400, 400)
+
+
 async def test_two_tenants_with_a_session_of_one_name_see_their_own_figures(
     config: Config,
 ) -> None:
-    from context_compaction.archive.opening import open_archive
-    from context_compaction.pipeline.compact import compact
-    from context_compaction.request import CompactRequest
-    from mcp_server_compaction.access.access_tokens import create_cookie
-    from mcp_server_compaction.access.principal import Principal
-
     tokens: dict[str, str] = {}
     async with open_archive(config.archive) as archive:
         for tenant, count in (("acme", 3), ("umbrella", 9)):
@@ -167,45 +176,3 @@ async def test_two_tenants_with_a_session_of_one_name_see_their_own_figures(
             assert tenant in page.text
             assert ({"acme", "umbrella"} - {tenant}).pop() not in page.text
         assert totals["acme"] < totals["umbrella"]
-
-
-async def test_a_search_that_cannot_be_made_keeps_its_form_to_be_corrected(site: Site) -> None:
-    reply = await site.http.get("/search?q=%28and&kind=regex&tool=Bash")
-    assert reply.status_code == 400
-    assert 'role="alert"' in reply.text
-    assert 'value="(and"' in reply.text
-    assert 'value="Bash"' in reply.text
-    document = await site.http.get("/search?q=%28and&kind=regex&format=json")
-    assert (document.status_code, document.json()["status"]) == (400, 400)
-
-
-async def test_a_search_says_in_the_words_of_the_page_what_it_did_not_find(site: Site) -> None:
-    nothing = await site.html("/search?q=qqzzx")
-    assert "0 hits. Nowhere found: qqzzx. Try fewer or other words" in nothing
-    assert "kind=" not in nothing.split('role="status"')[1]
-    some = await site.html("/search?q=invoices+qqzzx")
-    assert "Nowhere found: qqzzx." in some
-
-
-async def test_a_title_that_was_cut_says_so(config: Config) -> None:
-    long = "Please look into the failing build of the invoice service " + "and its tests " * 9
-    await archive_list(config, "long", [{"role": "user", "content": long}])
-    await archive_list(config, "short", [{"role": "user", "content": "x" * 80}])
-    async with visiting(config) as site:
-        titles = {one["session_id"]: one["title"] for one in (await site.json("/"))["sessions"]}
-    assert titles["short"] == "x" * 80
-    assert len(titles["long"]) == 80
-    assert titles["long"].endswith("…")
-
-
-async def test_the_biggest_pieces_show_arguments_as_json(config: Config) -> None:
-    call = {"type": "tool_use", "id": "c", "name": "Edit", "input": {"newText": "grün\t" * 90}}
-    said = [
-        {"role": "user", "content": "go"},
-        {"role": "assistant", "content": [call]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "k"}]},
-    ]
-    await archive_list(config, "edits", said)
-    async with visiting(config) as site:
-        shown = [one["text"] for one in (await site.json("/sessions/edits/context"))["biggest"]]
-    assert any(one.startswith('{"newText": "grün') for one in shown)
