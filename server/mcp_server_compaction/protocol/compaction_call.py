@@ -56,7 +56,6 @@ class Input:
         known_count: How many of the messages the archive supplied, before those of the call ...
         known_name: ... and what names these.
         notes: What the caller should know of the source.
-        path: The file that contains it.
     """
 
     payload: Sequence[JsonObject]
@@ -69,7 +68,6 @@ class Input:
     known_count: int = 0
     known_name: str | None = None
     notes: tuple[str, ...] = ()
-    path: Path | None = None
 
 
 async def input_of(
@@ -85,7 +83,7 @@ async def input_of(
     if arguments.transcript_path is not None:
         path = await _transcript(arguments.transcript_path, config)
         data = await config.roots.read_bytes(path)
-        return replace(await input_of_file(data, path.name), path=path)
+        return await input_of_file(data, path.name)
     if arguments.new_messages is None:
         return Input(arguments.messages or [])
     grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
