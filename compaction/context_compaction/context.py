@@ -6,16 +6,14 @@ with its cut, everything decided but the text of the summary; `SummaryText` is t
 `Validation` the last gate's decision. Pure.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from context_compaction.activity.replayed_file import ReplayedFile
 from context_compaction.budget import TokenBudget, TokenLimits
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
-from context_compaction.layers.recent_files import RecentFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import Claims
 from context_compaction.messages.edits import Blob, Edit, Step
@@ -223,8 +221,6 @@ class CompactionContext:
         places: Where the list's messages are in the one that came in; None where it is that one.
         uncounted: Positions in `parsed` of the messages whose counts the archive lacks.
         fixed_tokens: The tokens of the messages that stay at any cut.
-        replayed: The files as the list leaves them, worked out when first asked for, and once ...
-        recent: ... and those that may be put back after some cut, newest use first.
         markers: The host's cache markers in the list.
     """
 
@@ -247,8 +243,6 @@ class CompactionContext:
     places: Places | None = None
     uncounted: Sequence[int] = ()
     fixed_tokens: int = 0
-    replayed: Callable[[], Mapping[str, ReplayedFile]] = dict[str, ReplayedFile]
-    recent: Callable[[], Sequence[RecentFile]] = tuple[RecentFile, ...]
     markers: Callable[[], Sequence[Any]] = tuple[Any, ...]
 
     @property
@@ -338,7 +332,6 @@ def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerCon
         context.pins,
         context.limits.tokens,
         context.limits.bytes,
-        is_filled=context.limits.is_named,
         fresh_tokens=level.fresh_tokens,
         unread_tokens=level.unread_tokens,
     )

@@ -83,6 +83,8 @@ _MOST_TEXT_CHARS = 1_000_000
 # More ranges of one file are not kept.
 _MOST_PARTS = 20
 _FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "directory")
+# The note of a restored file whose text may be out of date; the number of a message follows.
+UNSURE = "text unsure since"
 _OUTSIDE_NOTE = " was modified, either by the user or by a linter"
 _FAILURES = (
     "No such file", "Permission denied", "Is a directory", "Not a directory", "cannot ",
@@ -514,7 +516,7 @@ class _Walk:
                 file = self._file(path)
                 file.touched_at = at
                 file.set_text(found[2])
-                if "unsure" in found[1].removeprefix(path):
+                if UNSURE in found[1].removeprefix(path):
                     file.doubt(at)
 
     def _take_note(self, at: int, text: str) -> None:

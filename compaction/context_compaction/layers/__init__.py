@@ -8,7 +8,7 @@ from context_compaction.layers.collapse import collapse
 from context_compaction.layers.dedupe import clear_unchanged_reads, dedupe
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist
-from context_compaction.layers.restore_files import restore_files
+from context_compaction.layers.restore import restore_files
 from context_compaction.layers.snip import snip
 from context_compaction.layers.summary_message import summarize
 from context_compaction.layers.waits import drop_waits
@@ -26,7 +26,6 @@ def _restore(messages: Messages, context: LayerContext) -> Step:
         files=context.files,
         at=context.files_at,
         limit_tokens=context.limit_tokens,
-        is_filled=context.is_filled,
     )
 
 

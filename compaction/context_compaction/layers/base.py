@@ -18,38 +18,32 @@ from context_compaction.tokens.counter import MessageCounter
 Stage: TypeAlias = Literal["clear", "fold", "replace", "restore"]
 
 
-# What a file is to the work: a text that steers it (a plan, notes), one that it goes on with, one
-# that is named for what comes next, one that it has just read, or one that it changed earlier.
-FileUse: TypeAlias = Literal["steering", "work", "named", "read", "earlier"]
-
-
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file to restore: its text, or None for the path alone, and a note on its source.
+    """A file to restore.
 
-    `touched` contains first and last line of each latest change, newest first; `named` those of
-    the functions that the newest words name. Of a text that steers the work `sought` are words of
-    what is next, which may lead to what it is needed for. Of one that is not known as a whole
-    `parts` are those in which something was changed last, each with the number of its first line.
-    `loose` is what changes left in others, nobody knows where, newest first.
-    `shown` are the numbers of the lines that the kept messages show.
+    Attributes:
+        path: The path as the calls name it.
+        text: Its whole text, or None.
+        note: Why the text may be out of date, or why there is none; "" if it is certain.
+        parts: Line ranges if `text` is None: number of the first line, and the text.
+        focus: Character offset of the last edit in `text`.
+        used_at: Position of the message that used it last.
+        was_written: Whether the conversation itself changed it.
     """
 
     path: str
     text: str | None
     note: str = ""
-    touched: tuple[tuple[int, int], ...] = ()
-    use: FileUse = "read"
-    named: tuple[tuple[int, int], ...] = ()
-    sought: tuple[str, ...] = ()
     parts: tuple[tuple[int, str], ...] = ()
-    loose: tuple[str, ...] = ()
-    shown: frozenset[int] = frozenset()
+    focus: int = 0
+    used_at: int = -1
+    was_written: bool = False
 
     @property
-    def is_told(self) -> bool:
-        """Whether more of it is known than its path."""
-        return self.text is not None or bool(self.parts or self.loose)
+    def has_content(self) -> bool:
+        """Whether any content of the file is known, not just its path."""
+        return self.text is not None or bool(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,6 @@ class LayerContext:
     newest_only: bool = False
     fresh_tokens: int = 0
     unread_tokens: int = 0
-    is_filled: bool = False
     cut: CutPoint | None = None
     summary: Message | None = None
     checkpoint: Message | None = None

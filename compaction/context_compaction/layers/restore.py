@@ -7,12 +7,13 @@ name only.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from context_compaction.activity.calls import made_call
-from context_compaction.activity.files import KnownFile, holds_secrets
+from context_compaction.activity.files import UNSURE, KnownFile, holds_secrets
 from context_compaction.activity.read_state import FileState
 from context_compaction.file_access import DiskFile, ReadFile
+from context_compaction.layers.base import FileText
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
@@ -31,7 +32,6 @@ from context_compaction.tokens.counter import MessageCounter
 
 CHANGED = "changed on disk since it was last read here"
 SECRET = "may hold secrets"  # noqa: S105 - a note, no secret
-UNSURE = "unsure"
 UNKNOWN = "its text is not known"
 # A part of fewer tokens says nothing.
 _LEAST_PART_TOKENS = 80
@@ -43,34 +43,6 @@ _HIDDEN_SHARE = 0.1
 _TEMPORARY = re.compile(r"(?:^|/)(?:\.?[Tt]e?mp|scratch(?:pad)?|\.cache|var/folders)/")
 # A tool's number before a line, or the sign of a patch.
 _LINE_MARK = re.compile(r"[ \t]{0,20}\d{1,7}(?:\t|→|: ?|\. | ?\| ?)|[+-]")
-
-
-@dataclass(frozen=True, slots=True)
-class FileText:
-    """A file to restore.
-
-    Attributes:
-        path: The path as the calls name it.
-        text: Its whole text, or None.
-        note: Why the text may be out of date, or why there is none; "" if it is certain.
-        parts: Line ranges if `text` is None: number of the first line, and the text.
-        focus: Character offset of the last edit in `text`.
-        used_at: Position of the message that used it last.
-        was_written: Whether the conversation itself changed it.
-    """
-
-    path: str
-    text: str | None
-    note: str = ""
-    parts: tuple[tuple[int, str], ...] = ()
-    focus: int = 0
-    used_at: int = -1
-    was_written: bool = False
-
-    @property
-    def has_content(self) -> bool:
-        """Whether any content of the file is known, not just its path."""
-        return self.text is not None or bool(self.parts)
 
 
 def recent_files(
@@ -103,7 +75,7 @@ def _text_of(file: KnownFile, used_at: int, number_of: Callable[[int], int | Non
     note = ""
     if file.unsure_since is not None:
         number = number_of(file.unsure_since)
-        note = UNSURE if number is None else f"{UNSURE} since [{number}]"
+        note = f"{UNSURE} [{number}]" if number is not None else f"{UNSURE} a message left out"
     elif file.text is None and not file.parts:
         note = UNKNOWN
     parts = tuple((part.start_line, part.text) for part in file.parts)

@@ -24,7 +24,7 @@ from context_compaction.hooks import (
     tell_after,
     tell_before,
 )
-from context_compaction.layers.recent_files import files_on_disk
+from context_compaction.layers.restore import files_on_disk
 from context_compaction.messages.model import JsonObject
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.originals import read_originals

@@ -7,13 +7,11 @@ from functools import cache, partial
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.activity.file_replay import replay_files
 from context_compaction.archive import Store
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, layer_context_of
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.detection import format_of_tools
-from context_compaction.layers.recent_files import NEWEST_FILES, RecentFile, recent_files
 from context_compaction.layers.repair import repair, repairs_beside_a_gap
 from context_compaction.layers.snip import snip_chosen
 from context_compaction.layers.strip_thinking import strip_void_thinking
@@ -152,16 +150,8 @@ def context_of(
         fixed_tokens=fixed_tokens,
     )
     context = _without_snipped(context)
-    replayed = cache(
-        partial(replay_files, context.messages, settings.tool_kinds, newest=NEWEST_FILES)
-    )
-
-    @cache
-    def recent() -> Sequence[RecentFile]:
-        return recent_files(replayed(), settings.restore_kinds, context.messages, context.seqs)
-
     markers = cache(partial(cache_markers, context.messages))
-    return replace(context, replayed=replayed, recent=recent, markers=markers)
+    return replace(context, markers=markers)
 
 
 def _without_snipped(context: CompactionContext) -> CompactionContext:

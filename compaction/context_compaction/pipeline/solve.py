@@ -9,7 +9,7 @@ it is the text of the summary; files come back in a message of their own. Pure.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from context_compaction.activity.files import follow_files
+from context_compaction.activity.files import UNSURE, follow_files
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
@@ -19,7 +19,7 @@ from context_compaction.context import (
 )
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.cut_point import CutPoint, history_of
-from context_compaction.layers.recent_files import CHANGED
+from context_compaction.layers.restore import CHANGED
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import JsonObject, Message
 from context_compaction.messages.placeholders import Span
@@ -237,7 +237,7 @@ def _files_of(
             text = f"\n{LEFT_OUT}\n".join(part.text for part in file.parts)
         if file.unsure_since is not None:
             message = context.messages[file.unsure_since]
-            note = f"perhaps changed since [{number_of(context, message)}]"
+            note = f"{UNSURE} [{number_of(context, message)}]"
         if disk := earlier_calls.on_disk.get(path):
             state = earlier_calls.states.get(path)
             text, note = disk.text, CHANGED if state and state.is_changed else ""

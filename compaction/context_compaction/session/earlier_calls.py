@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from context_compaction.activity.calls import classify
+from context_compaction.activity.files import follow_files
 from context_compaction.activity.read_state import (
     FileState,
     FileUse,
@@ -28,7 +30,6 @@ from context_compaction.activity.read_state import (
     untold,
     uses_of,
 )
-from context_compaction.activity.tool_kinds import classify
 from context_compaction.context import (
     CompactionContext,
     Originals,
@@ -39,12 +40,8 @@ from context_compaction.context import (
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint
-from context_compaction.layers.recent_files import (
-    RecentFile,
-    file_texts,
-    not_shown,
-)
 from context_compaction.layers.repair import alternate_roles
+from context_compaction.layers.restore import not_visible, recent_files, with_disk
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import unknown_warning
 from context_compaction.messages.edits import Edit, Step
@@ -95,14 +92,14 @@ class EarlierCalls:
         on_disk: Those of them that lie inside the roots, as they are now.
         refills: How many times in a row the context was full again soon; None if it is not full.
         thrash_warning: The warning about that, if it is due.
-        recent: Files that may be put back after some cut, newest use first.
+        recent: Files that the layer `restore` may put back, highest priority first.
     """
 
     states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
     refills: int | None = None
     thrash_warning: str | None = None
-    recent: Sequence[RecentFile] = ()
+    recent: Sequence[FileText] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +170,12 @@ def earlier_calls_of(
     if known is None:
         return EarlierCalls()
     refills, warning = None, None
-    recent: Sequence[RecentFile] = ()
+    recent: Sequence[FileText] = ()
     # What is only prepared empties no context yet.
     if context.budget.is_over and not context.request.prepare:
         refills, warning = _refills(context, known.earlier)
-    if plan.cut is not None and context.policy.restores_files:
-        recent = context.recent()
+    if plan.cut is not None and context.policy.restores_files and not plan.fills:
+        recent = _recent_files(context)
     states = checked(known.uses, known.states, on_disk)
     return EarlierCalls(states, on_disk, refills, warning, recent)
 
@@ -187,11 +184,17 @@ def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
     """Files that `restore` may put back, most wanted first; none where no history is replaced."""
     if plan.cut is None or not plan.level.settings.restore_files:
         return []
-    recent = not_shown(earlier_calls.recent, plan.edited.messages, plan.cut.first_kept)
-    files = file_texts(recent, earlier_calls.states, earlier_calls.on_disk)
-    # A name alone takes nobody's place.
-    files.sort(key=lambda file: not file.is_told)
-    return files
+    files = not_visible(earlier_calls.recent, plan.edited.messages[plan.cut.first_kept :])
+    return with_disk(files, earlier_calls.states, earlier_calls.on_disk)
+
+
+def _recent_files(context: CompactionContext) -> list[FileText]:
+    def number_of(at: int) -> int | None:
+        index = context.messages[at].index
+        return None if index is None or context.seqs[index] < 0 else context.seqs[index]
+
+    known = follow_files(context.messages, context.settings.tool_kinds)
+    return recent_files(known, context.settings.restore_kinds, number_of)
 
 
 def noted(

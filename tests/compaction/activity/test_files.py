@@ -339,7 +339,7 @@ def test_a_file_is_one_however_its_path_is_spelled(shown: dict[str, Any], path: 
 
 
 @pytest.mark.parametrize("path", ["a.py", "unsure.md"])
-@pytest.mark.parametrize("note", ["", " (unsure since [4])"])
+@pytest.mark.parametrize("note", ["", " (text unsure since [4])"])
 def test_a_restored_file_is_as_sure_as_its_note_says(path: str, note: str) -> None:
     copy = f"File: {path}{note}\none\nEnd of file: {path}"
     [message] = read([user("x")])
