@@ -83,8 +83,8 @@ _MOST_TEXT_CHARS = 1_000_000
 # More ranges of one file are not kept.
 _MOST_PARTS = 20
 _FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "directory")
-# The note of a restored file whose text may be out of date; the number of a message follows.
-UNSURE = "text unsure since"
+_UNSURE = "text unsure since"
+_LEFT_OUT = "\n[…]"  # the mark of lines that a restored file lacks
 _OUTSIDE_NOTE = " was modified, either by the user or by a linter"
 _FAILURES = (
     "No such file", "Permission denied", "Is a directory", "Not a directory", "cannot ",
@@ -146,6 +146,11 @@ class KnownFile:
     def was_written(self) -> bool:
         """Whether the conversation itself changed the file."""
         return self.written_at >= 0
+
+
+def unsure_note(number: int | None) -> str:
+    """The note of a file whose text may be out of date since message `number` of the transcript."""
+    return f"{_UNSURE} {'an earlier compaction' if number is None else f'[{number}]'}"
 
 
 def holds_secrets(path: str) -> bool:
@@ -516,7 +521,7 @@ class _Walk:
                 file = self._file(path)
                 file.touched_at = at
                 file.set_text(found[2])
-                if UNSURE in found[1].removeprefix(path):
+                if _UNSURE in found[1].removeprefix(path) or _LEFT_OUT in f"\n{found[2]}":
                     file.doubt(at)
 
     def _take_note(self, at: int, text: str) -> None:

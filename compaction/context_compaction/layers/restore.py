@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from context_compaction.activity.calls import made_call
-from context_compaction.activity.files import UNSURE, KnownFile, holds_secrets
+from context_compaction.activity.files import KnownFile, holds_secrets, unsure_note
 from context_compaction.activity.read_state import FileState
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText
@@ -74,8 +74,7 @@ def _text_of(file: KnownFile, used_at: int, number_of: Callable[[int], int | Non
         return FileText(file.path, None, SECRET, used_at=used_at, was_written=file.was_written)
     note = ""
     if file.unsure_since is not None:
-        number = number_of(file.unsure_since)
-        note = f"{UNSURE} [{number}]" if number is not None else f"{UNSURE} a message left out"
+        note = unsure_note(number_of(file.unsure_since))
     elif file.text is None and not file.parts:
         note = UNKNOWN
     parts = tuple((part.start_line, part.text) for part in file.parts)

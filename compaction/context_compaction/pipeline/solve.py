@@ -9,7 +9,7 @@ it is the text of the summary; files come back in a message of their own. Pure.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from context_compaction.activity.files import UNSURE, follow_files
+from context_compaction.activity.files import follow_files, holds_secrets, unsure_note
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
@@ -237,11 +237,11 @@ def _files_of(
             text = f"\n{LEFT_OUT}\n".join(part.text for part in file.parts)
         if file.unsure_since is not None:
             message = context.messages[file.unsure_since]
-            note = f"{UNSURE} [{number_of(context, message)}]"
+            note = unsure_note(number_of(context, message))
         if disk := earlier_calls.on_disk.get(path):
             state = earlier_calls.states.get(path)
             text, note = disk.text, CHANGED if state and state.is_changed else ""
-        if text.strip() and not file.is_deleted:
+        if text.strip() and not file.is_deleted and not holds_secrets(path):
             yield FileItem(path, text, file.touched_at + shift, focus, note, file.was_written)
 
 

@@ -5,7 +5,6 @@ replaces the older one. Pure, and linear in the text.
 """
 
 import json
-import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from context_compaction.activity.calls import (
     is_question,
     words_in_name,
 )
+from context_compaction.activity.files import holds_secrets
 from context_compaction.activity.outcome import command_output, counts_failures, is_failed
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
@@ -63,9 +63,9 @@ BINDING_RANK = 1.0
 _DOCUMENTS = (".md", ".txt", ".rst")
 # Rules of the project that agents keep in files.
 _GUIDES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONTRIBUTING.md")
-# Files with passwords, which nothing puts into a context by itself.
-_ENVIRONMENT_FILE = ".env"
 
+# What a file with passwords contains does not come back by itself.
+_HIDDEN = "[its text may hold secrets]"
 _COMMIT = re.compile(r"^\[(\S{1,100})(?: \([^)\n]*\))? ([0-9a-f]{7,40})\] ([^\n]+)$", re.MULTILINE)
 _ERROR = re.compile(r"^E  |\bassert\w*\b|\b\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic\b", re.M)
 
@@ -174,7 +174,7 @@ def collect(
         newest_at: Where the results begin that the model has not seen.
     """
     walk = _Walk(with_own_ids(messages), numbers, kinds or {}, newest_at)
-    files = [file for file in files if not _is_environment(file.path)]
+    files = list(files)
     walk.known = {file.path: file for file in files if file.text and not file.note}
     if lost.strip():
         walk.add(0, "earlier", "from the summary before", paragraphs(lost))
@@ -296,7 +296,7 @@ class _Walk:
     def _call_pieces(self, call: ToolCall, use: ToolUse, *, is_in_file: bool) -> list[str]:
         if use.kind in ("write", "edit") and use.path:
             head = f"{call.name} {use.path}"
-            if is_in_file:
+            if is_in_file or holds_secrets(use.path):
                 return [head]
             texts = [t for t in strings_in(call.arguments) if t != use.path and t.strip()]
             return [head, *line_groups("\n".join(texts))]
@@ -339,6 +339,8 @@ class _Walk:
         text = result_text(result)
         if placeholders.is_placeholder(result):
             text = placeholders.extract_in(text)
+        if use.path and holds_secrets(use.path) and text:
+            text = _HIDDEN
         is_command = use.kind == "execute"
         if is_command:
             text, _ = command_output(text)
@@ -402,7 +404,7 @@ class _Walk:
         for file in files:
             if not file.text.strip():
                 continue
-            pieces = paragraphs(file.text) if len(file.text) < SHORT_CHARS else functions(file.text)
+            pieces = [file.text] if len(file.text) < SHORT_CHARS else functions(file.text)
             centre, place = 0, 0
             for number, piece in enumerate(pieces):
                 if place <= file.focus:
@@ -416,10 +418,6 @@ class _Walk:
                 kind = "document"
             item = self.add(file.at, kind, file.path, pieces, order=order, block=-2)
             item.path, item.note = file.path, file.note
-
-
-def _is_environment(path: str) -> bool:
-    return posixpath.basename(path).startswith(_ENVIRONMENT_FILE)
 
 
 def functions(text: str) -> list[str]:
