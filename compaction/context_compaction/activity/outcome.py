@@ -7,6 +7,7 @@ one.
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import dropwhile, takewhile
 
 from context_compaction.messages.model import ToolResult, is_object
 from context_compaction.messages.tool_results import result_text
@@ -188,7 +189,9 @@ def outcome_line(text: str, *, failed: bool) -> str:
     """One line on how a command ended: its error if it `failed`, else a test run's counts."""
     if failed:
         return error_line(text)
-    return next((line for line in _reversed_lines(text[-4_000:]) if _COUNTS.search(line)), "")
+    lines = dropwhile(lambda line: not _COUNTS.search(line), _reversed_lines(text[-4_000:]))
+    counts = list(takewhile(_COUNTS.search, lines))
+    return "; ".join(reversed(counts))[:LINE_CHARS]
 
 
 def lines_with(text: str, words: Iterable[str]) -> Iterator[str]:

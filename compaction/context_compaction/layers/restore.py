@@ -213,9 +213,10 @@ def _chosen(
         most_tokens = min(settings.restore_file_tokens, left_tokens)
         is_wanted = file.has_content and len(chosen) < settings.restore_files
         action, text = _form_of(file, count, most_tokens) if is_wanted else ("", "")
-        if text:
+        size_tokens = count.text(text) + 1
+        if text and size_tokens <= left_tokens:
             chosen.append((file.path, action, text))
-            left_tokens -= count.text(text) + 1
+            left_tokens -= size_tokens
         else:
             named.append(file)
     for file in named[:_NAMES]:
@@ -228,10 +229,8 @@ def _chosen(
 
 def _form_of(file: FileText, count: MessageCounter, most_tokens: int) -> tuple[str, str]:
     """The file whole, or the lines around its last edit; an action and a text, "" if none fits."""
-    if file.text is not None:
-        whole = placeholders.restored_file(file.path, file.text, file.note)
-        if len(file.text) <= most_tokens * 8 and count.text(whole) <= most_tokens:
-            return "restored", whole
+    if file.text is not None and count.text(file.text) <= most_tokens:
+        return "restored", placeholders.restored_file(file.path, file.text, file.note)
     if most_tokens < _LEAST_PART_TOKENS:
         return "", ""
     parts = file.parts if file.text is None else ((1, file.text),)
