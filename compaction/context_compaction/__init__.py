@@ -70,7 +70,6 @@ if TYPE_CHECKING:
         VocabularyError as VocabularyError,
     )
     from context_compaction.file_access import (
-        HOST_TRANSCRIPT_FOLDERS as HOST_TRANSCRIPT_FOLDERS,
         DiskFile as DiskFile,
         Roots as Roots,
         default_folders as default_folders,
@@ -221,7 +220,7 @@ _NAMES_BY_MODULE = {
         "HookError InvalidMessageError NotFoundError PathNotAllowedError PromptTooLongError "
         "QueryError SettingsError SummaryError UnknownFormatError VocabularyError"
     ),
-    "file_access": "HOST_TRANSCRIPT_FOLDERS DiskFile Roots default_folders host_folders roots_of",
+    "file_access": "DiskFile Roots default_folders host_folders roots_of",
     "formats": "FORMATS detect goes_on parse render",
     "formats.convert": "convert split_system",
     "formats.session_files.model": "Conversation NewSession",

@@ -334,7 +334,6 @@ def _library() -> str:
 _NO_DOCSTRING = {
     "DEFAULT_TENANT": "The tenant of an archive that belongs to one user.",
     "FORMATS": "Every format of messages, by [name](formats.md).",
-    "HOST_TRANSCRIPT_FOLDERS": "Where hosts keep their session files, below the home folder.",
     "MAX_HITS_PER_OUTPUT": "The most hits of one output on a page of search results.",
     "PASSAGE_CHARS": "The longest passage of a hit, in characters.",
     "POLICIES": "Every policy, by [name](policies.md).",

@@ -51,7 +51,6 @@ def test_the_public_names_are_these() -> None:
         "Document",
         "Edit",
         "FORMATS",
-        "HOST_TRANSCRIPT_FOLDERS",
         "Health",
         "History",
         "Hit",

@@ -18,7 +18,6 @@ from mcp_server_compaction.protocol.http_listening import bind
 from tests.server.helpers import (
     Era,
     Json,
-    Sampler,
     answer_of,
     conversation,
     output,
@@ -26,7 +25,6 @@ from tests.server.helpers import (
 )
 from tests.server.http import Service, over_http, service
 from tests.support.environment import unmeasured
-from tests.support.story import SUMMARY, story
 
 __all__ = ["service"]  # a fixture
 
@@ -138,33 +136,6 @@ async def test_a_spawned_server_works_from_compaction_to_search(
     assert compacted["fits"]
     assert text_of(read) == output(7).split("\n")[-1]
     assert found["hits"]
-
-
-SAMPLED: Json = {
-    "messages": story(),
-    "mode": "full",
-    "target_tokens": 8_000,
-    "summarizer": "sampling",
-    "reply": "receipt",
-}
-
-
-async def test_the_clients_model_writes_over_stdio(environment: dict[str, str], era: Era) -> None:
-    server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment)
-    sampler = Sampler(lambda _: SUMMARY)
-    with anyio.fail_after(150):
-        async with Client(server, mode=_mode(era), sampling_callback=sampler) as client:
-            answer = answer_of(await client.call_tool("compact_messages", SAMPLED))
-    assert answer["receipt"]["writer"] == "sampling"
-
-
-async def test_the_clients_model_writes_over_http(service: Service, era: Era) -> None:
-    sampler = Sampler(lambda _: SUMMARY)
-    with anyio.fail_after(150):
-        async with over_http(service, mode=_mode(era), sampling_callback=sampler) as client:
-            wish = {**SAMPLED, "session_id": era}
-            answer = answer_of(await client.call_tool("compact_messages", wish))
-    assert answer["receipt"]["writer"] == "sampling"
 
 
 async def test_five_megabytes_pass_over_stdio(environment: dict[str, str]) -> None:
