@@ -56,13 +56,13 @@ def persist(messages: Messages, context: LayerContext) -> Step:
         return Step(messages)
     index = index_calls(messages)
     rooms = _shares_of(sizes, context.unread_tokens)
-    sought = words_asked(messages) if places.intersection(sizes) else []
+    sought = _words_asked(messages) if places.intersection(sizes) else []
     chosen: dict[Place, Replacement] = {}
     for place, result in _results(messages, range(len(messages))):
         name = index.name_of(result)
         is_recalled = place in sizes and is_recalling(name) and settings.keep_recent_results > 0
         if place in places and not is_recalled:
-            marked = persist_result(
+            marked = _persisted(
                 result, name, count, settings.preview_chars, rooms.get(place, 0), sought
             )
             if marked is not None:
@@ -70,7 +70,7 @@ def persist(messages: Messages, context: LayerContext) -> Step:
     return replace_blocks(messages, chosen, count, layer="persist")
 
 
-def persist_result(
+def _persisted(
     result: ToolResult,
     tool_name: str,
     count: MessageCounter,
@@ -107,7 +107,7 @@ def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
     return sum(content_tokens(block, count) for _, block in newest)
 
 
-def words_asked(messages: Messages) -> list[str]:
+def _words_asked(messages: Messages) -> list[str]:
     """Words of the newest request and of the agent's last text, which the newest results answer."""
     request = next((m for m in reversed(messages) if placeholders.is_request(m)), None)
     agent = next((text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
