@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from context_compaction.layers.base import Layer, LayerContext
+from context_compaction.layers.base import Layer
 from context_compaction.layers.collapse import collapse
 from context_compaction.layers.dedupe import clear_unchanged_reads, dedupe
 from context_compaction.layers.microcompact import microcompact
@@ -12,22 +12,6 @@ from context_compaction.layers.restore import restore_files
 from context_compaction.layers.snip import snip
 from context_compaction.layers.summary_message import summarize
 from context_compaction.layers.waits import drop_waits
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Messages
-
-
-def _restore(messages: Messages, context: LayerContext) -> Step:
-    if not context.files:
-        return Step(messages)
-    return restore_files(
-        messages,
-        count=context.count,
-        settings=context.settings,
-        files=context.files,
-        at=context.files_at,
-        limit_tokens=context.limit_tokens,
-    )
-
 
 LAYERS: Mapping[str, Layer] = MappingProxyType({
     "unchanged": Layer(clear_unchanged_reads),
@@ -38,5 +22,5 @@ LAYERS: Mapping[str, Layer] = MappingProxyType({
     "microcompact": Layer(microcompact, weighs_limit=True),
     "collapse": Layer(collapse, stage="fold"),
     "summarize": Layer(summarize, stage="replace"),
-    "restore": Layer(_restore, stage="restore"),
+    "restore": Layer(restore_files, stage="restore"),
 })

@@ -89,7 +89,7 @@ def words_sought(text: str) -> list[str]:
     return sorted(found, key=lambda word: not may_hold_name(word))[:_MOST_WORDS]
 
 
-def ranked(texts: Sequence[str], sought: Sequence[str]) -> list[int]:
+def _ranked(texts: Sequence[str], sought: Sequence[str]) -> list[int]:
     """The positions of those of `texts` with words of `sought`: most and rarest first."""
     weights: dict[int, float] = {}
     low = [text.lower() for text in texts]
@@ -151,7 +151,7 @@ def _in_order(pieces: Sequence[_Piece], sought: Sequence[str]) -> Iterator[int]:
 
 def _with_words(pieces: Sequence[_Piece], sought: Sequence[str]) -> dict[int, None]:
     """Pieces with the words, those with most and rarest first, each with its neighbours."""
-    best = ranked([piece.text for piece in pieces], [*sought, *_FAILURES])
+    best = _ranked([piece.text for piece in pieces], [*sought, *_FAILURES])
     beside = (near for at in best for near in (at, at + 1, at - 1) if 0 <= near < len(pieces))
     return dict.fromkeys(beside)
 

@@ -13,7 +13,7 @@ from context_compaction.activity.calls import made_call
 from context_compaction.activity.files import KnownFile, holds_secrets, unsure_note
 from context_compaction.activity.read_state import FileState
 from context_compaction.file_access import DiskFile, ReadFile
-from context_compaction.layers.base import FileText
+from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
@@ -163,27 +163,13 @@ def _from_disk(file: FileText, state: FileState | None, on_disk: DiskFile | None
     return replace(file, text=on_disk.text, note=note, parts=())
 
 
-def restore_files(
-    messages: Messages,
-    *,
-    count: MessageCounter,
-    settings: Settings,
-    files: Sequence[FileText],
-    at: int,
-    limit_tokens: int,
-) -> Step:
-    """Insert one message with `files` at position `at`; those without a text are only named.
-
-    Args:
-        messages: The list.
-        count: The token counter.
-        settings: `restore_files`, `restore_file_tokens`, `restore_total_tokens`.
-        files: The files to restore, highest priority first.
-        at: The position, between a summary and what follows it.
-        limit_tokens: Token limit for all messages afterwards.
-    """
-    room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
-    chosen = _chosen(files, count, settings, room_tokens)
+def restore_files(messages: Messages, context: LayerContext) -> Step:
+    """Insert one message with the files at `files_at`; those without a text are only named."""
+    count, at = context.count, context.files_at
+    room_tokens = min(
+        context.settings.restore_total_tokens, context.limit_tokens - count.messages(messages)
+    )
+    chosen = _chosen(context.files, count, context.settings, room_tokens) if context.files else []
     while chosen:
         message = _message_of(chosen)
         if count.message(message) <= room_tokens:

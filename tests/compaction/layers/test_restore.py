@@ -15,18 +15,14 @@ from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
-from tests.support.small import COUNT, answered, assistant, lines, read, user
+from tests.support.small import COUNT, answered, assistant, layer_context, lines, read, user
 
 
 def restored(files: list[FileText], limit_tokens: int = 1_000_000, **constants: Any) -> Step:
-    return restore_files(
-        read([user("the summary"), assistant("answer")]),
-        count=COUNT,
-        settings=Settings(**constants),
-        files=files,
-        at=1,
-        limit_tokens=limit_tokens,
+    context = layer_context(
+        Settings(**constants), limit_tokens=limit_tokens, files=files, files_at=1
     )
+    return restore_files(read([user("the summary"), assistant("answer")]), context)
 
 
 def whole(step: Step) -> list[str]:
