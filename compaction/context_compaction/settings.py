@@ -122,10 +122,10 @@ class Settings(Strategy):
         pinned_tokens: Pinned texts together may have this much ...
         automatic_pin_tokens: ... of which rules of the user that are pinned unasked at most this
             much, the newest ones; 0 pins none.
-        restore_files: At most so many recently used files are put back after a cut, more where a
-            target that the caller named has room left ...
-        restore_file_tokens: ... each of at most this size, bigger ones as an outline ...
-        restore_total_tokens: ... and all of them together.
+        restore_files: Number of recently used files that are restored after a cut; 0 restores none.
+        restore_file_tokens: Tokens of one restored file. Of a larger file the lines around its
+            last edit are restored.
+        restore_total_tokens: Tokens of all restored files together.
         thinking: What to do with thinking blocks that an earlier edit makes void.
         scale_to_budget: Whether the thresholds shrink with a smaller budget.
     """

@@ -14,13 +14,12 @@ from typing import Any
 from context_compaction.activity.calls import (
     ToolUse,
     classify,
-    is_steering,
     made_call,
     words_in_name,
 )
 from context_compaction.activity.commands import command_effects
 from context_compaction.activity.edits import Deletes, changes_of
-from context_compaction.activity.json_rows import are_records, lines, named, shown
+from context_compaction.activity.json_rows import named, shown
 from context_compaction.activity.outcome import error_line, is_failed
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
@@ -221,12 +220,12 @@ def _add_call(found: Digest, call: ToolCall, result: ToolResult | None, use: Too
     if use.kind == "execute" and use.command:
         run = CommandRun(one_line(use.command), failed, error)
         found.runs.append(run)
-        if has_effect(call.name, use):
+        if _has_effect(call.name, use):
             found.effects.append(run)
         if not failed:
             done = (effect.does for effect in command_effects(use.command).effects)
             found.deleted += [does.path for does in done if isinstance(does, Deletes)]
-    elif has_effect(call.name, use):
+    elif _has_effect(call.name, use):
         found.effects.append(CommandRun(_short(call, use), failed, error))
     elif failed:
         found.errors.append(f"{_short(call, use)}: {error}")
@@ -239,16 +238,11 @@ def _add_call(found: Digest, call: ToolCall, result: ToolResult | None, use: Too
         found.other_calls[call.name] += 1
 
 
-def has_effect(tool_name: str, use: ToolUse) -> bool:
+def _has_effect(tool_name: str, use: ToolUse) -> bool:
     """Whether a call changes something outside the conversation and its files."""
     if use.command:
         return _EFFECT_COMMAND.search(use.command) is not None
     return use.kind == "other" and bool(words_in_name(tool_name) & _EFFECT_WORDS)
-
-
-def acts_outside(command: str) -> bool:
-    """Whether a command line changes something outside the conversation and its files."""
-    return _EFFECT_COMMAND.search(command) is not None
 
 
 def _artifacts_in(result: ToolResult, call: ToolCall | None, use: ToolUse) -> Iterator[Artifact]:
@@ -352,15 +346,3 @@ def _plan_item(item: Any) -> str:
     text = next((item[k] for k in ("content", "step", "text", "title", "task") if k in item), "")
     state = item.get("status") or item.get("state")
     return one_line(f"[{shown(state)}] {shown(text)}" if state else shown(text))
-
-
-def records_in(call: ToolCall, use: ToolUse) -> list[str]:
-    """The arguments of `call` as lines, if the agent put several records down in them.
-
-    Findings, notes, tickets: a tool that reads, searches, runs and edits nothing was given them,
-    and they stand nowhere else. Plans are `plan_of`, and questions are the user's to answer.
-    """
-    if use.kind != "other" or is_steering(call.name):
-        return []
-    given = {key: value for key, value in named_arguments(call).items() if value is not None}
-    return list(lines(given)) if any(map(are_records, given.values())) else []

@@ -20,7 +20,6 @@ _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\
 # A value of one word, or a number that is no count; times and addresses are long and asked by none.
 _CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
 _JSON_CHARS = 100_000
-_MOST_SHORT = 60  # records that are made short
 # What is longer is a text, not a value.
 _VALUE_CHARS = 60
 # A longer member of a record is told by its own members.
@@ -62,29 +61,6 @@ def named(values: Mapping[str, Any]) -> str:
     given = ((key, value) for key, value in values.items() if value is not None)
     told = ((key, v if isinstance(v, str) else shown(v)) for key, v in given)
     return ", ".join(f"{key}={text}" for key, text in told)
-
-
-def members(data: Any, depth: int = 0) -> Iterator[str]:
-    """The members of a JSON value, one line each; those of a long one by its own members."""
-    values = data if is_list(data) else []
-    pairs = data.items() if is_object(data) else ((n, item) for n, item in enumerate(values, 1))
-    for key, value in pairs:
-        told = shown(value)
-        if len(told) > _MEMBER_CHARS and is_object(value) and depth < _MOST_DEPTH:
-            yield from (f"{key} {member}" for member in members(value, depth + 1))
-        elif told:
-            yield f"{key}: {told}"
-
-
-def short_records(value: Any, chars: int) -> list[Any] | None:
-    """Records with no text in them longer than `chars`; None for other values, and for many."""
-    if not are_records(value) or len(value) > _MOST_SHORT:
-        return None
-    return [
-        {key: item if len(told := shown(item)) <= chars else f"{told[:chars]}{_TOO_DEEP}"
-         for key, item in record.items()}
-        for record in value
-    ]  # fmt: skip
 
 
 def are_records(value: Any) -> TypeGuard[list[dict[str, Any]]]:

@@ -6,7 +6,7 @@ one.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import dropwhile, takewhile
 
 from context_compaction.messages.model import ToolResult, is_object
@@ -27,11 +27,8 @@ _COUNTS = re.compile(
 _FAILURE_COUNT = re.compile(
     r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail|errors?\b)|\bfail[^\w\n]{1,3}[1-9]"
 )
-# A failing line of pytest.
-_PYTEST = "E  "
 _READ_CHARS = 40_000  # of the end of an output
 _EXIT_CHARS = 400
-_OUTCOME_LINES = 12
 # Lines that hosts put above the output of a command.
 _HEAD = (
     "Chunk ID:", "Exit code", "Wall time", "Process exited with code", "Process running with",
@@ -163,23 +160,6 @@ def error_lines(text: str) -> str:
     return "\n".join(dict.fromkeys(reversed(lines)))
 
 
-def failure_lines(text: str, most_lines: int = _OUTCOME_LINES) -> list[str]:
-    """The newest error with the lines after it, which state the outcome.
-
-    The lines of a failed assertion come first if a test runner marks them. Blank lines are left
-    out, and of more than `most_lines` the last are left out.
-    """
-    lines = list(_reversed_lines(text))[::-1]
-    errors = [n for n, line in enumerate(lines) if names_error(line) and not _COUNTS.search(line)]
-    start = errors[-1] if errors else max(0, len(lines) - 1)
-    marked = [n for n, line in enumerate(lines) if line.startswith(_PYTEST)]
-    if marked:
-        start = marked[-1]
-        while start > 0 and lines[start - 1].startswith(_PYTEST):
-            start -= 1
-    return lines[start : start + most_lines]
-
-
 def counts_failures(text: str) -> bool:
     """Whether the end of an output counts failed tests."""
     return _FAILURE_COUNT.search(text[-_READ_CHARS:]) is not None
@@ -192,17 +172,6 @@ def outcome_line(text: str, *, failed: bool) -> str:
     lines = dropwhile(lambda line: not _COUNTS.search(line), _reversed_lines(text[-4_000:]))
     counts = list(takewhile(_COUNTS.search, lines))
     return "; ".join(reversed(counts))[:LINE_CHARS]
-
-
-def lines_with(text: str, words: Iterable[str]) -> Iterator[str]:
-    """The lines of `text` that contain one of `words`, which is faster than reading each line."""
-    for word in words:
-        at = text.find(word)
-        while at >= 0:
-            stop = text.find("\n", at)
-            stop = stop if stop >= 0 else len(text)
-            yield text[text.rfind("\n", 0, at) + 1 : stop]
-            at = text.find(word, stop)
 
 
 def _reversed_lines(text: str) -> Iterator[str]:

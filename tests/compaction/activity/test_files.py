@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from context_compaction.activity.files import WORK_CHARS, KnownFile, follow_files
+from context_compaction.activity.files import WORK_CHARS, Budget, KnownFile, follow_files
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, make_message
 from hypothesis import HealthCheck, given, settings
@@ -116,7 +116,7 @@ def check(found: dict[str, KnownFile], disk: dict[str, str], messages: Messages)
             assert "\n".join(rows).rstrip("\n") == part.text.rstrip("\n"), what
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     steps=work(),
     texts=st.tuples(TEXTS, TEXTS),
@@ -412,6 +412,24 @@ def test_work_stays_within_the_budget_and_a_spent_budget_leaves_texts_unsure(sha
         is_same = known is not None and (file.text, file.parts) == (known.text, known.parts)
         assert is_same or file.unsure_since is not None or not (file.text or file.parts), path
     assert sum(len(file.text or "") for file in small.values()) <= 300
+
+
+@pytest.mark.parametrize("shape", [parts_of_one_file, growing_edits, long_command, shown_minified])
+def test_twice_the_input_takes_at_most_2_3_times_the_work(
+    shape: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent: list[int] = []
+
+    def spend(budget: Budget, chars: int) -> None:
+        spent[-1] += chars
+        real_spend(budget, chars)
+
+    real_spend = Budget.spend
+    monkeypatch.setattr(Budget, "spend", spend)
+    for size in (400, 800):
+        spent.append(0)
+        follow_files(read([user("Go."), *shape(size)]))
+    assert spent[1] <= 2.3 * spent[0]
 
 
 KEYS = st.sampled_from((
