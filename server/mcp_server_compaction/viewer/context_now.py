@@ -15,7 +15,6 @@ from context_compaction.tokens.models import profile_for
 
 from mcp_server_compaction.viewer.sizes import (
     KINDS,
-    bar,
     by_kind,
     by_tool,
     counted_model,
@@ -90,7 +89,7 @@ async def _counted(visit: Visit, request: CompactRequest) -> tuple[JsonObject, d
     saving = [e for e in planned.edits if e.tokens_before > e.tokens_after] if planned else []
     saving.sort(key=lambda edit: edit.tokens_after - edit.tokens_before)
     return document, {
-        "bar": bar(parts, window),
+        "scale": 1000 / max(window, trigger, used, 1),
         "parts": [(kind, _NAMES[kind], tokens) for kind, tokens in parts if tokens],
         "plan": planned,
         "words": [*sentences(planned.receipt)] if planned and planned.receipt else [],

@@ -35,6 +35,7 @@ _POINTER = re.compile(
     rf"\b(?P<output>{_OUTPUT_ID})\b"
     r"|transcript://(?P<session>[A-Za-z0-9_.:-]{1,128})/messages/(?P<start>\d{1,12})-(?P<stop>\d{1,12})"
     r"(?:@(?P<head>[0-9a-f]{12,32}))?"
+    r"|\[(?P<number>\d{1,9})\]"
 )
 _NUMBER = re.compile(r"\[(\d{1,9})\]")
 
@@ -109,10 +110,22 @@ def linked(text: str, session_id: str = "", message_count: int = 0) -> Markup:
     done: list[Markup] = []
     at = 0
     for found in _POINTER.finditer(text):
-        done += [_numbered(text[at : found.start()], session_id, message_count), _link(found)]
+        number = found["number"]
+        if number and not (session_id and int(number) < message_count):
+            continue
+        link = Markup('<a class="pointer" href="/outputs/{}">{}</a>').format(found[0], found[0])
+        if number:
+            link = Markup('<a class="seq" href="/sessions/{}?at={}#m{}">{}</a>').format(
+                session_id, number, number, found[0]
+            )
+        elif found["session"]:
+            head = f"&head={found['head']}" if found["head"] else ""
+            link = Markup('<a class="pointer" href="/sessions/{}?at={}{}#m{}">{}</a>').format(
+                found["session"], found["start"], head, found["start"], found[0]
+            )
+        done += [escape(text[at : found.start()]), link]
         at = found.end()
-    done.append(_numbered(text[at:], session_id, message_count))
-    return Markup("").join(done)
+    return Markup("").join([*done, escape(text[at:])])
 
 
 def summary(text: str, session_id: str, message_count: int) -> Markup:
@@ -146,31 +159,6 @@ def numbered_lines(text: str, first: int, path: str = "") -> list[tuple[int, Mar
         lines.pop()
     # A lexer closes what it opened at the end of each line.
     return [(first + at, Markup(line)) for at, line in enumerate(lines)]  # noqa: S704
-
-
-def _numbered(text: str, session_id: str, message_count: int) -> Markup:
-    if not session_id:
-        return escape(text)
-    parts: list[Markup] = []
-    at = 0
-    for found in _NUMBER.finditer(text):
-        if int(found[1]) < message_count:
-            link = Markup('<a class="seq" href="/sessions/{}?at={}#m{}">[{}]</a>')
-            parts += [
-                escape(text[at : found.start()]),
-                link.format(session_id, found[1], found[1], found[1]),
-            ]
-            at = found.end()
-    return Markup("").join([*parts, escape(text[at:])])
-
-
-def _link(found: "re.Match[str]") -> Markup:
-    if found["output"]:
-        return Markup('<a class="pointer" href="/outputs/{}">{}</a>').format(found[0], found[0])
-    head = f"&head={found['head']}" if found["head"] else ""
-    return Markup('<a class="pointer" href="/sessions/{}?at={}{}#m{}">{}</a>').format(
-        found["session"], found["start"], head, found["start"], found[0]
-    )
 
 
 def _changed_line(line: str) -> Markup:

@@ -61,22 +61,15 @@ def local_day(seconds: float) -> str:
 
 def _as_tree(infos: Sequence[SessionInfo]) -> list[SessionInfo]:
     """Sub-agents behind the session that started them, where that is on the same page."""
-    here = {info.session_id for info in infos}
-    children: dict[str, list[SessionInfo]] = {}
-    for info in infos:
-        if info.parent_session_id in here and info.parent_session_id != info.session_id:
-            children.setdefault(info.parent_session_id or "", []).append(info)
-    placed: dict[str, SessionInfo] = {}
+    here = {info.session_id: at for at, info in enumerate(infos)}
 
-    def place(info: SessionInfo) -> None:
-        if info.session_id not in placed:
-            placed[info.session_id] = info
-            for child in children.get(info.session_id, ()):
-                place(child)
+    def place(info: SessionInfo) -> tuple[int, bool]:
+        """Where the first of its ancestors is, and whether that is another session."""
+        at = here[info.session_id]
+        passed = {at}
+        while (parent := here.get(infos[at].parent_session_id or "", at)) not in passed:
+            at = parent
+            passed.add(at)
+        return at, at != here[info.session_id]
 
-    for info in infos:
-        if info.parent_session_id not in here:
-            place(info)
-    for info in infos:  # what is left is a circle of parents
-        place(info)
-    return [*placed.values()]
+    return sorted(infos, key=place)

@@ -18,7 +18,6 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.placeholders import ids_in_placeholder, seems_synthetic
 from context_compaction.tokens.counter import MESSAGE_TOKENS, MessageCounter
-from markupsafe import Markup
 
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer.blocks import parsed
@@ -132,22 +131,3 @@ def by_tool(pieces: Sequence[Piece]) -> list[tuple[str, int, int]]:
             found.setdefault(piece.name, []).append(piece.tokens)
     rows = [(name, len(sizes), sum(sizes)) for name, sizes in found.items()]
     return sorted(rows, key=lambda row: -row[2])
-
-
-def bar(parts: Sequence[tuple[str, int]], whole: int) -> Markup:
-    """A bar of parts, each a class of the style sheet and its tokens, as a picture."""
-    total = max(whole, sum(tokens for _, tokens in parts), 1)
-    x = 0.0
-    rects: list[Markup] = []
-    for kind, tokens in parts:
-        width = 1000 * tokens / total
-        rects.append(
-            Markup('<rect class="c-{}" x="{}" y="0" width="{}" height="28"/>').format(
-                kind, f"{x:.2f}", f"{width:.2f}"
-            )
-        )
-        x += width
-    return Markup(
-        '<svg class="bar" viewBox="0 0 1000 28" preserveAspectRatio="none" aria-hidden="true">{}'
-        "</svg>"
-    ).format(Markup("").join(rects))
