@@ -87,21 +87,15 @@ class OriginalMessages:
 
     Attributes:
         messages: All originals that are available.
-        since: The messages that no earlier summary replaced.
         earlier: The text of earlier summaries in it.
         lost: The text of those whose originals are not in the archive.
-        later: Requests of the user that stay in the context after it.
-        pinned: Texts that the context contains beside it, verbatim.
         numbers: The number of each of `messages` in the transcript; None for one without.
-        is_short: Whether some of `messages` were made short when they were first summarised.
+        is_short: Whether some of `messages` were shortened when they were first summarized.
     """
 
     messages: Messages = ()
-    since: Messages = ()
     earlier: str = ""
     lost: str = ""
-    later: Messages = ()
-    pinned: tuple[str, ...] = ()
     numbers: tuple[int | None, ...] = ()
     is_short: bool = False
 

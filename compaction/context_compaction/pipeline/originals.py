@@ -1,7 +1,6 @@
 """The originals that a summary replaces, from the list that came in or the archive."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from context_compaction import formats
@@ -139,64 +138,49 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
     """
     if plan.cut is None:
         return Originals()
-    goes_on = range(plan.cut.goes_on_at, len(plan.edited.messages))
-    later = {at: _as_it_came(context, plan.edited.messages[at]) for at in goes_on}
-    first_kept = plan.cut.first_kept
-    kept = tuple(
-        one for at, one in later.items() if at >= first_kept or placeholders.is_request(one)
+    return Originals(
+        _originals_in(context, plan.history, archived),
+        _originals_in(context, plan.prefix, archived),
     )
-    pinned = tuple(pin.text for pin in plan.pins)
 
-    def record_of(messages: Messages, later: Messages) -> OriginalMessages:
-        originals: list[Message] = []
-        numbers: list[int | None] = []
-        since: list[Message] = []
-        earlier: list[str] = []
-        lost: list[str] = []
-        shortened: list[Carried] = []
-        for message in messages:
-            span = span_of_ours(context, message)
-            found = archived.get(span, _NONE) if span is not None else _NONE
-            if placeholders.originals_of(message) is None:
-                whole = found.messages or (_as_it_came(context, message),)
-                since += whole
-                originals += whole
-                numbers += [number_of(context, message)] * len(whole)
-                continue
-            originals += found.messages
-            numbers += found.numbers
-            shortened.append(found)
-            ours = carried_by(message)
-            earlier.append(ours.body if ours else text_of(message.blocks))
-            if not found.messages:
-                lost.append(earlier[-1])  # what the summary says of them goes on
-        return OriginalMessages(
-            tuple(originals),
-            tuple(since),
-            "\n".join(earlier),
-            "\n".join(lost),
-            later,
-            pinned,
-            tuple(numbers),
-            any(found.is_short for found in shortened),
-        )
 
-    history = record_of(plan.history, tuple(later.values()))
-    return Originals(history, record_of(plan.prefix, kept))
+def _originals_in(
+    context: CompactionContext, messages: Messages, archived: Archived
+) -> OriginalMessages:
+    originals: list[Message] = []
+    numbers: list[int | None] = []
+    earlier: list[str] = []
+    lost: list[str] = []
+    is_short = False
+    for message in messages:
+        span = span_of_ours(context, message)
+        found = archived.get(span, _NONE) if span is not None else _NONE
+        if placeholders.originals_of(message) is None:
+            whole = found.messages or (_as_it_came(context, message),)
+            originals += whole
+            numbers += [number_of(context, message)] * len(whole)
+            continue
+        originals += found.messages
+        numbers += found.numbers
+        is_short = is_short or found.is_short
+        ours = carried_by(message)
+        earlier.append(ours.body if ours else text_of(message.blocks))
+        if not found.messages:
+            lost.append(earlier[-1])  # what the summary says of them is kept
+    return OriginalMessages(
+        tuple(originals), "\n".join(earlier), "\n".join(lost), tuple(numbers), is_short
+    )
 
 
 def joined(originals: Originals) -> OriginalMessages:
     """History and the beginning of the running turn as one record."""
     one, other = originals.history, originals.prefix
-    return replace(
-        one,
-        messages=(*one.messages, *other.messages),
-        since=(*one.since, *other.since),
-        earlier="\n".join(filter(None, (one.earlier, other.earlier))),
-        lost="\n".join(filter(None, (one.lost, other.lost))),
-        later=other.later,
-        numbers=(*one.numbers, *other.numbers),
-        is_short=one.is_short or other.is_short,
+    return OriginalMessages(
+        (*one.messages, *other.messages),
+        "\n".join(filter(None, (one.earlier, other.earlier))),
+        "\n".join(filter(None, (one.lost, other.lost))),
+        (*one.numbers, *other.numbers),
+        one.is_short or other.is_short,
     )
 
 
