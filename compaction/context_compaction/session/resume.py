@@ -198,16 +198,16 @@ def _resumed(
 def _continued(session: Session, format: str) -> Session:
     """`session` with the list that the call continues from; see the module."""
     request, standing = session.request, session.appended.standing
-    is_seen = not session.appended.written and request.mode != "reactive"
-    as_given = replace(session, is_answered=is_seen and _is_outcome(session, request))
-    found = as_given
+    found, is_answered = session, False
     if standing is not None and request.mode != "record" and not _applies(session):
         behind = _behind(session, standing, format)
         is_whole = standing.message_count == len(session.payload)
-        is_repeated = is_whole and _is_outcome(behind, request)
-        if is_repeated or not (is_whole and _asks_anew(session)):
-            is_answered = is_repeated or (is_seen and _is_outcome(behind, request))
-            found = replace(behind, is_answered=is_answered)
+        is_answered = is_whole and _is_outcome(behind, request)
+        if is_answered or not (is_whole and _asks_anew(session)):
+            found = behind
+    if not (is_answered or session.appended.written or request.mode == "reactive"):
+        is_answered = _is_outcome(found, request)
+    found = replace(found, is_answered=is_answered)
     return _settled(found, format) if request.prepare else found
 
 
@@ -238,7 +238,7 @@ def _behind(session: Session, standing: StandingContext, format: str) -> Session
     return replace(
         session,
         payload=payload,
-        messages=formats.parse(payload, format=format),
+        messages=_parsed(payload, session.messages, format),
         seqs=(*originals, *session.seqs[count:]),
         heads=(*standing.heads, *session.heads[count:]),
         fingerprints=(*standing.fingerprints, *session.fingerprints[count:]),
@@ -247,6 +247,17 @@ def _behind(session: Session, standing: StandingContext, format: str) -> Session
         places=places,
         recognised=Recognised(count, len(made)),
     )
+
+
+def _parsed(payload: Sequence[JsonObject], known: Messages, format: str) -> Messages:
+    """`payload` parsed; what is `known` of it is not parsed again."""
+    if formats.FORMATS[format].link is not None:  # the messages of a list depend on each other
+        return formats.parse(payload, format=format)
+    by_source = {id(message.source): message for message in known}
+    new = [raw for raw in payload if id(raw) not in by_source]
+    parsed = iter(formats.parse(new, format=format))
+    found = (by_source.get(id(raw)) or next(parsed) for raw in payload)
+    return tuple(replace(message, index=at) for at, message in enumerate(found))
 
 
 def _placed(session: Session, places: Places, standing: StandingContext) -> CompactRequest:
