@@ -185,14 +185,23 @@ def decide(
         share = _PROSE_SHARE if has_prose and not plan.refusals else 0.0
         if has_prose and context.request.mode == "full":
             share = _ASKED_PROSE_SHARE
-        plan = _filled(context, plan, record, prose_share=share)
+        filled = _filled(context, plan, record, prose_share=share)
+        if filled.cut is None:
+            # Nothing is put back where nothing is replaced: the results show the files.
+            record = _record_of(context, archived, earlier_calls, has_files=False)
+            filled = _filled(context, plan, record, prose_share=share)
+        plan = filled
     originals = originals_of(context, plan, archived)
     memory = summary_that_reaches(context, plan, session.states)
     return Decision(plan, earlier_calls, originals, archived, memory)
 
 
 def _record_of(
-    context: CompactionContext, archived: Archived, earlier_calls: EarlierCalls
+    context: CompactionContext,
+    archived: Archived,
+    earlier_calls: EarlierCalls,
+    *,
+    has_files: bool = True,
 ) -> Record:
     """The items of the list, with the originals of earlier summaries from the archive."""
     messages: list[Message] = []
@@ -217,7 +226,7 @@ def _record_of(
     items = collect(
         tuple(messages),
         numbers,
-        files=_files_of(context, earlier_calls, shift),
+        files=_files_of(context, earlier_calls, shift) if has_files else (),
         lost="\n".join(lost),
         kinds=context.settings.tool_kinds,
         newest_at=newest.start + shift,
@@ -401,7 +410,7 @@ def _is_missing(item: Item, *, is_request: bool) -> bool:
         case "replaced" | "deed" | "rule" | "wish":
             return False
         case "user" | "closing" | "remark" if item.block == -1:
-            return not (item.bought if is_request else item.is_whole)
+            return not (is_request or item.is_whole)  # a long request becomes an extract
         case "host":
             return not item.is_whole and sum(map(len, item.pieces)) > _SHORT_NOTE_CHARS
         case _:
