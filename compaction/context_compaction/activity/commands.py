@@ -362,16 +362,18 @@ class _Effects:
     def read(self) -> CommandEffects:
         """The effects of all commands."""
         certainties = _certainties(self._commands)
-        before: _Command | None = None
+        pipeline: list[_Command] = []  # the commands before in the same pipeline
         for command, certainty in zip(self._commands, certainties, strict=True):
-            follows_pipe = before is not None and before.operator in ("|", "|&")
             program, arguments = _program_of(command)
             if program in ("cd", "pushd", "popd"):
                 self._enter(program, arguments, certainty)
             else:
-                self._print(command, before if follows_pipe else None, certainty)
-                self._change(command, program, arguments, certainty, is_first=not follows_pipe)
-            before = command
+                self._print(command, pipeline, certainty)
+                self._change(command, program, arguments, certainty, is_first=not pipeline)
+            if command.operator in ("|", "|&"):
+                pipeline.append(command)
+            else:
+                pipeline.clear()
         are_all = len(self._shows) == self._prints
         is_split = self._prints == 1 or all(shown.count for shown in self._shows)
         shows = tuple(self._shows) if are_all and is_split else ()
@@ -394,25 +396,25 @@ class _Effects:
             None if self._folder is None else posixpath.normpath(posixpath.join(self._folder, path))
         )
 
-    def _print(self, command: _Command, source: _Command | None, certainty: Certainty) -> None:
-        """Note what a command prints; `source` is the command whose output it reads."""
+    def _print(self, command: _Command, pipeline: Sequence[_Command], certainty: Certainty) -> None:
+        """Note what a command prints that reads the output of `pipeline`."""
         program, _ = _program_of(command)
         if command.operator in ("|", "|&") or not command.words or program in _SILENT:
             return
         if command.writes_elsewhere and program in ("cat", "echo", "printf"):
             return
         self._prints += 1
-        shown = self._shown(command, source)
+        shown = self._shown(command, pipeline)
         if shown is not None and command.operator != "&" and certainty != "maybe":
             self._shows.append(shown)
 
-    def _shown(self, command: _Command, source: _Command | None) -> Shows | None:
+    def _shown(self, command: _Command, pipeline: Sequence[_Command]) -> Shows | None:
         program, arguments = _program_of(command)
         is_numbered = False
-        if source is not None:  # cat FILE | head, nl FILE | sed -n A,Bp
-            reader, given = _program_of(source)
-            is_reading = reader in ("cat", "nl") and not source.writes_elsewhere
-            if not is_reading or program not in ("head", "sed") or self._commands[0] is not source:
+        if pipeline:  # cat FILE | head, nl FILE | sed -n A,Bp
+            reader, given = _program_of(pipeline[0])
+            is_reading = reader in ("cat", "nl") and not pipeline[0].writes_elsewhere
+            if not is_reading or program not in ("head", "sed") or len(pipeline) > 1:
                 return None
             is_numbered = reader == "nl" or any(word.text == "-n" for word in given)
             arguments = [*arguments, *(word for word in given if not _is_option(word))]

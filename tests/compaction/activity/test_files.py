@@ -316,6 +316,7 @@ TOP = "/home/me/w"
         ({"command": f"cd {TOP} && cat src/a.py"}, "src/a.py"),
         ({"command": f"cd {TOP}/src && cat a.py"}, f"{TOP}/src/a.py"),
         ({"command": "cd src && cat a.py"}, "src/a.py"),
+        ({"command": "cd src && cat a.py | head -9"}, "src/a.py"),
         ({"cmd": "cat a.py", "workdir": f"{TOP}/src"}, f"{TOP}/src/a.py"),
         ({"command": "cd /d/w && cat src/a.py"}, r"D:\w\src\a.py"),
         ({"file_path": r"src\a.py"}, "src/a.py"),
