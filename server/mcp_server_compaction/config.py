@@ -1,5 +1,6 @@
 """The server's configuration: flags before environment before defaults, read once and frozen."""
 
+import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ NO_ROOTS = Roots()
 # Claude Desktop gives a tool four minutes, other hosts one or two.
 DEFAULT_SUMMARY_SECONDS = 120.0
 MAX_SUMMARY_SECONDS = 3_600.0
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 WriterName: TypeAlias = Literal["auto", "extractive", "host", "anthropic", "sampling"]
 
@@ -183,6 +184,16 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host in LOOPBACK_HOSTS:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _writer(named: str | None) -> WriterName:
     if not named:
         return "auto"
@@ -221,7 +232,7 @@ def _url(named: str | None) -> str | None:
             f"The address of the summary model is {named!r}. Give one as https://host/path with "
             f"--summary-url or {URL_VARIABLE}."
         )
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise SettingsError(
             f"{named} would carry key and conversation in the clear. Use https, or http on this "
             f"machine alone, with --summary-url or {URL_VARIABLE}."

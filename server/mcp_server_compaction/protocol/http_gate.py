@@ -30,9 +30,6 @@ REQUESTS_PER_SECOND = 400
 # that has read the request is.
 RECEIVE_SECONDS = 30.0
 PROBES = frozenset({"/healthz", "/readyz"})
-# For whoever meets a limit, or an archive that is away, where nothing says it better.
-RETRY_SECONDS = 5
-_MAX_TENANTS = 10_000  # whose requests are counted
 
 _logger = logging.getLogger(__name__)
 
@@ -79,7 +76,7 @@ class Gate:
         self._names = names
         self._verifier = verifier
         self._guarded = tuple(guarded)
-        self._limits: LRUCache[str, AsyncLimiter] = LRUCache(_MAX_TENANTS)
+        self._limits: LRUCache[str, AsyncLimiter] = LRUCache(10_000)
         self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,7 +114,7 @@ class Gate:
                 if status in (401, 421):
                     self._refusals.log(f"{scope['method']} {scope['path']}", peer, status)
                 elif status in (429, 503):
-                    MutableHeaders(scope=message).setdefault("Retry-After", str(RETRY_SECONDS))
+                    MutableHeaders(scope=message).setdefault("Retry-After", "5")
             await send(message)
 
         return send_noted

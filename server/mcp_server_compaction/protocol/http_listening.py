@@ -1,7 +1,6 @@
 """Listening: sockets, processes, and connections whose requests begin in time."""
 
 import asyncio
-import ipaddress
 import os
 import socket
 import sys
@@ -18,24 +17,12 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 # The head of a request must arrive in this time, and may have so many bytes.
 HEAD_SECONDS = 20.0
 MAX_HEAD_BYTES = 64 * 1024
-KEEP_ALIVE_SECONDS = 15  # after an answer; uvicorn counts them
-MAX_CONNECTIONS = 512
-BACKLOG = 64
-# A process that compacts millions of tokens may answer its health check late.
-HEALTHCHECK_SECONDS = 60
-# A process that is to end finishes its requests; what takes longer is cancelled, and so are the
-# streams of clients that only listen. Kubernetes kills after 30 seconds.
-GRACE_SECONDS = 10
-# Python runs one thread at a time, so that more of them only take it from each other and from the
-# loop: with 40, as anyio has it, the last of 64 callers waited 11 times as long as the median one.
-COMPUTE_THREADS = 3
-# How long a busy thread keeps the interpreter while the loop wants it, which it does some twenty
-# times a call. Python's 0.005 lets a huge list hold up each small call by a tenth of a second.
-SWITCH_SECONDS = 0.0005
 
 
-def serve(app: Callable[[], ASGIApp], listener: socket.socket, told: str, workers: int = 1) -> None:
-    """Serve what `app` makes, in each of so many processes; `told` says where, at the start."""
+def serve(
+    app: Callable[[], ASGIApp], listener: socket.socket, place: str, workers: int = 1
+) -> None:
+    """Serve what `app` makes in `workers` processes; `place` tells people where it is served."""
     service = uvicorn.Config(
         app,
         factory=True,
@@ -43,17 +30,19 @@ def serve(app: Callable[[], ASGIApp], listener: socket.socket, told: str, worker
         # uvicorn would write its access log to standard output.
         log_config=None,
         log_level="warning",
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-        backlog=BACKLOG,
-        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=15,
+        # A process that is to end finishes its requests; then it cancels those that take longer,
+        # and the streams of clients that only listen. Kubernetes kills after 30 seconds.
+        timeout_graceful_shutdown=10,
+        limit_concurrency=512,
         workers=workers,
-        timeout_worker_healthcheck=HEALTHCHECK_SECONDS,
+        # A process that compacts millions of tokens may answer its health check late.
+        timeout_worker_healthcheck=60,
     )
     listeners = _on_one_address(listener, workers)
     for one in listeners:
-        one.listen(BACKLOG)  # connections wait until a process is ready
-    sys.stderr.write(f"Serving on {told}\n")
+        one.listen(64)  # connections wait until a process is ready
+    sys.stderr.write(f"Serving on {place}\n")
     sys.stderr.flush()
     if workers > 1:
         _Workers(service, listeners).run()
@@ -62,39 +51,36 @@ def serve(app: Callable[[], ASGIApp], listener: socket.socket, told: str, worker
 
 
 class _Workers(Multiprocess):
-    """Several processes, each with a listener of its own; one that replaces another has all."""
+    """Several processes, each with a listener of its own; a replacement gets all listeners."""
 
     def init_processes(self) -> None:
         """Start them."""
-        for listener in self.sockets:
-            process = Process(self.config, [listener])
+        self.processes += [Process(self.config, [listener]) for listener in self.sockets]
+        for process in self.processes:
             process.start()
-            self.processes.append(process)
 
 
 def _on_one_address(listener: socket.socket, count: int) -> list[socket.socket]:
-    """`listener` and others on its address, between which Linux parts the connections.
+    """`listener` and others on its address, between which Linux divides the connections.
 
-    Of one listener for all, whoever is idle for a moment takes every connection that waits: of 64
+    If all processes share one listener, an idle process takes every connection that waits: of 64
     that came at once, one of two processes had 64, 51 or 45.
     """
-    if sys.platform != "linux" or listener.family == socket.AF_UNIX:
+    if count == 1 or sys.platform != "linux" or listener.family == socket.AF_UNIX:
         return [listener] * count
-    listeners = [listener]
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    for _ in range(count - 1):
-        another = socket.socket(listener.family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        another.bind(listener.getsockname())
-        listeners.append(another)
-    return listeners
+    host, port = listener.getsockname()[:2]
+    return [listener, *(bind(host, port, shared=True) for _ in range(count - 1))]
 
 
 def share_fairly() -> None:
     """Set this process up for many callers at once, when all it needs is loaded."""
-    sys.setswitchinterval(SWITCH_SECONDS)
-    to_thread.current_default_thread_limiter().total_tokens = COMPUTE_THREADS
+    # A busy thread keeps the interpreter this long while the loop wants it, some twenty times a
+    # call. With Python's 0.005 a huge list holds up each small call by a tenth of a second.
+    sys.setswitchinterval(0.0005)
+    # Python runs one thread at a time: with anyio's 40, the last of 64 callers waited 11 times as
+    # long as the median one.
+    to_thread.current_default_thread_limiter().total_tokens = 3
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -146,8 +132,8 @@ class BoundedConnection(HttpToolsProtocol):
             self._deadline = None
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A socket on an address.
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket on an address, which other sockets of this user may share.
 
     Raises:
         SettingsError: The port is taken, or there is no such address.
@@ -158,6 +144,8 @@ def bind(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))
     except OSError as error:
         bound.close()
@@ -191,13 +179,3 @@ def listen_on(path: Path) -> socket.socket:
 def _is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

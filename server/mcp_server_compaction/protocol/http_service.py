@@ -36,7 +36,7 @@ from mcp_server_compaction.access.access_tokens import (
 from mcp_server_compaction.access.audit import write_audit
 from mcp_server_compaction.access.oauth import JwtVerifier, OAuthSettings
 from mcp_server_compaction.access.principal import SCOPES
-from mcp_server_compaction.config import Config
+from mcp_server_compaction.config import LOOPBACK_HOSTS, Config, is_loopback
 from mcp_server_compaction.operations.prometheus import METRICS_PATH, metrics_route
 from mcp_server_compaction.operations.readiness import Readiness
 from mcp_server_compaction.operations.telemetry import measured
@@ -45,7 +45,6 @@ from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, json_bodi
 from mcp_server_compaction.protocol.http_gate import Gate, Names, refused
 from mcp_server_compaction.protocol.http_listening import (
     bind,
-    is_loopback,
     listen_on,
     serve,
     share_fairly,
@@ -57,10 +56,6 @@ from mcp_server_compaction.viewer.app import Archives, viewer_app
 
 MCP_PATH = "/mcp"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
-# What a session holds in memory is small (37 KB), but nobody comes back for most of them.
-SESSION_IDLE_SECONDS = 600.0
-MAX_SESSIONS = 1_000
-_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,29 +95,37 @@ class Service:
 def serve_http(config: Config, service: Service) -> None:
     """Serve MCP at /mcp and the viewer at / until interrupted.
 
-    Several processes share nothing but the archive: any of them answers any call. No client can
-    then be asked anything in between, so that its own model writes no summaries.
+    Several processes share nothing but the archive: any of them answers any call. The server can
+    then ask no client anything in between, so a client's own model writes no summaries.
 
     Raises:
         SettingsError: The host is no loopback address and no public URL is given, the port or the
             path is taken, or the file of the token is open to others.
     """
-    public, token = service.public_url, None
+    token = None
     if service.unix_socket is not None:
-        listener = listen_on(service.unix_socket)
-        told = f"{service.unix_socket} (a Unix socket; the path is {MCP_PATH})"
-        names = Names(None)
-    elif public is not None:
+        listener, names = listen_on(service.unix_socket), Names(None)
+        place = f"{service.unix_socket} (a Unix socket; the path is {MCP_PATH})"
+    elif service.public_url is not None:
         listener = bind(service.host, service.port)
-        told = f"{_address_of(listener, service.host)} as {public}{MCP_PATH}"
-        names = _public_names(public, service.oauth)
+        names = _public_names(service.public_url, service.oauth)
+        place = f"{_address_of(listener)} as {service.public_url}{MCP_PATH}"
+    elif not is_loopback(service.host):
+        raise SettingsError(
+            f"{service.host} is no loopback address. Serve on 127.0.0.1, or say by --public-url "
+            "what a team's callers call the service, which then wants their tokens."
+        )
     else:
-        _check_loopback(service.host)
         listener = bind(service.host, service.port)
         token = ensure_local_token(config.archive_folder)
-        names = _local_names(listener, service.host)
-        told = f"{_address_of(listener, service.host)}{MCP_PATH}\n{_where_it_is(config, token)}"
-    serve(partial(http_app, config, service, names, token), listener, told, service.workers)
+        names = _local_names(listener)
+        # Where standard error is kept as a log, whoever reads logs would find the token.
+        shown = token if sys.stderr.isatty() else "$TOKEN"
+        place = (
+            f"{_address_of(listener)}{MCP_PATH}\nCallers send 'Authorization: Bearer {shown}'; "
+            f"the token lies in {config.archive_folder / TOKEN_FILE}"
+        )
+    serve(partial(http_app, config, service, names, token), listener, place, service.workers)
 
 
 def serve_pages(config: Config, *, port: int, opens: bool) -> None:
@@ -139,15 +142,13 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
     log_to_stderr()
     listener = bind("127.0.0.1", port)
     listener.listen()  # the browser waits until it is answered
-    names, address = _local_names(listener, "127.0.0.1"), _address_of(listener, "127.0.0.1")
+    names, address = _local_names(listener), _address_of(listener)
     archives = Archives(config)
     access = Access(LocalToken(ensure_local_token(config.archive_folder)), archives.get)
-    entry = access.new_entry()
-    if opens and webbrowser.open(f"{address}/enter/{entry}"):
-        told = f"{address} (opened in your browser)"
-    else:
-        told = f"{address}/enter/{access.new_entry()} (open this in a browser; it is good once)"
-    serve(lambda: Gate(viewer_app(config, access, archives), names, None), listener, told)
+    place = f"{address} (opened in your browser)"
+    if not (opens and webbrowser.open(f"{address}/enter/{access.new_entry()}")):
+        place = f"{address}/enter/{access.new_entry()} (open this in a browser; it is good once)"
+    serve(lambda: Gate(viewer_app(config, access, archives), names, None), listener, place)
 
 
 def http_app(config: Config, service: Service, names: Names, token: str | None) -> ASGIApp:
@@ -176,8 +177,9 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         stateless_http=service.is_stateless,
         max_request_body_size=MAX_BODY_BYTES,
-        session_idle_timeout=SESSION_IDLE_SECONDS,
-        max_sessions=MAX_SESSIONS,
+        # A session holds little memory (37 KB), but nobody comes back for most of them.
+        session_idle_timeout=600.0,
+        max_sessions=1_000,
         streamable_http_path=MCP_PATH,
     )
     viewer = viewer_app(config, Access(verifier, archives.get), archives)
@@ -209,12 +211,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     if service.has_metrics:
         routes.append(metrics_route())
     if oauth is not None:
-        document = JSONResponse(_metadata(oauth))
-
-        async def metadata(_: Request) -> JSONResponse:
-            return document
-
-        routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", metadata))
+        routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", JSONResponse(_metadata(oauth))))
     served = Starlette(routes=[*routes, Mount("/", viewer)], lifespan=lifespan)
     return Gate(served, names, verifier, guarded=[MCP_PATH, UPLOAD_PATH, METRICS_PATH])
 
@@ -263,9 +260,9 @@ def _public_names(public_url: str, oauth: OAuthSettings | None) -> Names:
     )
 
 
-def _local_names(listener: socket.socket, host: str) -> Names:
-    port = listener.getsockname()[1]
-    hosts = frozenset(f"{name}:{port}" for name in (*_LOOPBACK_NAMES, _shown(host)))
+def _local_names(listener: socket.socket) -> Names:
+    address, port = listener.getsockname()[:2]
+    hosts = frozenset(f"{_in_url(name)}:{port}" for name in (*LOOPBACK_HOSTS, address))
     return Names(
         hosts=hosts,
         origins=frozenset(f"http://{name}" for name in hosts),
@@ -273,24 +270,10 @@ def _local_names(listener: socket.socket, host: str) -> Names:
     )
 
 
-def _address_of(listener: socket.socket, host: str) -> str:
-    return f"http://{_shown(host)}:{listener.getsockname()[1]}"
+def _address_of(listener: socket.socket) -> str:
+    address, port = listener.getsockname()[:2]
+    return f"http://{_in_url(address)}:{port}"
 
 
-def _shown(host: str) -> str:
+def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _check_loopback(host: str) -> None:
-    if not is_loopback(host):
-        raise SettingsError(
-            f"{host} is no loopback address. Serve on 127.0.0.1, or say by --public-url what a "
-            "team's callers call the service, which then wants their tokens."
-        )
-
-
-def _where_it_is(config: Config, token: str) -> str:
-    path = config.archive_folder / TOKEN_FILE
-    # Where standard error is kept as a log, the token would lie there for whoever reads logs.
-    shown = token if sys.stderr.isatty() else "$TOKEN"
-    return f"Callers send 'Authorization: Bearer {shown}'; the token lies in {path}"

@@ -38,11 +38,7 @@ def anthropic_model(config: Config) -> "AnthropicModel | None":
 
 
 def model_for(
-    wanted: WriterName,
-    config: Config,
-    sampling: "SamplingModel | None",
-    *,
-    may_refuse: bool = False,
+    wanted: WriterName, config: Config, sampling: "SamplingModel | None"
 ) -> "SummaryModel | None":
     """The model that writes; None where extracts, or the host's own text, are used.
 
@@ -50,33 +46,24 @@ def model_for(
         wanted: Who shall write.
         config: The configuration of the process.
         sampling: The client's model, where it offers one.
-        may_refuse: Whether a refusal of the client's would end the whole call. Such a model is
-            asked only where it is named, since compaction must never fail for a summary's sake.
 
     Raises:
         SettingsError: The writer that is named is not there.
     """
-    match wanted:
-        case "extractive" | "host":
-            return None
-        case "anthropic":
-            model = anthropic_model(config)
-            if model is None:
-                raise SettingsError(
-                    f"The summary writer 'anthropic' needs a key: set {KEY_VARIABLE} where the "
-                    "server is started, or leave the choice to summarizer='auto'."
-                )
+    if wanted == "anthropic":
+        if (model := anthropic_model(config)) is not None:
             return model
-        case "sampling":
-            if sampling is None:
-                raise SettingsError(
-                    "The summary writer 'sampling' needs a client that offers its model, and this "
-                    "one does not. Leave the choice to summarizer='auto'."
-                )
-            return sampling
-        case "auto":
-            # A key that lies in the environment is nobody's wish to send a conversation anywhere.
-            return None if may_refuse else sampling
+        raise SettingsError(
+            f"The summary writer 'anthropic' needs a key: set {KEY_VARIABLE} where the server is "
+            "started, or leave the choice to summarizer='auto'."
+        )
+    if wanted == "sampling" and sampling is None:
+        raise SettingsError(
+            "The summary writer 'sampling' needs a client that offers its model, and this one does "
+            "not. Leave the choice to summarizer='auto'."
+        )
+    # A key in the environment alone never sends a conversation anywhere.
+    return sampling if wanted in ("sampling", "auto") else None
 
 
 def writer_lines(config: Config) -> list[str]:

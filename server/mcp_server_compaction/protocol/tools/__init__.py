@@ -9,7 +9,6 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
-    InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
 )
@@ -28,9 +27,7 @@ async def list_tools(
     return ListToolsResult(tools=list(tool_definitions()))
 
 
-async def call_tool(
-    context: RequestContext, params: CallToolRequestParams
-) -> CallToolResult | InputRequiredResult:
+async def call_tool(context: RequestContext, params: CallToolRequestParams) -> CallToolResult:
     """Handle `tools/call`: an expected failure becomes a result that the model can read.
 
     An unknown tool is an error of the protocol, as the specification has it: a result would say
@@ -45,7 +42,7 @@ async def call_tool(
         arguments = parse_arguments(tool.arguments, given)
         # What a tool needs is loaded by its first call: hosts wait for the tool list.
         handler = getattr(import_module(f"{__name__}.{tool.name}"), tool.name)
-        result: CallToolResult | InputRequiredResult = await handler(context, arguments)
+        result: CallToolResult = await handler(context, arguments)
     except (ToolError, CompactionError) as error:
         from mcp_server_compaction.operations.telemetry import count_archive_error
 

@@ -15,7 +15,7 @@ from context_compaction import (
     make_blob,
     make_splices,
 )
-from mcp_types import CallToolResult, InputRequiredResult
+from mcp_types import CallToolResult
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.compaction_call import (
@@ -53,19 +53,13 @@ RESUMED = (
 NOT_RESUMED = "No session was written, since nothing was compacted. mode='full' compacts now."
 
 
-async def compact_messages(
-    context: RequestContext, arguments: CompactArguments
-) -> CallToolResult | InputRequiredResult:
+async def compact_messages(context: RequestContext, arguments: CompactArguments) -> CallToolResult:
     """Compact one conversation and answer with as much of it as was asked for."""
     # The engine loads the tokenizer and SQLite: hosts wait for `initialize`, not for this.
     from context_compaction import compact, is_recent, with_losses
 
     from mcp_server_compaction.operations.telemetry import stage_clock
-    from mcp_server_compaction.protocol.sampling import (
-        AnswersPendingError,
-        is_modern,
-        sampling_model,
-    )
+    from mcp_server_compaction.protocol.sampling import sampling_model
 
     deps = context.lifespan_context
     archive = await deps.archive()
@@ -81,23 +75,19 @@ async def compact_messages(
         wanted_writer(arguments.summarizer, deps.config),
         deps.config,
         sampling,
-        may_refuse=is_modern(context.session),
     )
     is_known = request.session_id is not None and is_recent(archive, request.session_id)
     turn = deps.turns.of(context.request, is_known=is_known)
-    try:
-        async with turn if model is None else nullcontext():
-            stage_ended(0.0)
-            result = await compact(
-                given.payload,
-                request,
-                archive=archive,
-                read_file=deps.config.roots.reader(given.folder),
-                model=model,
-                report_progress=report_progress,
-            )
-    except AnswersPendingError as pending:
-        return pending.result
+    async with turn if model is None else nullcontext():
+        stage_ended(0.0)
+        result = await compact(
+            given.payload,
+            request,
+            archive=archive,
+            read_file=deps.config.roots.reader(given.folder),
+            model=model,
+            report_progress=report_progress,
+        )
     wrote = arguments.mode != "plan"
     if wrote:
         await deps.changes.updated(f"transcript://{result.session_id}")
