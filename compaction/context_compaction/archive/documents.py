@@ -282,6 +282,8 @@ def parts_of_records(
         except (ArchiveDamagedError, NotFoundError):
             # A damaged blob hides its own text only; the doctor reports it.
             yield [IndexedPart("")]
+        if head.get("last"):  # of its call; the same whatever calls are read with it
+            paths = {}
 
 
 @dataclass(frozen=True, slots=True)

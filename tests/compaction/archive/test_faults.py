@@ -352,8 +352,8 @@ def test_who_may_only_read_an_archive_plans_and_gets_again_what_was_compacted() 
         if os.getuid():
             pytest.skip("an archive of somebody else's can be made by root only")
         root, small = folder / "archive", CompactRequest(target_tokens=300, session_id="s")
-        spoken = [agent("done " * 300), user("Go on.")]
-        talk = [user("Begin."), *[message for _ in range(6) for message in spoken]]
+        spoken = [(agent(f"Step {step} is done."), user(f"Do step {step}.")) for step in range(90)]
+        talk = [user("Begin."), *[message for pair in spoken for message in pair]]
 
         async def compacted(request: CompactRequest) -> CompactResult:
             async with open_archive(root, index_root=folder / "index") as archive:

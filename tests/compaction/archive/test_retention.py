@@ -1,13 +1,17 @@
 """Deleting from a folder that others use: bytes go, and nothing that is still named."""
 
+import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction.archive import PruneRules
+from context_compaction import formats
+from context_compaction.archive import PruneRules, Query
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.retention import delete_sessions
@@ -19,6 +23,7 @@ from hypothesis import strategies as st
 
 from tests.compaction.archive.archive_contract import add, found, transcript, user
 
+SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
 _DIGESTS = st.frozensets(st.sampled_from("abcdef"))
 _SESSIONS = st.lists(
     st.builds(
@@ -82,6 +87,53 @@ def test_deleting_a_session_removes_its_bytes_from_every_file(tmp_path: Path) ->
     assert not [path for path in left if secret.encode() in path.read_bytes()]
     assert not list(root.glob("blobs/*/*"))
     assert not list(root.glob("trash*"))
+
+
+async def test_a_deletion_leaves_the_index_as_if_the_session_had_never_been(tmp_path: Path) -> None:
+    """With a real session that was indexed while it grew; without a rebuild."""
+    lines = await anyio.Path(SESSION).read_text(encoding="utf-8")
+    payload = [line["message"] for line in map(json.loads, lines.splitlines()) if "message" in line]
+    kept, doomed = payload[:120], payload[120:220]
+    root, index = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index) as archive:
+        await archive.append("kept", formats.parse(kept, format="pi"), format="pi")
+        for end in (30, 31, 70, 71, 100):
+            raws = formats.parse(doomed[:end], format="pi")
+            await archive.append("doomed", raws, format="pi")
+            await found(archive, "kept")
+        await archive.commit("doomed", blobs=[make_blob("xyzzy plugh\n" * 9_000)])
+        assert await found(archive, "xyzzy")
+        (database,) = index.glob("*/*.db")
+        await archive.delete(["doomed"])
+        assert await found(archive, "xyzzy") == []
+        assert list(index.glob("*/*.db")) == [database], "it was not rebuilt"
+        async with open_archive(root, index_root=tmp_path / "new") as other:
+            for word in ("file", "error", "compaction"):
+                expected = await other.search(Query(word, limit=50))
+                assert await archive.search(Query(word, limit=50)) == expected
+    assert _words(index) == _words(tmp_path / "new")
+    assert not [data for data in _files(index, "*/*") if b"xyzzy" in data]
+
+
+async def test_a_session_of_other_words_than_indexed_is_deleted_too(tmp_path: Path) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index) as archive:
+        await add(archive, "kept", *(user(f"apple {number}") for number in range(9)))
+        await add(archive, "doomed", user("k" * 70_000), user("apple"))
+        assert len(await found(archive, "apple", limit=50)) == 10
+        (blob,) = root.glob("blobs/*/*")
+        await anyio.Path(blob).unlink()
+        await archive.delete(["doomed"])
+        assert len(await found(archive, "apple", limit=50)) == 9
+    assert not [data for data in _files(index, "*/*") if b"kkkkkkk" in data]
+
+
+def _words(index: Path) -> list[tuple[str, str, int]]:
+    """Each word of an index, by column, and in how many rows it is."""
+    (path,) = index.glob("*/*.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab ('main', 'fts', 'col')")
+        return connection.execute("SELECT term, col, doc FROM words ORDER BY 1, 2").fetchall()
 
 
 @pytest.mark.parametrize("kept_count", [1, 6])

@@ -2,8 +2,12 @@
 
 It is kept on a local disk, keyed by the archive's path, and holds no text: each row names where a
 record's line is, and the full-text table is contentless. Before each search it catches up with what
-any process has logged since. Where the log no longer holds what was indexed (a deletion, a power
-loss), the index is made anew, since a table without contents cannot forget a single row.
+any process has logged since.
+
+A table without contents forgets a row only when it is given the very words of that row again. So a
+session is removed from the index before its log is removed: its words are made from the log, and
+compared with a checksum of those that were indexed. Where the log no longer holds what was indexed
+(a deletion that was killed, a power loss), the whole index is rebuilt.
 """
 
 import json
@@ -35,6 +39,7 @@ from context_compaction.archive.local.log import (
     SegmentPart,
     decode_body,
     decode_head,
+    give_notice,
     last_notice,
     parse_body,
     read_segment,
@@ -48,7 +53,7 @@ from context_compaction.archive.search.hits import Row
 from context_compaction.archive.tokenizer import terms_of
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
 
 # A folder's time stamp is trusted to show later changes only when it is older than this: some
@@ -61,6 +66,8 @@ FULL_LOOK_SECONDS = 10.0
 # Room for the words of a whole transaction (1 MB by default) saves a quarter of its time, which
 # goes into merging, and a tenth of the size (measured).
 _UNWRITTEN_BYTES = 16 * 1024 * 1024
+# Of the rows; where more of them are removed, a rebuild of the index takes less time.
+_MOST_REMOVED = 0.5
 _FILLER = "z"  # a tag that no query asks for
 _NO_TITLE = 1 << 62
 
@@ -83,7 +90,8 @@ CREATE TABLE segment (
 );
 CREATE TABLE doc (
     id INTEGER PRIMARY KEY, session INTEGER NOT NULL, segment INTEGER NOT NULL,
-    offset INTEGER NOT NULL, length INTEGER NOT NULL, seq INTEGER NOT NULL, seconds REAL NOT NULL,
+    offset INTEGER NOT NULL, length INTEGER NOT NULL, words_crc INTEGER NOT NULL,
+    seq INTEGER NOT NULL, seconds REAL NOT NULL,
     output_id TEXT, start_byte INTEGER, size_bytes INTEGER, start_char INTEGER, start_line INTEGER
 );
 CREATE INDEX doc_of_session ON doc (session, seq);
@@ -162,6 +170,7 @@ class SearchIndex:
         self._look_until_seconds = 0.0
         self._seen_stamps: dict[str, int] = {}
         self._caught_up: sqlite3.Connection | None = None
+        self._data_version = -1
         # How many rows match an expression, as counted when the index had so many rows.
         self.counts: dict[str, tuple[int, int]] = {}
 
@@ -177,6 +186,44 @@ class SearchIndex:
     def discard(self) -> None:
         """Remove the index with all words in it; the next search makes it anew."""
         self._file.discard()
+
+    def remove(self, session_keys: Collection[str]) -> None:
+        """Remove sessions with all their words; the caller removes them from the log afterwards.
+
+        Where that cannot be done, or takes longer than a rebuild, the whole index is removed. A
+        session that stays in the log after all is indexed again by the next search.
+        """
+        if not self.folder.is_dir():
+            return
+        self.counts = {}
+        try:
+            self._file.run(partial(self._remove, session_keys))
+        except (ArchiveError, _StaleIndexError):
+            self.discard()
+
+    def _remove(self, session_keys: Collection[str], connection: sqlite3.Connection) -> None:
+        sessions = connection.execute(
+            "SELECT id, key FROM session WHERE key IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(session_keys)),),
+        ).fetchall()
+        counted = "SELECT count(*) FROM doc WHERE session IN (SELECT value FROM json_each(?))"
+        ids = json.dumps([session for session, _ in sessions])
+        (removed_count,) = connection.execute(counted, (ids,)).fetchone()
+        (row_count,) = connection.execute("SELECT count(*) FROM doc").fetchone()
+        if removed_count > row_count * _MOST_REMOVED:
+            raise _StaleIndexError
+        if not sessions:
+            return
+        with self._file.rewriting(connection):
+            for session, key in sessions:
+                _remove_words(connection, self._blobs, session, session_folder(self._root, key))
+                for table in ("doc", "segment"):
+                    connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
+                connection.execute("DELETE FROM session WHERE id = ?", (session,))
+            # Until its parts are merged, the table keeps both the words and the note of their end.
+            connection.execute("INSERT INTO fts (fts) VALUES ('optimize')")
+            for _, key in sessions:
+                give_notice(session_folder(self._root, key))
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What `work` returns of the index, once that has caught up with the log."""
@@ -231,12 +278,15 @@ class SearchIndex:
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Index whatever any process has logged and the index does not hold."""
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if version != self._data_version:  # another process has written
+            self._data_version = version
+            self.counts = {}
         noticed = last_notice(self._root)
         is_long_ago = time.time_ns() - noticed > STAMP_NANOSECONDS
         if connection is not self._caught_up:
             self._last_notice = None
             self._seen_stamps = dict(connection.execute("SELECT folder, nanoseconds FROM stamp"))
-            self.counts = {}
             self._caught_up = connection
         if noticed == self._last_notice and time.monotonic() < self._look_until_seconds:
             return
@@ -408,9 +458,7 @@ def _indexed_to(connection: sqlite3.Connection, session_key: str, segment: str) 
 def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: _News) -> Iterator[_Row]:
     """Note the session and how far its segment is indexed; yield the rows to insert."""
     part = news.part
-    lines = zip(part.records, part.lines, strict=True)
-    bodies = ((record.head, partial(_body, line, blobs)) for record, line in lines)
-    texts = list(parts_of_records(bodies, blobs))
+    texts = _texts_of(part, blobs)
     (session,) = connection.execute(_UPSERT_SESSION, _session_row(news, texts)).fetchone()
     (segment,) = connection.execute(
         _UPSERT_SEGMENT, (session, news.segment, part.end, part.tail_length, part.tail_crc)
@@ -419,6 +467,13 @@ def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: _News) -> I
         for count, text in enumerate(parts):
             order = record.head["ts"], record.head["n"], count
             yield _Row(order, session, segment, record, text)
+
+
+def _texts_of(part: SegmentPart, blobs: BlobStore) -> list[list[IndexedPart]]:
+    """What is found of each record of `part`."""
+    lines = zip(part.records, part.lines, strict=True)
+    bodies = ((record.head, partial(_body, line, blobs)) for record, line in lines)
+    return list(parts_of_records(bodies, blobs))
 
 
 def _body(line: bytes, blobs: BlobStore) -> Any:
@@ -447,18 +502,58 @@ def _insert_rows(connection: sqlite3.Connection, rows: list[_Row]) -> None:
     """Add rows with ids by their time, which rise."""
     rows.sort(key=lambda row: row.order)
     (first_id,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM doc").fetchone()
-    numbered = list(enumerate(rows, start=first_id))
-    connection.executemany(
-        "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (_doc_row(doc_id, row) for doc_id, row in numbered),
-    )
-    connection.executemany(
-        "INSERT INTO fts (rowid, words, parts, meta, paths) VALUES (?, ?, ?, ?, ?)",
-        (_terms_row(doc_id, row) for doc_id, row in numbered),
-    )
+    for doc_id, row in enumerate(rows, start=first_id):
+        words = _words_of(row)
+        connection.execute(
+            "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            _doc_row(doc_id, row, _crc_of(words)),
+        )
+        connection.execute(
+            "INSERT INTO fts (rowid, words, parts, meta, paths) VALUES (?, ?, ?, ?, ?)",
+            (doc_id, *words),
+        )
 
 
-def _doc_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
+def _remove_words(
+    connection: sqlite3.Connection, blobs: BlobStore, session: int, folder: Path
+) -> None:
+    """Remove a session's rows from the full-text table, with the words that its log still holds.
+
+    Raises:
+        _StaleIndexError: These are not the words that were indexed.
+    """
+    segments = connection.execute(
+        "SELECT id, name, indexed_to FROM segment WHERE session = ?", (session,)
+    ).fetchall()
+    for segment, name, end in segments:
+        places = connection.execute(
+            "SELECT offset, start_byte, id, words_crc FROM doc WHERE segment = ?", (segment,)
+        )
+        indexed = {(offset, byte): (doc_id, crc) for offset, byte, doc_id, crc in places}
+        start = 0
+        while start < end:
+            limit_bytes = min(BATCH_BYTES, end - start)
+            part = read_segment(folder, name, start, limit_bytes=limit_bytes, with_lines=True)
+            if part.end == start:
+                raise _StaleIndexError
+            start = part.end
+            for record, texts in zip(part.records, _texts_of(part, blobs), strict=True):
+                for text in texts:
+                    words = _words_of(_Row((0.0, 0, 0), session, segment, record, text))
+                    place = record.place.offset, text.start_byte
+                    doc_id, crc = indexed.pop(place, (0, None))
+                    if crc != _crc_of(words):
+                        raise _StaleIndexError
+                    connection.execute(
+                        "INSERT INTO fts (fts, rowid, words, parts, meta, paths)"
+                        " VALUES ('delete', ?, ?, ?, ?, ?)",
+                        (doc_id, *words),
+                    )
+        if indexed:
+            raise _StaleIndexError
+
+
+def _doc_row(doc_id: int, row: _Row, words_crc: int) -> tuple[Any, ...]:
     head, place, part = row.record.head, row.record.place, row.part
     return (
         doc_id,
@@ -466,6 +561,7 @@ def _doc_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
         row.segment,
         place.offset,
         place.length,
+        words_crc,
         head.get("seq", NO_SEQ),
         float(head["ts"]),
         head["id"] if head["kind"] == "output" else None,
@@ -476,13 +572,18 @@ def _doc_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
     )
 
 
-def _terms_row(doc_id: int, row: _Row) -> tuple[int, str, str, str, str]:
+def _words_of(row: _Row) -> tuple[str, str, str, str]:
+    """The columns of the full-text table."""
     terms = terms_of(row.part.text)
     paths = terms_of("\n".join(row.part.paths)).words if row.part.paths else ""
     seconds = row.record.head["ts"]
     meta = [session_tag(row.session), *time_tags(seconds), *tags_of(row.record.head, row.part)]
     missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(meta)
-    return doc_id, terms.words, " ".join(terms.parts), " ".join(meta + [_FILLER] * missing), paths
+    return terms.words, " ".join(terms.parts), " ".join(meta + [_FILLER] * missing), paths
+
+
+def _crc_of(words: Sequence[str]) -> int:
+    return zlib.crc32("\n".join(words).encode("utf-8", "surrogatepass"))
 
 
 _DAYS_A_BLOCK = 32

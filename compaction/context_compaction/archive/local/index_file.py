@@ -76,14 +76,22 @@ class IndexFile:
     @contextmanager
     def transaction(self, connection: sqlite3.Connection) -> Generator[None]:
         """Write under the lock; all of it or nothing."""
+        with locked(self.folder / "index.lock"), _all_or_nothing(connection):
+            yield
+
+    @contextmanager
+    def rewriting(self, connection: sqlite3.Connection) -> Generator[None]:
+        """A transaction of which the file keeps nothing that was deleted, not in free pages either.
+
+        Where it is killed after the transaction, the file has no version, and is not used again.
+        """
         with locked(self.folder / "index.lock"):
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with _all_or_nothing(connection):
                 yield
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.rollback()
-                raise
+                connection.execute("UPDATE meta SET value = '' WHERE key = 'version'")
+            connection.execute("VACUUM")
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (self._version,))
+            connection.execute("PRAGMA wal_checkpoint (TRUNCATE)")
 
     def close(self) -> None:
         """Close the database, and seal it where no other process has it open."""
@@ -197,6 +205,17 @@ class IndexFile:
             f"The search index {self.folder} cannot be used: {error}. The archive itself is "
             "whole; check that the folder may be written, or delete it, and call again."
         )
+
+
+@contextmanager
+def _all_or_nothing(connection: sqlite3.Connection) -> Generator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
 
 
 def index_bytes(folder: Path) -> int:

@@ -98,6 +98,21 @@ def measure(root: Path) -> Stored:
     return Stored(tuple(sessions), blob_bytes)
 
 
+def checked_keys(root: Path, session_ids: Sequence[str]) -> list[str]:
+    """The keys of sessions that are there.
+
+    Raises:
+        SettingsError: An id cannot name a session.
+        NotFoundError: There is no such session.
+        ArchiveError: A folder cannot be read.
+    """
+    keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
+    for session_id, key in zip(session_ids, keys, strict=True):
+        if not refresh(LocalState(folder=session_folder(root, key))).exists:
+            raise NotFoundError.of_session(session_id)
+    return keys
+
+
 def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
     """Remove sessions and every blob that no session names; the bytes freed.
 
@@ -110,10 +125,7 @@ def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
         ArchiveBusyError: Others kept writing for too long.
         ArchiveError: A folder or file cannot be read or removed.
     """
-    keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
-    for session_id, key in zip(session_ids, keys, strict=True):
-        if not refresh(LocalState(folder=session_folder(root, key))).exists:
-            raise NotFoundError.of_session(session_id)
+    keys = checked_keys(root, session_ids)
     references = References(root)
     references.update()
     with locked(root / LOCK_NAME):
