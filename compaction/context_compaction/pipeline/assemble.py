@@ -48,7 +48,7 @@ def assemble(
         edited = _without_void_thinking(context, replaced)  # files have its room
         if plan.files:
             edited = _with_files(context, plan, edited)
-        elif files:
+        elif files and not plan.fills:
             edited = _restored(context, plan, edited, files)
         if context.settings.acknowledge:
             ends = bool(context.messages) and context.messages[-1].role == "assistant"

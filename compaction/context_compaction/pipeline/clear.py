@@ -17,9 +17,8 @@ from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.messages.pins import restore_pinned
 from context_compaction.settings import Settings
 
-# What the model has just asked for stays while two more of its size would find place below the
-# trigger: by then it has been seen.
-_FRESH_SHARE = 1 / 3
+# What the model has just asked for stays while as much again would find place below the trigger.
+_FRESH_SHARE = 1 / 2
 # Of the target, for results that the model has asked for and not read, where not all can stay.
 _UNREAD_SHARE = 0.35
 _MORE_CLEARINGS = 2

@@ -4,7 +4,7 @@ A result shows what was bought of it, in the marker that names the whole; long a
 are clipped; a request that has no room shows its bought paragraphs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from context_compaction.activity.calls import is_steering
 from context_compaction.context import CompactionContext, EditedMessages
@@ -30,6 +30,7 @@ from context_compaction.messages.speakers import author_of
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
 from context_compaction.messages.tool_results import result_blobs
 from context_compaction.summarizers.extractive.collect import Item, Record
+from context_compaction.summarizers.extractive.paragraphs import GROUP_CHARS
 from context_compaction.tokens.counter import MessageCounter
 
 REQUEST_LAYER = "request"
@@ -56,6 +57,7 @@ def with_bought(
     names = index_calls(messages)
     said: dict[int, list[Item]] = {}
     chosen: dict[Place, Replacement] = {}
+    restored = {item.path for item in record.items if item.path and item.bought}
     open_places = {at for at in kept if messages[at].index not in context.pins.marked}
     for item in record.items:
         at = record.position_of(item)
@@ -63,7 +65,7 @@ def with_bought(
             continue
         if item.block < 0:
             said.setdefault(at, []).append(item)
-        elif at in open_places and (done := _shorter(context, messages[at], item, names)):
+        elif at in open_places and (done := _shorter(context, messages[at], item, names, restored)):
             chosen[Place(at, item.block)] = done
     step = replace_blocks(messages, chosen, count, layer="persist")
     edited = edited.then("persist", step, count)
@@ -75,14 +77,19 @@ def with_bought(
 
 
 def _shorter(
-    context: CompactionContext, message: Message, item: Item, names: CallIndex
+    context: CompactionContext,
+    message: Message,
+    item: Item,
+    names: CallIndex,
+    restored: Collection[str],
 ) -> Replacement | None:
     """The block of `item` with what was bought of it; None where it stays as it is."""
     block, count = message.blocks[item.block], context.count
     if isinstance(block, ToolCall):
-        is_short = item.is_whole and not item.is_in_file
-        return None if is_short else clip_call(block, count, context.settings.clip_argument_chars)
-    if item.is_whole:
+        stays = item.is_whole and item.in_file not in restored
+        return None if stays else clip_call(block, count, context.settings.clip_argument_chars)
+    is_short = sum(map(len, item.pieces)) <= GROUP_CHARS
+    if item.is_whole or (is_short and item.in_file and item.in_file not in restored):
         return None
     if isinstance(block, ToolResult):
         name = names.name_of(block)

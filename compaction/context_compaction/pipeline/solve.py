@@ -21,7 +21,7 @@ from context_compaction.file_access import DiskFile
 from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.layers.restore import CHANGED
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import JsonObject, Message
+from context_compaction.messages.model import JsonObject, Message, Text
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import runs, safe_cuts
 from context_compaction.messages.tool_results import newest_results
@@ -55,9 +55,9 @@ from context_compaction.session.earlier_calls import (
 from context_compaction.session.prepared import applied_plan
 from context_compaction.session.resume import Session
 from context_compaction.summarizers.extractive.collect import FileItem, Item, Record, collect
-from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill
+from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
 from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
-from context_compaction.summarizers.extractive.render import render
+from context_compaction.summarizers.extractive.render import render, user_entries
 
 # At most this part of the target stays empty while there is more to say.
 _EMPTY_SHARE = 0.04
@@ -72,7 +72,9 @@ _FULL_SHARE = 0.5
 _SHORT_NOTE_CHARS = 800
 # In less, one message tells of all that was before, the running request included.
 _SMALL_TOKENS = 1_000
-_SINCE_TITLE = "# Since that was written, word for word"
+# Items that do not keep a message from staying.
+_DERIVED = ("replaced", "deed", "rule", "wish")
+_RECORD_TITLE = "# From the record, word for word"
 _MOST_NAMES = 12
 
 
@@ -217,7 +219,12 @@ def _record_of(
             positions += [None] * len(found.messages)
             continue
         if placeholders.summary_text(message) is not None:
-            lost.append(placeholders.body_of(message) or "")
+            body = placeholders.body_of(message) or ""
+            lost.append(body)
+            for number, text in user_entries(body):
+                messages.append(Message("user", (Text(text, author="user"),)))
+                numbers.append(number)
+                positions.append(None)
         messages.append(message)
         numbers.append(number_of(context, message))
         positions.append(at)
@@ -229,7 +236,7 @@ def _record_of(
         files=_files_of(context, earlier_calls, shift) if has_files else (),
         lost="\n".join(lost),
         kinds=context.settings.tool_kinds,
-        newest_at=newest.start + shift,
+        newest_at=newest.start + shift if newest else None,
     )
     return Record(items, positions)
 
@@ -240,6 +247,7 @@ def _files_of(
     """The files in work, as they are on disk or as the conversation saw them last."""
     if not (context.policy.restores_files and context.settings.restore_files):
         return
+    unread = newest_results(context.messages)
     for path, file in follow_files(context.messages, context.settings.tool_kinds).items():
         text, note, focus = file.text, "", file.focus
         if text is None:
@@ -250,7 +258,8 @@ def _files_of(
         if disk := earlier_calls.on_disk.get(path):
             state = earlier_calls.states.get(path)
             text, note = disk.text, CHANGED if state and state.is_changed else ""
-        if text.strip() and not file.is_deleted and not holds_secrets(path):
+        is_shown = unread and file.read_at >= unread.start
+        if text.strip() and not (file.is_deleted or is_shown or holds_secrets(path)):
             yield FileItem(path, text, file.touched_at + shift, focus, note, file.was_written)
 
 
@@ -289,7 +298,13 @@ def _filled(
         room_tokens = max(0, room_tokens)
         left_tokens = fill(record.items, room_tokens, context.count)
         made = _cut_where_bought(
-            context, plan, record, prose=prose, told_until=told_until, least_start=least_start
+            context,
+            plan,
+            record,
+            prose=prose,
+            told_until=told_until,
+            least_start=least_start,
+            is_whole=bool(prose or prose_share),
         )
         done = assemble(context, made, made.summary, made.checkpoint)
         spare_tokens = context.room_tokens(done.messages) - unused_tokens
@@ -325,10 +340,11 @@ def _cut_where_bought(
     prose: str = "",
     told_until: int = 0,
     least_start: int = 0,
+    is_whole: bool = False,
 ) -> Plan:
     """`plan` cut before the newest run of messages in which everything has something bought."""
     messages = context.messages
-    start = max(least_start, _tail_start(context, record))
+    start = max(least_start, _tail_start(context, record, is_whole=is_whole))
     if start == 0:
         request_at, everything = _newest_request(messages), range(len(messages))
         edited = with_bought(context, EditedMessages(messages), record, everything, request_at)
@@ -340,16 +356,24 @@ def _cut_where_bought(
     made = cut_at(context, edited, plan.level, where)
     before = [item for item in record.items if record.position_of(item) < start or item.path]
     stays = None if where.folds_request else where.request_at
-    untold = [item for item in before if not prose or record.position_of(item) >= told_until]
-    untold = [item for item in untold if record.position_of(item) != stays or item.kind == "deed"]
+    if prose:
+        orders = {id(item) for item in orders_of(record.items)}
+        before = [
+            item
+            for item in before
+            if record.position_of(item) >= told_until
+            or item.kind in ("rule", "wish")
+            or id(item) in orders
+        ]
+    untold = [item for item in before if record.position_of(item) != stays or item.kind == "deed"]
     first = start if stays is None or not made.prefix else stays
     pinned = [pin.text for pin in made.pins]
     summary = render((one for one in untold if record.position_of(one) < first), pinned)
     checkpoint = render((one for one in untold if record.position_of(one) >= first), pinned)
     if prose:
-        title = f"{_SINCE_TITLE}\n" if summary else ""
-        since = "\n".join(filter(None, (f"{title}{summary}".rstrip(), checkpoint)))
-        summary, checkpoint = prose_texts(made, "\n".join(filter(None, (prose, since))))
+        recorded = "\n".join(filter(None, (summary, checkpoint)))
+        text = f"{prose}\n{_RECORD_TITLE}\n{recorded}" if recorded else prose
+        summary, checkpoint = prose_texts(made, text)
     elif where.folds_request:
         summary, checkpoint = "\n".join(filter(None, (summary, checkpoint))), ""
     elif not made.history:
@@ -382,33 +406,43 @@ def _cut_point(context: CompactionContext, start: int) -> CutPoint:
     return CutPoint(start, request_at, folds_request=folds_request)
 
 
-def _tail_start(context: CompactionContext, record: Record) -> int:
-    """The position from which on every message has something bought of all its items."""
+def _tail_start(context: CompactionContext, record: Record, *, is_whole: bool) -> int:
+    """The position from which on every message has something bought of all its items.
+
+    Behind prose everything `is_whole` there: what a name alone is left of, prose does not tell.
+    """
     messages = context.messages
     request_at = _newest_request(messages)
     missing = {at for at, one in enumerate(messages) if placeholders.is_synthetic(one)}
     for item in record.items:
         at = record.position_of(item)
-        if at >= 0 and not item.path and _is_missing(item, is_request=at == request_at):
+        if at < 0 or item.path or item.kind in _DERIVED:
+            continue
+        is_partial = is_whole and not (item.is_whole or item.is_unread or at == request_at)
+        if is_partial or _is_missing(item, is_request=at == request_at):
             missing.add(at)
     start = len(messages)
     while start and start - 1 not in missing:
         start -= 1
     safe = safe_cuts(messages, context.rules)
-    if start == 0 and context.request.mode != "full":
+    is_asked = context.request.mode == "full"
+    if start == 0 and not is_asked:
         return 0
-    if start == 0:
-        newest_run = max((first for first, _ in runs(messages, context.rules)), default=0)
-        start = max(1, newest_run)
+    if is_asked and is_whole:
+        start = max(start, _newest_run(context))
+    elif start == 0:
+        start = max(1, _newest_run(context))
     fitting = [at for at in range(start, len(messages) + 1) if safe[at]]
     return fitting[0] if fitting else max(at for at in range(len(messages)) if safe[at])
+
+
+def _newest_run(context: CompactionContext) -> int:
+    return max((first for first, _ in runs(context.messages, context.rules)), default=0)
 
 
 def _is_missing(item: Item, *, is_request: bool) -> bool:
     """Whether the message of an item cannot stay, because too little was bought of it."""
     match item.kind:
-        case "replaced" | "deed" | "rule" | "wish":
-            return False
         case "user" | "closing" | "remark" if item.block == -1:
             return not (is_request or item.is_whole)  # a long request becomes an extract
         case "host":

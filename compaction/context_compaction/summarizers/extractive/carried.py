@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Any
 
 from context_compaction.messages import placeholders
@@ -25,6 +26,7 @@ from context_compaction.messages.model import (
     ToolResult,
     compact_json,
     is_object,
+    is_rules,
 )
 from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_results import result_text
@@ -127,7 +129,7 @@ def _block(row: Sequence[Any]) -> Block:
 
 def _shorter(message: Message) -> Iterator[Block]:
     """The blocks of `message`, shortened."""
-    for block in message.blocks:
+    for block in filterfalse(is_rules, message.blocks):  # those stay as a message
         match block:
             case Text() if message.role == "user":
                 # An extract of a long request says line by line who speaks.

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from context_compaction.activity import json_rows
@@ -56,6 +57,8 @@ Kind: TypeAlias = Literal[
 # An argument with more words than this is a note, and not a click or a search.
 _NOTE_WORDS = 4
 _LABEL_CHARS = 80
+# What these return is no outcome, but a text.
+_SHOWING = ("read", "search", "list")
 # Rows of a record are short, and each says something by itself.
 ROW_CHARS = 150
 # Below this rank a sentence of the user's is surely of the moment only, or chatter.
@@ -68,6 +71,8 @@ _GUIDES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONTRIBUTING.md")
 _HIDDEN = "[its text may hold secrets]"
 _COMMIT = re.compile(r"^\[(\S{1,100})(?: \([^)\n]*\))? ([0-9a-f]{7,40})\] ([^\n]+)$", re.MULTILINE)
 _ERROR = re.compile(r"^E  |\bassert\w*\b|\b\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic\b", re.M)
+
+_SUCCESS = re.compile(r"\bsuccess(?:fully)?\b", re.IGNORECASE)
 
 
 @dataclass(eq=False, slots=True)
@@ -84,7 +89,8 @@ class Item:
         number: The number of its message in the transcript, where that is known.
         path: The file that it is the text of; "" for other items.
         note: What is to be known of that text.
-        is_in_file: Whether the item of a file has the rest of a call's text.
+        in_file: The file whose item has the rest of the text of a call or a result.
+        is_unread: Whether it is of the newest calls, whose results the model has not seen.
         age: How many newer items of its kind and newer turns there are.
         bought: The pieces that are in the context.
     """
@@ -98,7 +104,8 @@ class Item:
     number: int | None = None
     path: str = ""
     note: str = ""
-    is_in_file: bool = False
+    in_file: str = ""
+    is_unread: bool = False
     age: int = 0
     bought: set[int] = field(default_factory=set[int])
 
@@ -175,7 +182,7 @@ def collect(
     """
     walk = _Walk(with_own_ids(messages), numbers, kinds or {}, newest_at)
     files = list(files)
-    walk.known = {file.path: file for file in files if file.text and not file.note}
+    walk.known = {file.path: file for file in files if file.text}
     if lost.strip():
         walk.add(0, "earlier", "from the summary before", paragraphs(lost))
     walk.run()
@@ -198,7 +205,7 @@ class _Walk:
         self.items: list[Item] = []
         self.known: Mapping[str, FileItem] = {}
         self._messages, self._numbers, self._kinds = messages, numbers, kinds
-        self._newest_at = len(messages) if newest_at is None else newest_at
+        self._newest_at = len(messages) + 1 if newest_at is None else newest_at
         self._calls: dict[str, tuple[ToolCall, ToolUse]] = {}
         self._versions: dict[Any, Item] = {}
         self._failed: dict[str, Item] = {}
@@ -217,6 +224,7 @@ class _Walk:
     ) -> Item:
         number = self._numbers[at] if at < len(self._numbers) else None
         item = Item(at, kind, label, pieces, order or range(len(pieces)), block, number)
+        item.is_unread = at >= self._newest_at - 1
         self.items.append(item)
         return item
 
@@ -277,7 +285,7 @@ class _Walk:
             is_in_file = at < self._newest_at - 1 and self._is_in_file(use)
             pieces = self._call_pieces(call, use, is_in_file=is_in_file)
             item = self.add(at, kind, "called", pieces, block=number)
-            item.is_in_file = is_in_file
+            item.in_file = (use.path or "") if is_in_file else ""
         if kind == "plan":
             self._replace(("plan", call.name), item)
 
@@ -353,7 +361,7 @@ class _Walk:
             order: Sequence[int] = range(len(pieces))
         else:
             pieces = line_groups(text)
-            order = errors_first(pieces) if is_command or has_failed else ends_first(pieces)
+            order = ends_first(pieces) if use.kind in _SHOWING else errors_first(pieces)
         item = self.add(at, kind, label, pieces, order=order, block=number)
         self._done(use, text, item, has_failed=has_failed)
         return item
@@ -373,11 +381,17 @@ class _Walk:
         if use.kind in ("write", "edit"):
             turn.changed["/".join(use.path.split("/")[-2:])] = None
         elif use.kind == "read" and use.path in self.known and item.kind == "result":
-            item.kind = "replaced"  # by the item of the file
+            item.kind, item.in_file = "replaced", use.path
 
     def add_rules(self) -> None:
-        """Add what the user laid down for all later work, sentence by sentence."""
+        """Add what the user laid down for all later work, and mark what later words replace."""
         found = find_instructions(self._messages)
+        said = {item.at: item for item in self.items if item.label == "user"}
+        for one in found.standing:
+            if one.text in found.replaced and one.turn in said:
+                marked = f"{found.mark_of(one.text, self._numbers)}{one.text}"
+                item = said[one.turn]
+                item.pieces = [piece.replace(one.text, marked) for piece in item.pieces]
         for one in found.standing:
             if one.rank >= BINDING_RANK and one.text not in found.replaced:
                 mark = found.mark_of(one.text, self._numbers)
@@ -464,10 +478,12 @@ def ends_first(pieces: Sequence[str]) -> list[int]:
 
 
 def errors_first(pieces: Sequence[str]) -> list[int]:
-    """The last piece with an error, then the ends."""
-    order = ends_first(pieces)
-    wrong = [n for n, piece in enumerate(pieces) if _ERROR.search(piece)]
-    return [*wrong[-1:], *(n for n in order if n not in wrong[-1:])]
+    """The last piece with an error and the last one with a success, then the ends."""
+    telling: list[int] = []
+    for pattern in (_ERROR, _SUCCESS):
+        found = (n for n in reversed(range(len(pieces))) if pattern.search(pieces[n]))
+        telling += [n for n in islice(found, 1) if n not in telling]
+    return [*telling, *(n for n in ends_first(pieces) if n not in telling)]
 
 
 def strings_in(value: object) -> Iterator[str]:

@@ -15,7 +15,7 @@ from context_compaction.tokens.counter import MessageCounter
 WEIGHTS: Mapping[Kind, int] = {
     "user": 64,
     "rule": 64,
-    "wish": 3,
+    "wish": 16,
     "closing": 32,
     "remark": 16,
     "plan": 16,
@@ -24,7 +24,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "earlier": 16,
     "failure": 8,
     "deed": 8,
-    "newest": 8,
+    "newest": 16,
     "call": 2,
     "result": 2,
     "record": 16,
@@ -44,7 +44,7 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
     """Buy pieces of `items` within `room_tokens`; what is left of them."""
     _set_ages(items)
     offers: list[tuple[float, int, int, int, Item, int]] = []
-    orders = {id(item) for item in _orders(items)}
+    orders = {id(item) for item in orders_of(items)}
     for item in items:
         item.age = 0 if id(item) in orders else item.age
     for item in items:
@@ -61,6 +61,8 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
             is_pasted = item.kind == "user" and piece not in typed and not is_order
             worth = WEIGHTS["result"] if is_pasted else weight
             price = total_tokens**0.5 * (1 + item.age) / worth
+            if item.is_unread and not step and total_tokens <= room_tokens * _ORDER_SHARE:
+                price = 0.0
             offers.append((price, -item.at, step, tokens, item, piece))
             if total_tokens > room_tokens:
                 break
@@ -77,15 +79,18 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
 def _set_ages(items: Sequence[Item]) -> None:
     """The age of an item: how many newer ones of its kind, and newer turns, there are."""
     ages: Counter[Kind] = Counter()
+    last_at: dict[Kind, int] = {}
     turns, last_turn = 0, -1
     for item in sorted(items, key=lambda item: -item.at):
+        if last_at.setdefault(item.kind, item.at) != item.at:
+            ages[item.kind] += 1
+            last_at[item.kind] = item.at
         item.age = 0 if item.kind in ("rule", "wish", "rules") else ages[item.kind] + turns
-        ages[item.kind] += 1
         if item.kind == "user" and item.at != last_turn:
             turns, last_turn = turns + 1, item.at
 
 
-def _orders(items: Sequence[Item]) -> list[Item]:
+def orders_of(items: Sequence[Item]) -> list[Item]:
     """The order that started the work, and the newest one."""
     said = [item for item in items if item.kind == "user" and item.label == "user"]
     return [*said[:1], *said[-1:]]

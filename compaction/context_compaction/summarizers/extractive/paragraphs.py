@@ -3,10 +3,8 @@
 import re
 from collections.abc import Sequence
 
-# A text this short is one piece.
+# A text this short is one piece; a longer paragraph is parted into groups of lines ...
 SHORT_CHARS = 1_200
-# A longer paragraph is parted into groups of lines ...
-_LONG_CHARS = 2_400
 # ... of about this size, and so is a text without paragraphs: an output, code.
 GROUP_CHARS = 600
 # A heading goes with what follows it.
@@ -29,7 +27,7 @@ def paragraphs(text: str) -> list[str]:
         is_joined = is_fenced or (
             bool(found) and (_introduces(found[-1]) or _goes_on(found[-1], part))
         )
-        if is_joined and len(found[-1]) + len(part) < _LONG_CHARS:
+        if is_joined and len(found[-1]) + len(part) < SHORT_CHARS:
             found[-1] += f"\n\n{part}"
         else:
             found.append(part)
@@ -37,13 +35,15 @@ def paragraphs(text: str) -> list[str]:
     return [
         piece
         for part in found
-        for piece in ([part] if len(part) < _LONG_CHARS else line_groups(part))
+        for piece in ([part] if len(part) < SHORT_CHARS else line_groups(part))
     ]
 
 
 def _introduces(before: str) -> bool:
+    """Whether a text ends with a heading, or with a line that announces what follows."""
     last = before[before.rfind("\n\n") + 1 :].strip()
-    return len(last) < _HEADING_CHARS or last.rstrip(" *_").endswith(":")
+    is_heading = len(last) < _HEADING_CHARS and "\n" not in last
+    return is_heading or last.rstrip(" *_").endswith(":")
 
 
 def _goes_on(before: str, part: str) -> bool:

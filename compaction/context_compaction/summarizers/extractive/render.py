@@ -1,7 +1,7 @@
 """The text of a summary: the items that were bought, in order, each with number and author."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from context_compaction.messages.model import Messages
 from context_compaction.summarizers.extractive.collect import Item, collect
@@ -13,6 +13,7 @@ _BEGINS_ENTRY = re.compile(
     r"^(?=(?:\[\d{1,9}\] |- )?(?:user|agent|host|tool|called|result of|done in)\b[^\n:]{0,99}:)",
     re.MULTILINE,
 )
+_ENTRY = re.compile(r"^(?:\[(\d{1,9})\]|-) (\w+)\b[^\n:]{0,99}: ?", re.MULTILINE)
 
 
 def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
@@ -32,6 +33,15 @@ def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
         else:
             entries.append(f"{mark}{unforged(text)}")
     return "\n".join(entries)
+
+
+def user_entries(text: str) -> Iterator[tuple[int | None, str]]:
+    """What the user said by the text of a summary: each with its number, where it has one."""
+    starts = [*_ENTRY.finditer(text)]
+    stops = [*(start.start() for start in starts[1:]), len(text)]
+    for start, stop in zip(starts, stops, strict=True):
+        if start[2] == "user":
+            yield int(start[1]) if start[1] else None, text[start.end() : stop].strip()
 
 
 def unforged(text: str) -> str:
