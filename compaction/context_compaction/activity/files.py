@@ -365,15 +365,15 @@ class _File:
     def _replace_in_text(self, old: str, new: str, *, is_every: bool) -> bool:
         text = self.text or ""
         self.budget.spend(len(text) // _FAST_CHARS + len(old) + len(new))
-        times = text.count(old)
-        if times == 0 or (times > 1 and not is_every):
+        at = text.find(old)
+        if at < 0 or (not is_every and text.find(old, at + len(old)) >= 0):
             return False
-        grown = (len(new) - len(old)) * times
+        grown = (len(new) - len(old)) * (text.count(old) if is_every else 1)
         self.budget.spend(max(0, grown))
         if len(text) + grown > _MOST_TEXT_CHARS:
             return False
-        self.focus = text.find(old)
-        self.text = text.replace(old, new)
+        self.focus = at
+        self.text = text.replace(old, new, -1 if is_every else 1)
         return True
 
     def _replace_in_parts(self, old: str, new: str, *, is_every: bool) -> bool:
