@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from mcp_server_compaction.cli import main
+from mcp_server_compaction.cli.archive import search
+from mcp_server_compaction.protocol.schemas import SearchArguments
 
 from tests.server.helpers import Json, conversation
 from tests.support.messages_api import Says, serve
@@ -112,6 +114,10 @@ def test_a_conversation_that_fits_is_left_alone(run: Run, transcript: Path) -> N
     done = run("compact", transcript, "--window", "1000000")
     assert done.stdout.startswith("Unchanged: ")
     assert "Note: No summary" not in done.stdout
+
+
+def test_every_argument_of_the_search_tool_is_an_option_of_the_command() -> None:
+    assert {*SearchArguments.model_fields} <= {option.name for option in search.params}
 
 
 def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> None:

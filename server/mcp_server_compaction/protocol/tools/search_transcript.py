@@ -130,19 +130,15 @@ def query_of(arguments: SearchArguments) -> Query:
     if since is not None and until is not None and since > until:
         raise QueryError(f"since ({arguments.since}) is later than until ({arguments.until}).")
     session_id, _, head = (arguments.session_id or "").partition("@")
+    # All others have the same name and meaning in both.
+    others = arguments.model_dump(exclude={"query", "session_id", "since", "until"})
     return Query(
         text=arguments.query,
-        kind=arguments.kind,
-        order=arguments.order,
         session_id=session_id or arguments.session_id,
         head=head or None,
-        role=arguments.role,
-        tool=arguments.tool,
-        path=arguments.path,
         since_seconds=since,
         until_seconds=until,
-        limit=arguments.limit,
-        cursor=arguments.cursor,
+        **others,
     )
 
 
