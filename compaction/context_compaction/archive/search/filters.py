@@ -2,7 +2,7 @@
 
 A row has tags: short words that say what its record is. A filter asks for tags, and an archive
 keeps and compares them without knowing what they mean. So a new filter on what a record contains is
-a field of `Query`, its tag in `tags_of`, and the same tag in `filter_of`.
+a field of `Query`, its tag in `tags_of`, and the same tag in `filter_of`: docs/how-to/archive.md.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ class Filter:
         session_id: Of this session or one that descends from it.
         within: Of this history of the session.
         tags: It has every one of these ...
-        without_tags: ... and none of these.
+        without_tags: ... and none of these, which `everything` leaves out too.
         path: It names this path, or answers a call that did.
         since_seconds: Its earliest time, in Unix time.
         until_seconds: Its latest time.
