@@ -27,7 +27,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "newest": 16,
     "call": 2,
     "result": 2,
-    "record": 16,
+    "record": 20,
     "report": 2,
     "rules": 2,
     "file": 1,
