@@ -70,6 +70,7 @@ SOURCE = source_of(
         '- Assistant: "The PR is Clearer rounding params everywhere." User: "Push it".',
         '- Latest: "Find out why the invoices of March are rounded wrongly\\nand mend it."',
         '- The hook was removed: "rm .git/hooks/pre-push".',
+        '- Quote all; "" where there is none; header "round","total","half"; write "" and go on.',
     ],
 )
 def test_what_was_said_may_be_quoted(line: str) -> None:
@@ -161,9 +162,8 @@ NUMBERED = source_of(
         ("- `rows[99]` stays as it is, and so does rows[3].", None),
         ("- There is no such message [99].", "- There is no such message."),
         ("- [901] Module 5 is read [121].", "- Module 5 is read [121]."),
-        ("- billing/module_5.py [121, 100-901]", "- billing/module_5.py [121]"),
-        ("- billing/module_0.py [100 and 900]", "- billing/module_0.py [100]"),
-        ("- Read backwards [110-105].", "- Read backwards."),
+        ("- billing/module_5.py [121, 100-901]", "- billing/module_5.py"),
+        ("- billing/module_0.py [100 and 900]", "- billing/module_0.py"),
         ("- Cured by `git read-tree HEAD` [101, 115]; see metadata.json [108].", None),
     ],
 )  # fmt: skip
@@ -201,7 +201,7 @@ def test_a_summary_that_is_given_as_json_is_the_text_in_it(
     for _ in range(times):
         given = json.dumps(shape(given))
     for framed in (given, f"```json\n{given}\n```", f"<summary>{given}</summary>"):
-        assert draft_of(framed, SOURCE, needs_headings=False).text == text
+        assert draft_of(framed, SOURCE, min_headings=0).text == text
 
 
 @pytest.mark.parametrize("shape", AS_JSON, ids=range(6))
@@ -213,7 +213,7 @@ def test_half_a_surrogate_pair_in_json_is_replaced_and_a_byte_order_mark_left_ou
     given = "- Port \U0001f600 and \ud83d."
     for _ in range(times):
         given = json.dumps(shape(given))
-    draft = draft_of(f"\ufeff{given}", SOURCE, needs_headings=False)
+    draft = draft_of(f"\ufeff{given}", SOURCE, min_headings=0)
     assert draft.text == "- Port \U0001f600 and \ufffd."
 
 
@@ -225,22 +225,22 @@ def test_json_that_is_cut_off_is_no_summary(
     stop = data.draw(st.integers(whole.index('"') + 1, len(whole) - 1))
     for start in ("", "```json\n"):
         with pytest.raises(SummaryError, match="JSON"):
-            draft_of(start + whole[:stop], SOURCE, needs_headings=False)
+            draft_of(start + whole[:stop], SOURCE, min_headings=0)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         '{"goal": "Port it", "next": ["a"]}', '{"error": {"message": "Overloaded"}}', "[1, 2]",
-        '"## Goal\\n- Port the', '[{"a":' * 450, '{"' * 5_000, "[" * 100_000,
-        '"summary": "## Goal\\n- Port it"', "null", "undefined",
+        '[{"a":' * 450, '{"' * 5_000, "[" * 100_000,
+        "null", "undefined",
         "[object Object]", "## Goal\n- [what the user wants]\n## Next step\n- <next step>",
         "## Goal\n{{goal}}\n## Next step\n- TBD", "<html><body>502 Bad Gateway</body></html>",
     ],
 )  # fmt: skip
 def test_half_json_and_templates_that_nobody_filled_are_no_summary(text: str) -> None:
     with pytest.raises(SummaryError):
-        draft_of(text, SOURCE, needs_headings=False)
+        draft_of(text, SOURCE, min_headings=0)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_half_json_and_templates_that_nobody_filled_are_no_summary(text: str) ->
     ],
 )  # fmt: skip
 def test_prose_that_only_looks_like_json_stays_as_it_is(text: str) -> None:
-    assert draft_of(text, SOURCE, needs_headings=False).text == text
+    assert draft_of(text, SOURCE, min_headings=0).text == text
 
 
 @given(st.text())

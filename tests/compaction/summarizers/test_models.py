@@ -391,20 +391,6 @@ async def test_where_the_oldest_work_is_left_out_log_and_facts_tell_of_it(archiv
     assert "billing/module_0.py" not in transcript
 
 
-@pytest.mark.parametrize("is_patch", [True, False])
-async def test_of_a_long_edit_the_signatures_are_shown(archive: Archive, is_patch: bool) -> None:
-    body = [f"    step_{n} = work({n})" for n in range(4_000)]
-    code = ["import os", *body, "def cents_of(", "    price: Decimal,", ") -> int:", *body]
-    text = "\n".join(f"+{line}" for line in code) if is_patch else "\n".join(code)
-    messages = story(turns=8, result_lines=1_600)
-    call = messages[1]["content"][2]
-    call |= {"name": "apply_patch", "input": {"patch": text, "file_path": "billing/cents.py"}}
-    _, api = await run(archive, always(Says(SUMMARY)), messages=messages)
-    shown: str = api.requests[0]["messages"][0]["content"]
-    assert "step_3900 = " not in shown.partition("def cents_of")[0]
-    assert "def cents_of( price: Decimal, ) -&gt; int" in shown
-
-
 RECORD = parts_of(parse(story(turns=30, result_lines=60), format="anthropic"))
 
 

@@ -4,7 +4,6 @@ The library's one file that asks a provider. The SDK is loaded by the first requ
 thread, because that takes most of a second; retries with their waits are the SDK's.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "claude-haiku-5-5"
 DEFAULT_URL = "https://api.anthropic.com"
 DEFAULT_TIMEOUT_SECONDS = 120.0
-_MAX_RETRIES = 2
-_REASON_CHARS = 200
 # What the SDK raises where a stream is not the API's: it trusts its peer.
 _NOT_THIS_API = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -47,10 +44,6 @@ _PRICES = {
 }
 # The cheapest model costs five times as much for prompts of more than 100,000 tokens.
 _LONG_PROMPT_FACTORS = {"claude-haiku-5-5": 5.0}
-_LONG_PROMPT_TOKENS = 100_000
-_CACHE_WRITE_FACTOR = 1.25
-_CACHE_READ_FACTOR = 0.1
-_DATE = re.compile(r"-20\d{6}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +129,7 @@ class AnthropicModel:
     def _why(self, error: Exception) -> str:
         """The error's text on one line, shortened, without our key, which a server may return."""
         text = getattr(error, "api_message", None) or str(error) or type(error).__name__
-        return " ".join(str(text).replace(self.api_key, "[key]").split())[:_REASON_CHARS]
+        return " ".join(str(text).replace(self.api_key, "[key]").split())[:200]
 
     def _client(self) -> "anthropic.AsyncAnthropic":
         from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
@@ -147,7 +140,6 @@ class AnthropicModel:
             api_key=self.api_key,
             base_url=self.base_url,
             timeout=self.timeout_seconds,
-            max_retries=_MAX_RETRIES,
         )
 
 
@@ -168,10 +160,10 @@ def _usage_of(message: "Message", model: str) -> ModelUsage:
     usage = message.usage
     written = usage.cache_creation_input_tokens or 0
     read = usage.cache_read_input_tokens or 0
-    name = _DATE.sub("", model)
+    name = model.partition("-20")[0]  # without the date of its version
     in_dollars, out_dollars = _PRICES.get(name, (0.0, 0.0))
-    inputs = usage.input_tokens + written * _CACHE_WRITE_FACTOR + read * _CACHE_READ_FACTOR
+    inputs = usage.input_tokens + written * 1.25 + read * 0.1
     cost = (inputs * in_dollars + usage.output_tokens * out_dollars) / 1_000_000
-    if usage.input_tokens + written + read > _LONG_PROMPT_TOKENS:
+    if usage.input_tokens + written + read > 100_000:
         cost *= _LONG_PROMPT_FACTORS.get(name, 1.0)
     return ModelUsage(1, usage.input_tokens, usage.output_tokens, read, written, round(cost, 6))

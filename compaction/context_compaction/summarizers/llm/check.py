@@ -1,14 +1,15 @@
 """Is what a model wrote a summary? And does it agree with the record?
 
 A model's text is never trusted: it may be empty, a refusal, an error message, invent consent ("the
-user said: go ahead and delete it"), or give a tool's words as the user's. A line that gives as the
-user's what the user did not say goes as a whole, because the claim around it is as wrong, and so
-does one that introduces like speech what nobody said. Of any other quotation that stands nowhere
-only the marks go, and of a reference to a message that there is not only the number: such lines
-tell the truth in other words. Where nothing is left, the deterministic writer takes over. Pure.
+user said: go ahead and delete it"), or give a tool's words as the user's. A line that quotes the
+user with words that the user did not say is removed as a whole, because the claim around it is as
+wrong, and so is a line that introduces words like speech that nobody said. Any other quotation that
+occurs nowhere only loses its marks, and a reference to a message that does not exist is removed:
+such lines tell the truth in other words. Nothing else of a line is changed. If nothing remains, the
+deterministic writer takes over. Pure.
 
-Whether a message says what a line says of it is not asked. Where a name of the line had to stand
-near it, one reference in six of good summaries went, and no false one.
+Whether a message says what a line says of it is not asked. Where a name of the line had to be near
+it, one reference in six of good summaries was removed, and no false one.
 """
 
 import html
@@ -30,7 +31,6 @@ from context_compaction.summarizers.llm.record import parts_of
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
-_FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 _HEADING = re.compile(r"^#{1,4} +\S", re.MULTILINE)
 # With what a program prints for nothing, and a place of a template that nobody filled.
 _EMPTY_LINE = re.compile(
@@ -38,13 +38,8 @@ _EMPTY_LINE = re.compile(
     r"|^[-*\s]*(?:\[[^\]]*\]|<[^>]*>|\{[^}]*\}+)\s*$",
     re.IGNORECASE,
 )
-# What only JSON begins with, and what only a string of it has for its lines.
-_JSON_START = re.compile(r'(?:```\w*\s*)?(?:\{\s*"|\[\s*["{]|"\w+"\s*:\s*["\[{])')
-_ESCAPED_LINE = re.compile(r"\\n *(?:[-*]|#+) ")
-_JSON = json.JSONDecoder(strict=False)  # with line breaks in its strings
-_TEXT_FIELDS = ("summary", "text", "content")
-# A summary has seven headings or nine; an apology or an error has none.
-_MIN_HEADINGS = 2
+# The beginning that only JSON has.
+_JSON_START = re.compile(r'(?:```\w*\s*)?[\[{]\s*["{]')
 _REFUSAL = re.compile(
     r"\A<(?:!doctype|html)\b|\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e"
     r"|i can(?:['’]t|not)\b"
@@ -53,43 +48,35 @@ _REFUSAL = re.compile(
     r"|es tut mir leid|к сожалению|извините)",
     re.IGNORECASE,
 )
-# A line that quotes a block, or a quotation; what is in code quotes nothing.
+# A line that quotes a block, code, or a quotation. Code quotes nothing. Marks without anything
+# between them are a pair too, so that the marks behind them stay paired.
 _QUOTATION = re.compile(
     r"\A\s*(?:[-*] )?> ?(.+)|`[^`\n]*`"
-    r"|“([^“”\n]+)”|„([^„“”\n]+)[“”]|„([^„\"\n]+)\"|«([^«»\n]+)»|「([^「」\n]+)」|『([^『』\n]+)』"
-    r"|\"([^\"\n]+)\"|‘([^‘’\n]+)’|(?<!\w)'([^'\n]{12,})'(?!\w)"
+    r"|“([^“”\n]*)”|„([^„“”\n]*)[“”]|„([^„\"\n]*)\"|«([^«»\n]*)»|「([^「」\n]*)」|『([^『』\n]*)』"
+    r"|\"([^\"\n]*)\"|‘([^‘’\n]*)’|(?<!\w)'([^'\n]{12,})'(?!\w)"
 )
 _GAP = re.compile(r"\[[^\]]{0,40}\]|…|\.\.\.")
 # Under these headings of our prompts a line that is a quotation is the user's.
-_FIRST_HAND = re.compile(
-    r"^#{1,4} +.*(?:goal|request|user message|standing rule|constraint|preference)", re.IGNORECASE
-)
-# So near before a quotation, in its own sentence, stands whose it is: "the user said" ...
-_SPEAKER_CHARS = 60
-_SENTENCE_END = re.compile(r"[.;!?]\s|[。！？]")
+_USERS_HEADINGS = ("goal", "request", "user message", "rule", "constraint", "preference")
 _USER = (
-    r"(?<!\bto the )\b(?:user|usuari[oa]|utilisateur|utente|nutzer|benutzer|anwender"
-    r"|пользовател\w*)\b|用户|用戶|ユーザー|사용자"
+    r"(?:(?<!\bto the )\b(?:user|usuari[oa]|utilisateur|utente|nutzer|benutzer|anwender"
+    r"|пользовател\w*)\b|用户|用戶|ユーザー|사용자)"
 )
-_SAYS_USER = re.compile(_USER, re.IGNORECASE)
-# ... unless it is a name: "committed by the user as".
-_NAMED = re.compile(r"\b(?:as|als)\W*\Z", re.IGNORECASE)
-# ... or right behind it: "(user [12])", ", the user said"; what "User:" introduces is the next one.
+# Whose a quotation is precedes it in its sentence ("the user said"), unless it is a name
+# ("committed by the user as"), or follows it: "(user [12])", ", the user said". What "User:"
+# introduces is the next quotation.
+_USER_BEFORE = re.compile(
+    rf"{_USER}(?:[^.;!?。！？]|[.;!?](?!\s)){{0,60}}(?<!\bas )(?<!\bals )\Z", re.IGNORECASE
+)
 _USER_BEHIND = re.compile(
-    rf"[^\w.;!?。！？]{{0,9}}(?:\w{{1,4}} )?(?:{_USER})(?!\s*[:：])", re.IGNORECASE
+    rf"[^\w.;!?。！？]{{0,9}}(?:\w{{1,4}} )?{_USER}(?!\s*[:：])", re.IGNORECASE
 )
-# A quotation of a word or two is a name; in a script without spaces, one of a few characters.
-_MIN_WORDS = 3
-_MIN_DENSE_CHARS = 8
-_DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
-# A line break that stands as such in a quotation, or in a script, is one.
+# Compared as a space. A line break may be written as such in a quotation, or in a script.
 _NOT_SPOKEN = re.compile(r"(?:\\[nrt]|[\W_])+")
-# Under a heading of the user's, behind a quotation of somebody else.
+# Added under a heading of the user's, behind a quotation of somebody else.
 _NOT_THE_USERS = "(not the user's words)"
-_REFERENCE = re.compile(
-    r"`[^`\n]*`|(?<! ) *+(?<![\w\])}])\[(\d{1,9}(?:(?: ?[-–,;] ?| and )\d{1,9}){0,40})\]"
-)
-_RANGE = re.compile(r"(\d+)(?: ?[-–] ?(\d+))?")
+# Numbers of messages with the space before them; not an index, and not in code.
+_REFERENCE = re.compile(r"`[^`\n]*`|(?<! ) *+(?<![\w\])}])\[(\d(?:[\d ,;–-]|and){0,400})\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +126,11 @@ def _said_through_tools(messages: Messages) -> list[str]:
     return said
 
 
-def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
-    """`answer` cleaned and checked against the record; without headings it may be refused.
+def draft_of(answer: str, source: GroundingSource, *, min_headings: int = 2) -> CheckedDraft:
+    """`answer` cleaned and checked against the record.
+
+    A summary by our prompts has seven headings or nine; an apology or an error has none. With 0
+    `min_headings` a text is only refused if it begins like one of these.
 
     Raises:
         SummaryError: It is empty, a refusal or an error message, or no summary, or only false
@@ -149,8 +139,8 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
     text = _cleaned(answer)
     if not text:
         raise SummaryError("Nothing was written")
-    has_headings = len(_HEADING.findall(text)) >= _MIN_HEADINGS
-    if not has_headings and (needs_headings or _REFUSAL.match(text)):
+    headings = len(_HEADING.findall(text))
+    if headings < min_headings or (not headings and _REFUSAL.match(text)):
         raise SummaryError(f"What was written is no summary but: {one_line(text)}")
     draft = _checked(text, source)
     lines = (line for line in draft.text.splitlines() if not _HEADING.match(line))
@@ -165,35 +155,39 @@ def _cleaned(answer: str) -> str:
     # JSON may name one alone.
     answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = _ANALYSIS.sub("", answer).strip().removeprefix("\ufeff")
-    for frame in (_SUMMARY.search, _FENCE.match):
-        found = frame(text)
-        text = found[1].strip() if found else text
+    summary = _SUMMARY.search(text)
+    text = _without_fence(summary[1].strip() if summary else text)
     inner = _out_of_json(text)
     if inner != text:
         return _cleaned(inner)
     return unforged(placeholders.quoted(text))
 
 
+def _without_fence(text: str) -> str:
+    """What one fence around the whole of `text` contains; else `text`."""
+    first, _, rest = text.partition("\n")
+    is_fenced = first.startswith("```") and " " not in first and rest.endswith("\n```")
+    return rest.removesuffix("\n```").strip() if is_fenced else text
+
+
 def _out_of_json(text: str) -> str:
-    """The text that `text` holds as JSON; itself where it is none.
+    """The text that `text` holds as JSON; itself if it is none.
 
     Raises:
         SummaryError: It is JSON without a text, or the beginning of some.
     """
-    is_escaped = text[:1] in '"#' and "\n" not in text and _ESCAPED_LINE.search(text) is not None
-    if not (is_escaped or text.startswith(("{", "[", '"', "```"))):
+    if not text.startswith(("{", "[", '"', "```")):
         return text
-    given = f'"{text}"' if text[0] == "#" else text
     try:
-        value, stop = _JSON.raw_decode(given)
+        value, stop = json.JSONDecoder(strict=False).raw_decode(text)  # lines in strings, too
         texts = _texts_in(value)
     except (ValueError, RecursionError):
-        if _JSON_START.match(text) or (is_escaped and text[0] == '"'):
+        if _JSON_START.match(text):
             raise SummaryError(
                 f"What was written is JSON that is cut off or cannot be read: {one_line(text)}"
             ) from None
         return text
-    if stop < len(given):
+    if stop < len(text):
         return text  # prose that begins with it
     if not texts and isinstance(value, dict | list):
         raise SummaryError(
@@ -208,7 +202,8 @@ def _texts_in(value: object) -> list[str]:
     if is_list(value):
         return [text for item in value for text in _texts_in(item)]
     fields = value if is_object(value) else {}
-    return next((_texts_in(fields[name]) for name in _TEXT_FIELDS if fields.get(name)), list[str]())
+    names = ("summary", "text", "content")
+    return next((_texts_in(fields[name]) for name in names if fields.get(name)), list[str]())
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:
@@ -219,7 +214,7 @@ def _checked(text: str, source: GroundingSource) -> CheckedDraft:
     is_first_hand = False
     for line in text.splitlines():
         if _HEADING.match(line):
-            is_first_hand = bool(_FIRST_HAND.match(line))
+            is_first_hand = any(name in line.casefold() for name in _USERS_HEADINGS)
         shown = _shown(line, source, is_first_hand=is_first_hand)
         if shown != line:
             (removed if shown is None else mended).append(line.strip())
@@ -228,16 +223,16 @@ def _checked(text: str, source: GroundingSource) -> CheckedDraft:
 
 
 def _shown(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | None:
-    """`line` without what was not said and without false numbers; None where it goes as a whole."""
-    told, start = "", 0
+    """`line` without marks and numbers that are wrong; None where it goes as a whole."""
+    shown, start = "", 0
     for found in _QUOTATION.finditer(line):
         lead = line[start : found.start()]
         quotation = _as_told(found, lead, source, is_first_hand=is_first_hand)
         if quotation is None:
             return None
-        told, start = f"{told}{lead}{quotation}", found.end()
-    told, known = f"{told}{line[start:]}", source.numbers
-    return _REFERENCE.sub(lambda found: _with_known(found, known), told) if known else told
+        shown, start = f"{shown}{lead}{quotation}", found.end()
+    shown = f"{shown}{line[start:]}"
+    return _with_known(shown, source.numbers) if source.numbers else shown
 
 
 def _as_told(
@@ -248,25 +243,20 @@ def _as_told(
     Where nobody said it, it loses its marks. Between the one before and it stands `lead`.
     """
     text = next(filter(None, found.groups()), "")
-    is_name = len(text.split()) < _MIN_WORDS and len(_DENSE.findall(text)) < _MIN_DENSE_CHARS
+    # A word or two are a name; in a script without spaces these are a few characters.
+    is_name = len(text.split()) < 3 and (text.isascii() or len(text) < 8)
     if is_name or _is_said(text, source.user):
         return found[0]
-    is_first = found.start() == len(lead) and re.search(r"[^\W\d]", lead) is None
+    is_first = found.start() == len(lead) and not any(map(str.isalpha, lead))
     leads = is_first and (is_first_hand or found[1] is not None)
     is_speech = leads or lead.rstrip(" *_").endswith((":", "："))
     is_told = _is_said(text, source.anybody)
-    is_of_user = _is_of_user(lead) or _USER_BEHIND.match(found.string, found.end())
+    is_of_user = _USER_BEFORE.search(lead) or _USER_BEHIND.match(found.string, found.end())
     if is_of_user or (is_speech and not is_told):
         return None
     if leads and is_first_hand:
         return f"{found[0]} {_NOT_THE_USERS}"
     return found[0] if is_told else text
-
-
-def _is_of_user(lead: str) -> bool:
-    """Whether what stands before a quotation gives it as the user's."""
-    lead = _SENTENCE_END.split(lead)[-1][-_SPEAKER_CHARS:]
-    return _SAYS_USER.search(lead) is not None and not _NAMED.search(lead)
 
 
 def _is_said(quotation: str, said: str) -> bool:
@@ -279,11 +269,11 @@ def _folded(text: str) -> str:
     return _NOT_SPOKEN.sub(" ", html.unescape(text).casefold()).strip()
 
 
-def _with_known(found: re.Match[str], known: frozenset[int]) -> str:
-    """A reference without the messages that are not `known`, and ranges that lead nowhere."""
-    ranges = [(int(start), int(stop or start)) for start, stop in _RANGE.findall(found[1] or "")]
-    true = [one for one in ranges if one[0] <= one[1] and known.issuperset(one)]
-    if len(true) == len(ranges):
-        return found[0]
-    told = ", ".join(f"{start}-{stop}" if start < stop else f"{start}" for start, stop in true)
-    return f" [{told}]" if told else ""
+def _with_known(line: str, known: Collection[int]) -> str:
+    """`line` without the references that name a message which is not `known`."""
+
+    def shown(found: re.Match[str]) -> str:
+        digits = "".join(char if char.isdecimal() else " " for char in found[1] or "")
+        return found[0] if all(int(number) in known for number in digits.split()) else ""
+
+    return _REFERENCE.sub(shown, line)

@@ -29,31 +29,11 @@ from context_compaction.tokens.counter import MessageCounter
 PROSE_SHARE = 0.75
 # ... and so much where the user said little.
 MOST_PROSE_SHARE = 0.9
-# Once the whole record is too long: most and least characters of a result, and how long those of
-# the next version are. What was said is a tenth of a record and tells the most of it: it is cut
-# last.
-_MOST_RESULT_CHARS, _LEAST_RESULT_CHARS, _NEXT_SHARE = 64_000, 150, 0.9
-_SAID_CHARS, _LEAST_SAID_CHARS = 8_000, 1_500
-# Versions of a record. Those whose results would be too short leave out of what is not the user's
-# the oldest instead: log and facts tell of it. The last shows a fiftieth of it.
+# Versions of a record that is too long, each with results nine tenths as long as in the one before.
+# Those whose results would be too short leave out the oldest work instead: log and facts tell of
+# it. The last shows a fiftieth of it.
 _VERSIONS = 90
-# Of what stays after the summary the writer sees the newest parts, each so long at most.
-_KEPT_PARTS = 40
-_KEPT_CHARS = 1_000
-# However large a window is: what more of long results would tell is not worth its price. Of half as
-# much, decisions of a day's session were no longer told.
-_MAX_RECORD_TOKENS = 64_000
-# ... and where originals are asked for, the middle of more than this is read badly.
-_MAX_ORIGINALS_TOKENS = 200_000
-# Newer models think before they write, unasked, and that counts as output.
-_THINKING_TOKENS = 4_000
-# The frame of a prompt, in tokens, beside its record; and what our count may be short of.
-_FRAME_TOKENS = 1_500
-_COUNT_MARGIN = 1.1
-# An English word takes about so many tokens of the newest tokenizers.
-_TOKENS_PER_WORD = 2.0
-# Who is told a most alone stays a fifth to a third below it, and that room stands empty.
-_LEAST_SHARE = 0.9
+_LEAST_RESULT_CHARS = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +51,15 @@ class SummaryJob:
     outline: SummaryOutline = "summary"  # its headings: a file of `prompts/`
     too_long: TooLongRule = "clip"  # how the record is made shorter for a model ...
     retries: int = 5  # ... and how many times more that model is asked
+    # However large a window is: what more of long results would tell is not worth its price. Of
+    # half as much, decisions of a day's session were no longer told.
+    max_clipped_tokens: int = 64_000
+    frame_tokens: int = 1_500  # of a request, in addition to its record
 
     def room_tokens(self, window_tokens: int) -> int:
         """Most tokens of the record in one request to a window that holds the answer as well."""
-        most = _MAX_RECORD_TOKENS if self.too_long == "clip" else _MAX_ORIGINALS_TOKENS
-        room = window_tokens - answer_tokens(self.max_tokens) - _FRAME_TOKENS
-        return max(0, min(room, most))
+        room = max(0, window_tokens - answer_tokens(self.max_tokens) - self.frame_tokens)
+        return min(room, self.max_clipped_tokens) if self.too_long == "clip" else room
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +77,7 @@ def fullest_version(job: SummaryJob, room_tokens: int, count: MessageCounter) ->
     def version(number: int) -> Version:
         name, parts, previous, extracts = _shown(job, number)
         record = rendered(parts)
-        tokens = int(count.text(f"{record}{previous}{extracts}") * _COUNT_MARGIN)
+        tokens = int(count.text(f"{record}{previous}{extracts}") * 1.1)  # our count may be short
         return Version(name, _prompt(job, record, previous, extracts), tokens)
 
     last = _VERSIONS if job.too_long == "clip" else len(groups_of(job.record)) - 1
@@ -110,9 +93,12 @@ def repair_prompt(job: SummaryJob, draft: str, problem: str) -> ModelPrompt:
     return _filled(job, "repair_request.md", draft=escaped(draft), problem=problem)
 
 
-def answer_tokens(max_tokens: int) -> int:
-    """Most tokens of an answer: twice what was asked, and the model's thinking before it."""
-    return max_tokens * 2 + _THINKING_TOKENS
+def answer_tokens(max_tokens: int, *, thinking_tokens: int = 4_000) -> int:
+    """Most tokens of an answer: twice what was asked, and the thinking of newer models before it.
+
+    These think unasked, and that counts as output.
+    """
+    return max_tokens * 2 + thinking_tokens
 
 
 def _shown(job: SummaryJob, number: int) -> tuple[str, Sequence[PromptPart], str, str]:
@@ -126,18 +112,19 @@ def _shown(job: SummaryJob, number: int) -> tuple[str, Sequence[PromptPart], str
         starts = groups_of(record)
         name = f"without the oldest {number} of {len(starts)} groups of messages"
         return name, record[starts[number] :], job.previous, ""
-    chars = int(_MOST_RESULT_CHARS * _NEXT_SHARE**number)
+    chars = int(64_000 * 0.9**number)
+    # What was said is a tenth of a record and tells the most of it: it is cut last.
     if chars >= _LEAST_RESULT_CHARS:
-        return f"results of {chars} characters", clip(record, chars, _SAID_CHARS), before, ""
+        return f"results of {chars} characters", clip(record, chars, 8_000), before, ""
     share = 1 - chars / _LEAST_RESULT_CHARS
-    shortest = clip(record, _LEAST_RESULT_CHARS, _LEAST_SAID_CHARS)
+    shortest = clip(record, _LEAST_RESULT_CHARS, 1_500)
     name = f"extracts, without the oldest {share:.0%} of the work"
     return name, without_oldest_work(shortest, share), before, job.extracts()
 
 
 def _prompt(job: SummaryJob, record: str, previous: str, extracts: str) -> ModelPrompt:
     """The request for a summary of `record`, which is escaped already."""
-    kept = clip(job.kept[-_KEPT_PARTS:], _KEPT_CHARS // 3, _KEPT_CHARS)
+    kept = clip(job.kept[-40:], result_chars=300, said_chars=1_000)
     return _filled(
         job,
         "summary_request.md",
@@ -152,8 +139,10 @@ def _prompt(job: SummaryJob, record: str, previous: str, extracts: str) -> Model
 
 def _filled(job: SummaryJob, template: str, **values: str) -> ModelPrompt:
     """The request by a template."""
-    max_words = max(20, int(job.max_tokens / _TOKENS_PER_WORD))
-    values["least_words"] = str(int(max_words * _LEAST_SHARE))
+    # An English word takes about two tokens of the newest tokenizers. Who is given a most alone
+    # stays a fifth to a third below it, and that room stays empty.
+    max_words = max(20, job.max_tokens // 2)
+    values["least_words"] = str(max_words * 9 // 10)
     user = _file(template).format(max_tokens=job.max_tokens, max_words=max_words, **values)
     return ModelPrompt(_file(f"{job.outline}_system.md"), user.strip(), job.max_tokens)
 

@@ -1,7 +1,6 @@
 """A record as a model reads it: its parts, cut where it is too long, as escaped data. Pure."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,21 +24,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_pairs import index_calls
 
-# A result this long that came before is named, not shown again.
-_SAME_CHARS = 200
-# A signature goes on where its bracket is open.
-_BROKEN_LINE = re.compile(r"(?<=[(,])\n[ \t]+|\n[ \t]*(?=\))")
-# What a patch takes away is not defined any more.
-_PATCH_MARK = re.compile(r"\n(?:\+|-[^\n]*)")
-# A line of most languages that begins a function or a type.
-_DEFINES = re.compile(
-    r"^\s*(?:(?:export|default|async|public|private|static|abstract|pub|unsafe)\s+){0,4}"
-    r"(?:def|class|function|func|fn|interface|struct|enum|trait|type|impl)\b.{1,160}",
-    re.MULTILINE,
-)
-_NAMED_CHARS = 600
 _FAILED = "[failed] "
-_MORE_OF_CALL_CHARS = 150
 _TOLD_BY_CALL = ("write", "edit", "notebook")
 # Who says what a tool brings of another agent: words, cut like those of others.
 _REPORTS = "another agent"
@@ -91,9 +76,9 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
 def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> list[PromptPart]:
     """The parts cut to their two ends, with the number of characters left out between.
 
-    Of a result in the middle of the record `result_chars` stay, of a call a little more; of the
-    oldest half as much, of the newest half as much again. Of what is between, the errors of a
-    failed result and the signatures of a call are named: an edit may be in no other place.
+    Of a result or a call in the middle of the record `result_chars` stay; of the oldest half as
+    much, of the newest half as much again. Errors in the part of a failed result that is left out
+    are named.
     """
     shown: list[PromptPart] = []
     for at, part in enumerate(parts):
@@ -102,19 +87,19 @@ def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> lis
             errors = error_lines if part.text.startswith(_FAILED) else None
             text = _ends(part.text, int(result_chars * nearness), errors)
         elif part.call is not None:
-            text = _call_text(part.call, int((result_chars + _MORE_OF_CALL_CHARS) * nearness))
+            text = _call_text(part.call, int(result_chars * nearness))
         else:
             text = _ends(part.text, said_chars)
         shown.append(replace(part, text=text))
     return shown
 
 
-def each_result_once(parts: Sequence[PromptPart]) -> list[PromptPart]:
-    """The parts; a long result that repeats one is replaced by the number of the first."""
+def each_result_once(parts: Sequence[PromptPart], *, least_chars: int = 200) -> list[PromptPart]:
+    """The parts; a result of `least_chars` that repeats one is replaced by the first's number."""
     first: dict[str, PromptPart] = {}
     shown: list[PromptPart] = []
     for part in parts:
-        is_long = part.speaker == "tool" and len(part.text) >= _SAME_CHARS
+        is_long = part.speaker == "tool" and len(part.text) >= least_chars
         same = first.setdefault(part.text, part) if is_long else part
         told = f"[the same as in message {same.number}]"
         shown.append(part if same is part else replace(part, text=told))
@@ -178,8 +163,8 @@ def _call_text(call: ToolCall, max_chars: int = 0) -> str:
     if max_chars and len(told) > max_chars:
         texts = {name: _json(value) for name, value in named_arguments(call).items()}
         each_chars = max_chars // max(1, sum(len(text) > max_chars // 4 for text in texts.values()))
-        shown = {name: _ends(text, each_chars, _definitions) for name, text in texts.items()}
-        told = _json(shown) if shown else _ends(told, max_chars, _definitions)
+        shown = {name: _ends(text, each_chars) for name, text in texts.items()}
+        told = _json(shown) if shown else _ends(told, max_chars)
     return f"[calls {call.name} with {told}]"
 
 
@@ -194,12 +179,6 @@ def _ends(text: str, max_chars: int, named_in: Callable[[str], str] | None = Non
     head, tail = max_chars * 3 // 4, max_chars // 4
     middle = text[head : len(text) - tail]
     told = f"{len(middle)} characters left out"
-    if named_in is not None and (found := named_in(middle)[:_NAMED_CHARS]):
+    if named_in is not None and (found := named_in(middle)[:600]):
         told += f", in them: {found}"
     return f"{text[:head]} [… {told} …] {text[-tail:]}"
-
-
-def _definitions(code: str) -> str:
-    """What `code` defines, a patch or a text inside a string of JSON as well."""
-    plain = _BROKEN_LINE.sub(" ", _PATCH_MARK.sub("\n", code.replace("\\n", "\n")))
-    return "; ".join(dict.fromkeys(row.strip() for row in _DEFINES.findall(plain)))

@@ -24,8 +24,6 @@ from context_compaction.tokens.counter import MessageCounter
 
 # Prose of fewer tokens than this says less than extracts of that size do.
 MIN_PROSE_TOKENS = 200
-# After "too long", so much of what was sent is tried next: never the same again.
-_SHRINK = 0.6
 # Models keep to a length only roughly; the summary has room for this, beside the machine's record.
 LENGTH_TOLERANCE = 1.2
 
@@ -105,7 +103,7 @@ def accepted(
     Raises:
         SummaryError: It is empty, a refusal or an error message, or has more than `max_tokens`.
     """
-    draft = check.draft_of(text, source, needs_headings=False)
+    draft = check.draft_of(text, source, min_headings=0)
     tokens = count.text(draft.text)
     if tokens > max_tokens:
         raise SummaryError(f"It has {tokens} tokens where {max_tokens} fit: give a shorter one")
@@ -140,7 +138,7 @@ async def _first_answer(
             return await calls.write(version.prompt), version.name
         except PromptTooLongError as error:
             refusal = error
-            room_tokens = int(version.tokens * _SHRINK)
+            room_tokens = int(version.tokens * 0.6)  # never the same again
     why = refusal or f"The record is too long for {calls.model.model}"
     raise SummaryError(f"{why}, and so was each shorter version that was tried") from refusal
 
