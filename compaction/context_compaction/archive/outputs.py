@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from context_compaction.archive import OutputInfo, OutputSlice
-from context_compaction.archive.frames import Blobs, line_start
+from context_compaction.archive.frames import Blobs, OpenBlob, WholeContent
 from context_compaction.archive.records import INLINE_LIMIT_BYTES
 from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
 from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
@@ -53,7 +53,7 @@ def encode_content(data: bytes, blobs: Blobs) -> JsonObject:
     """The body of the record that keeps `data`; `blobs` stores a large one."""
     if len(data) > INLINE_LIMIT_BYTES:
         digest = blobs.put(data)
-        return {"blob": digest, "table": blobs.table(digest).table_hash}
+        return {"blob": digest, "table": blobs.open(digest).table_hash}
     text = decode_text(data)
     return {"base64": b64encode(data).decode("ascii")} if text is None else {"text": text}
 
@@ -123,7 +123,9 @@ class StoredOutput:
                 f"and limit_bytes={limit_bytes} do not fit. Give a start from 0 to {size_bytes}."
             )
         stop = size_bytes if limit_bytes is None else min(start_byte + limit_bytes, size_bytes)
-        return self._slice(start_byte, stop, self._newlines_before(start_byte) + 1)
+        content = self._content(whole=stop - start_byte == size_bytes)
+        data = content.read(start_byte, stop)
+        return OutputSlice(self.info, data, start_byte, content.newlines_before(start_byte) + 1)
 
     def read_lines(self, start_line: int, line_count: int | None) -> OutputSlice:
         """At most `line_count` whole lines from `start_line`, counted from 1, or back from -1.
@@ -140,24 +142,13 @@ class StoredOutput:
                 "backwards."
             )
         stop = total if line_count is None else min(first - 1 + line_count, total)
-        return self._slice(self._line_start(first - 1), self._line_start(stop), first)
+        content = self._content(whole=stop - first + 1 == total)
+        start_byte = content.line_start(first - 1)
+        data = content.read(start_byte, content.line_start(stop))
+        return OutputSlice(self.info, data, start_byte, first)
 
-    def _slice(self, start: int, stop: int, start_line: int) -> OutputSlice:
-        digest = self.body.get("blob")
-        if digest is None or stop - start == self.info.size_bytes:
-            data = self.read_whole()[start:stop]
-        else:
-            data = self.blobs.read(digest, start, stop, self.body["table"])
-        return OutputSlice(self.info, data, start, start_line)
-
-    def _newlines_before(self, position: int) -> int:
-        digest = self.body.get("blob")
-        if digest is not None:
-            return self.blobs.newlines_before(digest, position, self.body["table"])
-        return self.read_whole().count(b"\n", 0, position)
-
-    def _line_start(self, newlines: int) -> int:
-        digest = self.body.get("blob")
-        if digest is not None:
-            return self.blobs.line_start(digest, newlines)
-        return line_start(self.read_whole(), newlines)
+    def _content(self, *, whole: bool) -> WholeContent | OpenBlob:
+        """What parts are read of; where it is the `whole`, that is verified by the output's id."""
+        if whole or "blob" not in self.body:
+            return WholeContent(self.read_whole())
+        return self.blobs.open(self.body["blob"], self.body["table"])

@@ -43,8 +43,8 @@ class BlobStore(Blobs):
                 sync_folder(path.parent)
         if is_new:
             return digest
-        if self.table(digest).size_bytes != len(data):
-            raise self._damaged(digest, "it should hold other content")
+        if self.open(digest).size_bytes != len(data):
+            raise self.damaged(digest, "it should hold other content")
         return digest
 
     def _make_durable(self, folder: Path) -> None:
@@ -65,7 +65,8 @@ class BlobStore(Blobs):
                     f"The archive's file {path} is missing. Restore it from a backup."
                 ) from None
 
-    def _read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
+    def read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
+        """See `Blobs.read_at`."""
         path = self._path(digest)
         with explaining(path, "Reading"):
             return read_at(path, start, size_bytes)

@@ -179,7 +179,8 @@ class TenantBlobs(Blobs):
         packed = self._packed.get(digest)
         return self._row(digest)[0] if packed is None else len(packed)
 
-    def _read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
+    def read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
+        """See `Blobs.read_at`."""
         packed = self._packed.get(digest)
         if packed is not None:
             return packed[start : start + size_bytes]
