@@ -13,13 +13,8 @@ from typing import Any
 
 from context_compaction.archive import History
 from context_compaction.archive.documents import DocText
-from context_compaction.archive.local.index import (
-    FAMILY,
-    Doc,
-    SearchIndex,
-    session_tag,
-    time_range_tags,
-)
+from context_compaction.archive.local.index import Doc, SearchIndex
+from context_compaction.archive.local.index_rows import FAMILY, session_tag, time_range_tags
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES
 from context_compaction.archive.search.filters import Filter, no_session
 from context_compaction.archive.search.word_search import CANDIDATES, Candidates
