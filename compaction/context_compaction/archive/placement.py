@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from math import isfinite
 from operator import itemgetter
 from typing import Any
@@ -37,8 +36,7 @@ class PlacedList:
         contents: ... and its content hash.
         chain: The chain hashes.
         placed: The numbers.
-        result: The answer to a call that writes what is new ...
-        standing: ... and what a compaction left of the beginning of the list.
+        result: The answer to a call that writes what is new.
     """
 
     next_number: int
@@ -48,7 +46,6 @@ class PlacedList:
     chain: Sequence[str]
     placed: Placed
     result: AppendResult
-    standing: StandingContext | None
 
     @property
     def is_known(self) -> bool:
@@ -61,37 +58,28 @@ def result_of(
     placed: Placed,
     chain: Sequence[str],
     after: str,
+    seqs: Sequence[int],
+    standing: StandingContext | None,
     count_of: Callable[[bytes], Any],
     fingerprints: Sequence[bytes],
 ) -> AppendResult:
-    """The result for a list placed as in `placed`; what is new gets the next numbers."""
-    numbers = count(state.next_seq)
-    seqs = tuple(next(numbers) if seq is None else seq for seq in placed.seqs)
+    """The answer for a list placed as in `placed`, before anything of it is written."""
+    heads = (*chain, *(standing.heads if standing else ()))
+    own = {*(state.receipts_of(heads) if state.receipts else ())}
     return AppendResult(
-        seqs=seqs,
+        seqs=tuple(seqs),
         written=placed.seqs.count(None),
         head=chain[-1] if chain else after,
         heads=tuple(chain),
         forks_at=placed.forks_at,
-        is_compacted_before=state.is_compacted_before(after),
-        revision_before=state.revision,
-        fingerprints=tuple(fingerprints),
-        counts=tuple(map(count_of, fingerprints)),
-    )
-
-
-def answer_of(
-    state: TranscriptState, result: AppendResult, standing: StandingContext | None
-) -> AppendResult:
-    """`result` with what the session holds beside messages that concerns the list."""
-    heads = (*result.heads, *(standing.heads if standing else ()))
-    own = {*(state.receipts_of(heads) if state.receipts else ())}
-    return replace(
-        result,
         standing=standing,
         receipts=tuple(number in own for number in sorted(state.receipts)),
         parent_session_id=state.parent_session_id,
+        is_compacted_before=state.is_compacted_before(after),
         revision=state.revision,
+        revision_before=state.revision,
+        fingerprints=tuple(fingerprints),
+        counts=tuple(map(count_of, fingerprints)),
     )
 
 

@@ -6,7 +6,9 @@ Everything blocks and runs in one thread at a time, which the opener of an archi
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
 from context_compaction.archive import (
@@ -41,7 +43,6 @@ from context_compaction.archive.outputs import (
 )
 from context_compaction.archive.placement import (
     PlacedList,
-    answer_of,
     entry_of,
     hash_source,
     in_own_words,
@@ -162,23 +163,24 @@ class TranscriptStore(Generic[S]):
         state = self.sessions.state(session_id)
         found = place(state)
         if dry_run or shares_too_little(found.result, least_shared):
-            return answer_of(state, found.result, found.standing)
-        names = found.standing.fingerprints if found.standing else ()
+            return found.result
+        standing = found.result.standing
+        names = standing.fingerprints if standing else ()
         state.keep_fingerprints((*found.keys, *names), after)
         if found.is_known:
             self._sync_before(state, found, after)
-            return answer_of(state, found.result, found.standing)
+            return found.result
         with self.sessions.writing(session_id, opens=after == ROOT) as current:
             if current is not state or current.next_number != found.next_number:
                 state, found = current, place(current)  # others wrote meanwhile
                 if shares_too_little(found.result, least_shared):
-                    return answer_of(state, found.result, found.standing)
+                    return found.result
             self._sync_before(state, found, after)
             put, kept = self.blobs.put, self._kept
             records = new_records(found, messages, after, format, time.time(), put, kept)
             if records:
                 counted_now = zip(found.keys, counts, strict=False)  # it may have none
-                made = {key: count for key, count in counted_now if count is not None and key}
+                made = {key: value for key, value in counted_now if value is not None and key}
                 seconds = records[-1].head["ts"]
                 record = counts_record(state, counted_by, format, made, seconds)
                 records += [] if record is None else [record]
@@ -186,7 +188,8 @@ class TranscriptStore(Generic[S]):
                 if record is not None:
                     counts_written(state, counted_by, format, made)
         self.sessions.secure(state, found.result.head)
-        return answer_of(state, found.result, found.standing)
+        parent = state.parent_session_id
+        return replace(found.result, revision=state.revision, parent_session_id=parent)
 
     def _placed(
         self, state: S, *, messages: Sequence[Message], after: str, format: str, by: str
@@ -215,10 +218,12 @@ class TranscriptStore(Generic[S]):
             placed = state.tree.place(contents, chain, lead_of(messages))
         else:
             placed = state.tree.place_after(contents, chain, after)
-        result = result_of(state, placed, chain, after, counted, keys if by else ())
-        standing = self._standing(state, messages, keys, contents, result, by, counted)
-        number = state.next_number
-        return PlacedList(number, sources, keys, contents, chain, placed, result, standing)
+        numbers = count(state.next_seq)  # of what is new
+        seqs = [next(numbers) if seq is None else seq for seq in placed.seqs]
+        standing = self._standing(state, messages, keys, contents, chain, seqs, by, counted)
+        names = keys if by else ()
+        result = result_of(state, placed, chain, after, seqs, standing, counted, names)
+        return PlacedList(state.next_number, sources, keys, contents, chain, placed, result)
 
     def _counts(self, state: S, counted_by: str, format: str) -> CountOf:
         if not counted_by:
@@ -245,16 +250,17 @@ class TranscriptStore(Generic[S]):
         messages: Sequence[Message],
         keys: Sequence[bytes],
         contents: Sequence[str],
-        appended: AppendResult,
+        heads: Sequence[str],
+        seqs: Sequence[int],
         counted_by: str,
         counted: CountOf,
     ) -> StandingContext | None:
         """What a compaction left of the beginning of a list, with the host's own objects."""
-        heads, lead = appended.heads, lead_of(messages)
+        lead = lead_of(messages)
         found = state.standing(contents, heads) or state.standing_behind(contents, heads, lead)
         if found is None or not contents:
             return None
-        places = zip(appended.seqs, contents, strict=True)
+        places = zip(seqs, contents, strict=True)
         given = zip((message.source for message in messages), keys, strict=True)
         here = dict(zip(places, given, strict=True))
         names: list[bytes] = []
@@ -263,7 +269,7 @@ class TranscriptStore(Generic[S]):
             made = iter(self._body(state, record))
             entries = [
                 ContextEntry(seq, message.source or {})
-                for seq, message in zip(appended.seqs, messages[: found.lead], strict=False)
+                for seq, message in zip(seqs, messages[: found.lead], strict=False)
             ]
             names += keys[: found.lead] if counted_by else ()
             for content, seq, source_seq, *_ in record.head["entries"][found.stored_lead :]:
@@ -304,7 +310,7 @@ class TranscriptStore(Generic[S]):
 
     def _sync_before(self, state: S, found: PlacedList, after: str) -> None:
         """Make durable what a list builds upon: nothing may reach the device before that."""
-        if found.placed.repeats or found.standing is not None:
+        if found.placed.repeats or found.result.standing is not None:
             self.sessions.secure(state)
             return
         seqs, chain = found.placed.seqs, found.chain
