@@ -4,7 +4,6 @@ import os
 import random
 import re
 import shutil
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator
 from itertools import pairwise
 from pathlib import Path
@@ -26,11 +25,14 @@ from context_compaction.archive import (
     session_state,
 )
 from context_compaction.archive.copying import copy_archive
-from context_compaction.archive.postgres import indexing, schema, sessions
+from context_compaction.archive.postgres import schema, sessions
 from context_compaction.archive.postgres.blobs import open_objects
 from context_compaction.archive.postgres.database import Database, read_address
-from context_compaction.archive.postgres.indexing import BLOCK_BITS, block_query, spans_of
-from context_compaction.archive.tokenizer import terms_of
+from context_compaction.archive.postgres.indexing import (
+    block_query,
+    block_words,
+    spans_of,
+)
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import make_blob
 from hypothesis import given
@@ -372,10 +374,8 @@ def test_spans_of_blocks_hold_each_row_once_and_name_it(first: int, length: int,
     assert spans[-1][0] <= first
     assert all(upper[0] == lower[1] for upper, lower in pairwise(spans))
     row = min(first + near, last)
-    words = indexing._block_words("t", row)  # pyright: ignore[reportPrivateUsage]
-    holding = [
-        span for span in spans if any(f"'{word}'" in block_query("t", *span) for word in words)
-    ]
+    words = block_words("t", row)
+    holding = [span for span in spans if any(word in block_query("t", *span) for word in words)]
     assert holding == [span for span in spans if span[0] <= row < span[1]]
     assert len(spans) <= 2 + length.bit_length()
 
@@ -393,35 +393,6 @@ async def test_words_at_the_end_of_a_long_message_are_found_and_it_is_shown_once
         assert await found(archive, "quuxplugh") == pointers("s", 2)
         page = await archive.search(Query("end needle w7"))
         assert [hit.pointer for hit in page.hits] == pointers("s", 0)
-
-
-async def test_the_words_of_a_row_are_those_that_postgresql_reads_of_their_text_form(
-    postgres_address: str,
-) -> None:
-    dice = random.Random(7)
-    alphabet = "ab zß压缩\U00010400 _-.'\\\"\0é\n١FooBar/src/x_y.py:12 "
-    texts = ["", "'", "\0", "one " * 400, "fooBar " * 300 + "foo bar", "\udc80 lone"]
-    texts += ["".join(dice.choices(alphabet, k=dice.randrange(1, 400))) for _ in range(60)]
-    async with open_archive(postgres_address) as archive:
-        await add(archive, "s", *(user(text) for text in texts))
-    with psycopg.connect(postgres_address) as connection:
-        for seq, text in enumerate(texts):
-            terms = terms_of(text)
-            places: dict[str, list[int]] = defaultdict(list)
-            for at, word in enumerate(terms.words.split(), start=1):
-                places[word].append(at)
-            for word in terms.parts:
-                places[word].append(16_383)
-            said = " ".join(
-                f"'{word}':{','.join(map(str, found[:255]))}" for word, found in places.items()
-            )
-            same = connection.execute(
-                "SELECT ts_delete(words, blocks) = %(said)s::tsvector, cardinality(blocks)"
-                " FROM compaction.doc, LATERAL (SELECT array(SELECT lexeme FROM unnest(words)"
-                " WHERE lexeme LIKE '%%.%%') AS blocks) AS b WHERE seq = %(seq)s",
-                {"said": said, "seq": seq},
-            ).fetchall()
-            assert same == [(True, len(BLOCK_BITS))], text
 
 
 async def test_both_archives_rank_alike(postgres_address: str, tmp_path: Path) -> None:

@@ -18,16 +18,11 @@ order: it intersects the lists of the word and of the newest block, and reads no
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
-from struct import pack
 from typing import Any
 from zlib import crc32
-
-from psycopg.adapt import Dumper
-from psycopg.postgres import types
-from psycopg.pq import Format
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.documents import (
@@ -54,7 +49,6 @@ _MAX_ROW_BYTES = 400_000
 _MAX_PARTS = 30_000  # they are pieces of at most 300,000 characters
 _MAX_PATH_WORDS = 1_000
 _PARTS_POSITION = 16_383
-_MAX_POSITIONS = 255  # of one word that a row keeps; PostgreSQL takes no more
 _META_TERMS = 3  # session, day, month: what the local index counts as words too
 
 _FOLLOWED_BY = " <-> "
@@ -78,7 +72,7 @@ class DocRow:
 
     head: JsonObject
     part: IndexedPart
-    words: Mapping[str, Sequence[int]]
+    words: Sequence[str]
     term_count: int
     title: str = ""
 
@@ -125,50 +119,16 @@ def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
         start = stop - MAX_QUERY_WORDS
 
 
-def _positions(
-    words: Sequence[str], parts: Sequence[str], paths: Sequence[str]
-) -> Mapping[str, Sequence[int]]:
-    positions: dict[str, list[int]] = defaultdict(list)
+def _positions(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
+    """The words with their positions, as PostgreSQL reads them; it keeps some 255 of each word."""
+    positions: dict[str, list[str]] = defaultdict(list)
     for position, word in enumerate(words, start=1):
-        positions[word].append(position)
+        positions[word].append(str(position))
     for position, word in enumerate(paths, start=1):
-        positions[f"/{word}"].append(position)
+        positions[f"/{word}"].append(str(position))
     for word in parts:
-        positions[word].append(_PARTS_POSITION)
-    return positions
-
-
-class _WordsDumper(Dumper):
-    """Writes words with their positions as a binary `tsvector`, which psycopg does not know."""
-
-    format = Format.BINARY
-    oid = types["tsvector"].oid
-
-    def dump(self, obj: Mapping[str, Sequence[int]]) -> bytes:
-        """The words in any order, each with its first positions."""
-        written = [len(obj).to_bytes(4, "big")]
-        for word, positions in obj.items():
-            count = min(len(positions), _MAX_POSITIONS)
-            written += (word.encode(), pack(f">xH{count}H", count, *positions[:count]))
-        return b"".join(written)
-
-
-_DOC_COLUMNS = {
-    "tenant": "text",
-    "doc_id": "int8",
-    "session": "text",
-    "number": "int8",
-    "seq": "int8",
-    "output_id": "text",
-    "start_byte": "int8",
-    "size_bytes": "int8",
-    "start_char": "int8",
-    "start_line": "int8",
-    "seconds": "float8",
-    "tags": "text[]",
-    "term_count": "int4",
-    "words": "tsvector",
-}
+        positions[word].append(str(_PARTS_POSITION))
+    return [f"'{word}':{','.join(places)}" for word, places in positions.items()]
 
 
 def insert_docs(
@@ -181,18 +141,13 @@ def insert_docs(
         "SELECT nextval('compaction.doc_id') FROM generate_series(1, %s)", (len(docs),)
     ).fetchall()
     in_time = sorted(docs, key=lambda doc: (doc.head["ts"], doc.head["n"]))
-    with connection.cursor() as cursor:
-        cursor.adapters.register_dumper(None, _WordsDumper)
-        columns = ", ".join(_DOC_COLUMNS)
-        # Binary: no text is made of a row that the server would have to parse again.
-        statement = f"COPY compaction.doc ({columns}) FROM STDIN (FORMAT binary)"
-        with cursor.copy(statement.encode()) as copy:
-            copy.set_types([*_DOC_COLUMNS.values()])
-            for (doc_id,), doc in zip(sorted(ids), in_time, strict=True):
-                copy.write_row(_doc_values(tenant, session_id, doc_id, doc))
+    with connection.cursor() as cursor, cursor.copy("COPY compaction.doc FROM STDIN") as copy:
+        for (doc_id,), doc in zip(sorted(ids), in_time, strict=True):
+            copy.write_row(_doc_values(tenant, session_id, doc_id, doc))
 
 
 def _doc_values(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> tuple[Any, ...]:
+    """The columns in their order in `schema.py`."""
     head, part = doc.head, doc.part
     return (
         tenant,
@@ -208,17 +163,18 @@ def _doc_values(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> tuple
         float(head["ts"]),
         [*tags_of(head, part)],
         doc.term_count,
-        {**doc.words, **dict.fromkeys(_block_words(tenant, doc_id), ())},
+        " ".join([*doc.words, *block_words(tenant, doc_id)]),
     )
 
 
-def _block_words(tenant: str, doc_id: int) -> list[str]:
+def block_words(tenant: str, doc_id: int) -> list[str]:
+    """The words of the blocks that a row lies in, quoted."""
     return [_block_word(tenant, bits, doc_id >> bits) for bits in BLOCK_BITS]
 
 
 def _block_word(tenant: str, bits: int, number: int) -> str:
     # With dots, which no word of a text has.
-    return f"{crc32(tenant.encode()):x}.{bits}.{number}"
+    return f"'{crc32(tenant.encode()):x}.{bits}.{number}'"
 
 
 def block_query(tenant: str, start: int, stop: int) -> str:
@@ -230,7 +186,7 @@ def block_query(tenant: str, start: int, stop: int) -> str:
             for bits in reversed(BLOCK_BITS)
             if start % (1 << bits) == 0 and start + (1 << bits) <= stop
         )
-        words.append(f"'{_block_word(tenant, bits, start >> bits)}'")
+        words.append(_block_word(tenant, bits, start >> bits))
         start += 1 << bits
     return any_of(words)
 
