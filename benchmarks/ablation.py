@@ -1,0 +1,158 @@
+"""What each heuristic of the summary engine buys, next to its lines of code.
+
+Run: python benchmarks/ablation.py [READERS] [--targets 10000,4000] [--only NAME,NAME]
+
+Each row switches one heuristic off and measures the answer key (benchmarks/answer_key.py) again.
+Figures are changes of `window` in thousandths: below zero, the heuristic helps. READERS is a folder
+with `questions/` and `sessions/`; name one that nobody tuned on. A heuristic stays only if a figure
+falls clearly there without it.
+"""
+
+import argparse
+import inspect
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from context_compaction.activity import files, json_rows
+from context_compaction.pipeline import solve
+from context_compaction.summarizers.extractive import collect, fill, paragraphs
+
+from benchmarks.answer_key import READERS, ReaderSession, measure, sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """The attribute `name` of `owner`, and what replaces it while a heuristic is off."""
+
+    owner: Any
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """How a heuristic is switched off, and the functions whose lines go with it."""
+
+    patches: Sequence[Patch]
+    functions: Sequence[Callable[..., Any]] = ()
+
+
+def without(*kinds: str) -> Sequence[Patch]:
+    """Give items of `kinds` nearly no weight, so that they are bought last."""
+    return (Patch(fill, "WEIGHTS", {**fill.WEIGHTS, **dict.fromkeys(kinds, 0.01)}),)
+
+
+def in_order(pieces: Sequence[str]) -> list[int]:
+    """Offer pieces in the order of the text."""
+    return list(range(len(pieces)))
+
+
+def find_nothing(*_: object, **__: object) -> Sequence[Any]:
+    """Find nothing."""
+    return ()
+
+
+def return_none(*_: object) -> None:
+    """Do nothing."""
+
+
+def functions_of(module: ModuleType) -> list[Callable[..., Any]]:
+    """The functions that `module` defines."""
+    found = vars(module).values()
+    return [f for f in found if inspect.isfunction(f) and f.__module__ == module.__name__]
+
+
+WALK: Any = vars(collect)["_Walk"]
+REPLACE: Callable[..., Any] = WALK._replace
+HEURISTICS: Mapping[str, Heuristic] = {
+    **{f"items: {kind}": Heuristic(without(kind)) for kind in fill.WEIGHTS if kind != "replaced"},
+    "rules of the user": Heuristic(without("rule", "wish"), (WALK.add_rules,)),
+    "typed text before pasted text": Heuristic(
+        (Patch(collect, "typed_first", in_order), Patch(fill, "typed_pieces", in_order)),
+        (collect.typed_first, collect.typed_pieces),
+    ),
+    "first and newest order do not age": Heuristic(
+        (Patch(fill, "orders_of", find_nothing),), (fill.orders_of,)
+    ),
+    "error of a result first": Heuristic(
+        (Patch(collect, "errors_first", collect.ends_first),), (collect.errors_first,)
+    ),
+    "ends of a result first": Heuristic(
+        (Patch(collect, "ends_first", in_order),), (collect.ends_first,)
+    ),
+    "newest version only": Heuristic(
+        (Patch(WALK, "_replace", return_none),),
+        (REPLACE,),
+    ),
+    "whole functions": Heuristic(
+        (Patch(collect, "functions", paragraphs.line_groups),), (collect.functions,)
+    ),
+    "rows of records": Heuristic(
+        (Patch(json_rows, "parsed_json", return_none),), functions_of(json_rows)
+    ),
+    "known files": Heuristic((Patch(solve, "_files_of", find_nothing),), functions_of(files)),
+}
+
+
+def lines_of(functions: Sequence[Callable[..., Any]]) -> int:
+    """Lines of code of `functions`, without blank lines and docstrings."""
+    total = 0
+    for function in functions:
+        source = inspect.getsource(function)
+        text = inspect.getdoc(function) or ""
+        blank = sum(not line.strip() for line in source.splitlines())
+        total += len(source.splitlines()) - blank - len(text.splitlines())
+    return total
+
+
+@contextmanager
+def switched_off(patches: Sequence[Patch]) -> Generator[None]:
+    """Replace the attributes for as long as the context lasts."""
+    with ExitStack() as stack:
+        for one in patches:
+            stack.enter_context(patch.object(one.owner, one.name, one.value))
+        yield
+
+
+def windows(found: Sequence[ReaderSession], targets: Sequence[int]) -> list[float]:
+    """The mean window at each target."""
+    return [measure(found, target, controls=False)["ours"].window for target in targets]
+
+
+def main() -> None:
+    """Print a Markdown table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("readers", type=Path, nargs="?", default=READERS)
+    parser.add_argument("--targets", default="10000,4000")
+    parser.add_argument("--sessions", default="")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    targets = [*map(int, options.targets.split(","))]
+    found = list(sessions(filter(None, options.sessions.split(",")), options.readers))
+    only: set[str] = {*filter(None, options.only.split(","))}
+    whole = windows(found, targets)
+    print("| switched off | lines | " + " | ".join(f"{target:,}" for target in targets) + " |")
+    print("| --- " * (2 + len(targets)) + "|")
+    print("| nothing | | " + " | ".join(f"{window:.4f}" for window in whole) + " |")
+    for name, heuristic in HEURISTICS.items():
+        if only and name not in only:
+            continue
+        with switched_off(heuristic.patches):
+            changed = windows(found, targets)
+        changes = (f"{1000 * (b - a):+.1f}" for a, b in zip(whole, changed, strict=True))
+        print(
+            f"| {name} | {lines_of(heuristic.functions) or ''} | " + " | ".join(changes) + " |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
