@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from mcp_server_compaction.access.scopes import allow
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.hosts.session_imports import START_SECONDS
 from mcp_server_compaction.protocol.deps import Deps, GetArchive, RequestContext, open_deps
 from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.protocol.notifications import Changes
@@ -39,15 +40,9 @@ from mcp_server_compaction.protocol.resources import (
 from mcp_server_compaction.protocol.stdio import stdio_streams
 from mcp_server_compaction.protocol.tools import call_tool, list_tools
 
-# Collecting garbage among all that huge lists leave takes 0.3 seconds, in which nobody is answered,
-# and several times a call where it is looked for as often as Python does.
-GARBAGE_THRESHOLDS = (50_000, 20, 10)
-
 _logger = logging.getLogger(__name__)
 
-# What the tools load when they are called, in the order that calls mostly come in: names of the
-# library, then modules.
-_LIBRARY = ("LocalArchive", "open_archive", "compact", "with_losses")
+# What the tools load when they are called, beside names of the library.
 _MODULES = (
     "imagesize",  # by the first picture
     "mcp_server_compaction.operations.telemetry",
@@ -99,17 +94,11 @@ class CompactionServer(Server[Deps]):
     """The low-level server, announcing that its list of resources changes."""
 
     def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
+        self, notification_options: NotificationOptions | None = None, *others: Any, **more: Any
     ) -> InitializationOptions:
         """The greeting of the handshake era, whichever transport asks for it."""
-        return super().create_initialization_options(
-            notification_options or NotificationOptions(resources_changed=True),
-            experimental_capabilities,
-            extensions,
-        )
+        announced = notification_options or NotificationOptions(resources_changed=True)
+        return super().create_initialization_options(announced, *others, **more)
 
 
 async def read_resource(
@@ -121,18 +110,19 @@ async def read_resource(
     return await resource_contents.read_resource(context, params)
 
 
-async def _load_when_greeted(deps: Deps) -> None:
-    """Load the engine ahead. A server that is to stop meanwhile stops when that is done."""
+async def _work_ahead(deps: Deps) -> None:
+    """Do what no host should wait for when it starts the server: load the engine, import."""
     await deps.greeted.wait()
     try:
         await to_thread.run_sync(load_engine, deps.config)
     except Exception:
         _logger.exception("The engine could not be loaded ahead; calls will say what they lack")
+    await deps.imports.catch_up(START_SECONDS)
 
 
 def load_engine(config: Config) -> None:
     """Load what the first call of a tool would wait for: half a second of CPU."""
-    for name in _LIBRARY:
+    for name in ("LocalArchive", "open_archive", "compact", "with_losses"):
         getattr(context_compaction, name)
     for module in _MODULES:
         import_module(module)
@@ -143,7 +133,9 @@ def load_engine(config: Config) -> None:
 def collect_seldom() -> None:
     """Have this process look for garbage seldom, and never among what it has loaded."""
     gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    # Collecting what huge lists leave takes 0.3 seconds, in which nobody is answered. Python's own
+    # thresholds do so several times a call.
+    gc.set_threshold(50_000, 20, 10)
 
 
 def build_server(config: Config, archives: GetArchive | None = None) -> CompactionServer:
@@ -161,7 +153,7 @@ def build_server(config: Config, archives: GetArchive | None = None) -> Compacti
             open_deps(config, changes, archives) as deps,
             anyio.create_task_group() as background,
         ):
-            background.start_soon(_load_when_greeted, deps)
+            background.start_soon(_work_ahead, deps)
             yield deps
             background.cancel_scope.cancel()
 

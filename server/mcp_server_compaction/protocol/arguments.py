@@ -20,7 +20,9 @@ _MAX_PROBLEMS = 5
 class Arguments(BaseModel):
     """Base of every tool's arguments."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, defer_build=True, use_attribute_docstrings=True
+    )
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
@@ -129,8 +131,8 @@ def _shortened(node: Any, without: Collection[str]) -> Any:
             continue
         if key == "properties":  # its keys are names of arguments, one of which may be "title"
             value = {name: _shortened(schema, without) for name, schema in value.items()}
-        elif key == "description":  # of a docstring, the sentence
-            value = value.partition("\n")[0]
+        elif key == "description":  # of a docstring, the first paragraph
+            value = " ".join(value.partition("\n\n")[0].split())
         else:
             value = _shortened(value, without)
         shown[key] = value

@@ -81,9 +81,11 @@ async def input_of(
             lost never has them put behind a list that it does not hold.
     """
     if arguments.transcript_path is not None:
-        path = await _transcript(arguments.transcript_path, config)
-        data = await config.roots.read_bytes(path)
-        return await input_of_file(data, path.name)
+        path = Path(arguments.transcript_path)
+        # Where no file may be read, as over HTTP, nobody learns which there are.
+        if arguments.transcript_path == CURRENT and config.roots.folders:
+            path = await to_thread.run_sync(current_transcript, this_user())
+        return await input_of_file(await config.roots.read_bytes(path), path.name)
     if arguments.new_messages is None:
         return Input(arguments.messages or [])
     grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
@@ -96,18 +98,6 @@ async def input_of(
     return grown
 
 
-async def _transcript(named: str, config: Config) -> Path:
-    """The file that `transcript_path` names.
-
-    Raises:
-        NotFoundError: "current", and no host keeps a session of this folder.
-    """
-    # Where no file may be read, as over HTTP, nobody learns which there are.
-    if named != CURRENT or not config.roots.folders:
-        return Path(named)
-    return await to_thread.run_sync(current_transcript, this_user())
-
-
 async def input_of_file(data: bytes, name: str) -> Input:
     """The conversation in a file's bytes.
 
@@ -118,7 +108,7 @@ async def input_of_file(data: bytes, name: str) -> Input:
 
     found = await to_thread.run_sync(partial(read_conversation, data, name=name))
     return Input(
-        payload=found.payload,
+        found.payload,
         format=found.format,
         session_id=found.session_id,
         model=found.model,
@@ -295,7 +285,11 @@ def split_options(given: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, A
 
 def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> CompactAnswer:
     """The answer to a result, without its message list."""
-    return CompactAnswer(
+    uri = f"transcript://{result.session_id}"
+    receipt = result.receipt
+    # What the receipt says beyond the fields that the answer has anyway.
+    rest = {key: value for key, value in receipt.items() if key not in CompactAnswer.model_fields}
+    answer = CompactAnswer(
         session_id=result.session_id,
         format=result.format,
         status=result.status,
@@ -309,18 +303,20 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         warnings=[*notes, *result.warnings],
         message_count=len(result.messages),
         summary=result.summary,
-        written_by=written_by(result.receipt),
-        receipt=_rest_of_receipt(result.receipt),
-        context_pointer=(
-            f"transcript://{result.session_id}/context" if wrote and result.changed else None
-        ),
-        receipt_pointer=(
-            f"transcript://{result.session_id}/receipts"
-            if wrote and (result.changed or result.prepared)
-            else None
-        ),
-        prepared=_prepared(result),
+        written_by=written_by(receipt),
+        receipt=rest or None,
+        context_pointer=f"{uri}/context" if wrote and result.changed else None,
     )
+    if wrote and (result.changed or result.prepared):
+        answer.receipt_pointer = f"{uri}/receipts"
+    if (prepared := result.prepared) is not None:
+        answer.prepared = PreparedFigures(
+            prepared_id=prepared.prepared_id,
+            message_count=prepared.message_count,
+            prefix_hash=prepared.prefix_hash,
+            expires=iso_time(prepared.expires_seconds),
+        )
+    return answer
 
 
 def written_by(receipt: JsonObject) -> str | None:
@@ -332,12 +328,6 @@ def written_by(receipt: JsonObject) -> str | None:
     return f"{writer} ({model['name']})" if model and model["writer"] == writer else writer
 
 
-def _rest_of_receipt(receipt: JsonObject) -> JsonObject | None:
-    """What the receipt says beyond the fields that the answer has anyway."""
-    rest = {key: value for key, value in receipt.items() if key not in CompactAnswer.model_fields}
-    return rest or None
-
-
 def irreducible_lines(result: CompactResult) -> list[str]:
     """What could not be made smaller, a line each."""
     return [
@@ -345,14 +335,3 @@ def irreducible_lines(result: CompactResult) -> list[str]:
         + (f" (message {piece.index})" if piece.index is not None else "")
         for piece in result.irreducible
     ]
-
-
-def _prepared(result: CompactResult) -> PreparedFigures | None:
-    if result.prepared is None:
-        return None
-    return PreparedFigures(
-        prepared_id=result.prepared.prepared_id,
-        message_count=result.prepared.message_count,
-        prefix_hash=result.prepared.prefix_hash,
-        expires=iso_time(result.prepared.expires_seconds),
-    )

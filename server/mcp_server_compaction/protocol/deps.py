@@ -13,19 +13,13 @@ from mcp.server.context import ServerRequestContext
 
 from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
+from mcp_server_compaction.hosts.session_imports import SessionImports
 from mcp_server_compaction.protocol.http_bodies import size_of
 from mcp_server_compaction.protocol.notifications import Changes
 
 if TYPE_CHECKING:  # loaded with the engine, by the first call that opens one
     from context_compaction import Archive
 
-# Compactions that are worked on at once: while one waits for the disk the other goes on. Of more,
-# each only takes longer: their threads take the interpreter from each other at every system call,
-# so that eight cost a fifth more CPU a call.
-MAX_COMPACTIONS = 2
-# Where each waits for a database on the network, several times a call.
-MAX_REMOTE_COMPACTIONS = 8
 # Some 250,000 tokens: what is larger may take a second, and the rest does not wait for it.
 LARGE_REQUEST_BYTES = 1024 * 1024
 
@@ -95,9 +89,9 @@ class Turns:
     """
 
     def __init__(self, most: int) -> None:
-        self._known = anyio.Semaphore(most, fast_acquire=True)
-        self._first = anyio.Semaphore(most, fast_acquire=True)
-        self._large = anyio.Semaphore(most, fast_acquire=True)
+        self._turns = {
+            name: anyio.Semaphore(most, fast_acquire=True) for name in ("known", "first", "large")
+        }
 
     def of(self, request: Any, *, is_known: bool) -> anyio.Semaphore:
         """Whose turn a compaction takes.
@@ -107,8 +101,8 @@ class Turns:
             is_known: Whether the session's list was compacted a short time ago.
         """
         if size_of(request) > LARGE_REQUEST_BYTES:
-            return self._large
-        return self._known if is_known else self._first
+            return self._turns["large"]
+        return self._turns["known" if is_known else "first"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +147,7 @@ async def open_deps(
             archives = (await stack.enter_async_context(lazy_archive(config))).get
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives)
-        greeted = anyio.Event()
-        turns = Turns(MAX_COMPACTIONS if config.archive_address is None else MAX_REMOTE_COMPACTIONS)
-        async with anyio.create_task_group() as background:
-            background.start_soon(_after_greeting, greeted, imports)
-            yield Deps(config, archives, changes, imports, greeted, turns)
-            background.cancel_scope.cancel()
-
-
-async def _after_greeting(greeted: anyio.Event, imports: SessionImports) -> None:
-    """What no host should wait for when it starts the server."""
-    await greeted.wait()
-    await imports.catch_up(START_SECONDS)
+        # While one compaction waits for the disk the other goes on. More of them only take the
+        # interpreter from each other, unless each waits for a database on the network.
+        turns = Turns(2 if config.archive_address is None else 8)
+        yield Deps(config, archives, changes, imports, anyio.Event(), turns)

@@ -1,7 +1,6 @@
 """The list of resources, completing their ids, and who wants to know when one changes."""
 
 import base64
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from context_compaction import CompactionError, NotFoundError
@@ -39,9 +38,8 @@ PAGE_SIZE = 25
 JSON_TYPE = "application/json"
 JSON_LINES_TYPE = "application/jsonl"
 MAX_COMPLETIONS = 100  # the protocol's limit
-_COMPLETED_SESSIONS = 1_000
-_OUTPUT_SESSIONS = 20  # the newest, whose outputs are completed
-_PACKED_TYPE = "application/zlib"
+# What is completed, and for how many of the newest sessions.
+_COMPLETED = {"session_id": 1_000, "output_id": 20}
 
 _FIRST_RESOURCES = (
     Resource(
@@ -156,46 +154,29 @@ async def unsubscribe(context: RequestContext, params: UnsubscribeRequestParams)
 
 
 async def complete(context: RequestContext, params: CompleteRequestParams) -> CompleteResult:
-    """Handle `completion/complete`: ids of sessions and outputs while a person types them."""
+    """Handle `completion/complete`: ids of sessions and outputs, newest first, as one is typed."""
+    wanted = params.argument.name
+    if wanted not in _COMPLETED:
+        return CompleteResult(completion=Completion(values=[]))
     archive = await context.lifespan_context.archive()
-    typed = params.argument.value
-    match params.argument.name:
-        case "session_id":
-            found = [name async for name in _session_ids(archive) if name.startswith(typed)]
-        case "output_id":
-            found = [name async for name in _output_ids(archive) if name.startswith(typed)]
-        case _:
-            found = []
-    values = list(dict.fromkeys(found))
+    sessions, _ = await archive.sessions(limit=_COMPLETED[wanted])
+    names = [session.session_id for session in sessions]
+    if wanted == "output_id":
+        names = [output_id for name in names for output_id in await _output_ids(archive, name)]
+    found = dict.fromkeys(name for name in names if name.startswith(params.argument.value))
     return CompleteResult(
         completion=Completion(
-            values=values[:MAX_COMPLETIONS],
-            total=len(values),
-            has_more=len(values) > MAX_COMPLETIONS,
+            values=list(found)[:MAX_COMPLETIONS],
+            total=len(found),
+            has_more=len(found) > MAX_COMPLETIONS,
         )
     )
 
 
-async def _session_ids(archive: "Archive") -> AsyncGenerator[str]:
-    """Sessions, newest first."""
-    cursor: str | None = None
-    for _ in range(_COMPLETED_SESSIONS // MAX_COMPLETIONS):
-        sessions, cursor = await archive.sessions(limit=MAX_COMPLETIONS, cursor=cursor)
-        for session in sessions:
-            yield session.session_id
-        if cursor is None:
-            return
-
-
-async def _output_ids(archive: "Archive") -> AsyncGenerator[str]:
-    """Outputs of the newest sessions, newest first."""
-    sessions, _ = await archive.sessions(limit=_OUTPUT_SESSIONS)
-    for session in sessions:
-        try:
-            outputs = await archive.outputs(session.session_id, limit=MAX_COMPLETIONS)
-        except NotFoundError:
-            continue  # deleted since
-        for output in outputs:
-            # What is carried from one summary to the next is packed, and nothing to read.
-            if output.media_type != _PACKED_TYPE:
-                yield output.output_id
+async def _output_ids(archive: "Archive", session_id: str) -> list[str]:
+    try:
+        outputs = await archive.outputs(session_id, limit=MAX_COMPLETIONS)
+    except NotFoundError:
+        return []  # deleted since
+    # What is carried from one summary to the next is packed, and nothing to read.
+    return [one.output_id for one in outputs if one.media_type != "application/zlib"]

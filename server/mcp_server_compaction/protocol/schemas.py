@@ -44,36 +44,31 @@ Texts = Annotated[list[StrictStr], Field(fail_fast=True)]
 class CompactArguments(Arguments):
     """Arguments of `compact_messages`."""
 
-    messages: Decoded | None = Field(default=None, description="The whole list.")
-    new_messages: Decoded | None = Field(
-        default=None, description="Only what is new; needs session_id."
-    )
-    transcript_path: str | None = Field(default=None, description="A session file, or current.")
+    messages: Decoded | None = None
+    """The whole list."""
+    new_messages: Decoded | None = None
+    """Only what is new; needs session_id."""
+    transcript_path: str | None = None
+    """A session file, or current."""
     session_id: str | None = None
-    mode: Mode = Field(
-        default="auto",
-        description="plan: only tell. micro: clear. full: summarize. "
-        "reactive: provider said prompt too long. record: archive, count.",
-    )
-    context_window: PositiveInt | None = Field(
-        default=None, description="In tokens; else by model."
-    )
+    mode: Mode = "auto"
+    """plan: only tell. micro: clear. full: summarize. reactive: provider said prompt too long.
+    record: archive, count."""
+    context_window: PositiveInt | None = None
+    """In tokens; else by model."""
     target_tokens: PositiveInt | None = None
-    policy: str | None = Field(
-        default=None, description="200K: default acts at 170K, leaves 51K; economy 84K, 13K."
-    )
-    summarizer: WriterName = Field(default="auto", description="host: you write it.")
-    summary: str | None = Field(
-        default=None, description="Yours, after needs_summary; with record: for later."
-    )
-    instructions: str | None = Field(default=None, description="What to keep.")
-    reply: Reply | None = Field(
-        default=None,
-        description="edits: splices on your list, the default if fewer.",
-    )
-    options: dict[str, Any] | None = Field(
-        default=None, description="Rare: see options://compact_messages."
-    )
+    policy: str | None = None
+    """200K: default acts at 170K, leaves 51K; economy 84K, 13K."""
+    summarizer: WriterName = "auto"
+    """host: you write it."""
+    summary: str | None = None
+    """Yours, after needs_summary; with record: for later."""
+    instructions: str | None = None
+    """What to keep."""
+    reply: Reply | None = None
+    """edits: splices on your list, the default if fewer."""
+    options: dict[str, Any] | None = None
+    """Rare: see options://compact_messages."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "CompactArguments":
@@ -88,92 +83,66 @@ class CompactArguments(Arguments):
 class CompactOptions(Arguments):
     """The rare settings of `compact_messages`, beside the constants of a policy."""
 
-    model: str | None = Field(default=None, description="Model name, for its window and tokenizer.")
-    max_output_tokens: PositiveInt | None = Field(
-        default=None, description="Tokens the answer may take."
-    )
-    overhead_tokens: NonNegativeInt = Field(
-        default=0, description="Tokens of system prompt and tools, where those are not given."
-    )
-    system: str | list[Any] | dict[str, Any] | None = Field(
-        default=None,
-        description="The system prompt, as the request carries it: counted, and what the user says "
-        "against one of its rules is marked.",
-    )
-    tools: Decoded | None = Field(
-        default=None,
-        description="The tool definitions, as the request carries them: counted, and where the "
-        "messages leave the format open, theirs is taken.",
-    )
-    usage: dict[str, Any] | None = Field(
-        default=None, description="The provider's last usage report, which anchors the count."
-    )
-    usage_message_index: NonNegativeInt | None = Field(
-        default=None, description="Index of the message that the usage was reported for."
-    )
-    pinned: Texts = Field(
-        default=[],
-        description="Texts that every summary carries word for word, from this call on. A passage "
-        "of the user may also be marked in place: <pin>…</pin>.",
-    )
-    pinned_messages: Places = Field(
-        default=[],
-        description="Places in the messages of this call, from 0: their text is carried from the "
-        "moment they leave, and their results are not cleared.",
-    )
-    snip_messages: Places = Field(
-        default=[],
-        description="Places in the whole list, from 0, of messages that are needed no more: they "
-        "leave now, each call with its result, and a line with a pointer stands for each gap. "
-        "receipt.snip has tokens_freed and boundary_messages.",
-    )
-    unpin: Texts = Field(
-        default=[],
-        description="Texts, or ids from receipt.pins, that later summaries no longer carry.",
-    )
-    format: str | None = Field(
-        default=None,
-        description="anthropic, openai-chat, openai-responses, gemini, pi or bedrock-converse; "
-        "else found from the shape.",
-    )
-    parent_session_id: str | None = Field(
-        default=None, description="The session that started this one."
-    )
-    context_hash: str | None = Field(
-        default=None,
-        description="With new_messages: the context_hash of the last answer. Refused where the "
-        "session's context is another by now; hand in the whole list then.",
-    )
-    continuation: str | None = Field(
-        default=None, description="With summary: what summary_request had under this name."
-    )
-    idle_seconds: float = Field(default=0.0, ge=0, description="How long the conversation rested.")
-    prepare: bool = Field(
-        default=False,
-        description="Compact what stands there now, but keep the outcome for a later apply.",
-    )
-    resume: ResumeHost | None = Field(
-        default=None,
-        description="With transcript_path: write what was left as a session that this host goes "
-        "on with, beside the original; next_step has the line that continues it.",
-    )
-    apply: str | None = Field(
-        default=None,
-        description="A prepared_id: replace the messages that it was prepared for, and no others.",
-    )
+    model: str | None = None
+    """Model name, for its window and tokenizer."""
+    max_output_tokens: PositiveInt | None = None
+    """Tokens the answer may take."""
+    overhead_tokens: NonNegativeInt = 0
+    """Tokens of system prompt and tools, where those are not given."""
+    system: str | list[Any] | dict[str, Any] | None = None
+    """The system prompt, as the request carries it: counted, and what the user says against one of
+    its rules is marked."""
+    tools: Decoded | None = None
+    """The tool definitions, as the request carries them: counted, and where the messages leave the
+    format open, theirs is taken."""
+    usage: dict[str, Any] | None = None
+    """The provider's last usage report, which anchors the count."""
+    usage_message_index: NonNegativeInt | None = None
+    """Index of the message that the usage was reported for."""
+    pinned: Texts = Field(default=[])
+    """Texts that every summary carries word for word, from this call on. A passage of the user may
+    also be marked in place: <pin>…</pin>."""
+    pinned_messages: Places = Field(default=[])
+    """Places in the messages of this call, from 0: their text is carried from the moment they
+    leave, and their results are not cleared."""
+    snip_messages: Places = Field(default=[])
+    """Places in the whole list, from 0, of messages that are needed no more: they leave now, each
+    call with its result, and a line with a pointer stands for each gap. receipt.snip has
+    tokens_freed and boundary_messages."""
+    unpin: Texts = Field(default=[])
+    """Texts, or ids from receipt.pins, that later summaries no longer carry."""
+    format: str | None = None
+    """anthropic, openai-chat, openai-responses, gemini, pi or bedrock-converse; else found from the
+    shape."""
+    parent_session_id: str | None = None
+    """The session that started this one."""
+    context_hash: str | None = None
+    """With new_messages: the context_hash of the last answer. Refused where the session's context
+    is another by now; hand in the whole list then."""
+    continuation: str | None = None
+    """With summary: what summary_request had under this name."""
+    idle_seconds: float = Field(default=0.0, ge=0)
+    """How long the conversation rested."""
+    prepare: bool = False
+    """Compact what stands there now, but keep the outcome for a later apply."""
+    resume: ResumeHost | None = None
+    """With transcript_path: write what was left as a session that this host goes on with, beside
+    the original; next_step has the line that continues it."""
+    apply: str | None = None
+    """A prepared_id: replace the messages that it was prepared for, and no others."""
 
 
 class PersistArguments(Arguments):
     """Arguments of `persist_large_output`."""
 
     output: str | None = None
-    path: str | None = Field(default=None, description="Or a file.")
+    path: str | None = None
+    """Or a file."""
     session_id: str | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
-    threshold_tokens: NonNegativeInt | None = Field(
-        default=None, description="Store nothing below."
-    )
+    threshold_tokens: NonNegativeInt | None = None
+    """Store nothing below."""
     preview_chars: Annotated[int, Field(ge=0, le=6_000)] | None = None
 
     @model_validator(mode="after")
@@ -186,21 +155,23 @@ class PersistArguments(Arguments):
 class ReadArguments(Arguments):
     """Arguments of `read_persisted_output`."""
 
-    output_id: str = Field(
-        description="o_…, transcript://S/messages/3-7, S/files/PATH@7, S/plan/2."
-    )
+    output_id: str
+    """o_…, transcript://S/messages/3-7, S/files/PATH@7, S/plan/2."""
     start_line: PositiveInt | None = None
-    offset: NonNegativeInt | None = Field(default=None, description="In characters.")
-    limit: PositiveInt | None = Field(
-        default=None, description="Lines; characters with offset; matches with pattern."
-    )
-    pattern: str | None = Field(default=None, description="Text or regex, as grep -n.")
-    context: Annotated[int, Field(ge=0, le=50)] | None = Field(
-        default=None, description="Lines around a match."
-    )
-    tail: PositiveInt | None = Field(default=None, description="Last lines.")
-    json_path: str | None = Field(default=None, description="$.items[*].id")
-    as_json: bool | None = Field(default=None, description="As exact JSON lines.")
+    offset: NonNegativeInt | None = None
+    """In characters."""
+    limit: PositiveInt | None = None
+    """Lines; characters with offset; matches with pattern."""
+    pattern: str | None = None
+    """Text or regex, as grep -n."""
+    context: Annotated[int, Field(ge=0, le=50)] | None = None
+    """Lines around a match."""
+    tail: PositiveInt | None = None
+    """Last lines."""
+    json_path: str | None = None
+    """$.items[*].id"""
+    as_json: bool | None = None
+    """As exact JSON lines."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "ReadArguments":
@@ -218,29 +189,33 @@ class SearchArguments(Arguments):
     """Arguments of `search_transcript`."""
 
     query: Annotated[str, Field(min_length=1)]
-    session_id: str | None = Field(default=None, description="Or ID@head: branch.")
+    session_id: str | None = None
+    """Or ID@head: branch."""
     role: Literal["system", "user", "assistant", "tool"] | None = None
     tool: str | None = None
     path: str | None = None
-    since: str | None = Field(default=None, description="ISO 8601.")
+    since: str | None = None
+    """ISO 8601."""
     until: str | None = None
     kind: Literal["words", "phrase", "regex"] = "words"
     order: Literal["relevance", "recent"] = "relevance"
     limit: Annotated[int, Field(ge=1, le=50)] = 10
-    cursor: str | None = Field(default=None, description="The last next_cursor.")
+    cursor: str | None = None
+    """The last next_cursor."""
 
 
 class Answer(BaseModel):
     """Base of every structured answer; an empty field is left out."""
 
-    model_config = ConfigDict(extra="forbid", defer_build=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True, use_attribute_docstrings=True)
 
 
 class PreparedFigures(Answer):
     """What is kept to be applied later."""
 
     prepared_id: str
-    message_count: int = Field(description="First messages that it replaces.")
+    message_count: int
+    """First messages that it replaces."""
     prefix_hash: str
     expires: str
 
@@ -251,8 +226,10 @@ class CompactAnswer(Answer):
     session_id: str
     format: str
     status: Status
-    changed: bool = Field(description="Whether the list that goes out differs.")
-    fits: bool = Field(description="Whether tokens.upper is within tokens.limit (and bytes).")
+    changed: bool
+    """Whether the list that goes out differs."""
+    fits: bool
+    """Whether tokens.upper is within tokens.limit (and bytes)."""
     tokens: TokenReport
     layers: list[LayerReport] = []
     boundary: Boundary | None = None
@@ -260,26 +237,25 @@ class CompactAnswer(Answer):
     irreducible: list[str] = []
     warnings: list[str] = []
     next_step: str | None = None
-    message_count: int = Field(description="Messages of the list that goes out.")
+    message_count: int
+    """Messages of the list that goes out."""
     summary: str | None = None
-    written_by: str | None = Field(default=None, description="Who wrote the summary.")
+    written_by: str | None = None
+    """Who wrote the summary."""
     summary_request: SummaryPrompt | None = None
     prepared: PreparedFigures | None = None
-    receipt: dict[str, Any] | None = Field(
-        default=None, description="What else it says, shortened; whole under receipt_pointer."
-    )
-    context_pointer: str | None = Field(
-        default=None, description="The compacted context, to be read."
-    )
+    receipt: dict[str, Any] | None = None
+    """What else it says, shortened; whole under receipt_pointer."""
+    context_pointer: str | None = None
+    """The compacted context, to be read."""
     receipt_pointer: str | None = None
-    resume_path: str | None = Field(default=None, description="Where options.resume wrote.")
-    messages: list[dict[str, Any]] | None = Field(
-        default=None, description="The new list, if it changed and was asked for."
-    )
+    resume_path: str | None = None
+    """Where options.resume wrote."""
+    messages: list[dict[str, Any]] | None = None
+    """The new list, if it changed and was asked for."""
     edits: list[Splice] | None = None
-    context_hash: str | None = Field(
-        default=None, description="With reply='edits': for options.context_hash of the next call."
-    )
+    context_hash: str | None = None
+    """With reply='edits': for options.context_hash of the next call."""
 
 
 class PersistAnswer(Answer):
@@ -293,9 +269,8 @@ class PersistAnswer(Answer):
     size_bytes: int | None = None
     line_count: int | None = None
     session_id: str | None = None
-    marker: str | None = Field(
-        default=None, description="Put this into the context instead; has preview."
-    )
+    marker: str | None = None
+    """Put this into the context instead; has preview."""
     note: str | None = None
 
 
@@ -311,16 +286,21 @@ class HitAnswer(Answer):
     """One place where the query was found. The pointer to a message names its session."""
 
     pointer: str
-    session_id: str | None = Field(default=None, description="Of an output.")
+    session_id: str | None = None
+    """Of an output."""
     role: str
     tool_name: str | None = None
     time: str
     line: int | None = None
-    offset_chars: int | None = Field(default=None, description="Of the match, if shown in part.")
-    size_chars: int | None = Field(default=None, description="Of a message shown in part.")
+    offset_chars: int | None = None
+    """Of the match, if shown in part."""
+    size_chars: int | None = None
+    """Of a message shown in part."""
     snippet: str
-    note: str | None = Field(default=None, description="Of an edit: old or new, still there.")
-    next: NextAnswer | None = Field(default=None, description="What follows a question.")
+    note: str | None = None
+    """Of an edit: old or new, still there."""
+    next: NextAnswer | None = None
+    """What follows a question."""
 
 
 class SearchAnswer(Answer):

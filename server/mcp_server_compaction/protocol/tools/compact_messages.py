@@ -9,9 +9,7 @@ from context_compaction import (
     Archive,
     CompactRequest,
     CompactResult,
-    Roots,
     SettingsError,
-    SummaryPrompt,
     make_blob,
     make_splices,
 )
@@ -34,12 +32,28 @@ from mcp_server_compaction.protocol.schemas import (
     CompactArguments,
     CompactOptions,
     Reply,
-    ResumeHost,
 )
 from mcp_server_compaction.protocol.tools.answers import structured
 from mcp_server_compaction.protocol.writers import model_for, wanted_writer
 
-NOT_HERE = "Where you do not make the requests yourself, your context is unchanged."
+# What `next_step` says.
+SEND = (
+    "Send structuredContent.messages to the model instead of your list. Where you do not make the "
+    "requests yourself, your context is unchanged."
+)
+APPLY = (
+    "Apply structuredContent.edits to your list, from the last to the first: at start, replace "
+    "delete_count messages by insert. Where you do not make the requests yourself, your context is "
+    "unchanged."
+)
+ASKED = (
+    "Write the summary that summary_request asks for, then call again with the same messages, "
+    "summary=<your text> and options={'continuation': <that of the request>}."
+)
+PREPARED = (
+    "Go on with your list, only adding to it. To replace its first {0.message_count} messages, "
+    "call again with all of it and options={{'apply': '{0.prepared_id}'}}."
+)
 PLANNED = "Nothing was written: this is what mode='auto' would do."
 UNCHANGED_HOST = (
     "This host's context is unchanged: no tool can replace it. Tell the user to run the host's own "
@@ -96,7 +110,14 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
         result = await with_losses(result, archive)
     answer = answer_of(result, given.notes, wrote=wrote)
     if options.resume is not None and wrote:
-        await _resume(answer, result, options.resume, given, archive, deps.config.roots)
+        if result.changed:
+            resumable = await resumable_of(
+                result, options.resume, given, archive, within=deps.config.roots
+            )
+            answer.resume_path = str(resumable.path)
+            answer.next_step = RESUMED.format(resumable.command)
+        elif result.status == "unchanged":
+            answer.next_step = NOT_RESUMED
     if arguments.transcript_path is not None and arguments.reply is None:
         return await _reply_to_model(answer, result, given, archive)
     reply = arguments.reply or _shorter_reply(result, given)
@@ -129,23 +150,6 @@ async def _asked(
     return options, given, request
 
 
-async def _resume(
-    answer: CompactAnswer,
-    result: CompactResult,
-    host: ResumeHost,
-    given: Input,
-    archive: Archive,
-    within: Roots,
-) -> None:
-    """Write a session that `host` goes on with, and add to the answer how."""
-    if result.changed:
-        resumable = await resumable_of(result, host, given, archive, within=within)
-        answer.resume_path = str(resumable.path)
-        answer.next_step = RESUMED.format(resumable.command)
-    elif result.status == "unchanged":
-        answer.next_step = NOT_RESUMED
-
-
 def _shorter_reply(result: CompactResult, given: Input) -> Reply:
     """What to answer a caller with that leaves it open: edits where they hold fewer messages."""
     splices = make_splices(given.payload, result.messages) if result.changed else ()
@@ -172,45 +176,28 @@ async def _reply(
     answer: CompactAnswer, result: CompactResult, given: Input, reply: Reply, archive: Archive
 ) -> CallToolResult:
     beside: dict[str, Any] = {}
-    if result.summary_prompt is not None:
-        answer.summary_request = result.summary_prompt
-        answer.next_step = (
-            "Write the summary that summary_request asks for, then call again with the same "
-            "messages, summary=<your text> and options={'continuation': <that of the request>}."
-        )
+    if (prompt := result.summary_prompt) is not None:
+        answer.next_step = ASKED
         if reply == "receipt":
-            answer.summary_request = await _filed(answer, result.summary_prompt, archive)
+            # The transcript goes into the archive: whoever writes the summary reads it in parts.
+            blob = make_blob(prompt.user, tool_name="summary_request")
+            await archive.commit(answer.session_id, blobs=[blob])
+            read = f"Read the transcript with read_persisted_output {blob.output_id}"
+            answer.summary_request = replace(prompt, user=read)
         else:
-            beside["summary_request"] = asdict(result.summary_prompt)
-            answer.summary_request = None
+            beside["summary_request"] = asdict(prompt)
     elif result.status == "planned":
         answer.next_step = PLANNED
     elif result.prepared is not None:
-        answer.next_step = (
-            "Go on with your list, only adding to it. To replace its first "
-            f"{result.prepared.message_count} messages, call again with all of it and "
-            f"options={{'apply': '{result.prepared.prepared_id}'}}."
-        )
+        answer.next_step = PREPARED.format(result.prepared)
     elif result.changed and reply == "messages":
         beside["messages"] = result.messages
-        answer.next_step = (
-            f"Send structuredContent.messages to the model instead of your list. {NOT_HERE}"
-        )
+        answer.next_step = SEND
     elif result.changed and reply == "edits":
         # Not `asdict`, which would copy the messages.
         beside["edits"] = [
             {"start": one.start, "delete_count": one.delete_count, "insert": list(one.insert)}
             for one in make_splices(given.payload, result.messages)
         ]
-        answer.next_step = (
-            "Apply structuredContent.edits to your list, from the last to the first: at start, "
-            f"replace delete_count messages by insert. {NOT_HERE}"
-        )
+        answer.next_step = APPLY
     return structured(answer, beside=beside)
-
-
-async def _filed(answer: CompactAnswer, prompt: SummaryPrompt, archive: Archive) -> SummaryPrompt:
-    """A prompt that names its transcript, which is put into the archive: its reader reads parts."""
-    blob = make_blob(prompt.user, tool_name="summary_request")
-    await archive.commit(answer.session_id, blobs=[blob])
-    return replace(prompt, user=f"Read the transcript with read_persisted_output {blob.output_id}")
