@@ -9,16 +9,15 @@ from anyio import to_thread
 if TYPE_CHECKING:  # the list of resources, which hosts ask for first, needs the times alone
     from context_compaction import Archive, History, JsonObject, SessionInfo
 
-# More sub-agents than this are counted in the total of sessions alone.
-MAX_MEMBERS = 50
-_YEAR_1_SECONDS = -62_135_596_800.0
-_YEAR_9999_SECONDS = 253_402_300_799.0
-
 
 def iso_time(seconds: float) -> str:
     """Unix time as ISO 8601 in UTC, to the second; the calendar's ends for what lies beyond."""
-    seconds = min(max(seconds, _YEAR_1_SECONDS), _YEAR_9999_SECONDS)
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        last, first = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
+        moment = last if seconds > 0 else first
+    return moment.isoformat(timespec="seconds")
 
 
 def session_document(info: "SessionInfo") -> dict[str, Any]:
@@ -67,7 +66,7 @@ async def family_document(archive: "Archive", session_id: str) -> "JsonObject | 
     Raises:
         ArchiveError: The archive fails.
     """
-    infos, _ = await archive.sessions(limit=MAX_MEMBERS, family_of=session_id)
+    infos, _ = await archive.sessions(limit=50, family_of=session_id)
     if len(infos) < 2:
         return None
     infos.sort(key=lambda info: (info.session_id != session_id, info.first_seconds))

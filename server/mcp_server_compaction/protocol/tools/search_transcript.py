@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 
 from anyio import to_thread
 from context_compaction import (
@@ -38,8 +38,8 @@ from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, structured
 from mcp_server_compaction.reading.slices import DEFAULT_CHARS
 
-# A reply stands in a context from then on, and so does the next where this one does not answer:
-# with 2,000 one search of three did not, with 2,400 one of four. Ten hits have some 1,900.
+# A reply stays in a context, and so does the next where this one does not answer: with 2,000 one
+# search of three did not, with 2,400 one of four. Ten hits have some 1,900.
 REPLY_TOKENS = 2_400
 USUAL_HITS = 10
 
@@ -48,11 +48,8 @@ USUAL_HITS = 10
 _SHARES = (1.0, 1.0, 1.0, 0.75, 0.75, 0.5, 0.5, 0.35)
 # What a tool printed has so much of its share: what was said about it answers more often.
 _PRINTED_SHARE = 0.6
-_LEAST_CHARS = 30
 _FIRST_CHARS = range(40, int(PASSAGE_CHARS / _PRINTED_SHARE) + 1, 20)
 
-MAX_TOOL_NAME_CHARS = 64
-MAX_TERMS_CHARS = 120
 _DATE_CHARS = len("2026-01-31")
 _MINUTE_CHARS = len("2026-01-31T14:30")
 
@@ -92,26 +89,23 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
 def _fitted(page: SearchPage, branched: Set[str], pages: float) -> SearchAnswer | None:
     """The page with passages as long as the reply's limit allows; None where no length does."""
     count = counter_for().text
-    answers: dict[int, SearchAnswer] = {}
+    shares = [
+        share * (_PRINTED_SHARE if hit.role == "tool" else 1.0)
+        for hit, share in zip(page.hits, chain(_SHARES, repeat(_SHARES[-1])), strict=False)
+    ]
+
+    def answer(first_chars: int) -> SearchAnswer:
+        chars = [max(30, int(share * first_chars)) for share in shares]
+        return search_answer(page, chars, branched)
 
     def is_too_long(first_chars: int) -> bool:
-        answer = answers[first_chars] = _answer(page, branched, first_chars)
-        text = compact_json(answer.model_dump(mode="json", exclude_none=True))
+        text = compact_json(answer(first_chars).model_dump(mode="json", exclude_none=True))
         return len(text) > MAX_ANSWER_CHARS * pages or count(text) > REPLY_TOKENS * pages
 
     too_long = bisect_left(_FIRST_CHARS, True, key=is_too_long)
     if too_long == 0 and len(page.hits) > 1:
         return None
-    return answers[_FIRST_CHARS[max(0, too_long - 1)]]
-
-
-def _answer(page: SearchPage, branched: Set[str], first_chars: int) -> SearchAnswer:
-    shares = islice(chain(_SHARES, repeat(_SHARES[-1])), len(page.hits))
-    chars = [
-        max(_LEAST_CHARS, int(share * (_PRINTED_SHARE if hit.role == "tool" else 1) * first_chars))
-        for hit, share in zip(page.hits, shares, strict=True)
-    ]
-    return search_answer(page, chars, branched)
+    return answer(_FIRST_CHARS[max(0, too_long - 1)])
 
 
 async def _branched(archive: Archive, sessions: Set[str]) -> set[str]:
@@ -182,7 +176,7 @@ def _hit_answer(hit: Hit, max_chars: int, is_branched: bool) -> HitAnswer:
         pointer=_pointer(hit, is_branched),
         session_id=hit.session_id if hit.kind == "output" else None,
         role=hit.role,
-        tool_name=hit.tool_name and hit.tool_name[:MAX_TOOL_NAME_CHARS],
+        tool_name=hit.tool_name and hit.tool_name[:64],
         time=iso_time(hit.timestamp_seconds)[:_MINUTE_CHARS],
         line=hit.line,
         offset_chars=None if is_whole or reads_whole else hit.offset_chars,
@@ -203,9 +197,7 @@ def _pointer(hit: Hit, is_branched: bool) -> str:
 
 def unfound(page: SearchPage) -> str:
     """What a page does not have: words, parts of outputs. In sentences that end with a blank."""
-    missing, elsewhere = (
-        ", ".join(words)[:MAX_TERMS_CHARS] for words in (page.missing_terms, page.elsewhere)
-    )
+    missing, elsewhere = (", ".join(words)[:120] for words in (page.missing_terms, page.elsewhere))
     nowhere = f"Nowhere found: {missing}. " if missing else ""
     away = f"Not here, but elsewhere in the archive: {elsewhere}. " if elsewhere else ""
     some = "No text has all of the words: these have some. " if page.has_any else ""
