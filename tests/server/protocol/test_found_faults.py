@@ -1,4 +1,4 @@
-"""Faults that were found from outside, each through the real interface: a server process."""
+"""Faults that were found from outside, each through an MCP client."""
 
 import itertools
 import os
@@ -8,36 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from context_compaction.policies import POLICIES
 from mcp import Client
+from mcp_server_compaction.config import Config
 
-from tests.server.helpers import Json, answer_of, spawned, text_of
+from tests.server.helpers import Json, connect, spawned
 from tests.server.http import over_http, serving
 from tests.support.small import agent, answered, user
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(params=["stdio", "http"])
-def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """Of a process that touches nothing outside the test's folder; HTTP is named by its own."""
-    return {
-        **os.environ,
-        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        **({"OVER_HTTP": str(tmp_path)} if request.param == "http" else {}),
-    }
-
 
 @asynccontextmanager
-async def server(environment: dict[str, str]) -> AsyncGenerator[Client]:
+async def server_process(transport: str, folder: Path) -> AsyncGenerator[Client]:
     """A client of a server process of its own, over stdio or HTTP."""
-    if "OVER_HTTP" in environment:
-        with serving(Path(environment["OVER_HTTP"])) as served:
+    if transport == "http":
+        with serving(folder) as served:
             async with over_http(served) as client:
                 yield client
         return
-    async with spawned(environment) as client:
+    places = {"MCP_COMPACTION_ARCHIVE": folder / "archive", "XDG_CACHE_HOME": folder / "cache"}
+    async with spawned({**os.environ, **{name: str(at) for name, at in places.items()}}) as client:
         yield client
 
 
@@ -70,7 +58,7 @@ def filler(count: int, word: str) -> list[Json]:
 
 
 async def test_a_host_that_moves_its_cache_marker_stays_in_one_session(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     said = ["Look at the parser.", "It is fine.", "Now the lexer.", "Fine too."]
 
@@ -81,7 +69,7 @@ async def test_a_host_that_moves_its_cache_marker_stays_in_one_session(
         return [(agent if at % 2 else user)([block]) for at, block in enumerate(blocks)]
 
     plain = [(agent if at % 2 else user)(text) for at, text in enumerate(said)]
-    async with server(environment) as client:
+    async with connect(config) as client:
         ids = {
             (await compact(client, messages, context_window=16000))["session_id"]
             for messages in (turns(2, 0), turns(3, 2), plain)
@@ -89,65 +77,13 @@ async def test_a_host_that_moves_its_cache_marker_stays_in_one_session(
     assert len(ids) == 1
 
 
-async def test_an_output_is_stored_when_the_caller_says_so(environment: dict[str, str]) -> None:
-    text = "a line of the log\n" * 3_000
-    async with server(environment) as client:
-        for output in (text, "short"):
-            answer = answer_of(await client.call_tool("persist_large_output", {"output": output}))
-            assert answer["persisted"]
-            wish = {"output_id": answer["output_id"], "limit": 1}
-            assert text_of(await client.call_tool("read_persisted_output", wish)) == (
-                output.split("\n")[0] + "\n" * (output == text)
-            )
-
-
-async def test_a_call_whose_result_is_still_to_come_stays_under_every_policy(
-    environment: dict[str, str],
-) -> None:
-    pending = call(2, "bash", {"command": "compact now"}, "")[:1]
-    done = call(1, "bash", {"command": "make"}, "ok")
-    messages = [*filler(6, "p"), user("run it"), *done, *pending]
-    async with server(environment) as client:
-        for policy in POLICIES:
-            wishes = {"policy": policy, "mode": "full", "context_window": 60000}
-            reply = await compact(client, messages, session_id=policy, **wishes)
-            ends_with = reply["messages"][-1] if reply["changed"] else messages[-1]
-            assert ends_with == pending[0], policy
-
-
-async def test_a_list_of_an_agent_librarys_own_is_refused_with_the_way_to_convert_it(
-    environment: dict[str, str],
-) -> None:
-    said = "Audit the files. " * 3000
-    prompt = {"part_kind": "user-prompt", "content": said}
-    pydantic_ai: list[Json] = [{"kind": "request", "parts": [prompt]}]
-    langchain: list[Json] = [{"type": "human", "data": {"content": said}}]
-    async with server(environment) as client:
-        for messages, way in (
-            (pydantic_ai, "_map_messages"),
-            (langchain, "convert_to_openai_messages"),
-        ):
-            reply = await compact(client, messages * 4, context_window=16000)
-            assert way in reply["error"]
-
-
-async def test_what_was_just_asked_for_stays_below_the_trigger(environment: dict[str, str]) -> None:
-    page = call(1, "read_persisted_output", {"output_id": "o_x"}, "line of the log\n" * 470)
-    read = call(1, "read_file", {"path": "a.md"}, "A sentence of the manual that matters. " * 520)
-    async with server(environment) as client:
-        for window, fresh in ((16000, page), (32000, page), (60000, read)):
-            messages = [user("find it"), *fresh]
-            reply = await compact(client, messages, context_window=window, session_id=f"r{window}")
-            assert not reply["changed"]
-
-
 async def test_what_one_conversation_said_never_stands_in_another_that_begins_alike(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     secret = user("My account is ACME-4711 and you must never call me before noon.")
     hello = user("Hello, I need help.")
     first = [hello, agent("Sure."), secret, agent("Noted."), user("thanks")]
-    async with server(environment) as client:
+    async with connect(config) as client:
         await compact(client, first, context_window=16000)
         begun = [hello, agent("Of course."), *filler(8, "beta"), user("go on")]
         one = await compact(client, begun, context_window=16000, mode="full")
@@ -163,11 +99,11 @@ async def test_what_one_conversation_said_never_stands_in_another_that_begins_al
     assert "beta_0.py" in str(two["messages"]), "what it said itself is still known"
 
 
-async def test_what_the_user_edited_away_does_not_come_back(environment: dict[str, str]) -> None:
+async def test_what_the_user_edited_away_does_not_come_back(config: Config) -> None:
     start = [user("Port the parser."), agent("Which library?")]
     abandoned = user("Never touch OLDBRANCH_secret.py, always use zebra_lib.")
     wishes: Json = {"context_window": 16000, "session_id": "s1"}
-    async with server(environment) as client:
+    async with connect(config) as client:
         await compact(client, [*start, abandoned, agent("Fine.")], **wishes)
         edited = [*start, user("Use the standard library."), agent("Fine."), *filler(8, "beta")]
         new = await compact(client, [*edited, user("go on")], mode="full", **wishes)
@@ -182,16 +118,16 @@ async def test_what_the_user_edited_away_does_not_come_back(environment: dict[st
 
 
 async def test_usage_below_the_trigger_leaves_the_list_as_it_is(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     messages = [*filler(30, "m")[:-1], agent("done")]
     model = {"model": "claude-sonnet-4-5"}
-    async with server(environment) as client:
+    async with connect(config) as client:
         plan = await compact(client, messages, mode="plan", context_window=2_000_000, options=model)
         used = plan["tokens"]["before"] + 15_000
         usage = {"input_tokens": used - 200, "output_tokens": 200}
         told = {**model, "usage": usage, "usage_message_index": len(messages) - 1}
-        for part in (0.85, 0.90, 0.92, 0.95, 0.97, 1.0):
+        for part in (0.85, 0.95, 1.0):
             wishes = {"policy": "claude-code", "context_window": int(used / part) + 33_000}
             options = {**told, "max_output_tokens": 20_000}
             reply = await compact(
@@ -213,9 +149,9 @@ ALIKE: tuple[tuple[str, *tuple[Any, ...]], ...] = (
 
 
 async def test_sentences_of_one_form_about_different_things_all_stand(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
-    async with server(environment) as client:
+    async with connect(config) as client:
         for number, (form, *given) in enumerate(ALIKE):
             sentences = [form.format(*given[at : at + 2]) for at in range(0, len(given), 2)]
             messages: list[Json] = []
@@ -241,11 +177,11 @@ SENTENCES = (
 
 
 async def test_no_figure_sign_or_word_is_cut_out_of_a_sentence(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     before = [user("Hello, I need some help."), agent("Sure.")]
     after = [agent("Noted."), *filler(8, "w"), user("What is next?")]
-    async with server(environment) as client:
+    async with connect(config) as client:
         for number, sentence in enumerate(SENTENCES):
             answer = await compact(
                 client,
@@ -256,12 +192,14 @@ async def test_no_figure_sign_or_word_is_cut_out_of_a_sentence(
             assert sentence in str(answer["messages"]).replace("\\n- ", " ")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_a_whole_list_at_every_call_keeps_its_beginning_until_the_trigger_is_met(
-    environment: dict[str, str],
+    transport: str, tmp_path: Path
 ) -> None:
     history = [user("Audit all files. Never edit vendor/.")]
     sent: list[list[Json]] = []
-    async with server(environment) as client:
+    async with server_process(transport, tmp_path) as client:
         for number in range(30):
             answer = await compact(
                 client, history, session_id="w", context_window=50_000, summarizer="extractive"

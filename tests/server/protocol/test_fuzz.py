@@ -6,7 +6,6 @@ Arguments of any value stand in `test_any_arguments`, lines of standard input in
 
 import json
 from pathlib import Path
-from time import monotonic
 
 import anyio
 import click
@@ -20,7 +19,6 @@ from mcp_server_compaction.config import Config
 from tests.server.helpers import Json, answer_of, connect, text_of
 from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, ODD_TEXTS, corpus, kept, transcripts
 
-from .test_any_arguments import MOST_SECONDS
 from .test_any_arguments import call as call_tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(NIGHTLY_SECONDS)]
@@ -51,9 +49,7 @@ async def check_transcript(config: Config, files: Path, case: Json) -> None:
         sources.append(rows | {"reply": "messages"})
     async with connect(config) as client:
         for source in sources:
-            began = monotonic()
             result = await client.call_tool("compact_messages", source | case["wishes"])
-            assert monotonic() - began < MOST_SECONDS
             assert text_of(result)
             if result.is_error or "messages" not in source or case["wishes"]["mode"] == "plan":
                 continue
@@ -131,9 +127,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def check_command(line: list[str]) -> None:
     """It does what it is told, or says in words what is wrong."""
-    began = monotonic()
     done = CliRunner().invoke(main, line, input="")
-    assert monotonic() - began < 3 * MOST_SECONDS
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
     assert done.exit_code in (0, 1, 2)
     assert "Traceback" not in done.output
