@@ -82,7 +82,7 @@ def make_plan(context: CompactionContext, session: Session) -> Plan:
     """What is done to the list; where history is replaced, `decide` says how much of it."""
     if session.applied is not None:
         return applied_plan(context, *session.applied)
-    if session.rejections.is_spent or session.is_answered:
+    if session.rejections.is_spent or session.is_answered or not context.messages:
         return Plan(EditedMessages(context.messages), gentle_level(context, is_idle=False))
     return plan_of_mode(context, session.rejections.harder_levels)
 
