@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from context_compaction.budget import TokenBudget, TokenLimits
+from context_compaction.formats.known_lists import KnownList
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
@@ -39,7 +40,7 @@ class ReceivedInput:
     Attributes:
         payload: The host's own objects.
         request: The caller's wishes.
-        messages: The same, parsed.
+        known: The same, parsed.
         format: The name of their format.
         claims: The parts of them that claim to be ours.
         counted_by: Names the counter: see `MessageCounter.counted_by`.
@@ -48,11 +49,16 @@ class ReceivedInput:
 
     payload: Sequence[JsonObject]
     request: CompactRequest
-    messages: Messages
+    known: KnownList
     format: str
     claims: Claims
     counted_by: str = ""
     fitting: tuple[str, ...] = ()
+
+    @property
+    def messages(self) -> Messages:
+        """The parsed messages."""
+        return self.known.messages
 
 
 @dataclass(frozen=True, slots=True)

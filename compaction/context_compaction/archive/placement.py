@@ -89,7 +89,7 @@ def shares_too_little(result: AppendResult, least_shared: int) -> bool:
 
 
 def hash_source(
-    index: int, source: JsonObject | None, known: Mapping[bytes, str]
+    index: int, source: JsonObject | None, known: Mapping[bytes, str], key: bytes = b""
 ) -> tuple[bytes, str]:
     """The fingerprint of the message at `index`, and its content hash.
 
@@ -97,6 +97,7 @@ def hash_source(
         index: For errors.
         source: The host's object.
         known: Content hashes by fingerprint.
+        key: Its fingerprint, where the caller has it.
 
     Raises:
         SettingsError: It has no source.
@@ -108,7 +109,7 @@ def hash_source(
             "Append messages as they were parsed, before any layer runs."
         )
     try:
-        key = json_key(source)
+        key = key or json_key(source)
         return key, known.get(key) or content_hash(source, key)
     except (TypeError, ValueError) as error:
         problem = f"it cannot be written as JSON ({error})"

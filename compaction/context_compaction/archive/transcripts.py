@@ -206,7 +206,7 @@ class TranscriptStore(Generic[S]):
         counted = self._counts(state, by, format)
         # What is recognised is what is kept: a list read back and handed in again is the same one.
         kept = [
-            self._hashed(at, message.source, state.contents, counted)
+            self._hashed(at, message, state.contents, counted)
             for at, message in enumerate(messages)
         ]
         sources, keys = [source for source, _, _ in kept], [key for _, _, key in kept]
@@ -288,10 +288,11 @@ class TranscriptStore(Generic[S]):
         )
 
     def _hashed(
-        self, index: int, source: JsonObject | None, known: Mapping[bytes, str], counted: CountOf
+        self, index: int, message: Message, known: Mapping[bytes, str], counted: CountOf
     ) -> tuple[Any, tuple[bytes, str], bytes]:
         """What is kept of a message, its hashes, and its fingerprint where that is all of it."""
-        hashed = hash_source(index, source, known)
+        source = message.source
+        hashed = hash_source(index, source, known, message.key)
         # What was counted is known to have no secrets.
         is_clean = not self._redacts or counted(hashed[0]) is not None
         kept = source if is_clean else redact_source(index, source)

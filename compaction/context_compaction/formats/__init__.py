@@ -62,7 +62,7 @@ def fitting(payload: Sequence[JsonObject]) -> tuple[str, ...]:
             "The list of messages is empty, so its format cannot be found. Give at least one "
             "message, or name the format."
         )
-    _check_count(len(payload))
+    check_count(len(payload))
     scores = dict.fromkeys(FORMATS, 0)
     for index, raw in enumerate(payload):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
@@ -80,7 +80,8 @@ def fitting(payload: Sequence[JsonObject]) -> tuple[str, ...]:
     return tuple(name for name, score in scores.items() if score == most)
 
 
-def _check_count(count: int) -> None:
+def check_count(count: int) -> None:
+    """Refuse a list of more messages than any can have."""
     if count > MAX_MESSAGES:
         raise InvalidMessageError(MAX_MESSAGES, *_TOO_MANY)
 
@@ -118,19 +119,21 @@ def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messag
     """
     if format is None and not payload:
         return ()
-    _check_count(len(payload))
-    wire_format = _named(detect(payload) if format is None else format)
-    messages: list[Message] = []
-    for index, raw in enumerate(payload):
-        raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
-        if nests_too_deep(raw):
-            raise InvalidMessageError(index, *_TOO_DEEP)
-        try:
-            messages.append(wire_format.parse_message(raw, index))
-        except RecursionError:
-            raise InvalidMessageError(index, *_TOO_DEEP) from None
-    parsed = tuple(messages)
+    check_count(len(payload))
+    wire_format = format_named(detect(payload) if format is None else format)
+    parsed = tuple(parse_one(raw, at, wire_format.name) for at, raw in enumerate(payload))
     return parsed if wire_format.link is None else wire_format.link(parsed)
+
+
+def parse_one(raw: JsonObject, index: int, format: str) -> Message:
+    """The message at `index` of a list, not linked to the others; raises what `parse` raises."""
+    raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+    if nests_too_deep(raw):
+        raise InvalidMessageError(index, *_TOO_DEEP)
+    try:
+        return FORMATS[format].parse_message(raw, index)
+    except RecursionError:
+        raise InvalidMessageError(index, *_TOO_DEEP) from None
 
 
 def render(messages: Messages, *, format: str) -> list[JsonObject]:
@@ -140,7 +143,7 @@ def render(messages: Messages, *, format: str) -> list[JsonObject]:
         InvalidMessageError: An edited message nests too deeply to be written as JSON.
         UnknownFormatError: `format` is unknown.
     """
-    wire_format = _named(format)
+    wire_format = format_named(format)
     rendered: list[JsonObject] = []
     for index, message in enumerate(messages):
         try:
@@ -157,7 +160,8 @@ _TOO_MANY = (
 _TOO_DEEP = ("it nests too deeply to be written as JSON", "Give it with less nesting.")
 
 
-def _named(name: str) -> MessageFormat:
+def format_named(name: str) -> MessageFormat:
+    """The format of this name; raises `UnknownFormatError`."""
     found = FORMATS.get(name)
     if found is None:
         raise UnknownFormatError(

@@ -53,9 +53,9 @@ class ObjectCache:
     one call.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[int, int] = {}
-        self._alive: list[object] = []
+    def __init__(self, begin_with: "ObjectCache | None" = None) -> None:
+        self._known: dict[int, int] = dict(begin_with._known) if begin_with else {}
+        self._alive: list[object] = list(begin_with._alive) if begin_with else []
 
     def get_or_compute(self, of: _T, compute: Callable[[_T], int]) -> int:
         """What `compute` gives for `of`, computed once."""
@@ -101,6 +101,11 @@ def json_key(value: Any) -> bytes:
         data = marshal.dumps(value, 0)
     except ValueError:  # a subclass, such as OrderedDict
         data = utf8_json(value)
+    return bytes_key(data)
+
+
+def bytes_key(data: bytes) -> bytes:
+    """The `json_key` of the value that marshal writes as `data`."""
     return hashlib.blake2b(data, digest_size=16, person=b"json").digest()
 
 

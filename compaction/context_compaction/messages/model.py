@@ -144,6 +144,7 @@ class Message:
         edited: Whether `blocks` differ from what `source` has.
         index: Position in the list that came in, from 0; None for a message that we made.
         timestamp_seconds: When it was written (Unix time), where the file says so.
+        key: The `json_key` of `source`, where it is known.
     """
 
     role: Role
@@ -152,6 +153,7 @@ class Message:
     edited: bool = field(default=False, compare=False)
     index: int | None = field(default=None, compare=False)
     timestamp_seconds: float | None = field(default=None, compare=False)
+    key: bytes = field(default=b"", compare=False, repr=False)
 
 
 Messages: TypeAlias = tuple[Message, ...]

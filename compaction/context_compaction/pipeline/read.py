@@ -12,6 +12,7 @@ from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, layer_context_of
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.detection import format_of_tools
+from context_compaction.formats.known_lists import KNOWN_LISTS
 from context_compaction.layers.repair import repair, repairs_beside_a_gap
 from context_compaction.layers.snip import snip_chosen
 from context_compaction.layers.strip_thinking import strip_void_thinking
@@ -64,11 +65,13 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
     """
     if request.prepare or request.apply is not None:
         prepared.check(request)
+    payload = list(payload)  # the caller may change its own during the call
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)
     fitting = _fitting(payload, request)
     format_name = fitting[0]
-    parsed = formats.parse(payload, format=format_name)
+    known = KNOWN_LISTS.read(payload, format_name)
+    parsed = known.messages
     check_budget(request, settings, parsed, count)
     for at in request.snip_messages:
         if not 0 <= at < len(parsed):
@@ -80,9 +83,9 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
     return ReceivedInput(
         payload,
         request,
-        parsed,
+        known,
         format_name,
-        claims_in(parsed),
+        known.once("claims", None, lambda: claims_in(parsed)),
         count.counted_by,
         fitting,
     )
@@ -104,18 +107,17 @@ def context_of(
     request = session.request
     policy, rules = policy_named(request.policy), formats.FORMATS[given.format].rules
     settings = override(policy.settings, request.settings)
-    parsed = attributed(session.messages, session.ours)
-    count = counter_for(request.model, estimator=settings.estimator).for_one_call()
-    known = enumerate(zip(parsed, session.counts, strict=False))
-    uncounted = [at for at, (message, counts) in known if not count.learn(message, counts)]
+    messages, ours = session.messages, session.ours
+    parsed = session.known.once("attributed", ours, lambda: attributed(messages, ours))
+    count, uncounted = _counted(session, settings, parsed)
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
-    repaired = _repaired(parsed, rules, count, settings, unique_ids=budget.is_over or replaces)
+    repaired = _repaired(session, parsed, rules, count, settings, budget.is_over or replaces)
     if repaired.messages is not parsed and not budget.is_over:
         # What stands in for missing results counts too.
         budget = _measured(budget, repaired.messages, count)
         if budget.is_over and not replaces:
-            repaired = _repaired(parsed, rules, count, settings, unique_ids=True)
+            repaired = _repaired(session, parsed, rules, count, settings, unique_ids=True)
     fixed_tokens = fixed_tokens_of(repaired.messages, budget.limits.tokens, count)
     open_tokens = budget.target_tokens - int(fixed_tokens * count.margin)
     settings = settings.scaled(open_tokens, budget.trigger_tokens)
@@ -187,16 +189,35 @@ def _measured(budget: TokenBudget, messages: Messages, count: MessageCounter) ->
     return replace(budget, is_over=is_over)
 
 
+def _counted(
+    session: Session, settings: Settings, parsed: Messages
+) -> tuple[MessageCounter, Sequence[int]]:
+    """A counter that knows the counts of the archive, and the messages that it has none of."""
+    model, estimator = session.request.model, settings.estimator
+
+    def learn() -> tuple[MessageCounter, Sequence[int]]:
+        count = counter_for(model, estimator=estimator).for_one_call()
+        known = enumerate(zip(parsed, session.counts, strict=False))
+        return count, [at for at, (message, counts) in known if not count.learn(message, counts)]
+
+    given = model, estimator, session.ours, session.counts
+    count, uncounted = session.known.once("counts", given, learn)
+    return count.for_one_call(), uncounted
+
+
 def _repaired(
+    session: Session,
     parsed: Messages,
     rules: ProviderRules,
     count: MessageCounter,
     settings: Settings,
-    *,
     unique_ids: bool,
 ) -> Step:
     """The valid list; a repair makes bound thinking void just as any other edit does."""
-    repaired = repair(parsed, rules, unique_ids=unique_ids)
+    given = session.ours, unique_ids
+    repaired = session.known.once(
+        "repaired", given, lambda: repair(parsed, rules, unique_ids=unique_ids)
+    )
     if not rules.thinking_is_bound or repaired.messages is parsed:
         return repaired
     stripped = strip_void_thinking(parsed, repaired.messages, count=count, rule=settings.thinking)

@@ -16,6 +16,7 @@ from context_compaction.context import (
     Validation,
     span_of,
 )
+from context_compaction.formats.known_lists import as_given
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
@@ -81,7 +82,8 @@ def report(
     """
     plan, request = decision.plan, context.request
     messages = validation.edited.messages
-    rendered = [formats.FORMATS[context.format].render_message(m) for m in messages]
+    render = formats.FORMATS[context.format].render_message
+    rendered = [as_given(m, render(m), session.payload) for m in messages]
     raws = [raw for raws in rendered for raw in raws]
     result = _result(session, raws, context, decision, words, validation)
     if secrets is not None:

@@ -28,6 +28,7 @@ from context_compaction import formats
 from context_compaction.archive import AppendResult, StandingContext, Store
 from context_compaction.context import Places, ReceivedInput
 from context_compaction.errors import NotFoundError
+from context_compaction.formats.known_lists import KNOWN_LISTS, KnownList
 from context_compaction.messages.attribution import NOTHING, Claims, Ours, claims_in
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.history_hash import history_hash
@@ -72,7 +73,7 @@ class Session:
         session_id: The session.
         appended: Where the archive has the list that came in.
         payload: The list that the call continues from ...
-        messages: ... parsed.
+        known: ... parsed.
         seqs: For each of its messages the number in the transcript, or -1 ...
         heads: ... the hash of the history that ends there ...
         fingerprints: ... its fingerprint ...
@@ -92,7 +93,7 @@ class Session:
     session_id: str
     appended: AppendResult
     payload: Sequence[JsonObject]
-    messages: Messages
+    known: KnownList
     seqs: tuple[int, ...]
     heads: tuple[str, ...]
     fingerprints: tuple[bytes, ...]
@@ -107,6 +108,11 @@ class Session:
     applied: tuple[PreparedList, Ours] | None = None
     is_answered: bool = False
     ours: Ours = NOTHING
+
+    @property
+    def messages(self) -> Messages:
+        """The messages of the list."""
+        return self.known.messages
 
 
 async def store(given: ReceivedInput, archive: Store) -> Stored:
@@ -170,7 +176,7 @@ def _resumed(
             stored.session_id,
             appended,
             given.payload,
-            given.messages,
+            given.known,
             appended.seqs,
             appended.heads,
             appended.fingerprints,
@@ -182,7 +188,7 @@ def _resumed(
         ),
         given.format,
     )
-    claims = given.claims if session.messages is given.messages else claims_in(session.messages)
+    claims = session.known.once("claims", None, lambda: claims_in(session.messages))
     if request.mode == "reactive" and session.payload and not session.is_answered:
         settings = override(policy_named(request.policy).settings, request.settings)
         rejections = rejections_of(session.payload, all_states, settings.reactive_retries)
@@ -222,7 +228,9 @@ def _applies(session: Session) -> bool:
 def _behind(session: Session, standing: StandingContext, format: str) -> Session:
     """`session` with the beginning of its list replaced by what a compaction left."""
     count, given = standing.message_count, session.payload
-    made = _with_few_markers(standing, given)
+    given_of = {id(m.source): raw for m, raw in zip(session.messages, session.payload, strict=True)}
+    raws = [given_of.get(id(entry.raw), entry.raw) for entry in standing.entries]
+    made = _with_few_markers(raws, standing, given)
     payload = [*made, *given[count:]]
     originals = [entry.original_seq for entry in standing.entries]
     place_of_seq = {seq: at for at, seq in enumerate(session.seqs[:count]) if seq >= 0}
@@ -232,13 +240,13 @@ def _behind(session: Session, standing: StandingContext, format: str) -> Session
     )
     # One that has lost a cache marker has other counts.
     counts = [
-        known if entry.raw is raw else None
-        for entry, known, raw in zip(standing.entries, standing.counts, made, strict=False)
+        known if one is raw else None
+        for one, known, raw in zip(made, standing.counts, raws, strict=False)
     ]
     return replace(
         session,
         payload=payload,
-        messages=_parsed(payload, session.messages, format),
+        known=KNOWN_LISTS.read(payload, format),
         seqs=(*originals, *session.seqs[count:]),
         heads=(*standing.heads, *session.heads[count:]),
         fingerprints=(*standing.fingerprints, *session.fingerprints[count:]),
@@ -247,17 +255,6 @@ def _behind(session: Session, standing: StandingContext, format: str) -> Session
         places=places,
         recognised=Recognised(count, len(made)),
     )
-
-
-def _parsed(payload: Sequence[JsonObject], known: Messages, format: str) -> Messages:
-    """`payload` parsed; what is `known` of it is not parsed again."""
-    if formats.FORMATS[format].link is not None:  # the messages of a list depend on each other
-        return formats.parse(payload, format=format)
-    by_source = {id(message.source): message for message in known}
-    new = [raw for raw in payload if id(raw) not in by_source]
-    parsed = iter(formats.parse(new, format=format))
-    found = (by_source.get(id(raw)) or next(parsed) for raw in payload)
-    return tuple(replace(message, index=at) for at, message in enumerate(found))
 
 
 def _placed(session: Session, places: Places, standing: StandingContext) -> CompactRequest:
@@ -286,15 +283,19 @@ def _placed(session: Session, places: Places, standing: StandingContext) -> Comp
     )
 
 
-def _with_few_markers(standing: StandingContext, given: Sequence[JsonObject]) -> list[JsonObject]:
-    """The replacing messages, with no more cache markers than came in: a host moves its own."""
-    raws = [entry.raw for entry in standing.entries]
+def _with_few_markers(
+    raws: list[JsonObject], standing: StandingContext, given: Sequence[JsonObject]
+) -> list[JsonObject]:
+    """`raws`, with no more cache markers than came in: a host moves its own."""
     if not any(cache_marker_count(entry.raw) for entry in standing.entries if entry.seq < 0):
         return raws
     before = sum(map(cache_marker_count, given[: standing.message_count]))
     if sum(map(cache_marker_count, raws)) <= before:
         return raws
-    return [e.raw if e.seq >= 0 else without_cache_markers(e.raw) for e in standing.entries]
+    return [
+        raw if entry.seq >= 0 else without_cache_markers(raw)
+        for raw, entry in zip(raws, standing.entries, strict=True)
+    ]
 
 
 def _asks_anew(session: Session) -> bool:
@@ -327,7 +328,7 @@ def _settled(session: Session, format: str) -> Session:
     return replace(
         session,
         payload=session.payload[:count],
-        messages=session.messages[:count],
+        known=KnownList(session.messages[:count]),
         seqs=session.seqs[:count],
         heads=session.heads[:count],
         fingerprints=session.fingerprints[:count],

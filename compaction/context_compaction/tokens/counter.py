@@ -168,12 +168,12 @@ class MessageCounter:
         return self.counter.name
 
     def for_one_call(self) -> "MessageCounter":
-        """The same counter, with a memory of messages and blocks that ends with it."""
+        """The same counter, with a memory of messages and blocks that nobody else adds to."""
         return replace(
             self,
-            message_tokens=ObjectCache(),
-            message_bytes=ObjectCache(),
-            block_tokens=ObjectCache(),
+            message_tokens=ObjectCache(self.message_tokens),
+            message_bytes=ObjectCache(self.message_bytes),
+            block_tokens=ObjectCache(self.block_tokens),
         )
 
     @property

@@ -1,0 +1,68 @@
+"""Lists that are read again: the same messages as by `parse`, whatever a caller did meanwhile."""
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from context_compaction import formats
+from context_compaction.formats.known_lists import KnownLists, as_given
+
+PAYLOAD: list[dict[str, Any]] = [
+    {"role": "user", "content": "Read the file."},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "c1", "name": "Read", "input": {"limit": 1}}],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "x"}]},
+]
+
+
+def test_a_message_is_parsed_once_and_a_list_is_found_whole() -> None:
+    lists = KnownLists()
+    first = lists.read(deepcopy(PAYLOAD), "anthropic")
+    assert lists.read(deepcopy(PAYLOAD), "anthropic") is first
+    grown = lists.read([*deepcopy(PAYLOAD), {"role": "assistant", "content": "Done."}], "anthropic")
+    assert all(one is other for one, other in zip(first.messages, grown.messages, strict=False))
+
+
+def test_what_a_caller_changes_later_changes_nothing_known() -> None:
+    lists, given = KnownLists(), deepcopy(PAYLOAD)
+    lists.read(given, "anthropic")
+    given[1]["content"][0]["input"]["limit"] = 2
+    changed = lists.read(given, "anthropic")
+    assert changed.messages == formats.parse(given, format="anthropic")
+    assert lists.read(PAYLOAD, "anthropic").messages == formats.parse(PAYLOAD, format="anthropic")
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1"])
+def test_equal_values_of_other_types_are_other_messages(value: object) -> None:
+    lists, other = KnownLists(), deepcopy(PAYLOAD)
+    lists.read(PAYLOAD, "anthropic")
+    other[1]["content"][0]["input"]["limit"] = value
+    source = lists.read(other, "anthropic").messages[1].source
+    assert json.dumps(source) == json.dumps(other[1])
+
+
+def test_a_result_shares_no_part_with_what_is_known() -> None:
+    known = KnownLists().read(PAYLOAD, "anthropic")
+    render = formats.FORMATS["anthropic"].render_message
+    for at, message in enumerate(known.messages):
+        assert as_given(message, render(message), PAYLOAD) == [PAYLOAD[at]]
+        assert as_given(message, render(message), PAYLOAD)[0] is PAYLOAD[at]
+
+
+def test_no_more_than_the_limit_is_kept() -> None:
+    lists = KnownLists(max_bytes=10_000)
+    first = lists.read(deepcopy(PAYLOAD), "anthropic")
+    for number in range(20):
+        lists.read([{"role": "user", "content": f"{number}" * 1_000}], "anthropic")
+    assert lists.read(deepcopy(PAYLOAD), "anthropic") is not first
+    assert lists.read(deepcopy(PAYLOAD), "anthropic").messages == first.messages
+
+
+def test_a_computed_value_is_used_while_what_it_was_made_from_is_the_same() -> None:
+    known, calls = KnownLists().read(PAYLOAD, "anthropic"), list[int]()
+    for given in (1, 1, 2, 2, 1):
+        assert known.once("count", given, lambda given=given: calls.append(given) or given) == given
+    assert calls == [1, 2, 1]
