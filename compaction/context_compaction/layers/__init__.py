@@ -14,13 +14,15 @@ from context_compaction.layers.summary_message import summarize
 from context_compaction.layers.waits import drop_waits
 
 LAYERS: Mapping[str, Layer] = MappingProxyType({
-    "unchanged": Layer(clear_unchanged_reads),
-    "persist": Layer(persist, acts_below_trigger=True),
-    "waits": Layer(drop_waits),
-    "dedupe": Layer(dedupe),
-    "snip": Layer(snip),
-    "microcompact": Layer(microcompact, weighs_limit=True),
-    "collapse": Layer(collapse, stage="fold"),
-    "summarize": Layer(summarize, stage="replace"),
-    "restore": Layer(restore_files, stage="restore"),
+    "unchanged": Layer(
+        clear_unchanged_reads, "put a pointer in the place of what was read again unchanged"
+    ),
+    "persist": Layer(persist, "moved large results to the archive", acts_below_trigger=True),
+    "waits": Layer(drop_waits, "left out waits but the last of each series"),
+    "dedupe": Layer(dedupe, "cleared results that a later one supersedes"),
+    "snip": Layer(snip, "left out messages of the middle"),
+    "microcompact": Layer(microcompact, "cleared old results of tools", weighs_limit=True),
+    "collapse": Layer(collapse, "folded finished sub-tasks to a line each", stage="fold"),
+    "summarize": Layer(summarize, "put a summary in the place of history", stage="replace"),
+    "restore": Layer(restore_files, "put back files that were in use", stage="restore"),
 })

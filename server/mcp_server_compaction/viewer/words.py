@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from context_compaction.layers import LAYERS
+
 from mcp_server_compaction.protocol.sessions import iso_time
 
 _UNITS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"),
@@ -77,25 +79,18 @@ def is_compaction(receipt: Mapping[str, Any]) -> bool:
     return receipt.get("status") == "compacted"
 
 
-_LAYERS = {
+# What is done besides the layers of a policy.
+_OTHERS = {
     "repair": "repaired what no provider accepts",
-    "snip": "left out messages of the middle",
-    "unchanged": "put a pointer in the place of what was read again unchanged",
-    "waits": "left out waits but the last of each series",
     "project_rules": "shortened rules of the project that the host handed over",
     "request": "put an extract in the place of a request that was too long",
-    "persist": "moved large results to the archive",
-    "dedupe": "cleared results that a later one supersedes",
-    "microcompact": "cleared old results of tools",
     "fill": "put back the newest of what was cleared, where there was room",
-    "collapse": "folded finished sub-tasks to a line each",
     "offload": "moved pictures and documents to the archive",
-    "summarize": "put a summary in the place of history",
     "acknowledge": "added the answer that acknowledges the summary",
-    "restore": "put back files that were in use",
     "changed_files": "told of files that changed since they were read",
     "thinking": "left out thinking that no longer fits what precedes it",
 }
+_DONE = {name: layer.done for name, layer in LAYERS.items()} | _OTHERS
 _WRITERS = {
     "extractive": "No model wrote the summary: it is made of the conversation's own words.",
     "host": "The host's own model wrote the prose of the summary.",
@@ -109,7 +104,7 @@ def sentences(receipt: Mapping[str, Any]) -> Iterator[str]:
         yield from _size(receipt["tokens"], fits=receipt.get("fits", True))
     for layer in receipt.get("layers") or ():
         saved = layer["tokens_before"] - layer["tokens_after"]
-        what = _LAYERS.get(layer["name"], "acted")
+        what = _DONE.get(layer["name"], "acted")
         gain = f"{count(abs(saved))} tokens {'less' if saved >= 0 else 'more'}"
         yield f"{layer['name']} {what} ({plural(layer['edit_count'], 'edit')}, {gain})."
     writer = receipt.get("writer")

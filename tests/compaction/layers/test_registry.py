@@ -30,7 +30,7 @@ def clear_first_result(messages: Messages, context: LayerContext) -> Step:
 async def test_a_line_in_the_registry_is_all_that_a_new_layer_needs(
     monkeypatch: pytest.MonkeyPatch, *, acts_below_trigger: bool
 ) -> None:
-    layer = Layer(clear_first_result, acts_below_trigger=acts_below_trigger)
+    layer = Layer(clear_first_result, "cleared the first", acts_below_trigger=acts_below_trigger)
     monkeypatch.setattr(policies, "LAYERS", {**LAYERS, "first": layer})
     mine = Policy("mine", "Clears the oldest result.", ("first",))
     monkeypatch.setattr(policies, "POLICIES", {**POLICIES, "mine": mine})
