@@ -1,12 +1,12 @@
 """Transcripts in other formats than their own, made by the product's own conversion."""
 
-from context_compaction.formats import parse, render
+from context_compaction.formats import FORMATS, parse, render
 from context_compaction.formats.convert import convert
 
 from .corpus import Transcript
 from .json_types import Json
 
-PROVIDER_FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock-converse")
+PROVIDER_FORMATS = tuple(name for name in FORMATS if name != "pi")
 
 
 def in_format(transcript: Transcript, format: str) -> list[Json]:

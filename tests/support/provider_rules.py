@@ -29,8 +29,7 @@ def problems(payload: list[Json], format: str, *, original: list[Json] | None = 
 
     Args:
         payload: Raw messages (items, contents) as they would be sent.
-        format: "anthropic", "openai-chat", "openai-responses", "gemini", "pi" or
-            "bedrock-converse".
+        format: The name of its format.
         original: The list before it was compacted. With it, two more things are judged: whether
             a signed thinking block still follows what it was signed with, and whether calls left
             open at the end were open there before. Without it, an open call is a problem.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
+from context_compaction import formats
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -20,7 +21,7 @@ from .script import Call, Part, Step, Turn
 
 _T = TypeVar("_T")
 
-FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "pi", "bedrock-converse")
+FORMATS = tuple(formats.FORMATS)
 
 # Rare in generated lists, since each costs time; tests can also name them with @example.
 HEAVY_TEXTS = {

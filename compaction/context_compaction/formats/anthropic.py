@@ -282,4 +282,4 @@ def _result_changes(block: ToolResult) -> JsonObject:
     return changes
 
 
-FORMAT = MessageFormat("anthropic", RULES, recognises, parse_message, render_message)
+FORMAT = MessageFormat("anthropic", RULES, recognises, parse_message, render_message, "beside")

@@ -389,4 +389,6 @@ def _render_result(result: ToolResult) -> JsonObject:
     return {**source, "toolResult": {**holder, **changes}}
 
 
-FORMAT = MessageFormat("bedrock-converse", RULES, recognises, parse_message, render_message)
+FORMAT = MessageFormat(
+    "bedrock-converse", RULES, recognises, parse_message, render_message, "beside"
+)

@@ -35,7 +35,6 @@ from context_compaction.messages.model import (
 
 __all__ = ["convert", "split_system"]
 
-_SYSTEM_IN_LIST = {"openai-chat", "openai-responses"}
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # Anthropic's letters, OpenAI Chat's length
 _ID_STEM_CHARS = 31
 _ID_HASH_DIGITS = 8
@@ -141,7 +140,7 @@ def _plain_message(message: Message, target: _Target) -> Message:
     """`message` with blocks of our own making."""
     blocks = [new for old in message.blocks for new in _plain_block(old, message.role, target)]
     role: Role = message.role
-    if role == "system" and target.format.name not in _SYSTEM_IN_LIST:
+    if role == "system" and target.format.system_prompt != "list":
         role = "user"
         text = text_of(blocks)
         blocks = [Text(f"<system>\n{text}\n</system>")] if text else []

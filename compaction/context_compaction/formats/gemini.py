@@ -299,4 +299,4 @@ def _is_media_part(part: Part) -> bool:
     return isinstance(part, Image | Document) and part.source is not None
 
 
-FORMAT = MessageFormat("gemini", RULES, recognises, parse_message, render_message, link)
+FORMAT = MessageFormat("gemini", RULES, recognises, parse_message, render_message, "beside", link)

@@ -332,4 +332,6 @@ def _render_result(result: ToolResult) -> JsonObject:
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 
 
-FORMAT = MessageFormat("openai-chat", RULES, recognises, parse_message, render_message, link)
+FORMAT = MessageFormat(
+    "openai-chat", RULES, recognises, parse_message, render_message, "list", link
+)

@@ -331,4 +331,4 @@ def _render_reasoning(block: Thinking) -> JsonObject:
     return {key: value for key, value in {**source, **changes}.items() if key != "content"}
 
 
-FORMAT = MessageFormat("openai-responses", RULES, recognises, parse_message, render_message)
+FORMAT = MessageFormat("openai-responses", RULES, recognises, parse_message, render_message, "list")

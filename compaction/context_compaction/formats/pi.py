@@ -258,4 +258,4 @@ def _changes(block: _Spoken) -> JsonObject:
             return block.source
 
 
-FORMAT = MessageFormat("pi", RULES, recognises, parse_message, render_message)
+FORMAT = MessageFormat("pi", RULES, recognises, parse_message, render_message, "nowhere")

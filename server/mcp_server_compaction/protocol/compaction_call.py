@@ -199,10 +199,6 @@ def compact_request_of(
     )
 
 
-# The others have the system prompt in the list.
-_SYSTEM_BESIDE_LIST = {"anthropic", "gemini", "bedrock-converse"}
-
-
 def converted(
     given: Input, request: CompactRequest, to_format: str
 ) -> tuple[Input, CompactRequest]:
@@ -215,7 +211,7 @@ def converted(
 
     parsed: Messages = formats.parse(given.payload, format=given.format)
     system = given.system
-    if to_format in _SYSTEM_BESIDE_LIST:
+    if formats.FORMATS[to_format].system_prompt == "beside":
         in_list, parsed = split_system(parsed)
         system = "\n\n".join(text for text in (system, in_list) if text) or None
     messages = convert(parsed, to=to_format, origin=given.format)

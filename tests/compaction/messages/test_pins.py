@@ -8,6 +8,7 @@ from context_compaction.archive import Archive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json
 from tests.support.promises import archive_without_originals, temporary_archive
 from tests.support.rendering import Call, Part, Step, Turn, render
@@ -21,7 +22,6 @@ from tests.support.small import (
 
 RULE = "Never touch the production database."
 NOTE = "The seal of the archive\n\n- is green\n```\nand ## stays so\n```\n\tto the end"
-FORMATS = ["anthropic", "openai-chat", "openai-responses", "gemini", "bedrock-converse"]
 SUMMARISING: list[dict[str, Any]] = [
     {"mode": "full"},
     {"mode": "full", "policy": "claude-code"},
@@ -96,7 +96,7 @@ def texts_in(value: Any) -> list[str]:
 
 @pytest.mark.parametrize("wish", SUMMARISING, ids=str)
 @settings(max_examples=15, deadline=None)
-@given(format=st.sampled_from(FORMATS), texts=pinned_texts())
+@given(format=st.sampled_from(PROVIDER_FORMATS), texts=pinned_texts())
 async def test_pinned_text_stands_in_every_summary_whoever_writes_it(
     format: str, wish: dict[str, Any], texts: list[str]
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.messages import placeholders
 
+from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.rendering import Call, Part, Step, Turn, render
@@ -14,7 +15,6 @@ from tests.support.small import lines
 SYSTEM = "You help in a harbour office. Write the report in English. Deliveries close at 17:00."
 AGAINST = "Write the report in German instead, not in English."
 WITHIN = "Always greet the harbour master by name."
-FORMATS = ["anthropic", "openai-chat", "openai-responses", "gemini", "bedrock-converse"]
 
 
 def talk(format: str, *requests: str) -> list[Json]:
@@ -31,7 +31,7 @@ async def compacted_twice(payload: list[Json], format: str, **wish: Any) -> str:
         return str((await compact(grown, request, archive=archive)).messages)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", PROVIDER_FORMATS)
 @pytest.mark.parametrize("as_blocks", [False, True])
 async def test_what_the_user_says_against_the_system_prompt_is_carried_and_told_as_such(
     format: str, as_blocks: bool

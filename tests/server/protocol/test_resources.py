@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from context_compaction.formats import FORMATS
 from context_compaction.policies import POLICIES
 from context_compaction.settings import SETTING_NAMES, Settings
 from mcp import Client
@@ -143,6 +144,7 @@ async def test_the_options_resource_describes_every_option_and_constant(config: 
         (text,) = _texts(await client.read_resource("options://compact_messages"))
     document = json.loads(text)
     assert {"model", "pinned", "usage", "idle_seconds"} <= set(document["options"])
+    assert [name for name in FORMATS if name not in json.dumps(document["options"]["format"])] == []
     constants = document["constants_of_the_policy"]
     assert set(constants) == set(SETTING_NAMES)
     assert all(constant["description"] for constant in constants.values())
