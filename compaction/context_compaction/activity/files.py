@@ -66,8 +66,8 @@ from context_compaction.messages.tool_results import result_text
 
 logger = logging.getLogger(__name__)
 
-# Work for one conversation, in characters that are read line by line: about a third of a second.
-WORK_CHARS = 24_000_000
+# Work for one conversation, in characters that are read line by line: about a tenth of a second.
+WORK_CHARS = 8_000_000
 # Searching and replacing is done in C: this many characters cost as much as one.
 _FAST_CHARS = 8
 # Work for a look at one file, in characters.

@@ -63,7 +63,10 @@ def is_preserved(message: Message) -> bool:
     That is a system message, one with rules of the project, or one with the provider's own
     compaction block, which only the provider can read.
     """
-    return any(map(_stays, message.blocks)) or placeholders.is_system(message)
+    for block in message.blocks:  # each pass asks this of each message, so no generator
+        if isinstance(block, Text | Opaque) and _stays(block):
+            return True
+    return placeholders.is_system(message)
 
 
 def kept_part(message: Message) -> Message | None:

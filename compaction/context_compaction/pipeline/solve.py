@@ -6,7 +6,7 @@ messages in which everything has something bought stays as messages; what was bo
 it is the text of the summary; files come back in a message of their own. Pure.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from context_compaction.activity.files import follow_files, holds_secrets, unsure_note
@@ -291,6 +291,7 @@ def _filled(
     room_tokens, low, high = limit_tokens - prose_tokens, 0, 0
     best: tuple[int, Plan] | None = None
     least_start = 0
+    safe = safe_cuts(context.messages, context.rules)
     for number in range(_PASSES):
         if number == _PASSES // 2 and best is not None and best[1].cut is not None:
             # A longer tail does not fit: what is left is for all else.
@@ -301,6 +302,7 @@ def _filled(
             context,
             plan,
             record,
+            safe,
             prose=prose,
             told_until=told_until,
             least_start=least_start,
@@ -336,15 +338,19 @@ def _cut_where_bought(
     context: CompactionContext,
     plan: Plan,
     record: Record,
+    safe: Sequence[bool],
     *,
     prose: str = "",
     told_until: int = 0,
     least_start: int = 0,
     is_whole: bool = False,
 ) -> Plan:
-    """`plan` cut before the newest run of messages in which everything has something bought."""
+    """`plan` cut before the newest run of messages in which everything has something bought.
+
+    `safe` is what `safe_cuts` says of the messages.
+    """
     messages = context.messages
-    start = max(least_start, _tail_start(context, record, is_whole=is_whole))
+    start = max(least_start, _tail_start(context, record, safe, is_whole=is_whole))
     if start == 0:
         request_at, everything = _newest_request(messages), range(len(messages))
         edited = with_bought(context, EditedMessages(messages), record, everything, request_at)
@@ -406,7 +412,9 @@ def _cut_point(context: CompactionContext, start: int) -> CutPoint:
     return CutPoint(start, request_at, folds_request=folds_request)
 
 
-def _tail_start(context: CompactionContext, record: Record, *, is_whole: bool) -> int:
+def _tail_start(
+    context: CompactionContext, record: Record, safe: Sequence[bool], *, is_whole: bool
+) -> int:
     """The position from which on every message has something bought of all its items.
 
     Behind prose everything `is_whole` there: what a name alone is left of, prose does not tell.
@@ -424,7 +432,6 @@ def _tail_start(context: CompactionContext, record: Record, *, is_whole: bool) -
     start = len(messages)
     while start and start - 1 not in missing:
         start -= 1
-    safe = safe_cuts(messages, context.rules)
     is_asked = context.request.mode == "full"
     if start == 0 and not is_asked:
         return 0
@@ -456,7 +463,8 @@ def _last_resort(context: CompactionContext, plan: Plan, record: Record) -> Plan
     level = replace(plan.level, is_last=True)
     for item in record.items:
         item.bought = set()
-    made = _cut_where_bought(context, replace(plan, level=level), record)
+    safe = safe_cuts(context.messages, context.rules)
+    made = _cut_where_bought(context, replace(plan, level=level), record, safe)
     cleared = plan_by_clearing(context, replace(level, clears_all=True, needs_minimum=False))
     made_tokens = context.count.messages(assemble(context, made).messages)
     is_smaller = context.count.messages(cleared.edited.messages) < made_tokens
