@@ -78,12 +78,12 @@ async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
     monkeypatch.setattr(session_state, "CACHED_RECORDS", 100)
     said = [user(f"word {at}") for at in range(30)]
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        for number in range(60):
+        for number in range(20):
             await add(archive, f"s_{number}", *said)
         known = [state for state in gc.get_objects() if isinstance(state, LocalState)]
         records = sum(state.next_number for state in known if tmp_path in state.folder.parents)
         assert records <= 100 + 31
-        for number in range(60):
+        for number in range(20):
             assert await transcript(archive, f"s_{number}") == said
 
 

@@ -250,7 +250,7 @@ async def test_writers_and_deletions_at_once_never_lose_a_named_output(tmp_path:
         written: list[str] = []
 
         async def write() -> None:
-            for count in range(40):
+            for count in range(20):
                 await writer.commit(f"s{count}", blobs=[blob])
                 written.append(f"s{count}")
 
@@ -258,13 +258,13 @@ async def test_writers_and_deletions_at_once_never_lose_a_named_output(tmp_path:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(write)
                 deleted = 0
-                while deleted < 39:
+                while deleted < 19:
                     await anyio.lowlevel.checkpoint()
                     if len(written) > deleted + 1:
                         doomed = written[deleted : len(written) - 1]
                         await remover.delete(doomed)
                         deleted += len(doomed)
-        assert [session.session_id for session in (await writer.usage()).sessions] == ["s39"]
+        assert [session.session_id for session in (await writer.usage()).sessions] == ["s19"]
         assert (await writer.read_output(blob.output_id)).data == blob.data
 
 
@@ -277,7 +277,7 @@ async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Pa
         await add(writer, "kept", user("apple"))
 
         async def come_and_go() -> None:
-            for count in range(12):
+            for count in range(6):
                 await add(writer, f"s{count}", *(user(f"pear {count} {n}") for n in range(20)))
                 await writer.delete([f"s{count}"])
             tasks.cancel_scope.cancel()

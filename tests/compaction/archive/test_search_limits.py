@@ -18,10 +18,10 @@ SLOW = Query(" ".join(WORDS), limit=100)
 
 
 async def filled(archive: LocalArchive, texts: int) -> None:
-    """Put in texts of half a megabyte, in each of which every word of `SLOW` is common."""
+    """Put in texts of a quarter of a megabyte, in each of which every word of `SLOW` is common."""
     await add(archive, "other", user("needle_7"))
     lines = [" ".join([*WORDS[at:], *WORDS[:at]]) + "\n" for at in range(texts)]
-    await add(archive, "s", *(user(line * 1_000) for line in lines))
+    await add(archive, "s", *(user(line * 500) for line in lines))
     await archive.search(Query("needle_7"))  # all is indexed now
 
 
@@ -41,11 +41,11 @@ async def test_a_cancelled_search_for_words_ends_and_holds_up_nobody(
 
     monkeypatch.setattr(page, "SCAN_SECONDS", inf)
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        await filled(archive, 12)
+        await filled(archive, 6)
         monkeypatch.setattr(from_thread, "check_cancelled", look)
         assert (await archive.search(SLOW)).hits
         whole = looks
-        assert whole >= 12  # with each text that is read
+        assert whole >= 6  # with each text that is read
         for cancel_at in (1, whole // 2, whole - 1):
             looks, searching = 0, anyio.CancelScope()
             with searching:
