@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         Usage as Usage,
         check_tenant as check_tenant,
     )
-    from context_compaction.archive.addresses import shown_address as shown_address
     from context_compaction.archive.copying import Copied as Copied, copy_archive as copy_archive
     from context_compaction.archive.dates import asked_times as asked_times
     from context_compaction.archive.documents import role_of as role_of
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         SNIPPET_CHARS as SNIPPET_CHARS,
         passage_span as passage_span,
     )
+    from context_compaction.archive.values import shown_address as shown_address
     from context_compaction.budget import Budget as Budget, make_budget as make_budget
     from context_compaction.errors import (
         ArchiveBusyError as ArchiveBusyError,
@@ -204,7 +204,6 @@ _NAMES_BY_MODULE = {
         "OutputInfo PrunePlan PruneRules Query SearchPage SessionInfo SessionUsage "
         "StoredReceipt Usage check_tenant"
     ),
-    "archive.addresses": "shown_address",
     "archive.copying": "Copied copy_archive",
     "archive.dates": "asked_times",
     "archive.documents": "role_of",
@@ -214,6 +213,7 @@ _NAMES_BY_MODULE = {
     "archive.patterns": "open_matcher",
     "archive.search.hits": "MAX_HITS_PER_OUTPUT",
     "archive.snippets": "PASSAGE_CHARS SNIPPET_CHARS passage_span",
+    "archive.values": "shown_address",
     "budget": "Budget make_budget",
     "errors": (
         "ArchiveBusyError ArchiveDamagedError ArchiveError ArchiveFullError CompactionError "

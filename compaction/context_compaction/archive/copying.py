@@ -18,7 +18,6 @@ from context_compaction.messages.model import JsonObject
 from context_compaction.request import check_session_id
 
 _RECORDS = 1_000  # a call
-_OUTPUT_BYTES = 16 * 1024 * 1024  # a call
 _SESSIONS = 100  # a page of the list
 
 Report = Callable[[SessionInfo, int], None]
@@ -111,7 +110,7 @@ def read_records(
     chosen: list[LoggedRecord] = []
     size_bytes = 0
     for record in store.sessions.all_records(state)[after:][:limit]:
-        if size_bytes > _OUTPUT_BYTES:
+        if size_bytes > 16 * 1024 * 1024:
             break
         size_bytes += record.head.get("bytes", 0)
         chosen.append(record)

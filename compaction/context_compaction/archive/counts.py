@@ -7,17 +7,14 @@ read is passed over: what it held is computed as if it had never been, and kept 
 """
 
 import marshal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from context_compaction.archive.records import LoggedRecord, Record, ascii_json
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.find_secrets import rules_version
-from context_compaction.messages.model import is_list
-
-_FINGERPRINT_CHARS = _HASH_CHARS = 32
-_ENTRY_PARTS = 3
 
 ReadBody: TypeAlias = Callable[[LoggedRecord], Any]
 # From a fingerprint to what was counted, None where that is not known.
@@ -39,7 +36,7 @@ def counts_in(state: TranscriptState, counted_by: str, format: str, body: ReadBo
     left: list[LoggedRecord] = []
     for record in state.unread_counts:
         if (record.head.get("by"), record.head.get("format")) == by:
-            _learn(state, by, _entries(record, body))
+            _learn(state, by, record, body)
         else:
             left.append(record)
     state.unread_counts = left
@@ -87,26 +84,10 @@ def counts_written(
 
 
 def _learn(
-    state: TranscriptState, by: tuple[str, str], entries: Iterator[tuple[bytes, str, Any]]
+    state: TranscriptState, by: tuple[str, str], record: LoggedRecord, body: ReadBody
 ) -> None:
     counts = state.counts.setdefault(by, {})
-    for key, content, count in entries:
-        state.contents[key] = content
-        counts[key] = _packed(count)
-
-
-def _entries(record: LoggedRecord, body: ReadBody) -> Iterator[tuple[bytes, str, Any]]:
-    """The undamaged entries of a record."""
-    try:
-        values = body(record)
-    except (ArchiveDamagedError, ValueError):
-        return
-    for value in values if is_list(values) else ():
-        if is_list(value) and len(value) == _ENTRY_PARTS:
-            key, content, count = value
-            if _is_hash(key, _FINGERPRINT_CHARS) and _is_hash(content, _HASH_CHARS):
-                yield bytes.fromhex(key), content, count
-
-
-def _is_hash(value: Any, chars: int) -> bool:
-    return isinstance(value, str) and len(value) == chars and not value.strip("0123456789abcdef")
+    with suppress(ArchiveDamagedError):
+        for key, content, count in body(record):
+            state.contents[bytes.fromhex(key)] = content
+            counts[bytes.fromhex(key)] = _packed(count)

@@ -9,8 +9,6 @@ from typing import Any
 from context_compaction.archive.values import SessionInfo
 from context_compaction.errors import QueryError
 
-_MAX_NUMBER = 2**63 - 1  # the largest row number of a database
-
 
 def encode_cursor(numbers: Sequence[float]) -> str:
     """A text that `decode_cursor` turns back into `numbers`."""
@@ -29,7 +27,7 @@ def decode_cursor(cursor: str) -> tuple[float, int]:
         numbers = float(first), int(second)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise _unusable(cursor) from error
-    if not (isfinite(numbers[0]) and 0 <= numbers[1] <= _MAX_NUMBER):
+    if not (isfinite(numbers[0]) and 0 <= numbers[1] < 1 << 63):
         raise _unusable(cursor)
     return numbers
 

@@ -21,8 +21,7 @@ from context_compaction.errors import ArchiveDamagedError
 
 _FRAME_BYTES = 64 * 1024
 
-_SKIPPABLE = struct.Struct("<II")  # magic number, length of the payload
-_SKIPPABLE_MAGIC = 0x184D2A5E  # one of the sixteen that the zstd format reserves for users
+_SKIPPABLE = struct.Struct("<II")  # one of the sixteen magic numbers for users, size
 _HASH_BYTES = 16
 _FOOTER = struct.Struct("<QQI8s")  # content bytes, frame count, CRC-32 of the table, magic
 _FOOTER_MAGIC = b"ctxblob1"
@@ -52,7 +51,7 @@ def pack(data: bytes) -> bytes:
     table.append(_ENTRY.pack(content_at, file_at, newlines, bytes(_HASH_BYTES)))
     entries = b"".join(table)
     payload = entries + _FOOTER.pack(len(data), len(frames), zlib.crc32(entries), _FOOTER_MAGIC)
-    return b"".join(frames) + _SKIPPABLE.pack(_SKIPPABLE_MAGIC, len(payload)) + payload
+    return b"".join(frames) + _SKIPPABLE.pack(0x184D2A5E, len(payload)) + payload
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from context_compaction.archive import Archive
-from context_compaction.archive.addresses import is_address, shown_address
+from context_compaction.archive.values import shown_address
 from context_compaction.errors import SettingsError
 from context_compaction.redaction import RedactionMode
 
@@ -40,7 +40,7 @@ def open_archive(
         SettingsError: There is no such kind of archive.
         ArchiveError: It cannot be opened.
     """
-    if isinstance(location, str) and is_address(location):
+    if isinstance(location, str) and "://" in location:
         return _open_address(location, redaction)
     from context_compaction.archive.local.archive import open_archive as open_local
 

@@ -11,10 +11,6 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-# Beyond these the process ends, whatever its parent does, which may have been killed.
-MAX_MEMORY_BYTES = 1024 * 1024 * 1024
-MAX_CPU_SECONDS = 30
-
 
 def main() -> None:
     """Serve one pattern until the input ends."""
@@ -60,9 +56,10 @@ def _limit_itself() -> None:
     except ImportError:  # Windows: there the parent's time limit has to do
         return
     os.nice(5)  # whoever waits for something else goes first
+    # Beyond these the process ends, whatever its parent does, which may have been killed.
     for kind, most in (
-        (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
-        (resource.RLIMIT_CPU, MAX_CPU_SECONDS),
+        (resource.RLIMIT_AS, 1024 * 1024 * 1024),
+        (resource.RLIMIT_CPU, 30),
         (resource.RLIMIT_CORE, 0),
     ):
         # macOS knows no limit of the address space, and a stricter one may stand already.

@@ -36,7 +36,6 @@ MAX_PROCESSES = 8  # at once; further calls wait
 _WORKER = Path(__file__).with_name("pattern_worker.py")
 _REPETITION = re.compile(r"\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}")
 _SPECIAL = frozenset(r".^$*+?{}[]\|()")
-_MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _slots = RunVar[anyio.CapacityLimiter]("pattern processes")
 
 
@@ -150,7 +149,7 @@ class _Worker:
         line = await to_thread.run_sync(lambda: json.dumps(request).encode("ascii") + b"\n")
         try:
             await self._requests.send(line)
-            answer = await self._answers.receive_until(b"\n", _MAX_ANSWER_BYTES)
+            answer = await self._answers.receive_until(b"\n", max_bytes=16 * 1024 * 1024)
         except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead) as error:
             raise self._too_much() from error
         return json.loads(answer)

@@ -22,8 +22,6 @@ from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import content_hash
 from context_compaction.messages.model import JsonObject, Message
 
-_DAY_SECONDS = 86_400.0  # clocks may differ by as much
-
 
 @dataclass(frozen=True, slots=True)
 class PlacedList:
@@ -167,9 +165,9 @@ def new_records(
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:
-    """The time of a message: its own timestamp, unless that lies in the future."""
+    """The time of a message: its own timestamp, unless that lies more than a day in the future."""
     seconds = message.timestamp_seconds
-    is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + _DAY_SECONDS
+    is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + 86_400.0
     return seconds if seconds is not None and is_sane else now_seconds
 
 

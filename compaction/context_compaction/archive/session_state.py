@@ -33,9 +33,6 @@ S = TypeVar("S", bound="TranscriptState")
 _APART = ("session", "output", "pin", "counts")
 CACHED_SESSIONS = 256
 CACHED_RECORDS = 28_000  # of all of them together: about 1 KB each
-# So many messages that a list no longer has are known by fingerprint still: it may come again, as
-# where the lists of several agents come under one name.
-_SPARE_FINGERPRINTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +205,14 @@ class TranscriptState:
     def keep_fingerprints(self, keys: Collection[bytes], after: str) -> None:
         """Forget what is known of messages by other fingerprints, unless that is little.
 
-        So it grows with the list and not with the session. What is forgotten is made again.
+        So it grows with the list and not with the session. What is forgotten is made again. A
+        thousand others stay: the lists of several agents may come under one name.
 
         Args:
             keys: Of the messages of a list.
             after: The history that they follow: where there is one they are no whole list.
         """
-        if after != ROOT or len(self.contents) <= len(keys) + _SPARE_FINGERPRINTS:
+        if after != ROOT or len(self.contents) <= len(keys) + 1_000:
             return
         self.contents = _part(self.contents, keys)
         self.counts = {by: _part(counts, keys) for by, counts in self.counts.items()}

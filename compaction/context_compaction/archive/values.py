@@ -29,6 +29,15 @@ def check_tenant(tenant: str) -> str:
     return tenant
 
 
+def shown_address(location: str) -> str:
+    """An address without what may be secret in it: name, password, settings."""
+    scheme, _, rest = location.partition("://")
+    place, _, settings = rest.partition("?")
+    # Where a password was not escaped, nobody can tell what is which.
+    shown = "…" if "@" in settings else place.rpartition("@")[2]
+    return f"{scheme}://{shown}"
+
+
 def part_of(values: Sequence[T], after: int, limit: int | None) -> Sequence[T]:
     """What `after` and `limit` leave of a list: see `Transcripts.receipts`."""
     return values[after:] if limit is None else values[after:][:limit]

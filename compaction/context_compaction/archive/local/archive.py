@@ -55,9 +55,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-THREADS = 16  # for the log; a long append holds up only its own session
-
-_MOST_NAME_CHARS = 80  # and some
 _NAME = "tenant"  # the file with the name, of which the folder has a hash
 # What this package puts into an archive's folder.
 _OURS = frozenset({
@@ -124,7 +121,7 @@ class LocalArchive(SessionArchive):
         blobs = BlobStore(self._root / "blobs")
         self._sessions = LocalSessions(self._root, blobs)
         self._store = TranscriptStore(self._sessions, blobs, redaction == "on")
-        self._threads = CapacityLimiter(THREADS)
+        self._threads = CapacityLimiter(16)  # a long append holds up only its own session
         self._order: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._index: SearchIndex | None = None
         self._own_index: tempfile.TemporaryDirectory[str] | None = None
@@ -181,7 +178,7 @@ class LocalArchive(SessionArchive):
         with suppress(OSError, UnicodeError, SettingsError):
             if path.is_file():  # and no pipe, which would hold up whoever reads it
                 with path.open(encoding="ascii") as file:
-                    name = check_tenant(file.read(_MOST_NAME_CHARS))
+                    name = check_tenant(file.read(80))  # one has at most 64
                 return name if self._folder_of(name).name == folder.name else None
         return None
 

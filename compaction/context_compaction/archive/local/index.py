@@ -65,8 +65,6 @@ STAMP_NANOSECONDS = 2_000_000_000
 # of the outer folder, so each of these is looked at this often, which takes about a millisecond.
 FULL_LOOK_SECONDS = 10.0
 
-# Of the rows; where more of them are removed, a rebuild of the index takes less time.
-_MOST_REMOVED = 0.5
 T = TypeVar("T")
 
 
@@ -137,7 +135,7 @@ class SearchIndex:
         ids = json.dumps([session for session, _ in sessions])
         (removed_count,) = connection.execute(counted, (ids,)).fetchone()
         (row_count,) = connection.execute("SELECT count(*) FROM doc").fetchone()
-        if removed_count > row_count * _MOST_REMOVED:
+        if removed_count > row_count / 2:  # a rebuild takes less time
             raise StaleIndexError
         if not sessions:
             return

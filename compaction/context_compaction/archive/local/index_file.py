@@ -22,7 +22,6 @@ from context_compaction.archive.local.durable_files import (
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
 
-BUSY_SECONDS = 30.0
 FIRST_SAFE_SQLITE = (3, 51, 3)  # the WAL-reset bug of 3.7.0 to 3.51.2 is gone
 
 # Primary result codes after which the file cannot be trusted: a missing table, a failed read
@@ -169,7 +168,7 @@ class IndexFile:
             path.touch(mode=0o600)
         self._name = name
         self._connection = connection = sqlite3.connect(
-            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            path, timeout=30.0, isolation_level=None, check_same_thread=False
         )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")

@@ -15,21 +15,21 @@ from context_compaction.archive import History
 from context_compaction.archive.documents import DocText
 from context_compaction.archive.local.index import Doc, SearchIndex
 from context_compaction.archive.local.index_rows import FAMILY, session_tag, time_range_tags
-from context_compaction.archive.ranking import NEIGHBOR_MESSAGES
 from context_compaction.archive.search.filters import Filter, no_session
-from context_compaction.archive.search.word_search import CANDIDATES, Candidates
+from context_compaction.archive.search.word_search import (
+    CANDIDATES,
+    NEIGHBOR_MESSAGES,
+    Candidates,
+)
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
-
-_CHECK_STEPS = 10_000  # of SQLite's machine, less than a millisecond, between looks at the clock
-_LEAST_IDF = 1e-6  # what FTS5 takes for a word that most rows contain
-_MOST_COUNTS = 10_000  # that are remembered
 
 
 @contextmanager
 def interrupted_by(connection: sqlite3.Connection, check: Callable[[], None]) -> Generator[None]:
     """End the block's work in SQLite when `check` raises, and raise that."""
-    # What is raised in there interrupts SQLite, and is not passed on.
-    connection.set_progress_handler(check, _CHECK_STEPS)
+    # So many steps of SQLite's machine take less than a millisecond. What is raised in there
+    # interrupts SQLite, and is not passed on.
+    connection.set_progress_handler(check, 10_000)
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -64,8 +64,8 @@ class IndexRows:
             return Candidates({}, self._count(expression), is_whole=True)
         is_whole = len(rows) < CANDIDATES
         count = len(rows) if is_whole and self._allowed.is_open else self._count(expression)
-        # FTS5 has weighted it already.
-        weight = max(math.log((self.row_count - count + 0.5) / (count + 0.5)), _LEAST_IDF)
+        # FTS5 has weighted it already, at least so much.
+        weight = max(math.log((self.row_count - count + 0.5) / (count + 0.5)), 1e-6)
         return Candidates({doc_id: -score / weight for doc_id, score in rows}, count, is_whole)
 
     def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
@@ -153,7 +153,7 @@ class IndexRows:
             (count,) = self._connection.execute(
                 "SELECT count(*) FROM fts WHERE fts MATCH ?", (expression,)
             ).fetchone()
-            if len(self._index.counts) > _MOST_COUNTS:
+            if len(self._index.counts) > 10_000:
                 self._index.counts.clear()
             self._index.counts[expression] = (self.row_count, count)
         return count

@@ -114,7 +114,6 @@ def _verified_rest(line: bytes) -> bytes | None:
 SEGMENT_BYTES = 64 * 1024 * 1024
 WRITER_SLOTS = 4096
 LOCK_NAME = "lock"  # of an archive
-_WRITE_BYTES = 1024 * 1024
 
 
 def session_key(session_id: str) -> str:
@@ -327,7 +326,7 @@ def _append_lines(
         places.append(LinePlace(segment, offset, len(line)))
         offset += len(line)
         waiting.append(line)
-        if offset - written_to >= _WRITE_BYTES:
+        if offset - written_to >= 1024 * 1024:
             write_all(handle, b"".join(waiting))
             waiting.clear()
             written_to = offset

@@ -38,9 +38,6 @@ from context_compaction.archive.session_state import (
 from context_compaction.errors import ArchiveError
 from context_compaction.messages.history_hash import ROOT
 
-# A list goes on from one of the newest; from an older one it is looked through once.
-_DURABLE_HISTORIES = 16
-
 
 @dataclass(slots=True)
 class LocalState(TranscriptState):
@@ -59,7 +56,7 @@ class LocalState(TranscriptState):
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
-    durable: deque[str] = field(default_factory=lambda: deque(maxlen=_DURABLE_HISTORIES))
+    durable: deque[str] = field(default_factory=lambda: deque(maxlen=16))
     to_sync: set[str] = field(default_factory=set[str])
 
     def unsynced(self) -> set[str]:

@@ -20,8 +20,8 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from context_compaction.archive import DEFAULT_TENANT, check_tenant
-from context_compaction.archive.addresses import shown_address
 from context_compaction.archive.postgres.schema import Connection, make_tables
+from context_compaction.archive.values import shown_address
 from context_compaction.errors import (
     ArchiveBusyError,
     ArchiveError,
@@ -32,12 +32,10 @@ from context_compaction.errors import (
 T = TypeVar("T")
 
 MOST_CONNECTIONS = 16  # of one process, unless the address says otherwise
-STATEMENT_SECONDS = 30.0
 RETRY_SECONDS = 20.0
 # How long one try waits for a connection. The pool stops asking a server that is away after the
 # same time, so that the next try asks at once, however long the server was away.
 CONNECTION_SECONDS = 1.0
-LEAST_VERSION = 150_000
 
 _CONFLICTS = (
     errors.SerializationFailure,
@@ -146,10 +144,10 @@ class Database:
             # One connection by itself first: the pool says only that it waited.
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 version = connection.info.server_version
-                if version < LEAST_VERSION:
+                if version < 150_000:
                     raise ArchiveError(
-                        f"{self.location} is PostgreSQL {version // 10_000}. Use version "
-                        f"{LEAST_VERSION // 10_000} or later."
+                        f"{self.location} is PostgreSQL {version // 10_000}. Use version 15 or "
+                        "later."
                     )
                 make_tables(connection)
             self._pool.open()
@@ -163,7 +161,7 @@ class Database:
         tenant: str,
         work: Callable[[Connection], T],
         *,
-        seconds: float = STATEMENT_SECONDS,
+        seconds: float = 30.0,
         reads: bool = False,
     ) -> T:
         """What `work` returns, done in one transaction of `tenant`, again after a conflict.

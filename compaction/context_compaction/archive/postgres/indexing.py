@@ -46,10 +46,6 @@ from context_compaction.messages.model import JsonObject
 MAX_ROW_WORDS = 15_000
 # A row's words and their places may have 1 MB together; a word has at most 256 bytes.
 _MAX_ROW_BYTES = 400_000
-_MAX_PARTS = 30_000  # they are pieces of at most 300,000 characters
-_MAX_PATH_WORDS = 1_000
-_PARTS_POSITION = 16_383
-_META_TERMS = 3  # session, day, month: what the local index counts as words too
 
 _FOLLOWED_BY = " <-> "
 # Sizes of blocks, as powers of two: each is eight times the one before.
@@ -95,11 +91,12 @@ def docs_of(records: Sequence[Record], blobs: Blobs) -> Iterator[DocRow]:
 
 def _rows_of(head: JsonObject, part: IndexedPart) -> Iterator[DocRow]:
     terms = terms_of(part.text)
-    paths = terms_of("\n".join(part.paths)).words.split()[:_MAX_PATH_WORDS]
-    parts = terms.parts[:_MAX_PARTS]
+    paths = terms_of("\n".join(part.paths)).words.split()[:1_000]
+    parts = terms.parts[:30_000]  # of a text of at most 300,000 characters
     is_title = head["kind"] == "message" and head["role"] == "user"
     title = title_of(part.text) if is_title else ""
-    meta_count = _META_TERMS + len([*tags_of(head, part)])
+    # With session, day and month, which the local index counts as words too.
+    meta_count = 3 + len([*tags_of(head, part)])
     for words in _overlapping(terms.words.split()):
         term_count = max(MIN_DOC_TERMS, len(words) + len(parts) + meta_count) + len(paths)
         yield DocRow(head, part, _positions(words, parts, paths), term_count, title)
@@ -127,7 +124,7 @@ def _positions(words: Sequence[str], parts: Sequence[str], paths: Sequence[str])
     for position, word in enumerate(paths, start=1):
         positions[f"/{word}"].append(str(position))
     for word in parts:
-        positions[word].append(str(_PARTS_POSITION))
+        positions[word].append("16383")
     return [f"'{word}':{','.join(places)}" for word, places in positions.items()]
 
 

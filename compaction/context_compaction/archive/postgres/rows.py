@@ -23,10 +23,14 @@ from context_compaction.archive.postgres.indexing import (
     without_order,
 )
 from context_compaction.archive.postgres.schema import Connection
-from context_compaction.archive.ranking import NEIGHBOR_MESSAGES, share
 from context_compaction.archive.search.filters import Filter, no_session
 from context_compaction.archive.search.hits import Row
-from context_compaction.archive.search.word_search import CANDIDATES, Candidates
+from context_compaction.archive.search.word_search import (
+    CANDIDATES,
+    NEIGHBOR_MESSAGES,
+    Candidates,
+    share,
+)
 from context_compaction.archive.tokenizer import QueryTerm
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 

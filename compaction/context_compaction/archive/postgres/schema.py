@@ -27,9 +27,6 @@ LOCKED_TABLES = (
 )
 TABLES = (*LOCKED_TABLES, "doc")
 
-# Any number, the same for all processes: one of them makes the tables, the others wait.
-_CREATION_LOCK = 0x636F_6D70_6163_7401
-
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS compaction;
 CREATE SEQUENCE compaction.doc_id;
@@ -144,7 +141,8 @@ def make_tables(connection: Connection) -> None:
     if _exist(connection):
         return  # whoever may only read and write rows needs no more rights than that
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
+        # Any number, the same for all processes: one of them makes the tables, the others wait.
+        connection.execute("SELECT pg_advisory_xact_lock(7165065861607420929)")
         if _exist(connection):
             return
         connection.execute(_TABLES.encode())

@@ -25,7 +25,6 @@ MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
 LAST_ID = (1 << 63) - 1
 OWN_TAG = "own"  # of what our own tools were asked and answered
 
-MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
 _ROLES = ("user", "assistant", "system", "tool")
 
 
@@ -101,6 +100,7 @@ def filter_of(query: Query) -> Filter:
         QueryError: The query is too long, or a filter, the limit or the cursor cannot be used.
     """
     check_query(query)
+    until = inf if query.until_seconds is None else query.until_seconds
     tags: list[str] = []
     if query.role is not None:
         tags.append(_role_tag(query.role))
@@ -112,7 +112,8 @@ def filter_of(query: Query) -> Filter:
         without_tags=() if query.tool is not None and is_own_tool(query.tool) else (OWN_TAG,),
         path=None if query.path is None else phrase_term(query.path),
         since_seconds=-inf if query.since_seconds is None else query.since_seconds,
-        until_seconds=inf if query.until_seconds is None else query.until_seconds + MILLISECOND,
+        # Times are shown by the millisecond, and what was shown may be asked for.
+        until_seconds=until + 0.001,
         last_id=decode_cursor(query.cursor)[1] if query.cursor else LAST_ID,
     )
 

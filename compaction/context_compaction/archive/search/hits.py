@@ -14,7 +14,6 @@ MAX_HITS_PER_OUTPUT = 3
 
 _DOCS_A_READ = 200
 _QUESTION = re.compile(r"[?？؟][\W_]*\Z")
-_LAST_CHARS = 40  # of a text, that may be quotation marks and the like behind the question's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,8 @@ def next_hit(
 
 def asks(doc: Row, content: DocText) -> bool:
     """Whether a row is a message that ends with a question."""
-    return doc.output_id is None and bool(_QUESTION.search(content.text[-_LAST_CHARS:]))
+    # Quotation marks and the like may follow the question's own.
+    return doc.output_id is None and bool(_QUESTION.search(content.text[-40:]))
 
 
 def hit_at(doc: Row, content: DocText, at: int, score: float) -> Hit:
