@@ -21,7 +21,8 @@ from context_compaction.file_access import DiskFile
 from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.layers.restore import CHANGED
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import JsonObject, Message, Text
+from context_compaction.messages.model import JsonObject, Message
+from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import runs, safe_cuts
 from context_compaction.messages.tool_results import newest_results
@@ -57,7 +58,11 @@ from context_compaction.session.resume import Session
 from context_compaction.summarizers.extractive.collect import FileItem, Item, Record, collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
 from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
-from context_compaction.summarizers.extractive.render import render, user_entries
+from context_compaction.summarizers.extractive.render import (
+    RECORD_TITLE,
+    earlier_entries,
+    render,
+)
 
 # At most this part of the target stays empty while there is more to say.
 _EMPTY_SHARE = 0.04
@@ -74,7 +79,6 @@ _SHORT_NOTE_CHARS = 800
 _SMALL_TOKENS = 1_000
 # Items that do not keep a message from staying.
 _DERIVED = ("replaced", "deed", "rule", "wish")
-_RECORD_TITLE = "# From the record, word for word"
 _MOST_NAMES = 12
 
 
@@ -209,7 +213,7 @@ def _record_of(
     messages: list[Message] = []
     numbers: list[int | None] = []
     positions: list[int | None] = []
-    lost: list[str] = []
+    labels: dict[int, str] = {}
     for at, message in enumerate(context.messages):
         span = span_of_ours(context, message)
         found = archived.get(span) if span is not None else None
@@ -218,13 +222,12 @@ def _record_of(
             numbers += found.numbers
             positions += [None] * len(found.messages)
             continue
-        if placeholders.summary_text(message) is not None:
-            body = placeholders.body_of(message) or ""
-            lost.append(body)
-            for number, text in user_entries(body):
-                messages.append(Message("user", (Text(text, author="user"),)))
-                numbers.append(number)
-                positions.append(None)
+        if summary := carried_by(message):
+            earlier = earlier_entries(summary.body)
+            labels |= {len(messages) + n: label for n, label in earlier.labels.items()}
+            messages += earlier.messages
+            numbers += earlier.numbers
+            positions += [None] * len(earlier.messages)
         messages.append(message)
         numbers.append(number_of(context, message))
         positions.append(at)
@@ -234,7 +237,7 @@ def _record_of(
         tuple(messages),
         numbers,
         files=_files_of(context, earlier_calls, shift) if has_files else (),
-        lost="\n".join(lost),
+        earlier=labels,
         kinds=context.settings.tool_kinds,
         newest_at=newest.start + shift if newest else None,
     )
@@ -378,7 +381,7 @@ def _cut_where_bought(
     checkpoint = render((one for one in untold if record.position_of(one) >= first), pinned)
     if prose:
         recorded = "\n".join(filter(None, (summary, checkpoint)))
-        text = f"{prose}\n{_RECORD_TITLE}\n{recorded}" if recorded else prose
+        text = f"{prose}\n{RECORD_TITLE}\n{recorded}" if recorded else prose
         summary, checkpoint = prose_texts(made, text)
     elif where.folds_request:
         summary, checkpoint = "\n".join(filter(None, (summary, checkpoint))), ""

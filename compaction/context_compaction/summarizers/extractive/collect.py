@@ -37,6 +37,7 @@ from context_compaction.messages.model import (
     is_object,
     is_rules,
     is_stand_in,
+    text_of,
 )
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_results import result_text, said_in_refusal
@@ -166,7 +167,7 @@ def collect(
     numbers: Sequence[int | None],
     *,
     files: Iterable[FileItem] = (),
-    lost: str = "",
+    earlier: Mapping[int, str] | None = None,
     kinds: Mapping[str, str] | None = None,
     newest_at: int | None = None,
 ) -> list[Item]:
@@ -176,16 +177,14 @@ def collect(
         messages: The conversation, in the original words where they are known.
         numbers: The number of each message in the transcript.
         files: The last known texts of the files in work.
-        lost: The text of earlier summaries whose originals are not available.
+        earlier: By position the labels of messages that are entries of an earlier summary.
         kinds: Kinds of tools by name, which the caller gives.
         newest_at: Where the results begin that the model has not seen.
     """
     walk = _Walk(with_own_ids(messages), numbers, kinds or {}, newest_at)
     files = list(files)
     walk.known = {file.path: file for file in files if file.text}
-    if lost.strip():
-        walk.add(0, "earlier", "from the summary before", paragraphs(lost))
-    walk.run()
+    walk.run(earlier or {})
     walk.add_rules()
     walk.add_deeds()
     walk.add_files(files)
@@ -228,8 +227,12 @@ class _Walk:
         self.items.append(item)
         return item
 
-    def run(self) -> None:
+    def run(self, earlier: Mapping[int, str]) -> None:
         for at, message in enumerate(self._messages):
+            if label := earlier.get(at):
+                kind: Kind = "remark" if label == "agent" else "earlier"
+                self.add(at, kind, label, paragraphs(text_of(message.blocks)))
+                continue
             if placeholders.is_synthetic(message) or placeholders.is_system(message):
                 continue
             self._spoken(at, message)
@@ -391,7 +394,10 @@ class _Walk:
             if one.text in found.replaced and one.turn in said:
                 marked = f"{found.mark_of(one.text, self._numbers)}{one.text}"
                 item = said[one.turn]
-                item.pieces = [piece.replace(one.text, marked) for piece in item.pieces]
+                item.pieces = [
+                    piece.replace(marked, one.text).replace(one.text, marked)
+                    for piece in item.pieces
+                ]
         for one in found.standing:
             if one.rank >= BINDING_RANK and one.text not in found.replaced:
                 mark = found.mark_of(one.text, self._numbers)

@@ -1,19 +1,38 @@
 """The text of a summary: the items that were bought, in order, each with number and author."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from context_compaction.messages.model import Messages
+from context_compaction.messages.model import Message, Messages, Text
 from context_compaction.summarizers.extractive.collect import Item, collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill
 from context_compaction.tokens.counter import MessageCounter
 
+# Between a text that a model or the host wrote and the entries.
+RECORD_TITLE = "# From the record, word for word"
 # How an entry begins. Nothing in a text may look like the beginning of another one.
-_BEGINS_ENTRY = re.compile(
-    r"^(?=(?:\[\d{1,9}\] |- )?(?:user|agent|host|tool|called|result of|done in)\b[^\n:]{0,99}:)",
-    re.MULTILINE,
+_LABEL = (
+    r"(?:user|agent|assistant|host|tool|called|result of|done in this|from the summary)\b"
+    r"[^\n:]{0,99}:"
 )
-_ENTRY = re.compile(r"^(?:\[(\d{1,9})\]|-) (\w+)\b[^\n:]{0,99}: ?", re.MULTILINE)
+_BEGINS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL})", re.MULTILINE)
+_ENTRY = re.compile(rf"^(?:\[(\d{{1,9}})\]|-) ({_LABEL}) ?", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierEntries:
+    """The entries of an earlier summary as messages.
+
+    Attributes:
+        messages: A message for each entry.
+        numbers: Its number in the transcript, where it has one.
+        labels: By position the label of each entry that the user did not say.
+    """
+
+    messages: Messages
+    numbers: Sequence[int | None]
+    labels: Mapping[int, str]
 
 
 def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
@@ -35,13 +54,28 @@ def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
     return "\n".join(entries)
 
 
-def user_entries(text: str) -> Iterator[tuple[int | None, str]]:
-    """What the user said by the text of a summary: each with its number, where it has one."""
+def earlier_entries(text: str) -> EarlierEntries:
+    """The entries of the text of an earlier summary; what precedes them is one entry, too."""
+    entries = [entry for entry in _entries(text) if entry[2]]
+    messages: list[Message] = []
+    labels: dict[int, str] = {}
+    for at, (_, label, said) in enumerate(entries):
+        is_user = label.startswith("user")
+        messages.append(Message("user", (Text(said, author="user" if is_user else "compaction"),)))
+        if not is_user:
+            labels[at] = label
+    return EarlierEntries(tuple(messages), [number for number, _, _ in entries], labels)
+
+
+def _entries(text: str) -> Iterator[tuple[int | None, str, str]]:
+    """The number, the label and the text of each entry."""
     starts = [*_ENTRY.finditer(text)]
-    stops = [*(start.start() for start in starts[1:]), len(text)]
-    for start, stop in zip(starts, stops, strict=True):
-        if start[2] == "user":
-            yield int(start[1]) if start[1] else None, text[start.end() : stop].strip()
+    stops = [*(start.start() for start in starts), len(text)]
+    head = text[: stops[0]].strip().removesuffix(RECORD_TITLE)
+    yield None, "from the summary before", head.strip()
+    for start, stop in zip(starts, stops[1:], strict=True):
+        number = int(start[1]) if start[1] else None
+        yield number, start[2].removesuffix(":"), text[start.end() : stop].strip()
 
 
 def unforged(text: str) -> str:
@@ -62,7 +96,10 @@ def extract(
     lost: str = "",
 ) -> str:
     """The text of a summary of `messages` within `max_tokens`."""
-    items = collect(messages, numbers, lost=lost)
+    earlier = earlier_entries(lost)
+    items = collect(
+        (*earlier.messages, *messages), [*earlier.numbers, *numbers], earlier=earlier.labels
+    )
     room_tokens = max_tokens
     while room_tokens > HEAD_TOKENS:
         fill(items, room_tokens, count)
