@@ -1,11 +1,14 @@
-"""The server's configuration: flags before environment before defaults, read once and frozen."""
+"""The server's configuration, made once from the command line's options and then frozen.
+
+click takes each option from a flag, a variable or a file, and checks its form.
+"""
 
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from context_compaction import Roots, SettingsError, default_folders, roots_of
@@ -13,7 +16,8 @@ from context_compaction import Roots, SettingsError, default_folders, roots_of
 if TYPE_CHECKING:
     from context_compaction import RedactionMode
 
-from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
+from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE as ARCHIVE_VARIABLE
+from mcp_server_compaction.archive_place import archive_place
 
 ROOTS_VARIABLE = "MCP_COMPACTION_ROOTS"
 POLICY_VARIABLE = "MCP_COMPACTION_POLICY"
@@ -27,22 +31,9 @@ SUMMARY_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARY_TIMEOUT"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 URL_VARIABLE = "ANTHROPIC_BASE_URL"
 
-# What each flag of `load_config` is called in the environment.
-VARIABLES: Mapping[str, str] = {
-    "archive": ARCHIVE_VARIABLE,
-    "roots": ROOTS_VARIABLE,
-    "summarizer": SUMMARIZER_VARIABLE,
-    "summary_model": SUMMARY_MODEL_VARIABLE,
-    "summary_url": URL_VARIABLE,
-    "summary_timeout": SUMMARY_TIMEOUT_VARIABLE,
-    "redaction": REDACTION_VARIABLE,
-    "imports": IMPORT_VARIABLE,
-}
-
 NO_ROOTS = Roots()
 # Claude Desktop gives a tool four minutes, other hosts one or two.
-DEFAULT_SUMMARY_SECONDS = 120.0
-MAX_SUMMARY_SECONDS = 3_600.0
+SUMMARY_SECONDS = 120
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 WriterName: TypeAlias = Literal["auto", "extractive", "host", "anthropic", "sampling"]
@@ -64,7 +55,7 @@ class Summaries:
     api_key: str | None = field(default=None, repr=False)
     model: str | None = None
     url: str | None = None
-    timeout_seconds: float = DEFAULT_SUMMARY_SECONDS
+    timeout_seconds: float = SUMMARY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,40 +96,42 @@ def load_config(
     *,
     archive: str | None = None,
     roots: Sequence[str] = (),
-    summarizer: str | None = None,
+    summarizer: WriterName | None = None,
     summary_model: str | None = None,
     summary_url: str | None = None,
-    summary_timeout: str | None = None,
-    redaction: str | None = None,
+    summary_timeout: float | None = None,
+    redaction: "RedactionMode | None" = None,
     imports: str | None = None,
     over_http: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Config:
-    """The configuration of this process; what is not None or empty was given as a flag.
+    """The configuration of this process, from options and the rest of the environment.
 
     Over HTTP no file is read unless roots are named, and no session of this user's hosts is
     archived: the caller may sit elsewhere.
 
     Raises:
         SettingsError: A named root is no folder, the archive's place is a file, there is no such
-            policy, or what was said of summaries cannot be.
+            policy, or the key or address of a model cannot be used.
     """
-    folder, address = archive_place(archive or environment.get(ARCHIVE_VARIABLE))
+    folder, address = archive_place(archive)
+    writer = summarizer or "auto"
     return Config(
         archive_folder=folder,
         archive_address=address,
-        roots=_roots(roots, environment.get(ROOTS_VARIABLE), over_http=over_http),
+        roots=_roots(roots, over_http=over_http),
         policy=_policy(environment.get(POLICY_VARIABLE)),
         model=environment.get(MODEL_VARIABLE) or None,
         summaries=Summaries(
-            writer=(writer := _writer(summarizer or environment.get(SUMMARIZER_VARIABLE))),
+            writer=writer,
             api_key=_key(environment.get(KEY_VARIABLE), writer),
-            model=summary_model or environment.get(SUMMARY_MODEL_VARIABLE) or None,
-            url=_url(summary_url or environment.get(URL_VARIABLE)),
-            timeout_seconds=_seconds(summary_timeout or environment.get(SUMMARY_TIMEOUT_VARIABLE)),
+            model=summary_model,
+            url=_url(summary_url),
+            timeout_seconds=summary_timeout or SUMMARY_SECONDS,
         ),
-        redaction=_redaction(redaction or environment.get(REDACTION_VARIABLE), over_http=over_http),
-        imports_sessions=_imports(imports or environment.get(IMPORT_VARIABLE)) and not over_http,
+        # Whoever serves others keeps no secrets of theirs; one's own archive is one's own.
+        redaction=redaction or ("on" if over_http else "warn"),
+        imports_sessions=imports != "off" and not over_http,
     )
 
 
@@ -155,8 +148,7 @@ def _policy(named: str | None) -> str:
     return named
 
 
-def _roots(flags: Sequence[str], variable: str | None, *, over_http: bool) -> Roots:
-    named = list(flags) or [part for part in (variable or "").split(os.pathsep) if part]
+def _roots(named: Sequence[str], *, over_http: bool) -> Roots:
     for folder in named:
         if not is_folder(Path(folder).expanduser()):
             raise SettingsError(
@@ -194,17 +186,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _writer(named: str | None) -> WriterName:
-    if not named:
-        return "auto"
-    if named in get_args(WriterName):
-        return cast("WriterName", named)
-    raise SettingsError(
-        f"There is no summary writer {named!r}. Name one of {', '.join(get_args(WriterName))} with "
-        f"--summarizer or {SUMMARIZER_VARIABLE}."
-    )
-
-
 def _key(key: str | None, writer: WriterName) -> str | None:
     key = (key or "").strip()
     if not key and writer == "anthropic":
@@ -238,41 +219,3 @@ def _url(named: str | None) -> str | None:
             f"machine alone, with --summary-url or {URL_VARIABLE}."
         )
     return named
-
-
-def _redaction(named: str | None, *, over_http: bool) -> "RedactionMode":
-    """Whoever serves others keeps no secrets of theirs; one's own archive is one's own."""
-    if not named:
-        return "on" if over_http else "warn"
-    from context_compaction import REDACTION_MODES  # with its detector: not at each start
-
-    if named in REDACTION_MODES:
-        return named
-    raise SettingsError(
-        f"There is no redaction {named!r}. Name one of {', '.join(REDACTION_MODES)} with "
-        f"--redaction or {REDACTION_VARIABLE}."
-    )
-
-
-def _imports(named: str | None) -> bool:
-    if named in {None, "", "on", "off"}:
-        return named != "off"
-    raise SettingsError(
-        f"Importing sessions is {named!r}. Say on or off with --import-sessions or "
-        f"{IMPORT_VARIABLE}."
-    )
-
-
-def _seconds(named: str | None) -> float:
-    if not named:
-        return DEFAULT_SUMMARY_SECONDS
-    try:
-        seconds = float(named)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= MAX_SUMMARY_SECONDS:
-        raise SettingsError(
-            f"The time limit of summaries is {named!r}. Give seconds, more than 0 and at most "
-            f"{MAX_SUMMARY_SECONDS:g}, with --summary-timeout or {SUMMARY_TIMEOUT_VARIABLE}."
-        )
-    return seconds

@@ -6,17 +6,27 @@ is imported when that command is called, because hosts start the server through 
 
 import errno
 import io
-import os
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from context_compaction import CompactionError, QueryError, SettingsError
 
 from mcp_server_compaction.cli.terminal import Failure, WrongOption, say, shown
-from mcp_server_compaction.config import VARIABLES
+from mcp_server_compaction.config import (
+    ARCHIVE_VARIABLE,
+    IMPORT_VARIABLE,
+    REDACTION_VARIABLE,
+    ROOTS_VARIABLE,
+    SUMMARIZER_VARIABLE,
+    SUMMARY_MODEL_VARIABLE,
+    SUMMARY_TIMEOUT_VARIABLE,
+    URL_VARIABLE,
+    WriterName,
+)
 
 # The file of each command; the command has its own name there, with a _ behind reserved words.
 _FILES = {
@@ -78,10 +88,8 @@ def _read_options(context: click.Context, _: click.Parameter, path: Path | None)
             raise WrongOption(str(error)) from error
 
 
-def _is_overruled(context: click.Context, name: str) -> bool:
-    """Whether only the file has a flag, and a variable says otherwise."""
-    is_of_file = context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
-    return is_of_file and bool(os.environ.get(VARIABLES[name]))
+# Also taken from a variable, which help and errors name.
+_setting = partial(click.option, show_envvar=True)
 
 
 @click.group(
@@ -99,18 +107,57 @@ def _is_overruled(context: click.Context, name: str) -> bool:
     expose_value=False,
     help="Options of every command, as TOML.",
 )
-@click.option("--archive", metavar="DIR", help="Where the archive is, or postgresql://….")
-@click.option(
-    "--root", "roots", metavar="DIR", multiple=True, help="A folder that tools may read files in."
+@_setting(
+    "--archive",
+    envvar=ARCHIVE_VARIABLE,
+    metavar="DIR",
+    help="Where the archive is, or postgresql://….",
 )
-@click.option("--summarizer", metavar="W", help="auto, extractive, host, anthropic or sampling.")
-@click.option("--summary-model", metavar="M", help="Model of Anthropic's API that summarizes.")
-@click.option("--summary-url", metavar="URL", help="Address of that API.")
-@click.option("--redaction", metavar="R", help="Secrets: off, warn, on (warn; over HTTP on).")
-@click.option(
-    "--import-sessions", "imports", metavar="I", help="Archive hosts' sessions: on or off (on)."
+@_setting(
+    "--root",
+    "roots",
+    envvar=ROOTS_VARIABLE,
+    metavar="DIR",
+    type=click.Path(),
+    multiple=True,
+    help="A folder that tools may read files in.",
 )
-@click.option("--summary-timeout", metavar="S", help="Seconds to wait for a model (120).")
+@_setting(
+    "--summarizer",
+    envvar=SUMMARIZER_VARIABLE,
+    metavar="W",
+    type=click.Choice(get_args(WriterName)),
+    help="auto, extractive, host, anthropic or sampling.",
+)
+@_setting(
+    "--summary-model",
+    envvar=SUMMARY_MODEL_VARIABLE,
+    metavar="M",
+    help="Model of Anthropic's API that summarizes.",
+)
+@_setting("--summary-url", envvar=URL_VARIABLE, metavar="URL", help="Address of that API.")
+@_setting(
+    "--redaction",
+    envvar=REDACTION_VARIABLE,
+    metavar="R",
+    type=click.Choice(("off", "warn", "on")),
+    help="Secrets: off, warn, on (warn; over HTTP on).",
+)
+@_setting(
+    "--import-sessions",
+    "imports",
+    envvar=IMPORT_VARIABLE,
+    metavar="I",
+    type=click.Choice(("on", "off")),
+    help="Archive hosts' sessions: on or off (on).",
+)
+@_setting(
+    "--summary-timeout",
+    envvar=SUMMARY_TIMEOUT_VARIABLE,
+    metavar="S",
+    type=click.IntRange(1, 3_600),
+    help="Seconds to wait for a model (120).",
+)
 @click.pass_context
 def main(context: click.Context, /, **flags: Any) -> None:
     """Make conversations fit their context window: nothing lost, always valid, no LLM needed.
@@ -122,7 +169,7 @@ def main(context: click.Context, /, **flags: Any) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    context.obj = {name: value for name, value in flags.items() if not _is_overruled(context, name)}
+    context.obj = flags
     if context.invoked_subcommand is None:
         # A person who types the bare name expects help; a host holds both ends of a pipe.
         if sys.stdin.isatty() and sys.stdout.isatty():

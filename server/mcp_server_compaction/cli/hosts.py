@@ -123,6 +123,12 @@ def install(
 
 def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
     """The flags that this program itself was given, as the server takes them."""
+    context = click.get_current_context().find_root()
+    flags = {
+        name: value
+        for name, value in flags.items()
+        if context.get_parameter_source(name) is not click.core.ParameterSource.ENVIRONMENT
+    }
     # What the server would refuse is not registered; a key comes to it from the host.
     load_config(**flags, environment={KEY_VARIABLE: "the host's"})
     archive = flags.get("archive") or os.environ.get(ARCHIVE_VARIABLE)

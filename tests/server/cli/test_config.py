@@ -2,27 +2,46 @@
 
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 from context_compaction.errors import SettingsError
 from context_compaction.file_access import roots_of
+from mcp_server_compaction.cli import main
 from mcp_server_compaction.config import Config, load_config
 
 
-def test_a_flag_wins_over_the_environment(tmp_path: Path) -> None:
-    environment = {"MCP_COMPACTION_ARCHIVE": str(tmp_path / "environment")}
-    assert load_config(environment=environment).archive_folder == tmp_path / "environment"
-    config = load_config(archive=str(tmp_path / "flag"), environment=environment)
-    assert config.archive_folder == tmp_path / "flag"
+def configured(*words: str, **environment: str) -> Config:
+    """The configuration of a command line, in an environment."""
+    with mock.patch.dict(os.environ, environment):
+        context = main.make_context("program", [*words, "doctor"])
+    return load_config(**context.params, environment={})
 
 
 def test_roots_come_from_flags_or_a_list_in_the_environment(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    environment = {"MCP_COMPACTION_ROOTS": f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}"}
-    assert load_config(environment=environment).roots == roots_of([tmp_path / "a", tmp_path / "b"])
-    config = load_config(roots=[str(tmp_path / "b")], environment=environment)
-    assert config.roots == roots_of([tmp_path / "b"])
+    both = {"MCP_COMPACTION_ROOTS": f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}"}
+    assert configured(**both).roots == roots_of([tmp_path / "a", tmp_path / "b"])
+    assert configured("--root", str(tmp_path / "b"), **both).roots == roots_of([tmp_path / "b"])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("MCP_COMPACTION_SUMMARIZER", "gpt"),
+        ("MCP_COMPACTION_SUMMARY_TIMEOUT", "soon"),
+        ("MCP_COMPACTION_SUMMARY_TIMEOUT", "0"),
+        ("MCP_COMPACTION_SUMMARY_TIMEOUT", "nan"),
+        ("MCP_COMPACTION_REDACTION", "maybe"),
+        ("MCP_COMPACTION_IMPORT", "maybe"),
+    ],
+)
+def test_a_wrong_variable_is_refused_by_its_name(variable: str, value: str) -> None:
+    done = CliRunner().invoke(main, ["doctor"], env={variable: value})
+    assert done.exit_code == 2
+    assert variable in done.stderr
 
 
 def test_policy_and_model_come_from_the_environment() -> None:
@@ -40,12 +59,12 @@ def test_a_place_that_is_no_folder_is_refused_by_the_name_of_its_setting(tmp_pat
     with pytest.raises(SettingsError, match="MCP_COMPACTION_ARCHIVE"):
         load_config(archive=str(tmp_path / "file"), environment={})
     with pytest.raises(SettingsError, match="MCP_COMPACTION_ROOTS"):
-        load_config(environment={"MCP_COMPACTION_ROOTS": str(tmp_path / "absent")})
+        load_config(roots=[str(tmp_path / "absent")])
 
 
 def test_an_address_names_an_archive_elsewhere_and_a_folder_here_for_what_is_local() -> None:
     def config(address: str) -> Config:
-        return load_config(environment={"MCP_COMPACTION_ARCHIVE": address})
+        return load_config(archive=address)
 
     one = config("postgresql://me:secret@host/archive")
     assert one.archive == "postgresql://me:secret@host/archive"

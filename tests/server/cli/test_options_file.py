@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.cli.serving import serve
-from mcp_server_compaction.config import MODEL_VARIABLE, POLICY_VARIABLE, VARIABLES
+from mcp_server_compaction.config import MODEL_VARIABLE, POLICY_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -83,9 +83,8 @@ def test_the_docs_have_every_option_of_the_service() -> None:
     }
     assert listed == named
     others = set(re.findall(r"\| (`--[a-z-]+`|–) \| `([A-Z_]+)`", page))
-    flags = {one.name: f"`{one.opts[0]}`" for one in main.params}
-    assert {flags[name] for name in VARIABLES} == {flag for flag, _ in others} - {"–"}
-    assert {(flags[name], variable) for name, variable in VARIABLES.items()} <= others
+    variables = {(f"`{one.opts[0]}`", one.envvar) for one in main.params if one.envvar}
+    assert variables == {(flag, variable) for flag, variable in others if flag != "–"}
     unnamed = {variable for flag, variable in others if flag == "–"}
     assert unnamed == {POLICY_VARIABLE, MODEL_VARIABLE}
 

@@ -32,6 +32,7 @@ CALL: Json = {
     "reply": "receipt",
 }
 PROSE = "float arithmetic lost cents"
+NOTHING_SET: Json = {"environment": {}}
 
 
 def with_summaries(config: Config, **told: Any) -> Config:
@@ -244,25 +245,20 @@ async def test_the_server_may_be_told_that_hosts_write(config: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "named"),
+    ("given", "named"),
     [
-        ({"MCP_COMPACTION_SUMMARIZER": "gpt"}, "MCP_COMPACTION_SUMMARIZER"),
-        ({"MCP_COMPACTION_SUMMARIZER": "anthropic"}, "ANTHROPIC_API_KEY"),
-        ({"ANTHROPIC_API_KEY": "se\u00e9cret"}, "ANTHROPIC_API_KEY"),
-        ({"ANTHROPIC_BASE_URL": "ftp://example.org"}, "ANTHROPIC_BASE_URL"),
-        ({"ANTHROPIC_BASE_URL": "http://[::1"}, "ANTHROPIC_BASE_URL"),
-        ({"ANTHROPIC_BASE_URL": "http://example.org"}, "in the clear"),
-        ({"ANTHROPIC_BASE_URL": "https://me:cret@example.org"}, "ANTHROPIC_BASE_URL"),
-        ({"MCP_COMPACTION_SUMMARY_TIMEOUT": "soon"}, "MCP_COMPACTION_SUMMARY_TIMEOUT"),
-        ({"MCP_COMPACTION_SUMMARY_TIMEOUT": "0"}, "MCP_COMPACTION_SUMMARY_TIMEOUT"),
-        ({"MCP_COMPACTION_SUMMARY_TIMEOUT": "nan"}, "MCP_COMPACTION_SUMMARY_TIMEOUT"),
+        ({"summarizer": "anthropic"}, "ANTHROPIC_API_KEY"),
+        ({"environment": {"ANTHROPIC_API_KEY": "se\u00e9cret"}}, "ANTHROPIC_API_KEY"),
+        ({"summary_url": "ftp://example.org"}, "ANTHROPIC_BASE_URL"),
+        ({"summary_url": "http://[::1"}, "ANTHROPIC_BASE_URL"),
+        ({"summary_url": "http://example.org"}, "in the clear"),
+        ({"summary_url": "http://127.example.org"}, "in the clear"),
+        ({"summary_url": "https://me:cret@example.org"}, "ANTHROPIC_BASE_URL"),
     ],
 )
-def test_what_cannot_be_is_refused_by_the_name_of_its_setting(
-    environment: dict[str, str], named: str
-) -> None:
+def test_what_cannot_be_is_refused_by_the_name_of_its_setting(given: Json, named: str) -> None:
     with pytest.raises(SettingsError, match=named) as raised:
-        load_config(environment=environment)
+        load_config(**{**NOTHING_SET, **given})
     assert "cret" not in str(raised.value).replace("secret", "")
 
 
