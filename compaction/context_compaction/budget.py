@@ -120,7 +120,6 @@ def make_budget(
 # small target fraction leaves this much; but at most the share, so that trigger and target lie
 # apart in a small window too.
 _FLOOR_TOKENS = 8_000
-_FLOOR_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +330,7 @@ def _kept_tokens(movable_tokens: int, request: CompactRequest, settings: Setting
     kept_tokens = int(movable_tokens * settings.target_fraction)
     if "target_fraction" in request.settings:
         return kept_tokens
-    return max(kept_tokens, min(_FLOOR_TOKENS, int(movable_tokens * _FLOOR_SHARE)))
+    return max(kept_tokens, min(_FLOOR_TOKENS, int(movable_tokens * 0.3)))
 
 
 def _where_undecided(request: CompactRequest, settings: Settings) -> Settings:

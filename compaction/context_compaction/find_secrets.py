@@ -19,7 +19,6 @@ from context_compaction.messages.cache import RecentCache, once, text_key
 # A piece of a long line, and how much of it is in the next piece too: more than any token has.
 _PIECE_CHARS = 4_000
 _OVERLAP_CHARS = 600
-_LEAST_ENTROPY_BITS = 3.0  # a character; words of a language have less, keys 4 and more
 
 _Words: TypeAlias = tuple[str, ...]
 
@@ -256,4 +255,5 @@ def _is_random(value: str) -> bool:
     if not (has_digit and has_letter and _is_given(value)):
         return False
     shares = [value.count(sign) / len(value) for sign in set(value)]
-    return -sum(share * log2(share) for share in shares) >= _LEAST_ENTROPY_BITS
+    # Bits of a character; words of a language have less, keys 4 and more.
+    return -sum(share * log2(share) for share in shares) >= 3.0

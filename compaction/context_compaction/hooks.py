@@ -17,10 +17,7 @@ Hook: TypeAlias = Callable[[CompactionStats], Awaitable[None]]
 # Told the fraction done (0 to 1) and a short word for the step.
 ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
 
-# A growing text is reported after so many more characters of it.
-_REPORTED_CHARS = 500
 _BEGUN = 0.62
-_SLOWER_CHARS = 4_000
 
 
 async def silent(fraction: float, step: str) -> None:
@@ -84,10 +81,10 @@ def chars_teller(tell: ReportProgress) -> TellChars:
     async def tell_chars(chars: int) -> None:
         nonlocal written, reported
         written += chars
-        if written - reported >= _REPORTED_CHARS:
+        if written - reported >= 500:
             reported = written
             # Between the beginning and "written", ever slower: nobody knows how long it will get.
-            share = 1 - 0.5 ** (written / _SLOWER_CHARS)
+            share = 1 - 0.5 ** (written / 4_000)
             await tell(_BEGUN + (0.8 - _BEGUN) * share, f"writing, {written} characters")
 
     return tell_chars

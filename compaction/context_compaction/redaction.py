@@ -45,9 +45,6 @@ _TOOL_VALUES = frozenset({"args", "arguments", "details", "input", "json", "resp
 # other: an argument of a tool's call, a document that was given as text.
 _DATA_KINDS = ("type", "media_type", "mimeType", "mime_type", "format")
 
-_LEAST_KEY_CHARS = 20  # of a secret that a name for itself can be
-_LEAST_PIECE_CHARS = 8  # as of a whole value that a name calls secret
-
 
 @dataclass(frozen=True, slots=True)
 class Gates:
@@ -219,7 +216,7 @@ def without(value: Any, secrets: Mapping[str, str]) -> Any:
 
 
 def _half_of(secret: str) -> int:
-    return max(_LEAST_PIECE_CHARS, (len(secret) + 1) // 2)
+    return max(8, (len(secret) + 1) // 2)
 
 
 def _without_piece(text: str, secret: str, head: str, mark: str) -> str:
@@ -268,7 +265,8 @@ def _mapped_object(
 ) -> Mapping[str, Any]:
     out: dict[str, Any] = {}
     for key, item in value.items():
-        name = free = key if key.isidentifier() and len(key) < _LEAST_KEY_CHARS else change(key)
+        # Longer ones may be secrets.
+        name = free = key if key.isidentifier() and len(key) < 20 else change(key)
         while free in out:  # two names may become one
             free += "_"
         if _is_media(key, value) or (key in _SIGNED_KEYS and not of_tool):

@@ -50,16 +50,14 @@ _EDITOR_COMMANDS: Mapping[str, ToolKind] = {
 _QUESTION_WORDS = frozenset({"ask", "question"})
 _STEERING_WORDS = _QUESTION_WORDS | {"skill", "todo", "todos", "plan", "approval"}
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps another list.
-_OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 # Words in names of tools that start another agent, or ask it.
 _AGENT_WORDS = frozenset({"task", "agent", "subagent", "delegate"})
 # The names of our own tools that return archived content; hosts put prefixes before them.
 _RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
 _SEGMENT = re.compile(r"__|[.:/]")
 PATCH_START = "*** Begin Patch"
-_PATCH_PATH = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
-# The last parts of a long path tell it from other paths.
-_SHOWN_PARTS = 3
+# Verb and path of each file in a patch.
+PATCHED_FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +162,8 @@ def _patched_path(given: Any) -> str | None:
     """The first file that a patch in Codex's format names, whatever the argument is called."""
     texts = [given] if isinstance(given, str) else arguments_by_name(given).values()
     patches = (text for text in texts if isinstance(text, str) and text.startswith(PATCH_START))
-    found = _PATCH_PATH.search(next(patches, ""))
-    return found.group(1).strip() if found else None
+    found = PATCHED_FILE.search(next(patches, ""))
+    return found[2].strip() if found else None
 
 
 def gist_of(call: ToolCall, text: str) -> str:
@@ -176,8 +174,9 @@ def gist_of(call: ToolCall, text: str) -> str:
     made = made_call(call)
     if made is not call:
         text = _command(made.arguments, arguments_by_name(made.arguments)) or text
-    paths = _PATCH_PATH.findall(text) if PATCH_START in text else ()
-    names = dict.fromkeys("/".join(path.split("/")[-_SHOWN_PARTS:]) for path in paths)
+    paths = PATCHED_FILE.findall(text) if PATCH_START in text else ()
+    # The last parts of a long path tell it from other paths.
+    names = dict.fromkeys("/".join(path.split("/")[-3:]) for _, path in paths)
     return f"patch of {', '.join(names)}" if names else text
 
 
@@ -195,7 +194,11 @@ def is_question(name: str) -> bool:
 
 def is_bookkeeping(name: str) -> bool:
     """Whether the tool steers the work itself: its plan and tasks, its questions, its skills."""
-    return is_steering(name) or _OWN_LIST.match(name) is not None
+    return (
+        is_steering(name)
+        or name == "update_plan"
+        or (name[:4] in ("Task", "Todo") and name[4:5].isupper())
+    )
 
 
 def brings_report(name: str) -> bool:
@@ -210,7 +213,6 @@ def is_recalling(name: str) -> bool:
 
 # Paths ----------------------------------------------------------------------------------------
 
-_DRIVE = re.compile(r"[A-Za-z]:(?:[\\/]|\Z)")
 _FOLDER_NAME = re.compile(r"[\w .-]*\Z")
 
 
@@ -235,7 +237,8 @@ def plain_path(path: str) -> str:
 
 def has_drive(path: str) -> bool:
     """Whether `path` begins with a drive of Windows."""
-    return path[1:2] == ":" and _DRIVE.match(path) is not None
+    is_letter = path[:1].isascii() and path[:1].isalpha()
+    return is_letter and path[1:2] == ":" and path[2:3] in ("", "/", "\\")
 
 
 def is_absolute(path: str) -> bool:
@@ -255,9 +258,6 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _STRING_OR_FIELD = re.compile(_STRING + r"|(?<![\w$])([A-Za-z_$][\w$]*)(?=\s{0,9}:)", re.DOTALL)
 _DECODER = json.JSONDecoder()
 _SCRIPT_COMMANDS = {"exec_command": "cmd", "shell_command": "command"}
-# Each call of a script reads the script again, so longer scripts stay what they are.
-_MOST_SCRIPT_CHARS = 100_000
-_MOST_SCRIPT_CALLS = 12
 
 
 def made_call(call: ToolCall) -> ToolCall:
@@ -287,10 +287,10 @@ def _script_calls(call: ToolCall) -> list[tuple[str, Any]]:
     script = call.arguments
     if call.name != _SCRIPT_TOOL or not isinstance(script, str):
         return []  # a patch of code that calls "tools.x(" is a patch
-    if len(script) > _MOST_SCRIPT_CHARS:
+    if len(script) > 100_000:
         return []
     heads = [found for found in _CALLED.finditer(script) if found[1]]
-    if len(heads) > _MOST_SCRIPT_CALLS:
+    if len(heads) > 12:  # each call reads the script again
         return []
     return [(found[1], _argument(script, found.end())) for found in heads]
 

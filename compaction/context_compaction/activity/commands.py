@@ -16,10 +16,6 @@ from typing import Literal, TypeAlias
 from context_compaction.activity.calls import is_absolute, plain_path
 from context_compaction.activity.edits import Deletes, Writes
 
-# A line longer than this, heredocs left out, was not written by hand; only its words are read.
-_MOST_LINE_CHARS = 20_000
-_KNOWN_CHARS = 2_000
-
 # They change no file that they name: they read it, run it, or test it.
 _READERS = frozenset({
     "[", "[[", "ag", "awk", "basename", "bash", "bat", "cargo", "cat", "cd", "chmod", "cmp", "code",
@@ -72,17 +68,12 @@ _BEFORE_PROGRAM = frozenset({"sudo", "env", "time", "nohup", "command", "exec", 
 
 _ORDINARY = re.compile(r"[^\s'\"\\;&|<>()`$*?\[#]+|#")
 _IN_QUOTES = re.compile(r"[^\"\\`$]+")
-_BRACKET = re.compile(r"[()]")
-_SPACE = re.compile(r"[ \t\r]+")
 _OPERATOR = re.compile(r"\|\||&&|;;|\|&|[;|&]")
 _REDIRECT = re.compile(r"&>>?|<<<|<<-?|<[&>]?|>>|>&|>\||>")
-_MARK = re.compile(r"[ \t]*(['\"\\]?)([\w.-]{1,80})\1?")
+_MARK = re.compile(r"[ \t]*+(['\"\\]?)([\w.-]{1,80})\1?")
 _DOCUMENT_IN = re.compile(r"\$\(\s{0,9}cat\s{0,9}<<-?[ \t]{0,9}(['\"]?)(\w{1,80})\1")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w{0,80}=")
 _LINES = re.compile(r"(\d{1,9})(?:,(\d{1,9}|\$))?p;?\Z")
 _COUNT = re.compile(r"(?:-n ?|-|--lines=)(\d{1,9})\Z")
-_IN_PLACE = re.compile(r"-[A-Za-z]{0,9}[io]|--in-place")
-_TEMPORARY = re.compile(r"(\w{1,80})=\$\(mktemp\b")
 _WORD = re.compile(r"[\w./~@+-]+")
 
 Certainty: TypeAlias = Literal["always", "on_success", "maybe"]
@@ -156,7 +147,7 @@ class _Command:
 
 def command_effects(command: str) -> CommandEffects:
     """What `command` does to files."""
-    return _known_effects(command) if len(command) <= _KNOWN_CHARS else _effects_of(command)
+    return _known_effects(command) if len(command) <= 2_000 else _effects_of(command)
 
 
 @lru_cache(maxsize=1_000)
@@ -205,9 +196,9 @@ class _Lexer:
                 self._at += 1
                 self._take_documents()
                 continue
-            if space := _SPACE.match(text, before):
+            if char in " \t\r":
                 self._end_word()
-                self._at = space.end()
+                self._at += 1
             elif found := _REDIRECT.match(text, before):
                 self._begin_redirect(found)
             elif found := _OPERATOR.match(text, before):
@@ -222,7 +213,8 @@ class _Lexer:
             else:
                 self._take_part(char)
             read_chars += self._at - before
-            if read_chars > _MOST_LINE_CHARS:
+            # So long a line, heredocs left out, was not written by hand; only its words are read.
+            if read_chars > 20_000:
                 raise ValueError("the command line is too long")
         yield from self._end_command("")
 
@@ -281,11 +273,11 @@ class _Lexer:
         elif text.startswith("$(", start):
             depth, self._at = 1, start + 2
             while depth:
-                found = _BRACKET.search(text, self._at)
-                if found is None:
+                char = text[self._at : self._at + 1]
+                if not char:
                     raise ValueError("a bracket is open")
-                depth += 1 if found[0] == "(" else -1
-                self._at = found.end()
+                depth += (char == "(") - (char == ")")
+                self._at += 1
         else:
             self._at = start + 1
         word.text += text[start : self._at]
@@ -355,9 +347,11 @@ class _Effects:
         self._shows: list[Shows] = []
         self._prints = 0
         self._effects: list[Effect] = []
-        words = (word.text for command in commands for word in command.words)
+        words = (word.text.partition("=") for command in commands for word in command.words)
         # Variables for new files, which nothing else names.
-        self._temporary = tuple(f"${m[1]}" for word in words if (m := _TEMPORARY.match(word)))
+        self._temporary = tuple(
+            f"${name}" for name, _, value in words if value.startswith("$(mktemp")
+        )
 
     def read(self) -> CommandEffects:
         """The effects of all commands."""
@@ -511,9 +505,7 @@ def _program_of(command: _Command) -> tuple[str, list[_Word]]:
     """The program that a command runs, in lower case, and its arguments."""
     at = 0
     words = command.words
-    while at < len(words) and (
-        words[at].text in _BEFORE_PROGRAM or _ASSIGNMENT.match(words[at].text)
-    ):
+    while at < len(words) and (words[at].text in _BEFORE_PROGRAM or _is_assignment(words[at].text)):
         at += 1
     if at < len(words) and words[at].text == "timeout":
         at += 2
@@ -535,7 +527,7 @@ def _may_change(
             creates or "--soft" in words or words[:2] in (["stash", "list"], ["stash", "show"])
         )
         return MayChange(named[1:], or_any=True) if verb in _GIT_CHANGES and not is_kept else None
-    if program in _STREAM_EDITORS and any(map(_IN_PLACE.match, words)):
+    if program in _STREAM_EDITORS and any(map(_is_in_place, words)):
         return MayChange(named)
     if program.startswith(_POWERSHELL_CHANGES):
         return MayChange(named, or_any=True)
@@ -573,3 +565,14 @@ def _is_option(word: _Word) -> bool:
 
 def _is_nowhere(word: _Word) -> bool:
     return word.text.isdigit() or word.text.startswith("/dev/") or word.text in ("-", "$null")
+
+
+def _is_assignment(word: str) -> bool:
+    name, sign, _ = word.partition("=")
+    return bool(sign) and name.isidentifier()
+
+
+def _is_in_place(word: str) -> bool:
+    """Whether an option says that a stream editor changes the file: -i, -pi, -o, --in-place."""
+    is_short = word.startswith("-") and not word.startswith("--")
+    return word.startswith("--in-place") or (is_short and not {"i", "o"}.isdisjoint(word))

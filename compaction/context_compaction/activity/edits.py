@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from context_compaction.activity.calls import (
     PATCH_START,
+    PATCHED_FILE,
     ToolUse,
     arguments_by_name,
     made_call,
@@ -28,7 +29,6 @@ _NEW_KEYS = ("newstring", "newtext", "newstr", "replace", "replacement")
 _INSERTED_KEYS = ("inserttext", "newstr", "newtext", "text")
 _EVERY_KEYS = ("replaceall", "allowmultiple")
 _PATCH_END = "\n*** End Patch"
-_PATCHED_FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _DIFFED_FILE = re.compile(
     r"^--- (?:a/)?([^\t\n]++)(?:\t.*+)?\n\+\+\+ (?:b/)?([^\t\n]++)(?:\t.*+)?$", re.MULTILINE
 )
@@ -173,7 +173,7 @@ def patch_in(arguments: object, command: str | None) -> str | None:
 
 
 def _patched(patch: str) -> Iterator[FileChange]:
-    heads = list(_PATCHED_FILE.finditer(patch))
+    heads = list(PATCHED_FILE.finditer(patch))
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         path = plain_path(head[2].strip())
         lines = patch[head.end() : following.start() if following else len(patch)].split("\n")[1:]

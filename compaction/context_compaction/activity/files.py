@@ -76,12 +76,6 @@ _FILE_CHARS = 8
 _LINE_CHARS = 50
 # This much of a result shows whether a tool numbers lines.
 _SAMPLE_CHARS = 20_000
-# A longer path is not compared with others.
-_PATH_CHARS = 1_000
-# An edit that leaves a longer text is not followed.
-_MOST_TEXT_CHARS = 1_000_000
-# More ranges of one file are not kept.
-_MOST_PARTS = 20
 _FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "directory")
 _UNSURE = "text unsure since"
 _LEFT_OUT = "\n[…]"  # the mark of lines that a restored file lacks
@@ -315,7 +309,7 @@ class _File:
                 self.budget.spend(len(part.rows) * _FILE_CHARS)
                 new.rows.extend(part.rows[max(0, new.stop - part.start) :])
         kept.append(new)
-        kept = kept[-_MOST_PARTS:]
+        kept = kept[-20:]
         self.parts = sorted(kept, key=lambda part: part.start)
 
     def apply(self, at: int, change: edits.FileChange) -> None:
@@ -370,7 +364,8 @@ class _File:
             return False
         grown = (len(new) - len(old)) * (text.count(old) if is_every else 1)
         self.budget.spend(max(0, grown))
-        if len(text) + grown > _MOST_TEXT_CHARS:
+        # An edit that leaves a longer text is not followed.
+        if len(text) + grown > 1_000_000:
             return False
         self.focus = at
         self.text = text.replace(old, new, -1 if is_every else 1)
@@ -456,7 +451,8 @@ class _Walk:
         for call in self._index.calls.values():
             use = classify(call, self._kinds)
             if use.path and use.kind in ("read", "write", "edit"):
-                if len(use.path) <= _PATH_CHARS:
+                # A longer path is not compared with others.
+                if len(use.path) <= 1_000:
                     paths[use.path] += 1
             elif use.command:
                 folder = _given_folder(call) or worked_out(call, _effects_of, use).folder or ""

@@ -13,20 +13,13 @@ from context_compaction.messages.model import is_list, is_object
 _TOO_DEEP = "…"
 # What is nested deeper is left out.
 _MOST_DEPTH = 8
-# Fewer records than these are told with their keys.
-_TABLE_ROWS = 3
 # An identifier with figures in it, or a date.
 _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
 # A value of one word, or a number that is no count; times and addresses are long and asked by none.
 _CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
-_JSON_CHARS = 100_000
-# What is longer is a text, not a value.
-_VALUE_CHARS = 60
-# A longer member of a record is told by its own members.
-_MEMBER_CHARS = 160
 
 
-def parsed_json(text: str, most_chars: int = _JSON_CHARS) -> Any:
+def parsed_json(text: str, most_chars: int = 100_000) -> Any:
     """The JSON object or list that `text` is; None where it is neither, or too long to look at."""
     if text.lstrip()[:1] not in ("{", "[") or len(text) > most_chars:
         return None
@@ -112,14 +105,16 @@ def table_of(values: Sequence[Any]) -> tuple[str, list[str]] | None:
     """
     groups = [value if is_list(value) else [value] for value in values]
     records = [record for group in groups for record in group]
-    if len(groups) < _TABLE_ROWS or not all(groups) or not _have_one_shape(records):
+    # Fewer records are told with their keys.
+    if len(groups) < 3 or not all(groups) or not _have_one_shape(records):
         return None
     columns = _columns(records)
     varied = [key for key, (_, cells) in columns.items() if len(set(cells)) > 1] or list(columns)
     # What a record is known by goes before what it holds, and values before prose: a row that is
     # cut short loses the end of a text, not a verdict behind it.
     flat = [key for key in varied if not _holds(records[0][key])]
-    flat.sort(key=lambda key: max(map(len, columns[key][1])) > _VALUE_CHARS)
+    # What is longer is a text, not a value.
+    flat.sort(key=lambda key: max(map(len, columns[key][1])) > 60)
     nested = [key for key in varied if _holds(records[0][key])]
     common = ", ".join(f"{key}: {shown(records[0][key])}" for key in columns if key not in varied)
     header = " | ".join(columns[key][0] for key in (*flat, *nested))
@@ -179,7 +174,7 @@ def lines(data: Any, depth: int = 0) -> Iterator[str]:
         if is_list(value) and value and depth < _MOST_DEPTH and is_object(value[0]):
             first, *rest = lines(value, depth + 1)
             yield from (f"{key}: {first}", *rest)
-        elif is_object(value) and depth < _MOST_DEPTH and len(shown(value)) > _MEMBER_CHARS:
+        elif is_object(value) and depth < _MOST_DEPTH and len(shown(value)) > 160:
             yield from (f"{key} {line}" for line in lines(value, depth + 1))
         else:
             yield f"{key}: {shown(value)}"

@@ -28,14 +28,11 @@ _FAILURE_COUNT = re.compile(
     r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail|errors?\b)|\bfail[^\w\n]{1,3}[1-9]"
 )
 _READ_CHARS = 40_000  # of the end of an output
-_EXIT_CHARS = 400
 # Lines that hosts put above the output of a command.
 _HEAD = (
     "Chunk ID:", "Exit code", "Wall time", "Process exited with code", "Process running with",
     "Total output lines:", "Original token count:", "Script ",
 )  # fmt: skip
-_HEAD_LINES = 8
-_CODE = re.compile(r"(?:[Ee]xit code|exited with code):? ?(-?\d{1,9})")
 _EXIT_STATUS = re.compile(
     r"^.{0,32}\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d{1,9})\W{0,3}$",
     re.IGNORECASE | re.MULTILINE,
@@ -45,18 +42,18 @@ _FAILS_FIRST = re.compile(
     r"|unable|no match|not found|invalid|denied|exception|rejected|aborted|cancelled))",
     re.IGNORECASE,
 )
-_UNCHANGED = re.compile(
-    r"(?:was|were) not (?:applied|made|written|changed)|introduced new syntax error"
-    r"|no (?:replacement|change)s? (?:was|were) (?:performed|made)|not found in|did not match"
-    r"|string to replace|must be unique|multiple occurrences",
-    re.IGNORECASE,
-)
+# Words of an edit that changed nothing, and of one that changed something.
+_UNCHANGED = (
+    "not applied", "not made", "not written", "not changed", "introduced new syntax error",
+    "no replacement", "no changes were made", "no change was made", "not found in",
+    "did not match", "string to replace", "must be unique", "multiple occurrences",
+)  # fmt: skip
+_CHANGED = (
+    "success", "updated", "replaced", "edited", "written", "wrote", "created", "saved", "applied",
+)  # fmt: skip
 _REWROTE = re.compile(
     r"\b(?:fixed|reformatted|formatted) \d{1,6} files?\b|\b\d{1,6} files? (?:re)?formatted\b",
     re.IGNORECASE,
-)
-_CHANGED = re.compile(
-    r"\b(?:success\w*|updated|replaced|edited|written|wrote|created|saved|applied)\b", re.IGNORECASE
 )
 
 
@@ -69,15 +66,16 @@ def command_output(text: str) -> tuple[str, int | None]:
         return _json_output(text) or (text, 0)
     at = 0
     code: int | None = 0
-    for _ in range(_HEAD_LINES):
+    for _ in range(len(_HEAD)):
         stop = text.find("\n", at)
         line = text[at : stop if stop >= 0 else len(text)][:LINE_CHARS]
         if line.strip() == "Output:":
             return (text[stop + 1 :] if stop >= 0 else ""), code
         if stop < 0 or not line.startswith(_HEAD):
             break
-        if found := _CODE.search(line):
-            code = int(found[1])
+        last = line.split()[-1]
+        if line.startswith(("Exit code", "Process exited")) and last.lstrip("-").isdecimal():
+            code = int(last)
         elif line.startswith("Process running with"):
             code = None
         at = stop + 1
@@ -85,7 +83,7 @@ def command_output(text: str) -> tuple[str, int | None]:
 
 
 def _json_output(text: str) -> tuple[str, int | None] | None:
-    if '"exit_code"' not in text[-_EXIT_CHARS:] + text[:_EXIT_CHARS]:
+    if '"exit_code"' not in text[-400:] + text[:400]:
         return None
     try:
         value: object = json.loads(text)
@@ -104,7 +102,7 @@ def exit_code(text: str) -> int | None:
     _, code = command_output(text)
     if code:
         return code
-    end = text[-_EXIT_CHARS:]
+    end = text[-400:]
     if "exit" not in end.lower() and "return" not in end.lower():
         return None
     found = _EXIT_STATUS.search(end)
@@ -125,10 +123,10 @@ def begins_with_failure(text: str) -> bool:
 
 def is_unchanged(text: str) -> bool:
     """Whether the result of an edit says that nothing was changed."""
-    head = text[:LINE_CHARS]
-    return bool(_UNCHANGED.search(head)) or (
-        begins_with_failure(head) and not _CHANGED.search(head)
-    )
+    head = text[:LINE_CHARS].lower()
+    if any(words in head for words in _UNCHANGED):
+        return True
+    return begins_with_failure(head) and not any(word in head for word in _CHANGED)
 
 
 def rewrote_files(text: str) -> bool:

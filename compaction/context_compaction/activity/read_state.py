@@ -26,13 +26,8 @@ from context_compaction.messages.tool_results import result_text
 
 # The files used last; older ones are forgotten.
 TRACKED_FILES = 50
-_NAMED_FILES = 5
-_PATH_CHARS = 200
-# Tools cut very long lines; this much of a line stands for all of it.
-_SAME_LINE_CHARS = 400
 # Lines with which tools frame a text begin so; this many at either end may.
 _FRAME = ("<", "[", "(", "```", "---", "===", "File", "Here", "Content")
-_FRAME_LINES = 4
 _TEXT_KEYS = ("content", "filetext", "contents", "text")
 
 
@@ -161,14 +156,12 @@ def refreshed(
 def changed_warning(states: Mapping[str, FileState]) -> str | None:
     """The warning that names files changed outside the conversation; None where none was."""
     # A path is the conversation's text: on one line, and bounded.
-    paths = [
-        " ".join(state.path.split())[:_PATH_CHARS] for state in states.values() if state.is_changed
-    ]
+    paths = [" ".join(state.path.split())[:200] for state in states.values() if state.is_changed]
     if not paths:
         return None
-    more = f" and {len(paths) - _NAMED_FILES} more" if len(paths) > _NAMED_FILES else ""
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
     return (
-        f"Changed on disk since they were read here: {', '.join(paths[:_NAMED_FILES])}{more}. "
+        f"Changed on disk since they were read here: {', '.join(paths[:5])}{more}. "
         "Read them again before relying on what the conversation says of them."
     )
 
@@ -228,7 +221,7 @@ def _without_frame(text: str) -> str:
     """`text` without the lines that a tool puts around it."""
     rows = text.split("\n")
     for at in (0, -1):
-        for _ in range(_FRAME_LINES):
+        for _ in range(4):
             if rows and (not rows[at].strip() or rows[at].startswith(_FRAME)):
                 rows.pop(at)
     return "\n".join(rows)
@@ -241,7 +234,8 @@ def _agree(shown: str, file: str, *, is_whole: bool) -> bool:
 
 def _trimmed(text: str) -> str:
     """`text` without blanks at the ends of its lines, and without empty lines at its ends."""
-    return "\n".join(line.rstrip()[:_SAME_LINE_CHARS] for line in text.splitlines()).strip("\n")
+    # Tools cut very long lines; this much of a line stands for all of it.
+    return "\n".join(line.rstrip()[:400] for line in text.splitlines()).strip("\n")
 
 
 def _content_of(call: ToolCall, result: ToolResult, kind: str) -> str | None:

@@ -18,10 +18,6 @@ _PAGE_LINES = 2_000
 # Lines of a tool's own above and below the lines of a file.
 _HEAD_LINES = 8
 _TAIL_LINES = 4
-# This many numbered lines show that a tool numbers lines ...
-_CONVINCING_LINES = 3
-# ... among this many of its first results.
-_READ_RESULTS = 24
 
 _NUMBER = re.compile(r"[ \t]{0,20}(\d{1,7})(\t|→|[ \t]{0,9}\||:|\.(?= |\Z))")
 # Numbers in a column of their own, as only tools write them.
@@ -161,13 +157,14 @@ def tools_that_number(results: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
     read: Counter[str] = Counter()
     for tool, text in results:
         read[tool] += 1
-        if read[tool] > _READ_RESULTS:
+        # The first results of a tool show whether it numbers lines.
+        if read[tool] > 24:
             continue
         numbered = numbered_lines(text)
         if numbered is None:
             votes[tool] -= text.count("\n") > 1
         else:
-            votes[tool] += len(numbered.rows) >= _CONVINCING_LINES or _is_column(text)
+            votes[tool] += len(numbered.rows) >= 3 or _is_column(text)
     return {tool: vote > 0 for tool, vote in votes.items() if vote}
 
 

@@ -74,7 +74,6 @@ _DOCUMENT_TYPES = {
     "md": "text/markdown",
 }
 _DOCUMENT_FORMATS = {media_type: name for name, media_type in _DOCUMENT_TYPES.items()}
-_NAME_HASH_DIGITS = 8
 
 # Fields of messages in other formats, and of their blocks where the `type` was left out.
 _FOREIGN_FIELDS = {"type", "tool_calls", "tool_call_id", "function_call", "parts", "stopReason"}
@@ -353,7 +352,7 @@ def _s3_location(uri: str) -> JsonObject:
 def _document_name(content: str) -> str:
     """A name that the API takes, and that no other document in the list has."""
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"document-{digest[:_NAME_HASH_DIGITS]}"
+    return f"document-{digest[:8]}"
 
 
 def _kind_and_format(block: Image | Document) -> tuple[str, str | None]:

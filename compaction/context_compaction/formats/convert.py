@@ -37,7 +37,6 @@ __all__ = ["convert", "split_system"]
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # Anthropic's letters, OpenAI Chat's length
 _ID_STEM_CHARS = 31
-_ID_HASH_DIGITS = 8
 
 
 def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messages:
@@ -133,7 +132,7 @@ def _legal_id(call_id: str, target: _Target) -> str:
         return call_id
     stem = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:_ID_STEM_CHARS]
     digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{stem}_{digest[:_ID_HASH_DIGITS]}"
+    return f"{stem}_{digest[:8]}"
 
 
 def _plain_message(message: Message, target: _Target) -> Message:

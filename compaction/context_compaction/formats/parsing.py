@@ -117,10 +117,6 @@ def require_block(value: object, index: int, where: str) -> tuple[JsonObject, st
     return block, require_name(block, "type", index, where, remedy)
 
 
-_YEAR_2000_SECONDS = 946_684_800.0
-_YEAR_2100_SECONDS = 4_102_444_800.0
-
-
 def sane_seconds(value: object, *, per_second: int = 1) -> float | None:
     """The Unix time that `value` gives, `per_second` units a second; None where it cannot be.
 
@@ -130,7 +126,8 @@ def sane_seconds(value: object, *, per_second: int = 1) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Compared as it is: an integer may be too large for a float.
-    if not _YEAR_2000_SECONDS * per_second <= value <= _YEAR_2100_SECONDS * per_second:
+    # From the year 2000 to 2100.
+    if not 946_684_800.0 * per_second <= value <= 4_102_444_800.0 * per_second:
         return None
     return value / per_second
 

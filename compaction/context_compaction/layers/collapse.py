@@ -20,7 +20,6 @@ from context_compaction.messages.model import Messages, tool_calls
 from context_compaction.messages.placeholders import Span
 
 _DONE = frozenset({"completed", "complete", "done", "finished"})
-_NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,9 @@ def _line(label: str, part: Messages, span: Span) -> str:
     found = digest(part)
     calls = Counter(call.name for message in part for call in tool_calls(message))
     facts = {
-        "calls": [f"{name} x{times}" for name, times in calls.most_common(_NAMES_SHOWN)],
-        "changed": [*found.written, *found.edited, *found.deleted][-_NAMES_SHOWN:],
-        "done, do not repeat": [
-            run.command for run in found.effects[-_NAMES_SHOWN:] if not run.failed
-        ],
+        "calls": [f"{name} x{times}" for name, times in calls.most_common(5)],
+        "changed": [*found.written, *found.edited, *found.deleted][-5:],
+        "done, do not repeat": [run.command for run in found.effects[-5:] if not run.failed],
     }
     told = [f"{title} {', '.join(dict.fromkeys(names))}" for title, names in facts.items() if names]
     return placeholders.collapsed(label, [f"{len(part)} messages", *told], span)

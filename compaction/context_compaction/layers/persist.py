@@ -23,9 +23,6 @@ from context_compaction.messages.tool_results import (
 )
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
-# So much of the request, and of what the agent said last, is searched for words.
-_ASKED_CHARS = 2_000
-
 
 def persist(messages: Messages, context: LayerContext) -> Step:
     """Replace every result above `persist_result_tokens`, and the largest of the newest results.
@@ -111,8 +108,9 @@ def _words_asked(messages: Messages) -> list[str]:
     """Words of the newest request and of the agent's last text, which the newest results answer."""
     request = next((m for m in reversed(messages) if placeholders.is_request(m)), None)
     agent = next((text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
-    asked = user_text(request)[:_ASKED_CHARS] if request else ""
-    return words_sought(f"{asked}\n{agent[:_ASKED_CHARS]}")
+    # So much of each is searched for words.
+    asked = user_text(request)[:2_000] if request else ""
+    return words_sought(f"{asked}\n{agent[:2_000]}")
 
 
 def _results(messages: Messages, positions: range) -> Iterator[tuple[Place, ToolResult]]:

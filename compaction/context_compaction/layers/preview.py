@@ -19,13 +19,6 @@ Measure: TypeAlias = Callable[[str], int]
 _SCANNED_CHARS = 200_000
 # A longer line is cut into pieces: minified files have lines of megabytes.
 _PIECE_CHARS = 200
-_LEAST_CHARS = 40
-_MIN_WORD_CHARS = 4
-_MOST_WORDS = 24
-# A word in more of the pieces says nothing about one.
-_COMMON_SHARE = 0.3
-_FEW_PIECES = 3
-_NAME_WEIGHT = 3.0
 # Searched for in every text.
 _FAILURES = ("error", "exception", "fatal", "failed", "panic", "traceback", "exit code")
 _WORD = re.compile(r"[^\W_](?:[\w./-]*\w)?")
@@ -84,22 +77,23 @@ def words_sought(text: str) -> list[str]:
     found = dict.fromkeys(
         word
         for word in _WORD.findall(text)
-        if (len(word) >= _MIN_WORD_CHARS or may_hold_name(word)) and word.lower() not in STOP_WORDS
+        if (len(word) >= 4 or may_hold_name(word)) and word.lower() not in STOP_WORDS
     )
-    return sorted(found, key=lambda word: not may_hold_name(word))[:_MOST_WORDS]
+    return sorted(found, key=lambda word: not may_hold_name(word))[:24]
 
 
 def _ranked(texts: Sequence[str], sought: Sequence[str]) -> list[int]:
     """The positions of those of `texts` with words of `sought`: most and rarest first."""
     weights: dict[int, float] = {}
     low = [text.lower() for text in texts]
-    most = max(_FEW_PIECES, int(len(texts) * _COMMON_SHARE))
+    # A word in more of the pieces says nothing about one.
+    most = max(3, int(len(texts) * 0.3))
     for word in sought:
         stem = word.lower()
-        stem = stem if may_hold_name(word) else stem[: max(_MIN_WORD_CHARS, len(stem) - 2)]
+        stem = stem if may_hold_name(word) else stem[: max(4, len(stem) - 2)]
         hits = list(islice((at for at, text in enumerate(low) if stem in text), most + 1))
         if len(hits) <= most:
-            weight = (_NAME_WEIGHT if may_hold_name(word) else 1.0) / (1 + len(hits)) ** 0.5
+            weight = (3.0 if may_hold_name(word) else 1.0) / (1 + len(hits)) ** 0.5
             for at in hits:
                 weights[at] = weights.get(at, 0.0) + weight
     return sorted(weights, key=lambda at: (-weights[at], at))
@@ -202,4 +196,4 @@ def _beginning(text: str, room: int, measure: Measure) -> str:
         fits = measure(f"{' '.join(words[:middle])} …\n") <= room
         low, high = (middle, high) if fits else (low, middle - 1)
     shown = " ".join(words[:low]).rstrip()
-    return shown if len(shown) >= _LEAST_CHARS else ""
+    return shown if len(shown) >= 40 else ""

@@ -57,11 +57,6 @@ class Replacement:
     kept: tuple[str, ...] = ()
 
 
-# A clipped argument keeps a tenth of the limit, and so much of a small one: enough to recognise it.
-_CLIPPED_HEAD_SHARE = 10
-_CLIPPED_HEAD_CHARS = 100
-
-
 def protected_names(settings: Settings) -> frozenset[str]:
     """The tools whose calls and results stay, in lower case."""
     return frozenset(name.lower() for name in settings.protected_tools)
@@ -104,7 +99,8 @@ def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replac
 
     None where there are none, or nothing is saved.
     """
-    head_chars = max(limit_chars // _CLIPPED_HEAD_SHARE, min(limit_chars // 2, _CLIPPED_HEAD_CHARS))
+    # A tenth of the limit, and more of a small one: enough to recognise it.
+    head_chars = max(limit_chars // 10, min(limit_chars // 2, 100))
     blobs: list[Blob] = []
 
     def clip(value: Any) -> Any:

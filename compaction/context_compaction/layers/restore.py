@@ -33,13 +33,6 @@ from context_compaction.tokens.counter import MessageCounter
 CHANGED = "changed on disk since it was last read here"
 SECRET = "may hold secrets"  # noqa: S105 - a note, no secret
 UNKNOWN = "its text is not known"
-# A part of fewer tokens says nothing.
-_LEAST_PART_TOKENS = 80
-_NAMES = 4
-# Tokens for the label of a part.
-_LABEL_TOKENS = 24
-# A file counts as visible if at most this share of its lines is not: edits inside lines change few.
-_HIDDEN_SHARE = 0.1
 _TEMPORARY = re.compile(r"(?:^|/)(?:\.?[Tt]e?mp|scratch(?:pad)?|\.cache|var/folders)/")
 # A tool's number before a line, or the sign of a patch.
 _LINE_MARK = re.compile(r"[ \t]{0,20}\d{1,7}(?:\t|→|: ?|\. | ?\| ?)|[+-]")
@@ -101,7 +94,8 @@ def _is_visible(file: FileText, visible: frozenset[str]) -> bool:
     texts = [text for _, text in file.parts] if file.text is None else [file.text]
     lines = [line.strip() for text in texts for line in text.split("\n")]
     lines = [line for line in lines if any(map(str.isalnum, line))]
-    return sum(line not in visible for line in lines) <= _HIDDEN_SHARE * len(lines)
+    # Edits inside lines change few of them.
+    return sum(line not in visible for line in lines) <= 0.1 * len(lines)
 
 
 def visible_lines(messages: Messages) -> frozenset[str]:
@@ -205,7 +199,7 @@ def _chosen(
             left_tokens -= size_tokens
         else:
             named.append(file)
-    for file in named[:_NAMES]:
+    for file in named[:4]:
         name = placeholders.quoted(f"{file.path} ({file.note})" if file.note else file.path)
         left_tokens -= count.text(f", {name}")
         if left_tokens >= 0:
@@ -217,11 +211,12 @@ def _form_of(file: FileText, count: MessageCounter, most_tokens: int) -> tuple[s
     """The file whole, or the lines around its last edit; an action and a text, "" if none fits."""
     if file.text is not None and count.text(file.text) <= most_tokens:
         return "restored", placeholders.restored_file(file.path, file.text, file.note)
-    if most_tokens < _LEAST_PART_TOKENS:
+    # A part of fewer tokens says nothing.
+    if most_tokens < 80:
         return "", ""
     parts = file.parts if file.text is None else ((1, file.text),)
     label = f"Parts of: {file.path}{f' ({file.note})' if file.note else ''}"
-    left_tokens = most_tokens - count.text(label) - _LABEL_TOKENS
+    left_tokens = most_tokens - count.text(label) - 24
     texts: list[str] = []
     for start, text in reversed(parts):  # the last one was read or written last
         rows = text.split("\n")

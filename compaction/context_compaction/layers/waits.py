@@ -25,11 +25,6 @@ from context_compaction.messages.model import (
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_results import result_text
 
-# Fewer equal calls in a row may be a test.
-_LEAST_WAITS = 3
-# The longest answer of a wait, and the longest text that the agent says to one.
-_ANSWER_CHARS = 400
-_SAID_CHARS = 200
 _NUMBER = re.compile(r"(?<![0-9a-f])(?=[a-f]*[0-9])[0-9a-f]+")
 _KINDS = (ToolCall, ToolResult, Text, Thinking)
 
@@ -57,7 +52,8 @@ def _series(messages: Messages, units: list[range]) -> Iterator[range]:
 
 
 def _before_last(waits: list[range]) -> Iterator[range]:
-    if len(waits) >= _LEAST_WAITS:
+    # Fewer equal calls in a row may be a test.
+    if len(waits) >= 3:
         yield range(waits[0].start, waits[-1].start)
 
 
@@ -68,7 +64,7 @@ def _asked(part: Messages) -> object:
     calls = [(call.name, call.arguments) for message in part for call in tool_calls(message)]
     results = [result for message in part for result in tool_results(message)]
     texts = [result_text(result) for result in results]
-    if not calls or any(len(text) > _ANSWER_CHARS for text in texts):
+    if not calls or any(len(text) > 400 for text in texts):
         return None
     return calls, [result.is_error for result in results], [_NUMBER.sub("#", t) for t in texts]
 
@@ -82,7 +78,7 @@ def _is_brief(message: Message) -> bool:
     text = text_of(message.blocks)
     if message.role != "assistant" and (message.role == "system" or text):
         return False
-    return len(text) <= _SAID_CHARS and all(isinstance(b, _KINDS) for b in message.blocks)
+    return len(text) <= 200 and all(isinstance(b, _KINDS) for b in message.blocks)
 
 
 def _line(dropped: Messages, span: Span) -> str:

@@ -45,7 +45,6 @@ _CONTENTS = re.compile(
 )
 _LOADED = ("--- Context from: ", "<loaded_context>")
 _HEAD_CHARS = 600
-_SCANNED_CHARS = 100_000
 
 
 def with_project_rules(messages: Messages, *, is_posed: bool) -> Messages:
@@ -123,7 +122,7 @@ def _sets_up(text: str) -> bool:
 
 
 def _is_loaded(text: str) -> bool:
-    return any(mark in text[:_SCANNED_CHARS] for mark in _LOADED)
+    return any(mark in text[:100_000] for mark in _LOADED)
 
 
 def _as_a_whole(message: Message) -> Message:
@@ -135,8 +134,6 @@ def _as_a_whole(message: Message) -> Message:
     return said_by("project", message, range(len(texts)))
 
 
-# Fewer prompts at the ends of texts may be a person who pastes what he saw.
-_LEAST_TIMES = 3
 _LABEL = re.compile(
     r"\s*(?:"
     r"\W{0,4}(?:(?:tool|command|function|code|terminal|shell|execution|action)[ _]"
@@ -147,7 +144,6 @@ _LABEL = re.compile(
     r")",
     re.IGNORECASE,
 )
-_PROMPT_CHARS = 61
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +226,8 @@ def attributed(messages: Messages, ours: Ours = NOTHING) -> Messages:
     ]
     labelled = {at for at in spoken if _texts_alone(told[at]) and _is_labelled(told[at])}
     prompted = {at for at in spoken if _texts_alone(told[at]) and _ends_in_prompt(told[at])}
-    often = len(labelled | prompted) >= max(_LEAST_TIMES, len(spoken) // 2 + 1)
+    # Fewer prompts at the ends of texts may be a person who pastes what he saw.
+    often = len(labelled | prompted) >= max(3, len(spoken) // 2 + 1)
     posed = labelled | prompted if often else labelled
     told = tuple(_by_tool(message) if at in posed else message for at, message in enumerate(told))
     return with_project_rules(told, is_posed=bool(posed))
@@ -323,7 +320,7 @@ def _is_labelled(message: Message) -> bool:
 def _ends_in_prompt(message: Message) -> bool:
     end = _text(message, -1)[-_HEAD_CHARS:].rstrip()
     line = end.rpartition("\n")[2]
-    is_short = len(line) <= _PROMPT_CHARS and not any(map(str.isspace, line))
+    is_short = len(line) <= 60 and not any(map(str.isspace, line))
     return is_short and line.endswith(("$", "#", "%", ">"))
 
 

@@ -55,15 +55,12 @@ REQUEST_TOOL = "message of the user"
 # The same for rules of the project, and behind it their kind.
 RULES_TOOL = "project rules, "
 _NAME_CHARS = 160
-# A text of ours in the place of a result is no longer, however large its preview was to be.
-_PLACEHOLDER_CHARS = 400_000
 
 # Before a sentence of the user's that says otherwise than the system prompt, which is sent all the
 # same.
 DIFFERS = "(differs from the system prompt) "
 # That, and what stands before a sentence that a later one has changed, or a document replaced.
 _MARK = re.compile(rf"\((?:changed|replaced)(?:: \[\d{{1,9}}\]| later)\) |{re.escape(DIFFERS)}")
-_MARK_CHARS = 40
 
 # A marker with a preview: its outputs, tool, and size.
 _IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
@@ -86,7 +83,6 @@ _ORIGINALS = re.compile(
     r'originals(?:="|: )transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)(?:@([0-9a-f]{12}))?'
     r'(?:">|\])\Z'
 )
-_SPAN_CHARS = 400
 _SUMMARIES = ("<context_summary ", "<turn_context ")
 
 
@@ -256,7 +252,8 @@ def seems_placeholder(result: ToolResult) -> bool:
 
 def ids_in_placeholder(text: str) -> tuple[str, ...]:
     """The outputs that `text` replaces if it is a placeholder, from its beginning to its end."""
-    if len(text) > _PLACEHOLDER_CHARS:
+    # No text of ours in the place of a result is longer, however large its preview was to be.
+    if len(text) > 400_000:
         return ()
     found = _MARKER.match(text)
     if found is None:
@@ -383,7 +380,7 @@ def overtaken_by(number: int | None, how: str) -> str:
 
 def cuts_mark(text: str, at: int) -> bool:
     """Whether position `at` of `text` lies inside a mark that precedes a sentence."""
-    near = _MARK.finditer(text, max(0, at - _MARK_CHARS), at + _MARK_CHARS)
+    near = _MARK.finditer(text, max(0, at - 40), at + 40)
     return any(found.start() < at < found.end() for found in near)
 
 
@@ -396,7 +393,7 @@ def split_mark(text: str) -> tuple[str, str]:
 def _span_in(text: str, *beginnings: str) -> Span | None:
     """The originals that `text` says it replaces, if it begins with one of `beginnings`."""
     line = text.partition("\n")[0] if text.startswith(beginnings) else ""
-    found = _ORIGINALS.search(line[-_SPAN_CHARS:])
+    found = _ORIGINALS.search(line[-400:])
     return Span(found[1], int(found[2]), int(found[3]), found[4] or "") if found else None
 
 

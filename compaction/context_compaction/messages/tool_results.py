@@ -35,7 +35,6 @@ _SAID_WITH_IT = re.compile(
     re.IGNORECASE,
 )
 _SAID_ENDS = ("</feedback>", "\n\nNote: The user's next message may contain ")
-_REFUSAL_HEAD_CHARS = 400
 
 
 def newest_results(messages: Messages) -> range:
@@ -74,7 +73,7 @@ def said_in_refusal(result: ToolResult) -> str | None:
     text = result_text(result)
     if not _REFUSED.match(text):
         return None
-    found = _SAID_WITH_IT.search(text, 0, _REFUSAL_HEAD_CHARS)
+    found = _SAID_WITH_IT.search(text, 0, 400)
     said = text[found.end() :] if found else ""
     for end in _SAID_ENDS:
         said = said.partition(end)[0]

@@ -23,7 +23,6 @@ IMAGE_HEAD_CHARS = (4_096, 65_536)
 PDF_PAGE_TOKENS = 3_000
 # A guess for a PDF whose page tree is compressed: between a text page (20 KB) and a scan (100 KB).
 PDF_PAGE_BYTES = 50_000
-PDF_KEY_CHARS = 32_768
 # For a document that only a URL points to, we can know nothing.
 UNKNOWN_DOCUMENT_TOKENS = 5 * PDF_PAGE_TOKENS
 # Gemini's documentation: 32 tokens for a second of audio, 263 of video. At the common 16 KB and
@@ -31,7 +30,6 @@ UNKNOWN_DOCUMENT_TOKENS = 5 * PDF_PAGE_TOKENS
 AUDIO_BYTES_PER_TOKEN = 500
 VIDEO_BYTES_PER_TOKEN = 950
 
-_MAX_PIXELS = 1 << 31  # a header that says more is no picture's
 _BITMAP_MAGIC = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP", re.DOTALL)
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 # The same in base64: "%PDF-"; and of audio: RIFF (WAV), ID3 and three MP3 frames, Ogg, FLAC.
@@ -126,7 +124,7 @@ def _bitmap_size(head: bytes) -> tuple[int, int] | None:
     width_px, height_px = imagesize.get(  # pyright: ignore[reportUnknownMemberType] - partly typed
         io.BytesIO(head), exif_rotation=False
     )
-    if not (0 < width_px < _MAX_PIXELS and 0 < height_px < _MAX_PIXELS):
+    if not (0 < width_px < 1 << 31 and 0 < height_px < 1 << 31):
         return None
     return width_px, height_px
 
@@ -172,7 +170,7 @@ def encrypted_tokens(data: str) -> int:
 def pdf_pages(data: str) -> int:
     """Pages of a base64 PDF: its page objects where they can be seen, else a guess by its bytes."""
     # Both ends and the length stand for a file of many megabytes.
-    ends = f"{len(data)} {data[:PDF_KEY_CHARS]} {data[-PDF_KEY_CHARS:]}"
+    ends = f"{len(data)} {data[:32_768]} {data[-32_768:]}"
 
     def pages() -> int:
         visible = sum(1 for _ in _PDF_PAGE.finditer(_decode(data) or b""))

@@ -16,9 +16,6 @@ from dataclasses import dataclass, replace
 
 from context_compaction.tokens.media import ImageRule, PatchRule, TileRule
 
-UNKNOWN_CONTEXT_WINDOW = 200_000
-UNKNOWN_MAX_OUTPUT_TOKENS = 16_384
-
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -42,8 +39,8 @@ class Profile:
     image: ImageRule
     accented_factor: float
     weighs_scripts: bool
-    context_window: int = UNKNOWN_CONTEXT_WINDOW
-    max_output_tokens: int = UNKNOWN_MAX_OUTPUT_TOKENS
+    context_window: int = 200_000
+    max_output_tokens: int = 16_384
 
 
 # Pictures. Claude: squares of 28 pixels, at most 1568 (old tier) or 4784 (4.7 and later). OpenAI's

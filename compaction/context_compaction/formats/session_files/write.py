@@ -20,7 +20,6 @@ from context_compaction.messages.model import JsonObject
 
 # The version that the rows look like; the client was tried with them (tests/hosts).
 _CLAUDE_CODE_VERSION = "2.1.197"
-_PI_FILE_VERSION = 3
 
 
 Writer: TypeAlias = Callable[[Sequence[JsonObject], NewSession], list[JsonObject]]
@@ -124,7 +123,7 @@ def _user_text(item: JsonObject) -> str | None:
 def pi_rows(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObject]:
     """pi: its head, the model, and a branch of one row for each message."""
     stamp = {"timestamp": session.timestamp}
-    head = {"type": "session", "version": _PI_FILE_VERSION, "id": session.session_id}
+    head = {"type": "session", "version": 3, "id": session.session_id}
     rows: list[JsonObject] = [{**head, **stamp, "cwd": session.cwd, MARK: _mark(session)}]
     last = _last_assistant(messages)
     parent: str | None = None

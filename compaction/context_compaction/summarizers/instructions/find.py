@@ -29,8 +29,6 @@ from context_compaction.summarizers.instructions.typed_text import Sentence, wor
 
 # A sentence with at least this rank is a rule by its words, wherever it stands.
 SURE_RANK = 2.0
-# Sentences whose rank by words is kept: pins and writer, and the next compaction, ask for the same.
-_REMEMBERED = 1_024
 # What adds to the rank of a sentence; of the signs of a rule each, up to three.
 _TYPED, _LAST, _RULE, _SURE, _QUESTION, _PASTED = 0.75, 0.25, 0.75, 1.0, -1.25, -2.0
 _WEIGHTS: Mapping[Sign, float] = {
@@ -148,7 +146,7 @@ def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
     return UserInstruction(text, turn, rank, is_lasting, sentence.is_pasted)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=1_024)  # pins and writer, and the next compaction, ask for the same
 def _by_words(text: str) -> tuple[float, bool]:
     """The rank of a sentence by its words alone, and whether it states a lasting rule."""
     said = _ASIDE.sub("", typed_text.without_list_mark(text))

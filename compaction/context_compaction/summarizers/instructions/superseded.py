@@ -24,17 +24,6 @@ from context_compaction.summarizers.instructions.typed_text import (
     words_of,
 )
 
-# A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
-# it. So much together is one subject.
-_SAME_SUBJECT_WEIGHT = 1.0
-# A rule that is said anew shares so much of the longer sentence.
-_ALIKE_SHARE = 0.5
-# A sentence is compared with the newest of those that have one of its rarest terms: so many of each
-# of so many terms, so that the cost stays linear.
-_NEAREST = 20
-_RAREST = 6
-# Sentences whose reading is kept: pins and writer, and the next compaction, ask for the same ones.
-_REMEMBERED = 1_024
 _AND = re.compile(r"\s(?:and|or|und|oder|et|ou|y|o|e|и|или)\s")
 CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
 
@@ -51,11 +40,13 @@ class UserInstruction:
 
 
 def changes(
-    said: Sequence[UserInstruction],
+    said: Sequence[UserInstruction], *, nearest: int = 20, rarest: int = 6
 ) -> Iterator[tuple[UserInstruction, UserInstruction, bool]]:
     """Each of `said`, in the order of saying, that one of a later turn changes, with the later.
 
-    The last is whether that surely takes its place; else it only has the same subject.
+    The last is whether that surely takes its place; else it only has the same subject. A sentence
+    is compared with the `nearest` of those that have one of its `rarest` terms, so that the cost
+    stays linear.
     """
     known = [_reading(item.text) for item in said]
     times = Counter(term for item in known for term in item.terms)
@@ -64,7 +55,7 @@ def changes(
         shared = sorted(
             (term for term in newer.terms if times[term] > 1), key=lambda term: (times[term], term)
         )
-        near = {other for term in shared[:_RAREST] for other in by_term.get(term, ())[-_NEAREST:]}
+        near = {other for term in shared[:rarest] for other in by_term.get(term, ())[-nearest:]}
         binds = new.is_lasting or any(newer.denied) or newer.corrects
         for old, older in ((said[other], known[other]) for other in sorted(near)):
             # What is said in one breath is all meant, and talk changes a rule at most.
@@ -89,7 +80,7 @@ class _Reading:
     corrects: bool  # in words
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=1_024)  # pins and writer, and the next compaction, ask for the same
 def _reading(text: str) -> _Reading:
     said = without_list_mark(text)
     denied: list[frozenset[str]] = []
@@ -116,7 +107,8 @@ def _change(
     if (old.is_lasting and forgets) or _takes_back(newer, older):
         return True
     common = newer.words & older.words
-    if len(common) < 2 or sum(1 / (times[word] - 1) for word in common) < _SAME_SUBJECT_WEIGHT:
+    # A shared word weighs 1 where only these two sentences have it, and less the more others do.
+    if len(common) < 2 or sum(1 / (times[word] - 1) for word in common) < 1:
         return None
     has_other = bool(newer.values and older.values - newer.values)
     if newer.denied and older.denied and not (newer.corrects and has_other):
@@ -124,7 +116,7 @@ def _change(
     if newer.corrects or new.is_lasting:
         return newer.corrects and new.is_lasting and old.is_lasting
     longer = max(len(newer.words), len(older.words))
-    is_said_anew = old.is_lasting and has_other and len(common) >= longer * _ALIKE_SHARE
+    is_said_anew = old.is_lasting and has_other and len(common) >= longer / 2
     return False if is_said_anew else None
 
 

@@ -23,19 +23,13 @@ MAX_SENTENCE_CHARS = 500
 MIN_SENTENCE_CHARS = 6
 # Of one message: what is longer is pasted, and its beginning and end are read.
 _MAX_MESSAGE_CHARS = 12_000
-# Texts of so many characters whose sentences are kept, and how many: pins and writer, and the next
-# compaction, ask for the same ones. A real session of 200,000 tokens has 170, of 270 sentences.
+# Sentences of texts up to this length are kept: pins and writer, and the next compaction, ask for
+# the same ones. A real session of 200,000 tokens has 170, of 270 sentences.
 _REMEMBERED_CHARS = 1_000
-_REMEMBERED = 1_024
 # Stands where a part of what was said is not told.
 LEFT_OUT = "[…]"
 # Beyond so many lines a turn, and a paragraph of it, is hardly typed as a whole.
 _PASTED_LINES = 12
-# A turn with more is a document, also where it lists rules.
-_DOCUMENT_LINES = 40
-_LETTER_SHARE = 0.72
-# A line that was broken at the margin goes on in the next one.
-_MARGIN_CHARS = 50
 
 # A point after a single letter, a title or the number of a day ends no sentence.
 _SENTENCE_END = re.compile(
@@ -44,12 +38,11 @@ _SENTENCE_END = re.compile(
 )
 # All are matched at the beginning of a line only: elsewhere the same signs are figures and words.
 _BULLET = re.compile(r"\A[-*•]++\s+")
-_ITEM_MARK = re.compile(r"\A(?:[-*•>]++|\d{1,2}[.)])\s+")
+_ITEM_MARK = re.compile(r"\A(?:[-+*•>]++|\d{1,2}[.)])\s+")
 # What a heading and emphasis are made of.
 _MARKUP = "#*_ "
-# In a document no line of a paragraph, and one that begins anew.
-_DOCUMENT_BLOCK = re.compile(r"\A[ \t]*(?:[#|<>]|```|~~~|\Z)")
-_DOCUMENT_ITEM = re.compile(r"\A[ \t]*(?:[-*+]|\d{1,2}[.)]) ")
+# Begins a line of a document that is no line of a paragraph.
+_BLOCK_MARKS = ("#", "|", "<", ">", "```", "~~~")
 # A line of a log, a patch, a table or code; who types may name a function: "don't touch parse()".
 _MACHINE = re.compile(
     r"\A(?:\d+\s*[:|]|\$ |>>> |[@{}\[<|/\\]|Traceback|[+-]{1,3}\S|\d{4}-\d\d-\d\d[T ]\d|\d\d:\d\d:"
@@ -58,12 +51,8 @@ _MACHINE = re.compile(
 )
 
 # English stemming takes the commonest endings of other languages too.
-_STEM_CHARS = 6
 _stem: Any = import_module("Stemmer").Stemmer("english", 0)  # PyStemmer, which has no types
-_MIN_WORD_CHARS = 3
 _WORD = re.compile(r"[^\W\d_]+")
-_EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
-_HAN_PAIR = re.compile(r"(?=([\u3400-\u9fff]{2}))")
 # What is quoted, paths, identifiers, numbers.
 _STATED = re.compile(
     r"`[^`]+`|\"[^\"]+\"|(?<![\w-])[\w-]+(?:[._/-][\w-]+)+(?<![.:])|\b[A-Za-z]+\d\w*"
@@ -88,7 +77,7 @@ def sentences_of(text: str) -> Sequence[Sentence]:
     return (_sentences if len(text) <= _REMEMBERED_CHARS else _sentences.__wrapped__)(text)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=1_024)
 def _sentences(text: str) -> Sequence[Sentence]:
     if len(text) > _MAX_MESSAGE_CHARS:
         half = _MAX_MESSAGE_CHARS // 2
@@ -107,7 +96,8 @@ def _sentences(text: str) -> Sequence[Sentence]:
             is_item = _ITEM_MARK.match(line) is not None
             whole = " ".join(_BULLET.sub("", line).split())
             if of_rules and is_item and len(whole) <= MAX_SENTENCE_CHARS:
-                is_rule = not pasted or (not is_code and size_lines <= _DOCUMENT_LINES)
+                # A turn of more lines is a document, also where it lists rules.
+                is_rule = not pasted or (not is_code and size_lines <= 40)
                 found.append(Sentence(whole, at, not is_rule, at == last, is_rule))
                 continue
             found.extend(
@@ -123,11 +113,14 @@ def unbroken(text: str) -> str:
     rows = [row.rstrip() for row in text.split("\n")]
     pieces = rows[:1]
     for before, row in pairwise(rows):
-        goes_on = not (
-            _DOCUMENT_BLOCK.match(before) or _DOCUMENT_BLOCK.match(row) or _DOCUMENT_ITEM.match(row)
-        )
+        goes_on = not (_is_block(before) or _is_block(row) or _ITEM_MARK.match(row.lstrip()))
         pieces += (" " if goes_on else "\n", row)
     return "".join(pieces)
+
+
+def _is_block(row: str) -> bool:
+    said = row.lstrip()
+    return not said or said.startswith(_BLOCK_MARKS)
 
 
 def without_list_mark(text: str) -> str:
@@ -153,14 +146,14 @@ def words_of(sentence: str) -> frozenset[str]:
 @lru_cache(maxsize=4_096)  # a real session of 200,000 tokens has 1,400
 def _cut(word: str) -> tuple[str, ...]:
     """The parts of a word that are compared; empty where it names no subject."""
-    if _EAST_ASIAN.search(word):
-        return tuple(_HAN_PAIR.findall(word))
-    if len(word) < _MIN_WORD_CHARS:  # CI, server A
+    if any("\u3040" <= char <= "\u9fff" for char in word):  # Japanese and Chinese
+        return tuple(a + b for a, b in pairwise(word) if min(a, b) >= "\u3400")
+    if len(word) < 3:  # CI, server A
         return (word,) if word.isupper() and word != "I" else ()
     lower = word.lower()
     if lower in STOP_WORDS or sign("lasting").fullmatch(lower):  # "always" is no subject
         return ()
-    return (_stem.stemWord(lower)[:_STEM_CHARS],)
+    return (_stem.stemWord(lower)[:6],)
 
 
 def _introduces_rules(line: str) -> bool:
@@ -202,7 +195,7 @@ def _is_machine(line: str) -> bool:
     if " " not in stripped or _MACHINE.search(stripped):
         return True
     letters = sum(char.isalpha() or char == " " for char in stripped)
-    return letters < len(stripped) * _LETTER_SHARE
+    return letters < len(stripped) * 0.72
 
 
 def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
@@ -210,7 +203,7 @@ def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
     whole = ""
     for line in lines:
         stripped = line.strip()
-        if len(whole) >= _MARGIN_CHARS and whole[-1].isalpha() and stripped[:1].islower():
+        if len(whole) >= 50 and whole[-1].isalpha() and stripped[:1].islower():
             whole += f" {stripped}"
             continue
         if whole:
