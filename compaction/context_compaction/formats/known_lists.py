@@ -2,6 +2,8 @@
 
 A host passes nearly the same list at every call. Its messages are looked up by their `json_key`,
 and what is known of them is used again; what was computed of a whole list is found with `once`.
+A message that equals the known one at its place needs no hash, unless it contains numbers: to
+Python, 1, 1.0 and true are equal.
 
 Messages are parsed from private copies. So nothing that a caller later changes in its list, or in
 a result, changes what is known. What goes out is made by `as_given`, of the caller's own objects.
@@ -24,7 +26,11 @@ MAX_BYTES = 64 * 1024 * 1024
 _FRAME_BYTES = 1_000
 _LISTED_BYTES = 300
 _T = TypeVar("_T")
+_Plain: TypeAlias = tuple[JsonObject | None, bytes, bool]
 _MessageKey: TypeAlias = tuple[str, int, bytes]
+
+
+_Known: TypeAlias = tuple[Message, bool]
 
 
 @dataclass(eq=False, slots=True)
@@ -33,10 +39,12 @@ class KnownList:
 
     Attributes:
         messages: Its messages.
+        plain: For each of them its private copy, its key, and whether it is free of numbers.
         computed: The newest value for each name, after what it was computed from.
     """
 
     messages: Messages
+    plain: Sequence[_Plain] = ()
     computed: dict[str, tuple[Any, Any]] = field(default_factory=dict[str, tuple[Any, Any]])
 
     def once(self, name: str, given: Any, compute: Callable[[], _T]) -> _T:
@@ -49,10 +57,11 @@ class KnownList:
 
 @dataclass(slots=True)
 class _Generation:
-    """Messages and lists, and their size."""
+    """Messages and lists, the newest list for each first message, and the size of all."""
 
-    messages: dict[_MessageKey, Message] = field(default_factory=dict[_MessageKey, Message])
+    messages: dict[_MessageKey, _Known] = field(default_factory=dict[_MessageKey, _Known])
     lists: dict[bytes, KnownList] = field(default_factory=dict[bytes, KnownList])
+    newest: dict[bytes, KnownList] = field(default_factory=dict[bytes, KnownList])
     size_bytes: int = 0
 
 
@@ -70,9 +79,18 @@ class KnownLists:
         """The parsed list; raises what `formats.parse` raises."""
         check_count(len(payload))
         wire_format = format_named(format)
-        keys = [bytes_key(data) if (data := _plain(raw)) else b"" for raw in payload]
+        keys = self._keys(payload, format)
         known = self._newer.lists.get(_name(keys, format)) if all(keys) else None
         return known or self._parsed(payload, keys, wire_format)
+
+    def _keys(self, payload: Sequence[JsonObject], format: str) -> list[bytes]:
+        keys = list(map(_key, payload[:1]))
+        first = _name(keys, format)
+        begun = self._newer.newest.get(first) or self._older.newest.get(first)
+        plain = begun.plain[1:] if begun else ()
+        for raw, (copy, key, is_text) in zip(payload[1:], plain, strict=False):
+            keys.append(key if is_text and raw == copy else _key(raw))
+        return [*keys, *map(_key, payload[len(keys) :])]
 
     def _parsed(
         self, payload: Sequence[JsonObject], keys: Sequence[bytes], wire_format: MessageFormat
@@ -81,34 +99,37 @@ class KnownLists:
             self._message(raw, key, at, wire_format.name)
             for at, (raw, key) in enumerate(zip(payload, keys, strict=True))
         ]
-        messages = tuple(found)
-        known = KnownList(messages if wire_format.link is None else wire_format.link(messages))
-        names = [message.key for message in found]
+        messages = tuple(message for message, _ in found)
+        if wire_format.link is not None:
+            messages = wire_format.link(messages)
+        known = KnownList(messages, [(one.source, one.key, is_text) for one, is_text in found])
+        names = [message.key for message, _ in found]
         if all(names):
             newer = self._newer
             newer.lists[_name(names, wire_format.name)] = known
+            newer.newest[_name(names[:1], wire_format.name)] = known
             newer.size_bytes += _LISTED_BYTES * len(names)
             if newer.size_bytes > self._half_bytes:
                 self._older, self._newer = newer, _Generation()
         return known
 
-    def _message(self, raw: JsonObject, key: bytes, index: int, format: str) -> Message:
+    def _message(self, raw: JsonObject, key: bytes, index: int, format: str) -> _Known:
         newer, name = self._newer, (format, index, key)
-        message = newer.messages.get(name) if key else None
-        if message is not None:
-            return message
-        message = self._older.messages.get(name) if key else None
-        data = _plain(raw) if key else b""
+        known = newer.messages.get(name) if key else None
+        if known is not None:
+            return known
+        known = self._older.messages.get(name) if key else None
+        data = _bytes(raw) if key else b""
         if not data:
-            return parse_one(raw, index, format)
-        if message is None:
+            return parse_one(raw, index, format), False
+        if known is None:
             # Its key is that of the copy: another thread may have changed the original since.
             copy, key = marshal.loads(data), bytes_key(data)  # noqa: S302 - made here
-            message = replace(parse_one(copy, index, format), key=key)
+            known = replace(parse_one(copy, index, format), key=key), not _has_numbers(copy)
             name = format, index, key
-        newer.messages[name] = message
+        newer.messages[name] = known
         newer.size_bytes += len(data) + _FRAME_BYTES
-        return message
+        return known
 
 
 KNOWN_LISTS = KnownLists()
@@ -125,7 +146,21 @@ def as_given(
     return deepcopy(rendered)
 
 
-def _plain(raw: JsonObject) -> bytes:
+def _has_numbers(value: Any) -> bool:
+    """Whether a JSON value contains numbers or truth values."""
+    if isinstance(value, dict | list):
+        inner: Any = [*value, *value.values()] if isinstance(value, dict) else value
+        return any(map(_has_numbers, inner))
+    return not isinstance(value, str) and value is not None
+
+
+def _key(raw: JsonObject) -> bytes:
+    """The `json_key` of a message; empty if it is not plain JSON."""
+    data = _bytes(raw)
+    return bytes_key(data) if data else b""
+
+
+def _bytes(raw: JsonObject) -> bytes:
     """A message as bytes, equal for equal messages alone; empty if that is not certain."""
     try:
         return marshal.dumps(raw, 0)

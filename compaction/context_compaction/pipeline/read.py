@@ -20,6 +20,7 @@ from context_compaction.messages.attribution import attributed, claims_in
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.pins import Pins
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.pipeline.clear import first_level
 from context_compaction.pipeline.collect_pins import check_pins, gather_pins
@@ -138,14 +139,7 @@ def context_of(
         count=count,
         budget=budget,
         limits=budget.limits,
-        pins=gather_pins(
-            request,
-            parsed,
-            session_id=session.session_id,
-            seqs=session.seqs,
-            count=count,
-            finds_rules=bool(may_replace) and settings.automatic_pin_tokens > 0,
-        ),
+        pins=_pins(session, parsed, count, bool(may_replace) and settings.automatic_pin_tokens > 0),
         gates=gates_of(redaction, parsed),
         places=session.places,
         uncounted=uncounted,
@@ -187,6 +181,25 @@ def _measured(budget: TokenBudget, messages: Messages, count: MessageCounter) ->
         or count.request_bytes(messages) > budget.limits.bytes
     )
     return replace(budget, is_over=is_over)
+
+
+def _pins(session: Session, parsed: Messages, count: MessageCounter, finds_rules: bool) -> Pins:
+    """The pins of the call; without rules of the user, those of the last call with this list."""
+    request, known = session.request, session.known
+    gather = partial(
+        gather_pins,
+        request,
+        parsed,
+        session_id=session.session_id,
+        seqs=session.seqs,
+        count=count,
+        finds_rules=finds_rules,
+    )
+    if finds_rules:
+        return gather()
+    asked = request.pinned, request.pinned_messages, request.unpin
+    given = asked, session.session_id, session.seqs, session.ours, count.counted_by
+    return known.once("pins", given, gather)
 
 
 def _counted(
