@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 from context_compaction.formats import check_count, format_named, parse_one
 from context_compaction.formats.base import MessageFormat
 from context_compaction.messages.cache import bytes_key
-from context_compaction.messages.model import JsonObject, Message, Messages
+from context_compaction.messages.model import JsonObject, Message, Messages, is_list, is_object
 
 MAX_BYTES = 64 * 1024 * 1024
 # What a message costs beside its text, and what it costs in each list.
@@ -148,9 +148,10 @@ def as_given(
 
 def _has_numbers(value: Any) -> bool:
     """Whether a JSON value contains numbers or truth values."""
-    if isinstance(value, dict | list):
-        inner: Any = [*value, *value.values()] if isinstance(value, dict) else value
-        return any(map(_has_numbers, inner))
+    if is_object(value):
+        return any(map(_has_numbers, value)) or any(map(_has_numbers, value.values()))
+    if is_list(value):
+        return any(map(_has_numbers, value))
     return not isinstance(value, str) and value is not None
 
 

