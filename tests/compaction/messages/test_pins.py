@@ -16,6 +16,7 @@ from tests.support.small import (
     answered,
     assistant,
     compacted,
+    holds_as_said_last,
     lines,
     user,
 )
@@ -179,20 +180,19 @@ async def test_the_oldest_rules_give_way_first_and_no_given_text_goes_unsaid() -
         "Always quote prices without tax.",
         "Always sign every release by hand.",
     ]
+    wish: dict[str, Any] = {"mode": "full", "target_tokens": 2_500}
     payload = [message for n, rule in enumerate(rules) for message in turn(n, rule)]
-    roomy = await compacted(payload, mode="full", settings={"automatic_pin_tokens": 60})
+    roomy = await compacted(payload, **wish, settings={"automatic_pin_tokens": 60})
     found = [rules.index(text) for text in pins_of(roomy)]
     assert 0 < len(found) < 8
     assert found == list(range(found[0], found[0] + len(found)))
     assert found[-1] >= 7  # the newest one may stay in the conversation itself
 
     given_texts = tuple(f"Given text {n}: " + "word " * 30 for n in range(4))
-    roomy = await compacted(payload, mode="full", pinned=given_texts)
+    roomy = await compacted(payload, **wish, pinned=given_texts)
     assert len(pins_of(roomy)) > len(given_texts)
     limit = sum(pin["tokens"] for pin in pins_of(roomy).values() if pin["origin"] == "manual") // 2
-    tight = await compacted(
-        payload, mode="full", pinned=given_texts, settings={"pinned_tokens": limit}
-    )
+    tight = await compacted(payload, **wish, pinned=given_texts, settings={"pinned_tokens": limit})
     assert [text.strip() for text in given_texts[2:]] == list(pins_of(tight))
     left_out = tight.receipt["pins"]["left_out"]
     for pin in left_out:
@@ -211,7 +211,7 @@ async def test_a_rule_that_was_corrected_later_is_no_longer_pinned() -> None:
         first, second = await rounds([{}, {}], archive=archive, requests=asked)
     assert asked[0] in pins_of(first)
     assert asked[0] not in pins_of(second)
-    assert asked[1] in pins_of(second)
+    assert holds_as_said_last(asked[0], asked[1], str(second.messages))
 
 
 async def test_a_marked_message_is_neither_repeated_while_it_stays_nor_cleared() -> None:

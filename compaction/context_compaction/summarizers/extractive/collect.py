@@ -60,6 +60,10 @@ _NOTE_WORDS = 4
 _LABEL_CHARS = 80
 # What these return is no outcome, but a text.
 _SHOWING = ("read", "search", "list")
+# By the first word of its label the kind of an entry of an earlier summary.
+_KINDS_OF_LABELS: Mapping[str, Kind] = {
+    "agent": "remark", "called": "call", "result": "result", "tool": "result", "host": "host",
+}  # fmt: skip
 # Rows of a record are short, and each says something by itself.
 ROW_CHARS = 150
 # Below this rank a sentence of the user's is surely of the moment only, or chatter.
@@ -230,7 +234,7 @@ class _Walk:
     def run(self, earlier: Mapping[int, str]) -> None:
         for at, message in enumerate(self._messages):
             if label := earlier.get(at):
-                kind: Kind = "remark" if label == "agent" else "earlier"
+                kind = _KINDS_OF_LABELS.get(label.partition(" ")[0], "earlier")
                 self.add(at, kind, label, paragraphs(text_of(message.blocks)))
                 continue
             if placeholders.is_synthetic(message) or placeholders.is_system(message):
