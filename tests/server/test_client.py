@@ -76,18 +76,12 @@ class Line:
 
 
 @asynccontextmanager
-async def lines() -> AsyncGenerator[tuple[Line, Line]]:
+async def lines(folder: Path | None = None) -> AsyncGenerator[tuple[Line, Line]]:
     """Lines to two servers with archives of their own."""
-    with TemporaryDirectory() as folder:
-        async with connect_both(Path(folder)) as both:
-            yield both
-
-
-@asynccontextmanager
-async def connect_both(folder: Path) -> AsyncGenerator[tuple[Line, Line]]:
-    first, second = (Config(archive_folder=folder / name) for name in "ab")
-    async with connect(first) as client, connect(second) as other:
-        yield Line(client), Line(other)
+    with TemporaryDirectory() as own:
+        first, second = (Config(archive_folder=(folder or Path(own)) / name) for name in "ab")
+        async with connect(first) as client, connect(second) as other:
+            yield Line(client), Line(other)
 
 
 async def fitted_whole(line: Line, messages: list[Json]) -> list[Json]:
@@ -131,11 +125,8 @@ def edited(messages: list[Json]) -> list[Json]:
 class Host:
     """A program that keeps a conversation, in one of two ways, and its client.
 
-    Attributes:
-        keeps_history: Whether it hands in all it ever had, or the list that it was given back.
-        messages: What it would hand in.
-        given: Every message that an answered call handed in, since the archive began.
-        has_first_archive: Whether the archive is still the one of the beginning.
+    It hands in all it ever had, or the list that it was given back. `given` has every message that
+    an answered call handed in, since the archive began.
     """
 
     def __init__(self, keeps_history: bool) -> None:
@@ -185,7 +176,7 @@ async def check(keeps_history: bool, steps: list[tuple[Event, int, Fate]]) -> No
         archives = 0
         while number < len(steps):
             root = Path(folder, str(archives))
-            async with connect_both(root) as (line, whole_line):
+            async with lines(root) as (line, whole_line):
                 while number < len(steps):
                     event, size, fate = steps[number]
                     number += 1
@@ -206,18 +197,11 @@ async def check(keeps_history: bool, steps: list[tuple[Event, int, Fate]]) -> No
 
 async def check_kept(folder: Path, given: list[Json]) -> None:
     """Whatever an answered call handed in is in the archive, but for what the archive had made."""
-    if not given:
-        return
-    async with open_archive(folder, index_root=folder / "index") as archive:
-        kept = {
-            json.dumps(message.raw, sort_keys=True)
-            for message in await archive.read_messages("s", 0, 1_000)
-        }
-    said = [message for message in given if "Step" in json.dumps(message)]
-    steps = {
-        json.dumps(message, sort_keys=True) for message in said if message["role"] == "assistant"
-    }
-    assert steps <= kept
+    steps = [one for one in given if one["role"] == "assistant" and "Step" in json.dumps(one)]
+    if given:
+        async with open_archive(folder, index_root=folder / "index") as archive:
+            kept = [message.raw for message in await archive.read_messages("s", 0, 1_000)]
+        assert all(step in kept for step in steps)
 
 
 EVENTS: list[Event] = ["restart", "other archive", "goes on elsewhere", "edit"]
@@ -234,7 +218,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.booleans(), STEPS)
 def test_whatever_goes_wrong_the_list_is_the_one_that_whole_lists_would_give(
     keeps_history: bool, steps: list[tuple[Event, int, Fate]]
@@ -248,38 +232,26 @@ async def test_only_what_is_new_travels(keeps_history: bool) -> None:
         compaction = CompactionClient(line, context_window=WINDOW)
         messages: list[Json] = [{"role": "user", "content": "Find out why the test fails."}]
         statuses: list[str] = []
-        for number in range(40):
-            messages = [*messages, *turn(number, 40)]
+        for number in range(20):
+            messages = [*messages, *turn(number, 80)]
             fitted = await compaction.fit(messages)
             statuses.append(compaction.answer["status"])
             if not keeps_history:
                 messages = fitted
     assert statuses.count("compacted") in range(2, 12)
-    assert ["messages" in sent for sent in line.arrived] == [True] + [False] * 39
+    assert ["messages" in sent for sent in line.arrived] == [True] + [False] * 19
     assert all(len(sent["new_messages"]) == 2 for sent in line.arrived[1:])
 
 
-async def test_a_list_that_fits_comes_back_with_the_callers_own_messages(config: Config) -> None:
-    messages = conversation(2, 4)
-    async with connect(config) as client:
-        compaction = CompactionClient(client, context_window=200_000)
-        for _ in range(2):
-            fitted = await compaction.fit(messages)
-            assert all(a is b for a, b in zip(fitted, messages, strict=True))
-
-
-async def test_a_list_that_was_changed_in_place_is_handed_in_whole() -> None:
-    async with lines() as (line, _):
+async def test_lists_that_the_caller_changes_in_place_are_noticed() -> None:
+    async with lines() as (line, whole_line):
         compaction = CompactionClient(line, context_window=200_000)
         messages = conversation(2, 4)
-        await compaction.fit(messages)
+        fitted = await compaction.fit(messages)
+        assert all(a is b for a, b in zip(fitted, messages, strict=True))
         messages[0]["content"] = "Something else."
         assert await compaction.fit(messages) == messages
-    assert "messages" in line.arrived[-1]
-
-
-async def test_writing_into_the_answer_does_not_reach_the_next_one() -> None:
-    async with lines() as (line, whole_line):
+        assert "messages" in line.arrived[-1], "handed in whole"
         compaction = CompactionClient(line, session_id="s", context_window=WINDOW)
         history = conversation(12, 40)
         fitted = await compaction.fit(history)
@@ -308,18 +280,15 @@ async def test_a_refusal_of_the_provider_is_met_once(config: Config) -> None:
     assert len(json.dumps(messages)) == sent[1]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_the_refusals_of_providers_are_known() -> None:
+    for text in (
         "Error code: 400 - prompt is too long: 8702 tokens > 8192 maximum",
         "This model's maximum context length is 8192 tokens.",
         "Your input exceeds the context window of this model.",
         "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
         "Input is too long for requested model.",
-    ],
-)
-def test_the_refusals_of_providers_are_known(text: str) -> None:
-    assert says_too_long(RuntimeError(text))
+    ):
+        assert says_too_long(RuntimeError(text)), text
 
 
 async def test_what_the_provider_counted_anchors_the_next_count() -> None:
@@ -340,23 +309,6 @@ async def test_a_list_that_the_server_refuses_raises_its_words(config: Config, e
         with pytest.raises(CompactionError, match="Message 0"):
             await compaction.fit([{"role": "user", "content": 7}])
         assert await compaction.fit(conversation(2, 4)) == conversation(2, 4)
-
-
-async def test_messages_behind_another_list_are_refused(config: Config) -> None:
-    async with connect(config) as client:
-        answer = answer_of(
-            await client.call_tool(
-                "compact_messages", {"messages": conversation(2, 4), "reply": "edits"}
-            )
-        )
-        wish: Json = {"new_messages": turn(7, 2), "session_id": answer["session_id"]}
-        options = {"context_hash": answer["context_hash"]}
-        call: Json = {**wish, "options": options}
-        first = await client.call_tool("compact_messages", call)
-        again = await client.call_tool("compact_messages", call)
-    assert not first.is_error
-    assert again.is_error
-    assert "Hand in the whole list" in str(again.content)
 
 
 @pytest.mark.slow

@@ -12,20 +12,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from context_compaction import formats
-from context_compaction.activity.calls import classify
-from context_compaction.archive.opening import open_archive
-from context_compaction.hooks import ReportProgress, silent
-from context_compaction.messages.model import (
+from context_compaction import (
+    CompactRequest,
+    CompactResult,
     JsonObject,
     Messages,
+    ReportProgress,
+    classify,
+    compact,
+    formats,
+    is_request,
+    open_archive,
     tool_calls,
     tool_results,
 )
-from context_compaction.messages.placeholders import is_request
-from context_compaction.pipeline.compact import compact
-from context_compaction.request import CompactRequest
-from context_compaction.result import CompactResult
+from context_compaction.hooks import silent
 
 from mcp_server_compaction.compare.replay import Report, replay
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from context_compaction.messages.model import JsonObject
+from context_compaction import JsonObject
 
 # Names with inner structure: what an agent copies rather than says. Plain words prove nothing.
 _NAME = re.compile(

@@ -10,15 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from context_compaction import formats
-from context_compaction.archive import Archive
-from context_compaction.budget import make_budget
-from context_compaction.messages.model import JsonObject
-from context_compaction.pipeline.compact import compact
-from context_compaction.request import CompactRequest
-from context_compaction.result import CompactResult
-from context_compaction.tokens.counter import MessageCounter, counter_for
-from context_compaction.tokens.models import profile_for
+from context_compaction import (
+    Archive,
+    CompactRequest,
+    CompactResult,
+    JsonObject,
+    MessageCounter,
+    compact,
+    counter_for,
+    formats,
+    make_budget,
+    profile_for,
+)
 
 from mcp_server_compaction.compare.recall_metric import Names
 

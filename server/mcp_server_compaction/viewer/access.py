@@ -8,7 +8,7 @@ where the request comes from.
 import secrets
 from collections.abc import Awaitable, Callable
 
-from context_compaction.archive import Archive
+from context_compaction import Archive
 from starlette.requests import Request
 from starlette.responses import Response
 

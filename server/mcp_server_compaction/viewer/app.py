@@ -9,9 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-from context_compaction.archive import Archive
-from context_compaction.errors import CompactionError
-from context_compaction.file_access import host_folders
+from context_compaction import Archive, CompactionError, host_folders
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request

@@ -4,15 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from context_compaction.activity.calls import classify
-from context_compaction.archive import ArchivedMessage
-from context_compaction.archive.documents import role_of
-from context_compaction.errors import InvalidMessageError
-from context_compaction.formats import FORMATS
-from context_compaction.messages.model import (
+from context_compaction import (
+    FORMATS,
+    ArchivedMessage,
     Block,
     Document,
     Image,
+    InvalidMessageError,
     JsonObject,
     Message,
     Opaque,
@@ -20,13 +18,13 @@ from context_compaction.messages.model import (
     Thinking,
     ToolCall,
     ToolResult,
-    is_object,
-    tool_calls,
-)
-from context_compaction.messages.placeholders import (
     claimed_span,
+    classify,
     ids_in_placeholder,
+    is_object,
+    role_of,
     seems_synthetic,
+    tool_calls,
 )
 from markupsafe import Markup
 

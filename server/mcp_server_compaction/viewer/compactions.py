@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from anyio import to_thread
-from context_compaction.archive import (
+from context_compaction import (
     Archive,
     ArchivedMessage,
     CompactedLists,
     ContextEntry,
+    JsonObject,
+    NotFoundError,
     SessionInfo,
+    compact_json,
+    read_losses,
 )
-from context_compaction.errors import NotFoundError
-from context_compaction.messages.model import JsonObject, compact_json
-from context_compaction.pipeline.losses import read_losses
 
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.viewer.blocks import (

@@ -5,13 +5,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from anyio import to_thread
-from context_compaction.errors import QueryError
-from context_compaction.messages.model import JsonObject
-from context_compaction.policies import POLICIES
-from context_compaction.request import CompactRequest
-from context_compaction.result import CompactResult
-from context_compaction.tokens.counter import counter_for
-from context_compaction.tokens.models import profile_for
+from context_compaction import (
+    POLICIES,
+    CompactRequest,
+    CompactResult,
+    JsonObject,
+    QueryError,
+    counter_for,
+    profile_for,
+)
 
 from mcp_server_compaction.viewer.sizes import (
     KINDS,
@@ -101,7 +103,7 @@ async def _plan(
     visit: Visit, request: CompactRequest, raws: Sequence[JsonObject]
 ) -> tuple[int, CompactResult]:
     """The trigger, and what the next compaction would do; where it is not due, would do now."""
-    from context_compaction.pipeline.compact import compact
+    from context_compaction import compact
 
     due = await compact(raws, request, archive=visit.archive)
     if due.status != "unchanged" or due.tokens.before <= due.tokens.target:

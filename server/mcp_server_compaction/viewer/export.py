@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from anyio import to_thread
-from context_compaction.archive import Archive, ArchivedMessage, SessionInfo
-from context_compaction.errors import QueryError
-from context_compaction.redaction import redact_json
+from context_compaction import Archive, ArchivedMessage, QueryError, SessionInfo, redact_json
 from starlette.responses import Response, StreamingResponse
 
 from mcp_server_compaction.protocol.sessions import session_document

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
 
-from context_compaction.archive import PruneRules, SessionUsage
-from context_compaction.errors import QueryError
-from context_compaction.messages.model import JsonObject
+from context_compaction import JsonObject, PruneRules, QueryError, SessionUsage
 from starlette.responses import Response
 
 from mcp_server_compaction.protocol.sessions import iso_time

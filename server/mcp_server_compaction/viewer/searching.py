@@ -5,9 +5,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from context_compaction.archive import Hit
-from context_compaction.archive.snippets import PASSAGE_CHARS
-from context_compaction.errors import CompactionError
+from context_compaction import PASSAGE_CHARS, CompactionError, Hit
 from markupsafe import Markup, escape
 
 from mcp_server_compaction.protocol.arguments import parse_arguments

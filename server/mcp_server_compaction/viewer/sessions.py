@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import urlencode
 
-from context_compaction.archive import Archive, SessionInfo
+from context_compaction import Archive, SessionInfo
 
 from mcp_server_compaction.protocol.sessions import session_document
 from mcp_server_compaction.viewer.web import Page, Visit

@@ -4,20 +4,22 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_compaction.messages.model import (
+from context_compaction import (
     Block,
     Document,
     Image,
     JsonObject,
+    MessageCounter,
     Opaque,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
+    ids_in_placeholder,
+    seems_synthetic,
     tool_calls,
 )
-from context_compaction.messages.placeholders import ids_in_placeholder, seems_synthetic
-from context_compaction.tokens.counter import MESSAGE_TOKENS, MessageCounter
+from context_compaction.tokens.counter import MESSAGE_TOKENS
 
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer.blocks import parsed

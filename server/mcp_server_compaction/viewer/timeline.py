@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from anyio import to_thread
-from context_compaction.archive import ArchivedMessage, SessionInfo, StoredReceipt
-from context_compaction.messages.model import JsonObject
-from context_compaction.tokens.counter import MessageCounter, counter_for
+from context_compaction import (
+    ArchivedMessage,
+    JsonObject,
+    MessageCounter,
+    SessionInfo,
+    StoredReceipt,
+    counter_for,
+)
 from markupsafe import Markup
 
 from mcp_server_compaction.viewer.sizes import KINDS, by_kind, counted_model, pieces_of

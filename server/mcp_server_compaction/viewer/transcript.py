@@ -4,9 +4,15 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from anyio import to_thread
-from context_compaction.archive import Archive, ArchivedMessage, History, SessionInfo
-from context_compaction.errors import NotFoundError
-from context_compaction.messages.model import JsonObject, tool_calls
+from context_compaction import (
+    Archive,
+    ArchivedMessage,
+    History,
+    JsonObject,
+    NotFoundError,
+    SessionInfo,
+    tool_calls,
+)
 
 from mcp_server_compaction.protocol.sessions import branches_document, iso_time, session_document
 from mcp_server_compaction.reading.plain_text import block_text

@@ -8,9 +8,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs, urlencode
 
-from context_compaction.archive import Archive
-from context_compaction.errors import CompactionError, NotFoundError, QueryError, SettingsError
-from context_compaction.messages.model import JsonObject
+from context_compaction import (
+    Archive,
+    CompactionError,
+    JsonObject,
+    NotFoundError,
+    QueryError,
+    SettingsError,
+)
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 

@@ -219,15 +219,11 @@ POINTERS = [
     "{output}",
     "output://{output}",
     "output://{output}/lines/1-5",
-    "transcript://{session}/messages/0-3",
     "transcript://{session}/messages/1",
     "transcript://{session}/messages/0-3@{head}",
     "transcript://{session}/files",
-    "transcript://{session}/files/captains_log",
-    "transcript://{session}/files/captains_log@2",
     "transcript://{session}@{head}/files/captains_log",
     "transcript://{session}/receipts",
-    "transcript://{session}/receipts/0",
     "transcript://{session}/receipts/last",
     "transcript://{session}/context",
 ]
@@ -242,12 +238,10 @@ PAGES = [
     "/sessions/{session}/timeline",
     "/sessions/{session}/context",
     "/sessions/{session}/keep",
-    "/sessions/{session}/export?as=jsonl",
     "/sessions/{session}/export?as=html",
     "/sessions/{session}/delete",
     "/outputs/{output}",
     "/search?q=treasure&session_id={session}",
-    "/search?q={session}",
     "/search?q={output}",
     "/archive/prune?days=1",
 ]
@@ -268,16 +262,14 @@ reads = _of_tool(
     output_id=st.sampled_from(POINTERS),
     _start_line=NUMBERS,
     _limit=st.integers(1, 400),
-    _pattern=st.sampled_from(["treasure", "o.k", "line \\d+"]),
-    _tail=st.integers(1, 50),
+    _pattern=st.sampled_from(["treasure", "line \\d+"]),
 )
 searches = _of_tool(
     "search_transcript",
     query=st.sampled_from(QUERIES),
     _session_id=st.just("{session}"),
     _kind=st.sampled_from(["words", "phrase", "regex"]),
-    _order=st.sampled_from(["relevance", "recent"]),
-    _role=st.sampled_from(["user", "assistant", "tool"]),
+    _role=st.sampled_from(["user", "tool"]),
     _limit=st.integers(1, 20),
 )
 compactions = _of_tool(
@@ -293,10 +285,9 @@ persists = _of_tool(
     output=st.sampled_from(["{long}", "short"]),
     session_id=st.just("{session}"),
 )
-resources = st.sampled_from([
-    *POINTERS,
-    "transcript://{session}",
-]).map(lambda uri: Ask("", "resources/read", {"uri": uri}))
+resources = st.sampled_from([*POINTERS, "transcript://{session}"]).map(
+    lambda uri: Ask("", "resources/read", {"uri": uri})
+)
 
 
 def _completion(name: str, typed: str) -> Ask:
@@ -322,7 +313,6 @@ DELETE = Ask("/sessions/{session}/delete", body="session={session}")
 posts = st.sampled_from([DELETE, Ask("/sessions/{session}/retain", body="keep=yes")])
 uploads = st.sampled_from([
     Ask("/upload/outputs?session_id={session}", body="{long}"),
-    Ask("/upload/transcripts?session_id={session}", body=json.dumps(_says("a crow bar"))),
     Ask(
         "/upload/transcripts?session_id={session}&parent_session_id={session}",
         body=json.dumps(_says("a crow bar")),
@@ -330,12 +320,11 @@ uploads = st.sampled_from([
 ])
 
 
-@given(
-    ask=st.one_of(
-        reads, searches, compactions, persists, resources, completions, pages, posts, uploads
-    )
-)
-@settings(suppress_health_check=[HealthCheck.too_slow])
+kinds = (reads, searches, compactions, persists, resources, completions, pages, posts, uploads)
+
+
+@given(ask=st.one_of(*kinds))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_somebody_elses_answers_as_what_never_was(served: Served, ask: Ask) -> None:
     number = next(_numbers)
     digest = sha256(b"%d" % number).hexdigest()
@@ -366,20 +355,14 @@ def test_the_owner_has_all_that_the_thief_asked_for(served: Served) -> None:
         ask = Ask(served.known.put_into(path))
         page = served.answer(served.owner, ask)
         assert page.status_code in (200, 303), (path, page.text)
+    search = {"query": "treasure", "limit": 1, "cursor": served.cursor}
     for ask in (
         Ask("", "resources/list", {}),
         _completion("session_id", "vault"),
         Ask("/"),
         Ask("/archive"),
         Ask("/archive/prune?days=0&format=json"),
-        Ask(
-            "",
-            "tools/call",
-            {
-                "name": "search_transcript",
-                "arguments": {"query": "treasure", "limit": 1, "cursor": served.cursor},
-            },
-        ),
+        Ask("", "tools/call", {"name": "search_transcript", "arguments": search}),
     ):
         assert "vault" in served.answer(served.owner, ask).text, ask
         stolen = served.answer(served.thief, ask)
