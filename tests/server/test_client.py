@@ -232,14 +232,14 @@ async def test_only_what_is_new_travels(keeps_history: bool) -> None:
         compaction = CompactionClient(line, context_window=WINDOW)
         messages: list[Json] = [{"role": "user", "content": "Find out why the test fails."}]
         statuses: list[str] = []
-        for number in range(20):
-            messages = [*messages, *turn(number, 80)]
+        for number in range(40):
+            messages = [*messages, *turn(number, 40)]
             fitted = await compaction.fit(messages)
             statuses.append(compaction.answer["status"])
             if not keeps_history:
                 messages = fitted
     assert statuses.count("compacted") in range(2, 12)
-    assert ["messages" in sent for sent in line.arrived] == [True] + [False] * 19
+    assert ["messages" in sent for sent in line.arrived] == [True] + [False] * 39
     assert all(len(sent["new_messages"]) == 2 for sent in line.arrived[1:])
 
 

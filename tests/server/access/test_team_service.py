@@ -253,7 +253,7 @@ def _secrets_of(team: Team, token: str) -> tuple[Sequence[tuple[str, dict[str, A
         "/",
         "/?format=json",
         "/sessions/secret-session",
-        "/sessions/secret-session/messages/0",
+        "/sessions/secret-session/messages/0-1",
         "/sessions/secret-session/context",
         "/sessions/secret-session/export?as=jsonl",
         f"/outputs/{output_id}",
