@@ -337,11 +337,6 @@ def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerCon
     )
 
 
-def fills_target(context: CompactionContext) -> bool:
-    """Whether the caller named the target, and wants as much kept as it allows."""
-    return context.request.target_tokens is not None and context.request.mode != "reactive"
-
-
 def is_ours(context: CompactionContext, message: Message) -> bool:
     """Whether a compaction put `message` there: in this call, or earlier by the archive's record.
 

@@ -6,7 +6,7 @@ Used where a large result is previewed, and where a summary contains a tool's an
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, TypeGuard
+from typing import Any
 
 from context_compaction.messages.model import is_list, is_object
 
@@ -54,11 +54,6 @@ def named(values: Mapping[str, Any]) -> str:
     given = ((key, value) for key, value in values.items() if value is not None)
     told = ((key, v if isinstance(v, str) else shown(v)) for key, v in given)
     return ", ".join(f"{key}={text}" for key, text in told)
-
-
-def are_records(value: Any) -> TypeGuard[list[dict[str, Any]]]:
-    """Whether a value is a list of several records."""
-    return is_list(value) and len(value) > 1 and all(map(is_object, value))
 
 
 def codes_in(data: Any) -> str:

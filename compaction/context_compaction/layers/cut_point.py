@@ -28,8 +28,6 @@ from context_compaction.tokens.counter import MessageCounter
 
 # A turn boundary is preferred while it keeps at least this part of what the budget allows.
 TURN_BOUNDARY_SHARE = 0.5
-# ... and where the caller named what is to be filled, this one.
-FILLED_TURN_SHARE = 0.97
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,12 +378,6 @@ def overtaken_by(number: int | None, how: str) -> str:
     return f"({how} later) " if number is None else f"({how}: [{number}]) "
 
 
-def cuts_mark(text: str, at: int) -> bool:
-    """Whether position `at` of `text` lies inside a mark that precedes a sentence."""
-    near = _MARK.finditer(text, max(0, at - 40), at + 40)
-    return any(found.start() < at < found.end() for found in near)
-
-
 def split_mark(text: str) -> tuple[str, str]:
     """The mark that precedes a sentence of the user's in a summary, and the sentence."""
     mark = _MARK.match(text)

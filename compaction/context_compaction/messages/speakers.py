@@ -8,7 +8,7 @@ pins, rules and requests are read from it and from nothing else. Pure, and linea
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Author, Message, Role, Text
@@ -96,12 +96,6 @@ def user_texts(message: Message) -> list[str]:
 def user_text(message: Message) -> str:
     """What the user typed in `message`, as one text."""
     return "\n".join(user_texts(message))
-
-
-def agent_goes_on(messages: Iterable[Message]) -> bool:
-    """Whether the agent says something in `messages` before the user does."""
-    said = (author for one in messages for author, text in passages(one) if text.strip())
-    return next((author for author in said if author in ("agent", "user")), None) == "agent"
 
 
 def _by_line(text: str) -> Iterator[tuple[Author, str]]:

@@ -79,7 +79,6 @@ _SHORT_NOTE_CHARS = 800
 _SMALL_TOKENS = 1_000
 # Items that do not keep a message from staying.
 _DERIVED = ("replaced", "deed", "rule", "wish")
-_MOST_NAMES = 12
 
 
 def make_plan(context: CompactionContext, session: Session) -> Plan:

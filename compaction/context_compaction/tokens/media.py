@@ -30,7 +30,7 @@ UNKNOWN_DOCUMENT_TOKENS = 5 * PDF_PAGE_TOKENS
 AUDIO_BYTES_PER_TOKEN = 500
 VIDEO_BYTES_PER_TOKEN = 950
 
-_BITMAP_MAGIC = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP", re.DOTALL)
+_BITMAP_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 # The same in base64: "%PDF-"; and of audio: RIFF (WAV), ID3 and three MP3 frames, Ogg, FLAC.
 _PDF_MAGIC_BASE64 = "JVBERi0"
@@ -115,7 +115,8 @@ def image_size(data: str) -> tuple[int, int] | None:
 
 
 def _bitmap_size(head: bytes) -> tuple[int, int] | None:
-    if not _BITMAP_MAGIC.match(head):
+    is_webp = head.startswith(b"RIFF") and head[8:12] == b"WEBP"
+    if not (is_webp or head.startswith(_BITMAP_MAGIC)):
         return None
     # Here and not above: it loads an HTTP client, which a hook has no time for.
     import imagesize  # type: ignore[import-untyped]  # it has no py.typed marker

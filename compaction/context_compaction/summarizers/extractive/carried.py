@@ -34,15 +34,8 @@ from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 from context_compaction.summarizers.instructions.typed_text import sentences_of
 
-# Counted from the newest on, in characters of what is kept: so far back goes the work; of what is
-# older so much of the user's words, and so much of those that surely bind.
-_WORK_CHARS = 56_000
-_WORDS_CHARS = 10_000
-_BINDING_CHARS = 8_000
-_WORD_CHARS = 6_000  # of one text of the user's
-_SAID_CHARS = 1_500  # of one of the agent's
-_OUTPUT_CHARS = 600  # of an answer, or of what a host says
-_ARGUMENT_CHARS = 600
+# Most characters of one text of the user's, and of a tool's, a host's or an argument.
+_WORD_CHARS, _OUTPUT_CHARS = 6_000, 600
 # The tool that the archive keeps it under.
 SUMMARIZED_MESSAGES = "summarized messages"
 _MEDIA_TYPE = "application/zlib"
@@ -60,11 +53,16 @@ class Carried:
 def carried_of(
     messages: Messages,
     numbers: Sequence[int | None],
+    *,
+    work_chars: int = 56_000,
 ) -> Carried:
-    """`messages` made short; the oldest may be carried ones already."""
+    """`messages` made short; the oldest may be carried ones already.
+
+    The newest are kept until they have `work_chars`, of the older ones only the user's words.
+    """
     messages = with_own_ids(messages)
     kept: list[tuple[int, Message]] = []
-    left_chars, first = _WORK_CHARS, len(messages)
+    left_chars, first = work_chars, len(messages)
     while first and left_chars > 0:
         first -= 1
         blocks = tuple(_shorter(messages[first]))
@@ -139,7 +137,7 @@ def _shorter(message: Message) -> Iterator[Block]:
                     elif text.strip():
                         yield Text(_ends_of(text, _OUTPUT_CHARS), author=author)
             case Text() if block.text.strip():
-                yield Text(_ends_of(block.text, _SAID_CHARS), author=block.author)
+                yield Text(_ends_of(block.text, 1_500), author=block.author)
             case ToolCall():
                 yield ToolCall(block.call_id, block.name, _arguments(block.arguments))
             case ToolResult() if placeholders.is_placeholder(block):
@@ -156,9 +154,9 @@ def _arguments(given: Any) -> Any:
 
     def short(value: Any) -> Any:
         if isinstance(value, str):
-            return _ends_of(value, _ARGUMENT_CHARS)
+            return _ends_of(value, _OUTPUT_CHARS)
         text = compact_json(value)
-        return value if len(text) <= _WORD_CHARS else _ends_of(text, _ARGUMENT_CHARS)
+        return value if len(text) <= _WORD_CHARS else _ends_of(text, _OUTPUT_CHARS)
 
     return {key: short(value) for key, value in given.items()} if is_object(given) else short(given)
 
@@ -173,13 +171,14 @@ def _ends_of(text: str, chars: int) -> str:
     return f"{head}\n{LEFT_OUT}\n{tail}"
 
 
-def _older_words(messages: Messages) -> Iterator[tuple[int, Message]]:
+def _older_words(
+    messages: Messages, *, words_chars: int = 10_000, binding_chars: int = 8_000
+) -> Iterator[tuple[int, Message]]:
     """What the user said in older messages, newest first: all while it fits, then what binds.
 
     And the beginning of the first of all.
     """
     said = [(at, text) for at, one in enumerate(messages) if (text := user_text(one))]
-    words_chars, binding_chars = _WORDS_CHARS, _BINDING_CHARS
     while said and (words_chars := words_chars - len(_ends_of(said[-1][1], _WORD_CHARS))) >= 0:
         at, text = said.pop()
         yield at, Message("user", (Text(_ends_of(text, _WORD_CHARS)),))
