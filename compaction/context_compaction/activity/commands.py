@@ -55,6 +55,8 @@ _POWERSHELL_CHANGES = (
     "set-content", "add-content", "clear-content", "out-file", "remove-item", "move-item",
     "rename-item", "copy-item", "new-item",
 )  # fmt: skip
+# Modules that Python runs to test or to check what is named.
+_CHECKING_MODULES = _READERS | {"compileall", "http.server", "py_compile", "unittest"}
 _ONLY_CHECKS = frozenset({"--check", "--diff", "--dry-run", "--list-different"})
 _GIT_CHANGES = frozenset({
     "am", "apply", "checkout", "cherry-pick", "clean", "merge", "mv", "pull", "rebase", "reset",
@@ -509,6 +511,8 @@ def _program_of(command: _Command) -> tuple[str, list[_Word]]:
         at += 1
     if at < len(words) and words[at].text == "timeout":
         at += 2
+    if [word.text for word in words[at : at + 2]] in (["uv", "run"], ["poetry", "run"]):
+        at += 2
     if at >= len(words):
         return "", []
     return posixpath.basename(words[at].text).lower(), words[at + 1 :]
@@ -545,6 +549,10 @@ def _may_change(
     if program in _INTERPRETERS:
         has_code = any(word in ("-c", "-e", "-lc") for word in words)
         code = body.text if body is not None else " ".join(words) if has_code else ""
+        if not code:  # a script may write what it is given, but not itself
+            has_module = words[:1] == ["-m"]
+            is_check = has_module and not _CHECKING_MODULES.isdisjoint(named[:1])
+            return None if is_check or not named[1:] else MayChange(named[1:])
         writes = any(sign in code for sign in _WRITES_IN_CODE)
         return MayChange(_words_in(code)) if writes and _words_in(code) else None
     if not program or (program in _READERS and not (program == "curl" and "-o" in words)):

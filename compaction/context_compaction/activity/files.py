@@ -13,7 +13,6 @@ import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
 from context_compaction.activity import edits
@@ -34,6 +33,14 @@ from context_compaction.activity.commands import (
     MayChange,
     Shows,
     command_effects,
+)
+from context_compaction.activity.known_file import (
+    FAST_CHARS,
+    FILE_CHARS,
+    Budget,
+    BudgetSpentError,
+    FollowedFile,
+    KnownFile,
 )
 from context_compaction.activity.outcome import (
     begins_with_failure,
@@ -68,10 +75,6 @@ logger = logging.getLogger(__name__)
 
 # Work for one conversation, in characters that are read line by line: about a tenth of a second.
 WORK_CHARS = 8_000_000
-# Searching and replacing is done in C: this many characters cost as much as one.
-_FAST_CHARS = 8
-# Work for a look at one file, in characters.
-_FILE_CHARS = 8
 # Work for reading one line, beside its characters.
 _LINE_CHARS = 50
 # This much of a result shows whether a tool numbers lines.
@@ -95,51 +98,6 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _CODE_ENDINGS = (".py", ".ts", ".tsx", ".js", ".go", ".rs", ".java", ".rb", ".md", ".c", ".cpp")
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """Lines of a file that is not known as a whole: the number of the first line, and the text."""
-
-    start_line: int
-    text: str
-
-    @property
-    def stop_line(self) -> int:
-        """Number of the last line."""
-        return self.start_line + self.text.count("\n")
-
-
-@dataclass(frozen=True, slots=True)
-class KnownFile:
-    """What is known of one file after the last message.
-
-    Attributes:
-        path: The path, as the first call that used the file names it.
-        text: The last known whole text, or None.
-        parts: Known line ranges: all that is known if `text` is None, else newer than `text`.
-        touched_at: Position of the message that used the file last.
-        read_at: Position of the message that showed it last; -1 if none did.
-        written_at: Position of the message that changed it last, as far as calls specify; or -1.
-        unsure_since: Position of the message since which `text` may be out of date, or None.
-        focus: Character offset of the last edit in `text`.
-        is_deleted: Whether the file was deleted.
-    """
-
-    path: str
-    text: str | None = None
-    parts: tuple[FilePart, ...] = ()
-    touched_at: int = -1
-    read_at: int = -1
-    written_at: int = -1
-    unsure_since: int | None = None
-    focus: int = 0
-    is_deleted: bool = False
-
-    @property
-    def was_written(self) -> bool:
-        """Whether the conversation itself changed the file."""
-        return self.written_at >= 0
 
 
 def unsure_note(number: int | None) -> str:
@@ -180,242 +138,9 @@ def follow_files(
         except Exception:
             logger.exception("the calls of message %d cannot be followed", at)
             walk.stop(at, message)
+    walk.add_names()
     used = [file for file in walk.files.values() if file.touched_at >= 0]
     return {file.path: file.known() for file in sorted(used, key=lambda file: file.touched_at)}
-
-
-class BudgetSpentError(Exception):
-    """The budget of work is spent."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """Work that is left, in characters."""
-
-    left_chars: int
-
-    def spend(self, chars: int) -> None:
-        """Take `chars` from the budget.
-
-        Raises:
-            BudgetSpentError: Less is left. Nothing can be spent from then on.
-        """
-        if chars > self.left_chars:
-            self.left_chars = 0
-            raise BudgetSpentError
-        self.left_chars -= chars
-
-
-@dataclass(slots=True)
-class _Part:
-    start: int
-    rows: list[str]
-
-    @property
-    def stop(self) -> int:
-        return self.start + len(self.rows)
-
-
-@dataclass(slots=True)
-class _File:
-    """One file during the walk."""
-
-    path: str
-    budget: Budget
-    text: str | None = None
-    parts: list[_Part] = field(default_factory=list[_Part])
-    end: int | None = None  # the number of the last row, if a part reaches the end of the file
-    touched_at: int = -1
-    read_at: int = -1
-    written_at: int = -1
-    unsure_since: int | None = None
-    focus: int = 0
-    is_deleted: bool = False
-    is_end_known: bool = True  # whether the text shows if the last line is ended
-
-    @property
-    def was_written(self) -> bool:
-        return self.written_at >= 0
-
-    def known(self) -> KnownFile:
-        return KnownFile(
-            self.path,
-            self.text,
-            tuple(FilePart(part.start, "\n".join(part.rows)) for part in self.parts),
-            self.touched_at,
-            self.read_at,
-            self.written_at,
-            self.unsure_since,
-            self.focus,
-            self.is_deleted,
-        )
-
-    def set_text(self, text: str | None, *, is_end_known: bool = True) -> None:
-        """The whole text is known from now on; None if nothing is."""
-        self.budget.spend(len(text or ""))
-        self.is_end_known = is_end_known
-        self.text, self.parts, self.end = text, [], None
-        self.unsure_since, self.is_deleted = None, False
-        self.focus = min(self.focus, len(text or ""))
-
-    def doubt(self, at: int) -> None:
-        if self.unsure_since is None and (self.text is not None or self.parts or self.is_deleted):
-            self.unsure_since = at
-
-    def show(self, at: int, shown: ShownLines) -> None:
-        """Take lines that a read shows."""
-        if shown.is_whole:
-            self.set_text("\n".join(shown.rows), is_end_known=False)
-        elif shown.start is not None:
-            self._show_part(at, shown.start, list(shown.rows), is_to_end=shown.is_to_end)
-
-    def _show_part(self, at: int, start: int, rows: list[str], *, is_to_end: bool) -> None:
-        self.is_deleted = False
-        text = "\n".join(rows)
-        self.budget.spend(len(text) + len(self.text or "") // _FAST_CHARS)
-        if self.text is not None and not self.parts and text.rstrip() in self.text:
-            return
-        if self.text is not None:
-            self.doubt(at)
-        elif self.unsure_since is not None:
-            self.parts, self.end, self.unsure_since = [], None, None
-        if is_to_end:
-            self.end = start + len(rows) - 1
-        self._join(_Part(start, rows))
-        only = self.parts[0]
-        if len(self.parts) == 1 and only.start == 1 and self.end == only.stop - 1:
-            self.set_text("\n".join(only.rows), is_end_known=False)
-
-    def _join(self, new: _Part) -> None:
-        """Add a part. Parts that touch it are merged with it; a part that contradicts it goes."""
-        kept: list[_Part] = []
-        for part in self.parts:
-            self.budget.spend(_FILE_CHARS)
-            if part.stop < new.start or new.stop < part.start:
-                kept.append(part)
-                continue
-            first, stop = max(part.start, new.start), min(part.stop, new.stop)
-            self.budget.spend(len(new.rows) * _FILE_CHARS)
-            same = all(
-                part.rows[n - part.start].rstrip() == new.rows[n - new.start].rstrip()
-                for n in range(first, stop)
-            )
-            if not same:
-                continue
-            if part.start <= new.start:  # extended in place, or reading on would be quadratic
-                part.rows.extend(new.rows[max(0, part.stop - new.start) :])
-                new = part
-            else:
-                self.budget.spend(len(part.rows) * _FILE_CHARS)
-                new.rows.extend(part.rows[max(0, new.stop - part.start) :])
-        kept.append(new)
-        kept = kept[-20:]
-        self.parts = sorted(kept, key=lambda part: part.start)
-
-    def apply(self, at: int, change: edits.FileChange) -> None:
-        """Change the file as a call that succeeded did."""
-        self.touched_at = self.written_at = at
-        match change:
-            case edits.Writes(_, text, appends):
-                self._write(at, text, appends=appends)
-            case edits.Replaces(_, "", new) if not self.text and not self.parts:
-                self.set_text(new)
-            case edits.Replaces(_, old, new, is_every):
-                self._replace(at, old, new, is_every=is_every)
-            case edits.Inserts(_, after_line, text):
-                self._insert(at, after_line, text)
-            case edits.Patches(_, hunks):
-                self._patch(at, hunks)
-            case edits.Deletes():
-                self.set_text(None)
-                self.is_deleted = True
-            case edits.Unclear():
-                self.is_deleted = False
-                self.doubt(at)
-
-    def _write(self, at: int, text: str, *, appends: bool) -> None:
-        if not appends or (self.is_deleted and self.unsure_since is None):
-            self.set_text(text)
-        elif self.text is None:
-            self.end = None
-            self.doubt(at)
-        else:
-            self.budget.spend(len(text) + len(self.text) // _FAST_CHARS)
-            if not self.is_end_known:
-                self.doubt(at)
-            self.focus = len(self.text)
-            self.text += text
-
-    def _replace(self, at: int, old: str, new: str, *, is_every: bool) -> None:
-        if not old:
-            self.doubt(at)
-            return
-        is_found = self.text is not None and self._replace_in_text(old, new, is_every=is_every)
-        if self.parts:
-            is_found = self._replace_in_parts(old, new, is_every=is_every) or is_found
-        if not is_found:
-            self.doubt(at)
-
-    def _replace_in_text(self, old: str, new: str, *, is_every: bool) -> bool:
-        text = self.text or ""
-        self.budget.spend(len(text) // _FAST_CHARS + len(old) + len(new))
-        at = text.find(old)
-        if at < 0 or (not is_every and text.find(old, at + len(old)) >= 0):
-            return False
-        grown = (len(new) - len(old)) * (text.count(old) if is_every else 1)
-        self.budget.spend(max(0, grown))
-        # An edit that leaves a longer text is not followed.
-        if len(text) + grown > 1_000_000:
-            return False
-        self.focus = at
-        self.text = text.replace(old, new, -1 if is_every else 1)
-        return True
-
-    def _replace_in_parts(self, old: str, new: str, *, is_every: bool) -> bool:
-        """Replace in the known ranges; whether all line numbers are still certain."""
-        texts = ["\n".join(part.rows) for part in self.parts]
-        self.budget.spend(sum(map(len, texts)))
-        counts = [text.count(old) for text in texts]
-        if not any(counts) or (sum(counts) > 1 and not is_every):
-            return False
-        grown = new.count("\n") - old.count("\n")
-        self.budget.spend((len(new) + len(old)) * sum(counts))
-        moved = 0
-        for part, text, times in zip(self.parts, texts, counts, strict=True):
-            part.start += moved
-            if times:
-                part.rows = text.replace(old, new).split("\n")
-                moved += grown * times
-        self.end = None if self.end is None else self.end + moved
-        # Other occurrences may lie in lines that are not known.
-        return not (is_every and grown)
-
-    def _insert(self, at: int, after_line: int, text: str) -> None:
-        if self.text is None or after_line < 0:
-            self.doubt(at)
-            return
-        self.budget.spend(len(self.text) + len(text))
-        rows = self.text.split("\n")
-        if after_line > len(rows):
-            self.doubt(at)
-            return
-        self.focus = len("\n".join(rows[:after_line]))
-        added = text.removesuffix("\n").split("\n")
-        self.text = "\n".join([*rows[:after_line], *added, *rows[after_line:]])
-
-    def _patch(self, at: int, hunks: Sequence[edits.Hunk]) -> None:
-        if self.text is not None:
-            searches = 1 + sum(1 + len(hunk.anchors) for hunk in hunks)
-            self.budget.spend(searches * (1 + len(self.text) // _FAST_CHARS))
-            self.budget.spend(sum(len(row) + 1 for hunk in hunks for row in (*hunk.old, *hunk.new)))
-            patched = edits.patched_text(self.text, hunks)
-            if patched is None:
-                self.doubt(at)
-            else:
-                self.text, self.focus = patched
-        for hunk in hunks if self.parts else ():
-            if not self._replace_in_parts("\n".join(hunk.old), "\n".join(hunk.new), is_every=False):
-                self.doubt(at)
 
 
 class _Walk:
@@ -423,10 +148,12 @@ class _Walk:
 
     def __init__(self, extra_kinds: Mapping[str, str] | None, budget: Budget) -> None:
         self.messages: Messages = ()
-        self.files: dict[str, _File] = {}  # by absolute path, if the top folder is known
+        self.files: dict[str, FollowedFile] = {}  # by absolute path, if the top folder is known
         self._kinds = extra_kinds
         self._budget = budget
-        self._by_name: defaultdict[str, list[_File]] = defaultdict(list)
+        self._by_name: defaultdict[str, list[FollowedFile]] = defaultdict(list)
+        # The file that each spelling of a path means in calls of file tools; None if several.
+        self._spelled: dict[str, FollowedFile | None] = {}
         self._shell = ""  # the folder in which the last command left its shell
         self._starts_anew = 0  # evidence that each command starts in the same folder; below 0 not
         self._is_stopped = False  # whether all texts are unsure for good
@@ -469,7 +196,9 @@ class _Walk:
                     votes[path[:at]] += 1
                 at = path.find("/", at + 1)
         votes = votes or entered
-        return (votes.most_common(1)[0][0] if votes else ""), drives
+        top, count = votes.most_common(1)[0] if votes else ("", 0)
+        is_sure = 2 * count > votes.total()
+        return (top if is_sure else ""), drives
 
     def take(self, at: int, message: Message) -> None:
         """Take one message.
@@ -503,7 +232,7 @@ class _Walk:
             call = self._index.calls.get(result.call_id)
             use = classify(call, self._kinds) if call else None
             if use and use.path and use.kind in ("read", "write", "edit"):
-                file = self._file(use.path)
+                file = self._spelled_file(use.path)
                 file.touched_at = at
                 file.doubt(at)
 
@@ -514,7 +243,7 @@ class _Walk:
         for found in placeholders.RESTORED_FILE.finditer(text):
             path = placeholders.restored_path(found)
             if path is not None:
-                file = self._file(path)
+                file = self._spelled_file(path)
                 file.touched_at = at
                 file.set_text(found[2])
                 if _UNSURE in found[1].removeprefix(path) or _LEFT_OUT in f"\n{found[2]}":
@@ -560,7 +289,7 @@ class _Walk:
                 self._spend_files()
                 self.doubt(self.files.values(), at)
                 continue
-            file = self._file(change.path, folder)
+            file = self._spelled_file(change.path, folder)
             try:
                 file.apply(at, change)
             finally:
@@ -572,18 +301,18 @@ class _Walk:
         if len(changes) == 1 and changes[0].path and (shown := numbered_lines(output)):
             self._check(at, self._file(changes[0].path, folder), shown)
 
-    def _move(self, at: int, old: _File, new: _File) -> None:
+    def _move(self, at: int, old: FollowedFile, new: FollowedFile) -> None:
         new.apply(at, edits.Writes(new.path, old.text or ""))
         if old.text is None:
             new.text = None
         new.unsure_since = old.unsure_since
         old.apply(at, edits.Deletes(old.path))
 
-    def _check(self, at: int, file: _File, shown: ShownLines) -> None:
+    def _check(self, at: int, file: FollowedFile, shown: ShownLines) -> None:
         """Compare the lines that a tool shows of a change with the text that it should leave."""
         text = file.text
         if text is not None and len(shown.rows) > 1:
-            self._budget.spend(len(text) // _FAST_CHARS)
+            self._budget.spend(len(text) // FAST_CHARS)
             if "\n".join(shown.rows).rstrip() not in text:
                 file.doubt(at)
 
@@ -594,14 +323,20 @@ class _Walk:
             return
         if begins_with_failure(text) and text.count("\n") < 3:
             return
-        file = self._file(use.path)
+        file = self._spelled_file(use.path)
         file.touched_at = file.read_at = at
         start, limit, is_known = lines_asked(call.arguments)
         if is_known and not placeholders.seems_placeholder(result):
             self._show(at, file, call.name, text, start, limit)
 
     def _show(
-        self, at: int, file: _File, tool: str, text: str, start: int | None, limit: int | None
+        self,
+        at: int,
+        file: FollowedFile,
+        tool: str,
+        text: str,
+        start: int | None,
+        limit: int | None,
     ) -> None:
         self._budget.spend(len(text) + _LINE_CHARS * text.count("\n"))
         may_number = self._numbers.get(tool)
@@ -615,7 +350,7 @@ class _Walk:
         output, code = command_output(text)
         succeeded = code == 0 and not result.is_error
         effects = worked_out(call, _effects_of, use)
-        self._budget.spend(len(use.command or "") + len(output) // _FAST_CHARS)
+        self._budget.spend(len(use.command or "") + len(output) // FAST_CHARS)
         complains = any(sign in output for sign in _FAILURES)
         given = _given_folder(call)
         # Some tools start each command in the same folder, others keep one shell for all.
@@ -681,9 +416,9 @@ class _Walk:
             else:
                 changed.doubt(at)
 
-    def _may_concern(self, may: MayChange, at: int) -> Iterable[_File]:
+    def _may_concern(self, may: MayChange, at: int) -> Iterable[FollowedFile]:
         """The known files that a command may have changed and did not itself write."""
-        found: list[_File] = []
+        found: list[FollowedFile] = []
         for word in may.words:
             name = posixpath.basename(plain_path(word) if word else "").casefold()
             if not _GLOB.isdisjoint(name) or "$" in name:
@@ -693,7 +428,7 @@ class _Walk:
                     f for f in self.files.values() if fnmatch(posixpath.basename(f.path), pattern)
                 ]
             elif self._by_name.get(name):
-                self._budget.spend(_FILE_CHARS * len(self._by_name[name]))
+                self._budget.spend(FILE_CHARS * len(self._by_name[name]))
                 end = "" if "$" in word else f"/{plain_path(word).lstrip('./')}".casefold()
                 same_name = self._by_name[name]
                 found += [f for f in same_name if f"/{f.path}".casefold().endswith(end)]
@@ -704,7 +439,7 @@ class _Walk:
             found = list(self.files.values())
         return [file for file in found if file.written_at != at]
 
-    def _inside(self, folder: str) -> list[_File]:
+    def _inside(self, folder: str) -> list[FollowedFile]:
         """The known files in a folder, wherever its path starts."""
         self._spend_files()
         if not folder:
@@ -712,27 +447,40 @@ class _Walk:
         inner = f"/{folder.lstrip('/')}/"
         return [file for file in self.files.values() if inner in f"/{file.path}"]
 
-    def doubt(self, files: Iterable[_File], at: int) -> None:
+    def doubt(self, files: Iterable[FollowedFile], at: int) -> None:
         """The texts of `files` are unsure since message `at`."""
         for file in files:
             file.doubt(at)
 
     def _spend_files(self) -> None:
-        self._budget.spend(_FILE_CHARS * len(self.files))
+        self._budget.spend(FILE_CHARS * len(self.files))
 
     # Paths
 
-    def _file(self, path: str, folder: str = "") -> _File:
+    def _file(self, path: str, folder: str = "") -> FollowedFile:
         """The file at `path`, as seen from `folder`."""
         key = self._key(path, folder)
         file = self.files.get(key)
         if file is None:
             shown = plain_path(path if is_absolute(path) else posixpath.join(folder, path))
-            file = self.files[key] = _File(shown, self._budget)
+            file = self.files[key] = FollowedFile(shown, self._budget)
             self._by_name[posixpath.basename(key).casefold()].append(file)
         return file
 
-    def _file_in(self, path: str, folders: Sequence[str]) -> tuple[_File, bool]:
+    def _spelled_file(self, path: str, folder: str = "") -> FollowedFile:
+        """The file that a call of a file tool names."""
+        file = self._file(path, folder)
+        if self._spelled.setdefault(path, file) is not file:
+            self._spelled[path] = None
+        return file
+
+    def add_names(self) -> None:
+        """Add to each file the spellings that mean no other file."""
+        for name, file in self._spelled.items():
+            if file is not None:
+                file.names.append(name)
+
+    def _file_in(self, path: str, folders: Sequence[str]) -> tuple[FollowedFile, bool]:
         """The file at `path` in one of `folders`, and whether it is certain in which."""
         keys = [self._key(path, folder) for folder in folders]
         if len(set(keys)) == 1:
@@ -741,7 +489,7 @@ class _Walk:
         is_certain = known == folders[:1] or (not known and abs(self._starts_anew) > 1)
         return self._file(path, known[0] if known else folders[0]), is_certain
 
-    def _named(self, path: str, folder: str = "") -> list[_File]:
+    def _named(self, path: str, folder: str = "") -> list[FollowedFile]:
         file = self.files.get(self._key(path, folder)) if path else None
         return [file] if file else []
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from context_compaction.activity.calls import made_call
-from context_compaction.activity.files import KnownFile, holds_secrets, unsure_note
+from context_compaction.activity.files import holds_secrets, unsure_note
+from context_compaction.activity.known_file import KnownFile
 from context_compaction.activity.read_state import FileState
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, LayerContext

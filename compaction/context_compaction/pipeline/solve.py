@@ -262,7 +262,8 @@ def _files_of(
             text, note = disk.text, CHANGED if state and state.is_changed else ""
         is_shown = unread and file.read_at >= unread.start
         if text.strip() and not (file.is_deleted or is_shown or holds_secrets(path)):
-            yield FileItem(path, text, file.touched_at + shift, focus, note, file.was_written)
+            at = file.touched_at + shift
+            yield FileItem(path, text, at, focus, note, file.was_written, file.names)
 
 
 def _filled(

@@ -21,7 +21,8 @@ from context_compaction import (
     tool_calls,
     tool_results,
 )
-from context_compaction.activity.files import KnownFile, follow_files
+from context_compaction.activity.files import follow_files
+from context_compaction.activity.known_file import KnownFile
 
 _NAMED_PATHS = 10
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from context_compaction.activity.files import WORK_CHARS, Budget, KnownFile, follow_files
+from context_compaction.activity.digest import digest
+from context_compaction.activity.files import WORK_CHARS, follow_files
+from context_compaction.activity.known_file import Budget, KnownFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, make_message
 from hypothesis import HealthCheck, given, settings
@@ -234,7 +236,8 @@ def test_a_failed_read_is_no_use_of_the_file() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "sed -i s/1/2/ a.py", "python fix.py > a.py", "git checkout .", "git stash",
+        "sed -i s/1/2/ a.py", "python fix.py > a.py", "python fix.py a.py", "uv run fix.py a.py",
+        "python -m fixer a.py", "FAST=1 node fix.js --all ./a.py", "git checkout .", "git stash",
         "git reset --hard",
         "python -m black .", "npx prettier --write .", "ruff format", "npm run format",
         "python - <<'E'\nopen('a.py', 'w').write(str(1))\nE", "mv b.py a.py", "rm a*",
@@ -256,6 +259,7 @@ def test_text_is_unsure_after_a_command_that_may_have_changed_it(command: str) -
     "command",
     [
         "git status", "cat a.py | wc -l", "pytest -q a.py", "grep one a.py", "python a.py",
+        "python -m pytest a.py", "uv run pytest a.py",
         'python serve.py > /dev/null 2> server.log & pid=$!\nkill $pid', "pip install -e .",
         "sed -i 's/two/see b.py./' PLAN.md && git add -A && git commit -qm 'fix: format'",
         "git stash list; git checkout -b next", "ssh build 'cd app && make' a.py",
@@ -399,6 +403,27 @@ def shown_minified(size: int) -> list[Json]:
     return [*answered("r", "Read", f"     1\t{text}", file_path="a.min.js"), *sed]
 
 
+@pytest.mark.parametrize(
+    ("command", "paths"),
+    [
+        ("ls", {"a.py": ("a.py",), "/w/lib/a.py": ("/w/lib/a.py",)}),
+        ("cd /w && ls", {"a.py": ("a.py",), "/w/lib/a.py": ("/w/lib/a.py",)}),
+        ("cd /w/lib && ls", {"a.py": ("a.py", "/w/lib/a.py")}),
+        ("cd /w/lib && ls; cd /w", {"a.py": ("a.py",), "/w/lib/a.py": ("/w/lib/a.py",)}),
+    ],
+)
+def test_two_spellings_are_one_file_only_where_the_working_folder_makes_it_sure(
+    command: str, paths: dict[str, tuple[str, ...]]
+) -> None:
+    calls = (
+        answered("c", "Bash", "ok", command=command),
+        answered("r", "Read", "1", file_path="a.py"),
+        answered("s", "Read", "2", file_path="/w/lib/a.py"),
+    )
+    found = follow_files(read([user("Go."), *joined(calls)]))
+    assert {file.path: file.names for file in found.values()} == paths
+
+
 SHAPES = (edits_of_one_file, parts_of_one_file, growing_edits, marked_files, long_command,
           shown_minified)  # fmt: skip
 
@@ -471,4 +496,5 @@ def test_no_arguments_or_results_raise(
         messages.append(Message("user", (ToolResult(str(n), (Text(answer),)),)))
     caplog.clear()
     follow_files(tuple(messages), work_chars=WORK_CHARS)
+    digest(tuple(messages))
     assert not caplog.records  # nothing was caught either

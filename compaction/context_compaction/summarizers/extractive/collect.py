@@ -127,7 +127,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class FileItem:
-    """What is known of a file in work: a text, where it was edited last, and when it was used."""
+    """What is known of a file in work: a text, where it was edited last, and when it was used.
+
+    `names` are the paths by which calls name this file and no other.
+    """
 
     path: str
     text: str
@@ -135,6 +138,7 @@ class FileItem:
     focus: int = 0
     note: str = ""
     is_written: bool = False
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,7 @@ def collect(
     """
     walk = _Walk(with_own_ids(messages), numbers, kinds or {}, newest_at)
     files = list(files)
-    walk.known = {file.path: file for file in files if file.text}
+    walk.known = {name: file for file in files if file.text for name in file.names}
     walk.run(earlier or {})
     walk.add_rules()
     walk.add_deeds()
@@ -292,7 +296,7 @@ class _Walk:
             is_in_file = at < self._newest_at - 1 and self._is_in_file(use)
             pieces = self._call_pieces(call, use, is_in_file=is_in_file)
             item = self.add(at, kind, "called", pieces, block=number)
-            item.in_file = (use.path or "") if is_in_file else ""
+            item.in_file = self.known[use.path or ""].path if is_in_file else ""
         if kind == "plan":
             self._replace(("plan", call.name), item)
 
@@ -388,7 +392,7 @@ class _Walk:
         if use.kind in ("write", "edit"):
             turn.changed["/".join(use.path.split("/")[-2:])] = None
         elif use.kind == "read" and use.path in self.known and item.kind == "result":
-            item.kind, item.in_file = "replaced", use.path
+            item.kind, item.in_file = "replaced", self.known[use.path].path
 
     def add_rules(self) -> None:
         """Add what the user laid down for all later work, and mark what later words replace."""
