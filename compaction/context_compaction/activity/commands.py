@@ -547,17 +547,23 @@ def _may_change(
             return None
         return MayChange(named, or_any=True)
     if program in _INTERPRETERS:
-        has_code = any(word in ("-c", "-e", "-lc") for word in words)
-        code = body.text if body is not None else " ".join(words) if has_code else ""
-        if not code:  # a script may write what it is given, but not itself
-            has_module = words[:1] == ["-m"]
-            is_check = has_module and not _CHECKING_MODULES.isdisjoint(named[:1])
-            return None if is_check or not named[1:] else MayChange(named[1:])
-        writes = any(sign in code for sign in _WRITES_IN_CODE)
-        return MayChange(_words_in(code)) if writes and _words_in(code) else None
+        return _changed_by_code(words, named, body)
     if not program or (program in _READERS and not (program == "curl" and "-o" in words)):
         return None
     return MayChange(named) if named else None
+
+
+def _changed_by_code(
+    words: Sequence[str], named: Sequence[str], body: _Word | None
+) -> MayChange | None:
+    """What an interpreter may change by the code or the script that it is given."""
+    has_code = any(word in ("-c", "-e", "-lc") for word in words)
+    code = body.text if body is not None else " ".join(words) if has_code else ""
+    if not code:  # a script may write what it is given, but not itself
+        is_check = words[:1] == ["-m"] and not _CHECKING_MODULES.isdisjoint(named[:1])
+        return None if is_check or not named[1:] else MayChange(tuple(named[1:]))
+    writes = any(sign in code for sign in _WRITES_IN_CODE)
+    return MayChange(_words_in(code)) if writes and _words_in(code) else None
 
 
 def _words_in(text: str) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
     return UserInstruction(text, turn, rank, is_lasting, sentence.is_pasted)
 
 
-@lru_cache(maxsize=1_024)  # pins and writer, and the next compaction, ask for the same
+@lru_cache(maxsize=16_384)  # pins and writer, and the next compaction, ask for the same
 def _by_words(text: str) -> tuple[float, bool]:
     """The rank of a sentence by its words alone, and whether it states a lasting rule."""
     said = _ASIDE.sub("", typed_text.without_list_mark(text))

@@ -80,7 +80,7 @@ class _Reading:
     corrects: bool  # in words
 
 
-@lru_cache(maxsize=1_024)  # pins and writer, and the next compaction, ask for the same
+@lru_cache(maxsize=16_384)  # pins and writer, and the next compaction, ask for the same
 def _reading(text: str) -> _Reading:
     said = without_list_mark(text)
     denied: list[frozenset[str]] = []

@@ -77,7 +77,7 @@ def sentences_of(text: str) -> Sequence[Sentence]:
     return (_sentences if len(text) <= _REMEMBERED_CHARS else _sentences.__wrapped__)(text)
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=16_384)
 def _sentences(text: str) -> Sequence[Sentence]:
     if len(text) > _MAX_MESSAGE_CHARS:
         half = _MAX_MESSAGE_CHARS // 2
