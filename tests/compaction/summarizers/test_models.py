@@ -4,7 +4,6 @@ The model is a script on loopback behind the real wire format, asked through the
 """
 
 import json
-import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
@@ -161,17 +160,17 @@ async def test_pictures_are_named_and_not_sent(archive: Archive) -> None:
     assert "iVBORw0KGgo" not in user
 
 
-async def test_what_the_model_thinks_is_left_out(archive: Archive) -> None:
-    result, _ = await run(archive, always(Says(SUMMARY, thinking="secret plan")))
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Says(SUMMARY, thinking="secret plan"),
+        Says(f"<analysis>\nA secret plan.\n</analysis>\n<summary>\n{SUMMARY}</summary>"),
+    ],
+)
+async def test_what_the_model_thinks_is_left_out(archive: Archive, reply: Reply) -> None:
+    result, _ = await run(archive, always(reply))
     assert said_by_model(result)
     assert "secret plan" not in json.dumps([result.messages, result.receipt])
-
-
-async def test_thinking_aloud_is_left_out(archive: Archive) -> None:
-    text = f"<analysis>\nLet me think: secret plan.\n</analysis>\n<summary>\n{SUMMARY}</summary>"
-    result, _ = await run(archive, always(Says(text)))
-    assert said_by_model(result)
-    assert "secret plan" not in (result.summary or "")
     assert "<summary>" not in (result.summary or "")
 
 
@@ -274,23 +273,17 @@ async def test_an_address_that_speaks_something_else_is_told(
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (529, "overloaded_error")])
-async def test_a_busy_model_is_asked_again_when_it_says(
-    archive: Archive, status: int, kind: str
+@pytest.mark.parametrize("recovers", [True, False])
+async def test_a_busy_model_is_asked_three_times_at_most(
+    archive: Archive, status: int, kind: str, recovers: bool
 ) -> None:
-    busy = Fails(status, kind, headers=(("retry-after", "0.05"),))
-    result, api = await run(archive, replies(busy, busy, Says(SUMMARY)))
+    busy = Fails(status, kind, headers=(("retry-after", "0.02"),))
+    result, api = await run(archive, replies(busy, busy, Says(SUMMARY) if recovers else busy))
     assert len(api.requests) == 3
-    assert said_by_model(result)
-
-
-@pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (529, "overloaded_error")])
-async def test_a_model_that_stays_busy_is_given_up(
-    archive: Archive, status: int, kind: str
-) -> None:
-    busy = Fails(status, kind, headers=(("retry-after-ms", "20"),))
-    result, api = await run(archive, always(busy))
-    assert len(api.requests) == 3
-    assert_extracts(result, f"answered {status}", "after retries")
+    if recovers:
+        assert said_by_model(result)
+    else:
+        assert_extracts(result, f"answered {status}", "after retries")
 
 
 async def test_a_wait_that_is_too_long_ends_at_the_time_limit(archive: Archive) -> None:
@@ -360,25 +353,6 @@ async def test_a_long_record_is_shown_with_clipped_results_and_all_that_was_said
     assert "characters left out …]" in transcript
     assert "total_0_0 " in transcript
     assert "total_0_1599 " in transcript, "the end of a result says how it came out"
-
-
-async def test_of_a_long_edit_both_texts_are_shown_and_no_word_of_success(archive: Archive) -> None:
-    lines = "\n".join(f"    step_{n} = work({n})" for n in range(2_000))
-    messages = story(turns=8, result_lines=1_600)
-    messages[1]["content"][2] |= {
-        "name": "Edit",
-        "input": {
-            "file_path": "billing/cents.py",
-            "old_string": f"def old_cents():\n{lines}",
-            "new_string": f"def new_cents():\n{lines}",
-        },
-    }
-    messages[2]["content"][0]["content"] = "The file was updated. Here is what it looks like now."
-    _, api = await run(archive, always(Says(SUMMARY)), messages=messages)
-    transcript = api.requests[0]["messages"][0]["content"].partition("<transcript>")[2]
-    assert "def old_cents" in transcript
-    assert "def new_cents" in transcript
-    assert "The file was updated." not in transcript
 
 
 async def test_where_the_oldest_work_is_left_out_log_and_facts_tell_of_it(archive: Archive) -> None:
@@ -481,20 +455,6 @@ async def test_a_hosts_text_may_be_a_little_longer_than_it_was_asked_to_be(
     far_too_long = replace(REQUEST, session_id="another", summary=f"{text}{text}")
     refused = await compact(story(), far_too_long, archive=archive)
     assert any("give a shorter one" in warning for warning in refused.warnings)
-
-
-@pytest.mark.parametrize("target_tokens", [6_000, 12_000])
-async def test_a_writer_is_told_how_long_its_text_is_to_be_and_not_a_most_alone(
-    target_tokens: int, archive: Archive
-) -> None:
-    wish = replace(REQUEST, summarizer="host", target_tokens=target_tokens)
-    messages = story(turns=40, result_lines=40)
-    asked = (await compact(messages, wish, archive=archive)).summary_prompt
-    assert asked is not None
-    told = asked.user.rpartition("</kept-after>")[2]
-    least, most, tokens = map(int, re.findall(r"\d+", told))
-    assert tokens == asked.max_tokens
-    assert 0 < 0.8 * most < least < most < tokens
 
 
 async def test_what_the_running_turn_began_with_is_told_in_the_same_text(archive: Archive) -> None:
@@ -608,24 +568,20 @@ def test_a_breaker_opens_for_a_while_and_then_lets_one_call_through() -> None:
     assert wait(opened, 4, cool_down_seconds=0) == 0
 
 
-@pytest.mark.parametrize("mode", ["plan", "reactive", "micro", "record"])
-async def test_some_modes_never_ask_a_model(archive: Archive, mode: Any) -> None:
+@pytest.mark.parametrize(
+    "wish",
+    [*({"mode": mode} for mode in ("plan", "reactive", "micro", "record")),
+     {"mode": "full", "summarizer": "extractive"}],
+)  # fmt: skip
+async def test_some_modes_never_ask_a_model(archive: Archive, wish: dict[str, Any]) -> None:
     with serve(always(Says(SUMMARY))) as api:
         await compact(
             story(),
-            CompactRequest(mode=mode, target_tokens=8_000),
+            CompactRequest(target_tokens=8_000, **wish),
             archive=archive,
             model=model_at(api),
         )
     assert api.requests == []
-
-
-async def test_a_caller_may_do_without_the_model(archive: Archive) -> None:
-    wish = CompactRequest(mode="full", target_tokens=8_000, summarizer="extractive")
-    result, api = await run(archive, always(Says(SUMMARY)), wish)
-    assert api.requests == []
-    assert result.receipt["model"] is None
-    assert not result.warnings
 
 
 async def test_progress_only_goes_forward_while_text_streams(archive: Archive) -> None:

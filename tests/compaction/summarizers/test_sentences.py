@@ -26,7 +26,7 @@ from tests.support.small import (
     user_words,
 )
 
-EXAMPLES = settings(max_examples=25)
+EXAMPLES = settings(max_examples=15)
 MARK = re.compile(rf"\(changed[^)]{{0,20}}\) |{re.escape(placeholders.DIFFERS)}")
 GAP = "[…]"
 AGENT = re.compile(r"^(?:  |\[\d+\] )?agent(?:, last)?(?: \[\d+\])?: (.*)", re.MULTILINE)
@@ -50,6 +50,12 @@ async def summary_of(payload: list[Json], **wishes: Any) -> str:
 async def context_after(*texts: str) -> str:
     """What stands in the context after the user said `texts` and some more."""
     return "\n".join(await compacted(talk(*texts, "Go on.", "And on.")))
+
+
+def rules_in(*texts: str) -> list[str]:
+    """The rules that are pinned where the user said `texts`, each in a message of its own."""
+    said = (Message("user", (Text(text),)) for text in texts)
+    return [rule.text for rule in find_instructions(tuple(said)).rules]
 
 
 def talk(*texts: str) -> list[Json]:
@@ -163,13 +169,6 @@ async def test_no_line_stands_twice_in_a_summary(
     assert len(said) == len(set(said))
 
 
-async def test_what_is_pinned_is_not_told_again_among_the_requests() -> None:
-    rule = "Never touch the billing tables."
-    summary = await summary_of(talk(f"Fix the build. {rule} Then deploy it.", "Go on."))
-    assert summary.count(rule) == 1
-    assert f"Fix the build. {GAP} Then deploy it." in summary
-
-
 # A subject and a value: the same words otherwise.
 SERIES = st.sampled_from([
     "Set the timeout of the {s} client to {v} seconds.",
@@ -180,6 +179,8 @@ SERIES = st.sampled_from([
     "Now fix the bug in file {s}.py, line {v}.",
     "Never let {s} use more than {v} GB of memory.",
     "Der Dienst {s} muss auf Port {v} hören.",
+    "Please summarise chapter {v} of the book on {s} for me.",
+    "Please run test number {v} of {s} again.",
 ])  # fmt: skip
 SUBJECTS = st.lists(
     st.sampled_from(["billing", "search", "mail", "Anna", "B", "C", "gateway", "report"]),
@@ -198,17 +199,6 @@ async def test_all_sentences_of_a_series_stand_as_they_were_said(
     context = await context_after(*said)
     assert [text for text in said if text not in context] == []
     assert [text for text in said if is_marked_replaced(text, context)] == []
-
-
-@pytest.mark.parametrize(
-    "form",
-    ["Please summarise chapter {} of the book for me.", "Please run test number {} again."],
-)
-async def test_a_request_is_not_replaced_by_the_next_of_its_form(form: str) -> None:
-    said = [form.format(n) for n in range(1, 11)]
-    context = await context_after(*said)
-    assert [text for text in said if text not in context] == []
-    assert "(changed" not in context
 
 
 PROHIBITIONS = st.sampled_from([
@@ -269,14 +259,6 @@ async def test_in_doubt_both_stay(older: str, newer: str) -> None:
     assert newer in context
 
 
-async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
-    older, newer = "Backups are kept for 30 days.", "Legal wants a full year: 365 days of backups."
-    context = await context_after(older, newer)
-    assert older in context
-    assert holds_as_said_last(older, newer, context)
-    assert not is_marked_replaced(newer, context)
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -322,12 +304,8 @@ async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
         "すごい、自分では絶対に思いつかなかった。",
     ],
 )
-async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:
-    context = await context_after(said, "Never push to the main branch.")
-    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
-    assert "- Never push to the main branch." in rules
-    assert said not in rules
-    assert said in context
+def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:
+    assert rules_in(said, "Never push to the main branch.") == ["Never push to the main branch."]
 
 
 LEADS = st.sampled_from([
@@ -349,14 +327,13 @@ LISTED = st.lists(
 
 @EXAMPLES
 @given(LEADS, LISTED, st.sampled_from(["- ", "* ", "1. "]), st.sampled_from(["\n", "\n\n"]))
-async def test_what_is_listed_as_rules_is_pinned_whole_and_nothing_behind_the_list(
+def test_what_is_listed_as_rules_is_pinned_whole_and_nothing_behind_the_list(
     lead: str, items: list[str], bullet: str, gap: str
 ) -> None:
     listed = "\n".join(f"{bullet}{item}" for item in items)
     other = "Open points:\n- the flag of the parser\n- the name of the branch"
-    context = await context_after(f"{lead}{gap}{listed}\n\nStart with the parser.\n\n{other}")
-    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
-    assert [line.removeprefix("- ").removeprefix("1. ") for line in rules.splitlines()[1:]] == items
+    rules = rules_in(f"{lead}{gap}{listed}\n\nStart with the parser.\n\n{other}")
+    assert [rule.removeprefix("1. ") for rule in rules] == items
 
 
 @EXAMPLES
@@ -370,9 +347,8 @@ async def test_what_is_listed_as_rules_is_pinned_whole_and_nothing_behind_the_li
         "Guidelines (see there):",
     ]),
 )
-async def test_a_list_of_something_else_is_none_of_rules(items: list[str], lead: str) -> None:
-    context = await context_after("\n".join([lead, *(f"- {item}" for item in items)]))
-    assert "## Rules of the user" not in context
+def test_a_list_of_something_else_is_none_of_rules(items: list[str], lead: str) -> None:
+    assert rules_in("\n".join([lead, *(f"- {item}" for item in items)])) == []
 
 
 REVERSALS = st.sampled_from([
@@ -419,15 +395,13 @@ ERRANDS = st.lists(
 
 @EXAMPLES
 @given(ERRANDS, st.integers(1, 60))
-async def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
+def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
     errands: list[str], number: int
 ) -> None:
     rules = ["One commit per item, prefix 'a: '.", "No new dependencies.", "PLAN.md is current."]
     said = "\n".join(["Rules for the whole work:", *(f"- {rule}" for rule in rules)])
     later = [errand.format(n=number, m=number + 3) for errand in errands]
-    context = await context_after(said, *later)
-    pinned = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
-    assert all(f"- {rule}\n" in pinned for rule in rules)
+    assert set(rules) <= set(rules_in(said, *later))
 
 
 @pytest.mark.parametrize(
@@ -450,36 +424,8 @@ async def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
         "今後はコメントを英語で書いてください。",
     ],
 )  # fmt: skip
-async def test_what_holds_always_is_a_rule_in_the_languages_that_signs_know(said: str) -> None:
-    context = await context_after(said)
-    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
-    assert said in rules
-
-
-SPOKEN = st.sampled_from([
-    "my name is spelled Siobhan.", "please use they when you write about me.",
-    "the demo box is only for sales.", "reports go out on Fridays.",
-])  # fmt: skip
-
-
-def rank_of(said: str) -> float:
-    """How surely `said` binds, said alone."""
-    return find_instructions((Message("user", (Text(said),)),)).standing[0].rank
-
-
-@EXAMPLES
-@given(SPOKEN, st.sampled_from(["Hey, ", "Hi there, ", "hello, small thing: ", "Hey there – "]))
-def test_a_greeting_takes_nothing_from_the_rank_of_what_is_said_behind_it(
-    said: str, greeting: str
-) -> None:
-    assert rank_of(f"{greeting}{said}") >= rank_of(said)
-
-
-@pytest.mark.parametrize(
-    "said", ["I've {} liked jokes in it.", "Where it is open I'd {} go by rail."]
-)
-def test_a_habit_of_the_user_binds_more_than_what_he_reports_of_himself(said: str) -> None:
-    assert rank_of(said.format("never")) > rank_of(said.format("just")) + 1
+def test_what_holds_always_is_a_rule_in_the_languages_that_signs_know(said: str) -> None:
+    assert rules_in(said) == [said]
 
 
 POINTING = [
@@ -490,13 +436,9 @@ POINTING = [
 
 @pytest.mark.parametrize("pointing", POINTING)
 @pytest.mark.parametrize("named", ["", "The helper script was dropped from the release. "])
-async def test_what_points_back_is_no_rule_and_stands_behind_what_it_points_at(
-    pointing: str, named: str
-) -> None:
-    context = await context_after(f"{named}{pointing}", "Never push to the main branch.")
-    pinned = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
-    assert pinned.splitlines()[1:] == ["- Never push to the main branch."]
-    assert f"{named}{pointing}" in context
+def test_what_points_back_is_no_rule(pointing: str, named: str) -> None:
+    rules = rules_in(f"{named}{pointing}", "Never push to the main branch.")
+    assert rules == ["Never push to the main branch."]
 
 
 HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "not ", "，", "\t")
