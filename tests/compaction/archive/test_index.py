@@ -69,14 +69,6 @@ def _truncate(index_root: Path) -> None:
         file.truncate(path.stat().st_size // 2)
 
 
-def _empty(index_root: Path) -> None:
-    _database(index_root).write_bytes(b"")
-
-
-def _delete(index_root: Path) -> None:
-    shutil.rmtree(index_root)
-
-
 def _delete_database(index_root: Path) -> None:
     _database(index_root).unlink()
 
@@ -115,8 +107,6 @@ async def _answers(archive: Archive) -> list[SearchPage]:
         _overwrite,
         _overwrite_middle,
         _truncate,
-        _empty,
-        _delete,
         _delete_database,
         _drop_table,
         _age,

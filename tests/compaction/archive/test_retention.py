@@ -13,6 +13,7 @@ import pytest
 from context_compaction import formats
 from context_compaction.archive import PruneRules, Query
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.local.durable_files import locked
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.retention import delete_sessions
 from context_compaction.archive.retention import Stored, StoredSession, choose
@@ -113,6 +114,20 @@ async def test_a_deletion_leaves_the_index_as_if_the_session_had_never_been(tmp_
                 assert await archive.search(Query(word, limit=50)) == expected
     assert _words(index) == _words(tmp_path / "new")
     assert not [data for data in _files(index, "*/*") if b"xyzzy" in data]
+
+
+async def test_a_deletion_that_fails_leaves_the_index_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
+    root, index = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index) as archive:
+        await add(archive, "kept", user("apple one"), user("apple two"))
+        await add(archive, "s", user("apple three"))
+        assert len(await found(archive, "apple")) == 3
+        with locked(root / "lock", shared=True), pytest.raises(ArchiveBusyError, match="has held"):
+            await archive.delete(["s"])
+        assert len(await found(archive, "apple")) == 3
 
 
 async def test_a_session_of_other_words_than_indexed_is_deleted_too(tmp_path: Path) -> None:
@@ -274,7 +289,10 @@ async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Pa
         open_archive(root, index_root=index) as writer,
         open_archive(root, index_root=index) as searcher,
     ):
-        await add(writer, "kept", user("apple"))
+        # So many that what is deleted is taken out of the index, which is not rebuilt.
+        await add(writer, "kept", *(user(f"apple {number}") for number in range(30)))
+        assert await found(searcher, "apple")
+        (database,) = index.glob("*/*.db")
 
         async def come_and_go() -> None:
             for count in range(6):
@@ -289,3 +307,4 @@ async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Pa
                     assert await found(searcher, "apple")
                     await found(searcher, "pear")
         assert await found(searcher, "pear") == []
+        assert list(index.glob("*/*.db")) == [database], "it was not rebuilt"

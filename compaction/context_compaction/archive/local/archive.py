@@ -238,10 +238,11 @@ class LocalArchive(SessionArchive):
         """
         checked = partial(checked_keys, self._root, session_ids)
         keys = await to_thread.run_sync(checked, limiter=self._threads)
-        if keys:
-            await self._on_index(lambda: self._opened_index().remove(keys))
         remove = partial(delete_sessions, self._root, session_ids)
-        freed = await to_thread.run_sync(remove, limiter=self._threads)
+        if keys:
+            freed = await self._on_index(lambda: self._opened_index().delete(keys, remove))
+        else:
+            freed = await to_thread.run_sync(remove, limiter=self._threads)
         self._sessions.forget(session_ids)
         return freed
 

@@ -4,9 +4,9 @@ It is kept on a local disk, keyed by the archive's path, and holds no text: each
 record's line is, and the full-text table is contentless. Before each search it catches up with what
 any process has logged since.
 
-A table without contents forgets a row only when it is given the very words of that row again. So a
-session is removed from the index before its log is removed: its words are made from the log, and
-compared with a checksum of those that were indexed. Where the log no longer holds what was indexed
+A table without contents forgets a row only when it is given the very words of that row again. So
+before a session's log is removed, its words are made from the log, and compared with a checksum of
+those that were indexed. Where the log no longer holds what was indexed
 (a deletion that was killed, a power loss), the whole index is rebuilt.
 """
 
@@ -47,7 +47,6 @@ from context_compaction.archive.local.index_rows import (
 from context_compaction.archive.local.log import (
     decode_body,
     decode_head,
-    give_notice,
     last_notice,
     read_segment,
     segment_sizes,
@@ -112,43 +111,57 @@ class SearchIndex:
         """Remove the index with all words in it; the next search makes it anew."""
         self._file.discard()
 
-    def remove(self, session_keys: Collection[str]) -> None:
-        """Remove sessions with all their words; the caller removes them from the log afterwards.
+    def delete(self, session_keys: Collection[str], delete_log: Callable[[], int]) -> int:
+        """Remove sessions with all their words; what `delete_log` returns, which removes the logs.
 
-        Where that cannot be done, or takes longer than a rebuild, the whole index is removed. A
-        session that stays in the log after all is indexed again by the next search.
+        It is called before the index is committed, so that nobody finds the one without the other.
+        Where the words cannot be removed, or a rebuild takes less time, the whole index goes.
         """
-        if not self.folder.is_dir():
-            return
-        self.counts = {}
-        try:
-            self._file.run(partial(self._remove, session_keys))
-        except (ArchiveError, StaleIndexError):
-            self.discard()
+        freed: list[int] = []
+        has_begun = False
 
-    def _remove(self, session_keys: Collection[str], connection: sqlite3.Connection) -> None:
-        sessions = connection.execute(
-            "SELECT id, key FROM session WHERE key IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(session_keys)),),
-        ).fetchall()
-        counted = "SELECT count(*) FROM doc WHERE session IN (SELECT value FROM json_each(?))"
-        ids = json.dumps([session for session, _ in sessions])
-        (removed_count,) = connection.execute(counted, (ids,)).fetchone()
-        (row_count,) = connection.execute("SELECT count(*) FROM doc").fetchone()
-        if removed_count > row_count / 2:  # a rebuild takes less time
-            raise StaleIndexError
-        if not sessions:
-            return
+        def delete_once() -> None:
+            nonlocal has_begun
+            has_begun = True
+            if not freed:
+                freed.append(delete_log())
+
+        try:
+            if self.folder.is_dir():
+                self._file.run(partial(self._delete, session_keys, delete_once))
+            delete_once()
+        except (ArchiveError, StaleIndexError):
+            if has_begun and not freed:
+                raise  # the log could not be deleted, and the index is as it was
+            delete_once()
+            self.discard()
+        self.counts = {}
+        return freed[0]
+
+    def _delete(
+        self,
+        session_keys: Collection[str],
+        delete_log: Callable[[], None],
+        connection: sqlite3.Connection,
+    ) -> None:
         with self._file.rewriting(connection):
-            for session, key in sessions:
+            sessions = connection.execute(
+                "SELECT id, key, (SELECT count(*) FROM doc WHERE session = session.id) FROM session"
+                " WHERE key IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(session_keys)),),
+            ).fetchall()
+            (row_count,) = connection.execute("SELECT count(*) FROM doc").fetchone()
+            if sum(count for _, _, count in sessions) > row_count / 2:  # a rebuild is faster
+                raise StaleIndexError
+            for session, key, _ in sessions:
                 remove_words(connection, self._blobs, session, session_folder(self._root, key))
                 for table in ("doc", "segment"):
                     connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
                 connection.execute("DELETE FROM session WHERE id = ?", (session,))
-            # Until its parts are merged, the table keeps both the words and the note of their end.
-            connection.execute("INSERT INTO fts (fts) VALUES ('optimize')")
-            for _, key in sessions:
-                give_notice(session_folder(self._root, key))
+            if sessions:
+                # Until its parts are merged, the table keeps the words and the note of their end.
+                connection.execute("INSERT INTO fts (fts) VALUES ('optimize')")
+            delete_log()
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What `work` returns of the index, once that has caught up with the log."""
@@ -266,17 +279,24 @@ class SearchIndex:
             StaleIndexError: A segment is gone, shorter than indexed, or other than indexed.
         """
         for folder in folders:
-            indexed = connection.execute(
-                "SELECT session.key, name, indexed_to, tail_length, tail_crc"
-                " FROM segment JOIN session ON session.id = segment.session"
-                " WHERE session.key BETWEEN ?1 AND ?1 || 'g'",  # keys are hexadecimal
-                (folder,),
-            ).fetchall()
-            for key, name, end, tail_length, tail_crc in indexed:
+            for row in self._segments(connection, folder):
+                key, name, end, tail_length, tail_crc = row
                 path = session_folder(self._root, key) / name
                 tail = _read_log(path, end - tail_length, tail_length)
                 if len(tail) != tail_length or zlib.crc32(tail) != tail_crc:
-                    raise StaleIndexError
+                    # A deletion may have removed the log, and not committed the index yet.
+                    self._file.wait()
+                    if row in self._segments(connection, folder):
+                        raise StaleIndexError
+
+    def _segments(self, connection: sqlite3.Connection, folder: str) -> list[tuple[Any, ...]]:
+        """The rows of the segments of sessions in an outer folder of the log."""
+        return connection.execute(
+            "SELECT session.key, name, indexed_to, tail_length, tail_crc"
+            " FROM segment JOIN session ON session.id = segment.session"
+            " WHERE session.key BETWEEN ?1 AND ?1 || 'g'",  # keys are hexadecimal
+            (folder,),
+        ).fetchall()
 
     def _session_news(self, connection: sqlite3.Connection, folder: Path) -> Iterator[News]:
         for segment, size in segment_sizes(folder).items():
@@ -304,10 +324,12 @@ class SearchIndex:
         try:
             with self._file.transaction(connection):
                 for news in batch:
-                    if indexed_to(connection, news.session_key, news.segment) == news.start:
+                    known_to = indexed_to(connection, news.session_key, news.segment)
+                    path = session_folder(self._root, news.session_key) / news.segment
+                    if known_to == news.start and path.exists():
                         rows += take_in(connection, self._blobs, news)
                     else:
-                        is_whole = False  # another process was faster
+                        is_whole = False  # another process was faster, or deleted it
                 insert_rows(connection, rows)
         except ArchiveError as error:
             if is_gone(error):

@@ -85,12 +85,20 @@ class IndexFile:
         Where it is killed after the transaction, the file has no version, and is not used again.
         """
         with locked(self.folder / "index.lock"):
+            before = connection.total_changes
             with _all_or_nothing(connection):
                 yield
+                if connection.total_changes == before:
+                    return
                 connection.execute("UPDATE meta SET value = '' WHERE key = 'version'")
             connection.execute("VACUUM")
             connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (self._version,))
             connection.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+
+    def wait(self) -> None:
+        """Wait until nobody writes."""
+        with locked(self.folder / "index.lock"):
+            pass
 
     def close(self) -> None:
         """Close the database, and seal it where no other process has it open."""

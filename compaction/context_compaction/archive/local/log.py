@@ -356,18 +356,12 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
     with explaining(folder, "Syncing"):
         if with_names:
             sync_folders(folder, root)
-        # A file's growth does not show in any folder.
-        give_notice(folder)
-
-
-def give_notice(folder: Path) -> None:
-    """Tell searchers that there is news of the session in `folder`."""
-    # In nanoseconds, as the kernel's own stamps are only as fine as its ticks. The inner one
-    # first: whoever sees the outer one sees both.
-    now = time.time_ns()
-    for noticed in (folder.parent, folder.parent.parent):
-        with may_be_refused():
-            os.utime(noticed, ns=(now, now))
+        # A file's growth does not show in any folder. In nanoseconds, as the kernel's own stamps
+        # are only as fine as its ticks. The inner one first: whoever sees the outer one sees both.
+        now = time.time_ns()
+        for noticed in (folder.parent, folder.parent.parent):
+            with may_be_refused():
+                os.utime(noticed, ns=(now, now))
 
 
 def cut_segment(folder: Path, segment: str, size_bytes: int) -> None:
