@@ -5,8 +5,8 @@ to single resources, and the server sent on the connection.
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
-from cachetools import LRUCache
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -17,6 +17,9 @@ from mcp.server.subscriptions import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_server_compaction.access.principal import caller
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class TenantBus(InMemorySubscriptionBus):
@@ -43,12 +46,13 @@ class Changes:
     def __init__(self) -> None:
         self.bus = TenantBus()
         # By connection and URI: the tenant and the session of a handshake-era subscription.
-        self._subscribed: LRUCache[tuple[int, str], tuple[str, ServerSession]] = LRUCache(1_000)
-        self._listed: LRUCache[tuple[str, str], bool] = LRUCache(10_000)
+        self._subscribed: dict[tuple[int, str], tuple[str, ServerSession]] = {}
+        self._listed: dict[tuple[str, str], bool] = {}
 
     def subscribe(self, session: ServerSession, uri: str) -> None:
         """Remember a handshake-era subscription; the oldest goes when there are too many."""
-        self._subscribed[_connection_key(session), uri] = (caller.get().tenant, session)
+        subscriber = (caller.get().tenant, session)
+        _remember(self._subscribed, (_connection_key(session), uri), subscriber, most=1_000)
 
     def unsubscribe(self, session: ServerSession, uri: str) -> None:
         """Forget a handshake-era subscription."""
@@ -78,8 +82,15 @@ class Changes:
     def _is_new(self, reader: str, session_id: str) -> bool:
         """Whether `reader` has not heard of the session before."""
         was_told = self._listed.get((reader, session_id), False)
-        self._listed[reader, session_id] = True
+        _remember(self._listed, (reader, session_id), True, most=10_000)
         return not was_told
+
+
+def _remember(known: dict[Key, Value], key: Key, value: Value, *, most: int) -> None:
+    """Set a value; the oldest goes where there are too many."""
+    known[key] = value
+    while len(known) > most:
+        del known[next(iter(known))]
 
 
 def _connection_key(session: ServerSession) -> int:

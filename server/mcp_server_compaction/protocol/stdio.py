@@ -160,6 +160,11 @@ def read_message(data: bytes) -> JsonObject | Refusal:
     # The SDK takes a request with such an id for a notification.
     if "method" in value and "id" in value and not _is_id(value["id"]):
         return Refusal("has an id that is neither a string nor an integer")
+    params = value.get("params")
+    is_call = isinstance(value.get("method"), str) and (params is None or is_object(params))
+    is_answer = is_object(value.get("result")) or is_object(value.get("error"))
+    if value.get("jsonrpc") != "2.0" or not (is_call or is_answer):
+        return _no_message(value)
     return value
 
 
