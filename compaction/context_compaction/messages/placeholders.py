@@ -391,15 +391,17 @@ def _span_in(text: str, *beginnings: str) -> Span | None:
     return Span(found[1], int(found[2]), int(found[3]), found[4] or "") if found else None
 
 
+# Notes of ours that say nothing, so that there is nothing to forge.
+_NOTES = {"assistant": (ACKNOWLEDGED, NO_CONTENT), "user": (CONVERSATION_STARTS, NO_CONTENT)}
+
+
 def _made_text(message: Message) -> str:
     """The text of a message that a compaction put there; empty for any other."""
     block = message.blocks[0] if len(message.blocks) == 1 else None
     if not isinstance(block, Text):
         return ""
-    # A note of ours that says nothing is nothing to forge.
-    notes = {"assistant": (ACKNOWLEDGED, NO_CONTENT), "user": (CONVERSATION_STARTS, NO_CONTENT)}
     made = message.role == "user" and block.author == "compaction" and block.text.startswith(_MADE)
-    return block.text if made or block.text in notes.get(message.role, ()) else ""
+    return block.text if made or block.text in _NOTES.get(message.role, ()) else ""
 
 
 def _plain(text: str) -> str:
