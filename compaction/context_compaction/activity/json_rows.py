@@ -4,8 +4,7 @@ Used where a large result is previewed, and where a summary contains a tool's an
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_compaction.messages.model import is_list, is_object
@@ -13,10 +12,6 @@ from context_compaction.messages.model import is_list, is_object
 _TOO_DEEP = "…"
 # What is nested deeper is left out.
 _MOST_DEPTH = 8
-# An identifier with figures in it, or a date.
-_CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
-# A value of one word, or a number that is no count; times and addresses are long and asked by none.
-_CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
 
 
 def parsed_json(text: str, most_chars: int = 100_000) -> Any:
@@ -54,43 +49,6 @@ def named(values: Mapping[str, Any]) -> str:
     given = ((key, value) for key, value in values.items() if value is not None)
     told = ((key, v if isinstance(v, str) else shown(v)) for key, v in given)
     return ", ".join(f"{key}={text}" for key, text in told)
-
-
-def codes_in(data: Any) -> str:
-    """The codes in a JSON value, each once, under the key that it is the value of."""
-    found: dict[str, list[str]] = {}
-    seen: set[str] = set()
-    for key, value in _leaves(data):
-        if value not in seen and _CODE_VALUE.fullmatch(value):
-            seen.add(value)
-            found.setdefault(key, []).append(value)
-    return "; ".join(f"{key} {', '.join(values)}" for key, values in found.items())
-
-
-def _leaves(
-    data: Any, key: str = "", depth: int = 0, told: Set[str] = frozenset()
-) -> Iterator[tuple[str, str]]:
-    """The texts in a JSON value, each with the nearest key above it.
-
-    What a record holds under the keys `told` of records around it, as the status of what it depends
-    on, would pass for theirs.
-    """
-    if isinstance(data, str):
-        yield key, data
-    elif depth < _MOST_DEPTH and is_object(data):
-        mine = {name for name, item in data.items() if isinstance(item, str)} - {"id"}
-        for name, item in data.items():
-            if name in told:
-                continue
-            # What is known by its own code is named after what holds it.
-            is_code = _CODE.fullmatch(name) is not None
-            if is_code:
-                yield key, name
-            below = key if is_code or name == "id" else name
-            yield from _leaves(item, below, depth + 1, told | mine)
-    elif depth < _MOST_DEPTH and is_list(data):
-        for item in data:
-            yield from _leaves(item, key, depth + 1, told)
 
 
 def table_of(values: Sequence[Any]) -> tuple[str, list[str]] | None:

@@ -514,10 +514,8 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def _rows(data: Any) -> list[str]:
-    """The rows of a record, and before them the codes in it."""
-    pieces = line_groups("\n".join(json_rows.lines(data)), ROW_CHARS)
-    codes = json_rows.codes_in(data) if len(pieces) > 1 else ""
-    return [*line_groups(codes, ROW_CHARS), *pieces]
+    """The rows of a record."""
+    return line_groups("\n".join(json_rows.lines(data)), ROW_CHARS)
 
 
 def _key_of(call: ToolCall, use: ToolUse) -> str:
