@@ -201,7 +201,8 @@ class _Pairs:
         self._log.add(message, "a tool result without its call was turned into text")
         texts = [part.text for part in result.content if isinstance(part, Text)]
         others: list[Block] = [part for part in result.content if not isinstance(part, Text)]
-        return [Text(placeholders.ORPHAN_RESULT + "\n".join(texts)), *others]
+        text = placeholders.ORPHAN_RESULT + "\n".join(texts)
+        return [Text(text, author="tool"), *others]
 
     def _stand_in(self, call: ToolCall, near: Message) -> ToolResult:
         self._log.add(near, f"the call {call.name} had no result; one was put in that says so")
@@ -310,7 +311,10 @@ def _misplaced_calls_labelled(messages: Messages, log: _RepairLog) -> Messages:
     for message in messages:
         if has_misplaced_calls(message):
             blocks = (
-                Text(f"{placeholders.ORPHAN_CALL}{block.name} {json.dumps(block.arguments)}")
+                Text(
+                    f"{placeholders.ORPHAN_CALL}{block.name} {json.dumps(block.arguments)}",
+                    author="tool",
+                )
                 if isinstance(block, ToolCall)
                 else block
                 for block in message.blocks

@@ -458,7 +458,7 @@ def _is_missing(item: Item, *, is_request: bool) -> bool:
         case "host":
             return not item.is_whole and sum(map(len, item.pieces)) > _SHORT_NOTE_CHARS
         case _:
-            return not item.bought
+            return not (is_request or item.bought)  # its results are cleared
 
 
 def _last_resort(context: CompactionContext, plan: Plan, record: Record) -> Plan:
@@ -466,6 +466,10 @@ def _last_resort(context: CompactionContext, plan: Plan, record: Record) -> Plan
     level = replace(plan.level, is_last=True)
     for item in record.items:
         item.bought = set()
+    for item in orders_of(record.items)[-1:]:
+        for first in item.order[:1]:
+            if 2 * context.count.text(item.pieces[first]) <= context.share_tokens:
+                item.bought = {first}
     safe = safe_cuts(context.messages, context.rules)
     made = _cut_where_bought(context, replace(plan, level=level), record, safe)
     cleared = plan_by_clearing(context, replace(level, clears_all=True, needs_minimum=False))
