@@ -231,6 +231,8 @@ def _record_of(
         numbers.append(number_of(context, message))
         positions.append(at)
     newest = newest_results(context.messages)
+    # Some formats have several messages for calls that are answered together.
+    newest_at = min(newest.start, _newest_run(context) + 1) if newest else newest.start
     shift = len(messages) - len(context.messages)
     items = collect(
         tuple(messages),
@@ -238,7 +240,7 @@ def _record_of(
         files=_files_of(context, earlier_calls, shift) if has_files else (),
         earlier=labels,
         kinds=context.settings.tool_kinds,
-        newest_at=newest.start + shift if newest else None,
+        newest_at=newest_at + shift if newest else None,
     )
     return Record(items, positions)
 
@@ -458,14 +460,15 @@ def _is_missing(item: Item, *, is_request: bool) -> bool:
         case "host":
             return not item.is_whole and sum(map(len, item.pieces)) > _SHORT_NOTE_CHARS
         case _:
-            return not (is_request or item.bought)  # its results are cleared
+            # Other results of the newest call, and those beside the request, are cleared.
+            return not (is_request or item.bought or item.is_unread)
 
 
 def _last_resort(context: CompactionContext, plan: Plan, record: Record) -> Plan:
     """The smallest list there is: the request's beginning, and what may not be parted from it."""
     level = replace(plan.level, is_last=True)
     for item in record.items:
-        item.bought = set()
+        item.bought, item.is_unread = set(), False
     for item in orders_of(record.items)[-1:]:
         for first in item.order[:1]:
             if 2 * context.count.text(item.pieces[first]) <= context.share_tokens:

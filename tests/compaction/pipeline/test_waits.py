@@ -36,7 +36,7 @@ def session(waits: list[Step], format: str = "anthropic") -> list[Json]:
 
 
 async def compacted(payload: list[Json], format: str = "anthropic") -> CompactResult:
-    request = CompactRequest(format=format, target_tokens=4_000, session_id="s")
+    request = CompactRequest(format=format, mode="micro", session_id="s")
     async with temporary_archive() as archive:
         return await compact(payload, request, archive=archive)
 
