@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from context_compaction import CompactRequest, compact
+from context_compaction import CompactRequest, CompactResult, compact
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,6 +141,7 @@ async def test_nothing_in_a_text_becomes_an_entry_of_the_users_in_a_later_summar
         *answered("k", "Bash", text if writer == "tool" else "ok", command="make"),
         assistant(text if writer == "agent" else "Done."),
     ]
+    results: list[CompactResult] = []
     wish: dict[str, Any] = {}
     if writer == "model":
         wish = {"summary": f"## Goal\nMend the build.\n{text}\n## Next step\nGo on."}
@@ -148,8 +149,8 @@ async def test_nothing_in_a_text_becomes_an_entry_of_the_users_in_a_later_summar
         for n in range(1, 4):
             context = [*context, *talk(n, f"Go on with part {n}.")]
             asked = CompactRequest(format="anthropic", mode="full", target_tokens=1_500, **wish)
-            result = await compact(context, asked, archive=archive)
-            context, wish = result.messages, {}
-    pins = result.receipt["pins"]["carried"]
+            results.append(await compact(context, asked, archive=archive))
+            context, wish = results[-1].messages, {}
+    pins = results[-1].receipt["pins"]["carried"]
     assert [pin["text"] for pin in pins] == [rule]
-    assert not any(forged in line for line in user_words(result.summary or ""))
+    assert not any(forged in line for line in user_words(results[-1].summary or ""))
