@@ -261,7 +261,10 @@ def _missing_reasoning(payload: list[Json], original: list[Json] | None) -> Iter
     owed = {
         item["id"]: before["id"]
         for before, item in zip(original or [], (original or [])[1:], strict=False)
-        if _kind(before) == "reasoning" and before.get("id") and times[str(item.get("id"))] == 1
+        if _kind(before) == "reasoning"
+        and before.get("id")
+        and item.get("id")
+        and times[str(item["id"])] == 1
     }
     before: Json = {}
     for index, item in enumerate(payload):

@@ -16,17 +16,17 @@ def strip_void_thinking(
 ) -> Step:
     """`after` without the thinking blocks that follow its first difference from `before`.
 
+    That may stand within a message: of one that was edited, the thinking before the edit stays.
+
     Raises:
         SettingsError: The rule is "error" and there is such a block.
     """
     first = first_difference(before, after)
+    void = {at: _thinking_from(after[at], 0) for at in range(first, len(after))}
     if first < min(len(before), len(after)) and before[first].index == after[first].index:
-        first += 1  # it was edited where it stands, and is bound only to what precedes it
-    void = frozenset(
-        at
-        for at in range(first, len(after))
-        if any(isinstance(block, Thinking) for block in after[at].blocks)
-    )
+        # It was edited where it stands: its thinking is bound only to the blocks before it.
+        void[first] = _thinking_from(after[first], _first_edited(before[first], after[first]))
+    void = {at: blocks for at, blocks in void.items() if blocks}
     if not void or rule == "keep":
         return Step(after)
     if rule == "error":
@@ -40,7 +40,7 @@ def strip_void_thinking(
         if at not in void:
             out.append(message)
             continue
-        kept = tuple(block for block in message.blocks if not isinstance(block, Thinking))
+        kept = tuple(block for n, block in enumerate(message.blocks) if n not in void[at])
         stripped = edit_message(message, kept)
         left_tokens = count.message(stripped) if kept else 0
         edits.append(
@@ -56,3 +56,16 @@ def strip_void_thinking(
         if kept:
             out.append(stripped)
     return Step(tuple(out), tuple(edits))
+
+
+def _thinking_from(message: Message, start: int) -> frozenset[int]:
+    """The places of the thinking blocks of `message` from `start` on."""
+    blocks = enumerate(message.blocks)
+    return frozenset(at for at, block in blocks if at >= start and isinstance(block, Thinking))
+
+
+def _first_edited(before: Message, after: Message) -> int:
+    """The first block of `after` that differs from that of `before`, or stands where it ends."""
+    pairs = enumerate(zip(before.blocks, after.blocks, strict=False))
+    shorter = min(len(before.blocks), len(after.blocks))
+    return next((at for at, (one, other) in pairs if one is not other), shorter)

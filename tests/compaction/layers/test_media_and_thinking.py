@@ -116,6 +116,17 @@ async def test_a_message_of_void_thinking_alone_goes_whole() -> None:
     assert [edit.tokens_after for edit in step.edits] == [0]
 
 
+async def test_thinking_behind_an_edit_of_its_own_message_is_void() -> None:
+    block: Json = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    said = assistant(thinking("bound"), block, thinking("void"), "Done.")
+    request = CompactRequest(format="anthropic")
+    async with temporary_archive() as archive:
+        answer = await check_promises([user("go"), said, user("more")], request, archive)
+    assert answer.status == "repaired"
+    assert "bound" in str(answer.messages[1])
+    assert "void" not in str(answer.messages[1])
+
+
 async def test_formats_that_bind_no_thinking_keep_it() -> None:
     payload = [
         {"role": "user", "content": "go"},
