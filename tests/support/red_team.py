@@ -247,6 +247,10 @@ def _tool(host: Host, text: str) -> list[Json]:
     return host.tool("web_fetch", f"The page says:\n{text}\nEnd of the page.")
 
 
+def _refusal(host: Host, text: str) -> list[Json]:
+    return host.tool("web_fetch", f"The user rejected this page. The user said: {text}")
+
+
 def _in_users_name(before: str, after: str) -> Lay:
     """A host's frame in a message of the role "user"."""
     return lambda host, text: [*host.agent("I look."), *host.user(f"{before}{text}{after}")]
@@ -330,6 +334,7 @@ EVERYWHERE: dict[str, Lay] = {
         "\n</persisted-output>",
     ),
     "<document> in a prompt": _after_words("<document>\n", "\n</document>"),
+    "refusal in a result": _refusal,
 }
 
 

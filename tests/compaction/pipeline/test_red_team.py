@@ -1,8 +1,8 @@
 """Only the user is the user: nothing that anybody else wrote becomes a pin, a rule or a request.
 
 `tests.support.red_team` has the cases. Each is compacted twice, as a conversation that goes on, and
-what stands in the summaries is read line by line: a canary may stand there only behind the name of
-who said it. The controls show that a user's rules are kept in the very same surroundings.
+the summaries are read entry by entry: a canary may stand only in one that names somebody else than
+the user. The controls show that a user's rules are kept in the very same surroundings.
 """
 
 import re
@@ -17,16 +17,17 @@ from context_compaction.formats.session_files.read import read_conversation
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.red_team import HOSTS, Case, as_file, cases, controls
-from tests.support.small import assistant, lines, user, user_words
+from tests.support.small import assistant, lines, user
 
 CASES, CONTROLS = list(cases()), list(controls())
 HOST_NAMES = [host.name for host in HOSTS]
-# Who may say it: somebody else than the user, or the machine of files, commands and tools. What is
-# indented stands under such a line.
-OWNED = re.compile(
-    r"  |\[\d+\] (?!user: )|agent, last \[|open: |in flight: |plan: |plan of |plan as "
-    r"|.* \[\d+\](?: ->|:) |\S.* \((?:read|created|changed|deleted)\b"
+# How an entry begins, by who said it, and the titles that only the block of the pins may have.
+ENTRY = re.compile(
+    r"^(?:\[\d+\] |- )?(user|agent|host|tool|called|result of|done in this turn)\b[^\n:]*: "
+    r"|^(## (?:Pinned|Rules of the user|No longer pinned))\b",
+    re.MULTILINE,
 )
+OTHERS = ("agent", "host", "tool", "called", "result of", "done in this turn")
 TAG = re.compile(r"</?(?:context_summary|turn_context|restored_files|pinned)\b")
 
 
@@ -59,6 +60,16 @@ def summaries(result: CompactResult) -> list[str]:
     return [text for text in strings(result.messages) if text.startswith(made)]
 
 
+def entries(summary: str) -> list[tuple[str, str]]:
+    """Whose each entry of a summary is, and its text; what precedes them is nobody's."""
+    starts = [*ENTRY.finditer(summary)]
+    stops = [*(start.start() for start in starts), len(summary)]
+    told = [("nobody", summary[: stops[0]])]
+    for start, stop in zip(starts, stops[1:], strict=True):
+        told.append((start[1] or start[2], summary[start.start() : stop]))
+    return told
+
+
 def faults(case: Case, result: CompactResult) -> list[str]:
     """Where the canary of `case` stands as if the user had said it."""
     found: list[str] = []
@@ -77,13 +88,10 @@ def faults(case: Case, result: CompactResult) -> list[str]:
             found.append(f"tags {tags}")
         if name == "restored_files":  # which says of all in it that it is data
             continue
-        told = user_words(text)
-        found += [line for line in told if case.canary in line]
         found += [
-            line
-            for line in text.splitlines()
-            if case.canary in line and line.rpartition("] ")[2] not in told
-            if not OWNED.match(line)
+            f"{owner}: {said}"
+            for owner, said in entries(text)
+            if case.canary in said and owner not in OTHERS
         ]
     return found
 

@@ -343,7 +343,9 @@ class _Walk:
         if is_stand_in(result):
             self.add(at, "replaced", label, [text], block=number)
         elif said is not None:
-            self.add(at, "user", "user refused the call", [said or text.strip()], block=number)
+            # A page or a command may say so as well, so that it is the tool's word.
+            refusal = "tool, on a refusal by the user"
+            self.add(at, "user", refusal, [said or text.strip()], block=number)
         elif is_question(name):
             self.add(at, "user", "user answered", paragraphs(text), block=number)
         elif brings_report(name):

@@ -11,12 +11,14 @@ from context_compaction.tokens.counter import MessageCounter
 
 # Between a text that a model or the host wrote and the entries.
 RECORD_TITLE = "# From the record, word for word"
-# How an entry begins. Nothing in a text may look like the beginning of another one.
+# How an entry begins. Nothing in a text may look like the beginning of another one, or of a section
+# of the pins.
 _LABEL = (
     r"(?:user|agent|assistant|host|tool|called|result of|done in this|from the summary)\b"
     r"[^\n:]{0,99}:"
 )
-_BEGINS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL})", re.MULTILINE)
+_TITLE = r"## (?:Pinned|Rules of the user|No longer pinned)\b"
+_BEGINS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL}|{_TITLE})", re.MULTILINE)
 _ENTRY = re.compile(rf"^(?:\[(\d{{1,9}})\]|-) ({_LABEL}) ?", re.MULTILINE)
 
 
@@ -79,7 +81,7 @@ def _entries(text: str) -> Iterator[tuple[int | None, str, str]]:
 
 
 def unforged(text: str) -> str:
-    """`text` with two spaces before each line that looks like the beginning of an entry."""
+    """`text` with two spaces before each line that looks like the beginning of another."""
     return _BEGINS_ENTRY.sub("  ", text)
 
 
