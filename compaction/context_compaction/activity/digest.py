@@ -39,7 +39,7 @@ from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
@@ -193,7 +193,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         try:
             _add_call(found, call, results.get(call.call_id), classify(call, extra_kinds))
         except Exception:  # the arguments of a call may be anything
-            logger.exception("a call of %r is not in the digest", call.name[:_LINE_CHARS])
+            _logger.exception("a call of %r is not in the digest", call.name[:_LINE_CHARS])
     for message in messages:
         for block in message.blocks:
             if isinstance(block, Image | Document):

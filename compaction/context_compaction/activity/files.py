@@ -71,7 +71,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 # Work for one conversation, in characters that are read line by line: about a tenth of a second.
 WORK_CHARS = 8_000_000
@@ -128,7 +128,7 @@ def follow_files(
     try:
         walk.begin(messages)
     except Exception:  # the arguments of calls may be anything
-        logger.exception("the calls of a conversation cannot be read")
+        _logger.exception("the calls of a conversation cannot be read")
         return {}
     for at, message in enumerate(walk.messages):
         try:
@@ -136,7 +136,7 @@ def follow_files(
         except BudgetSpentError:
             walk.stop(at, message)
         except Exception:
-            logger.exception("the calls of message %d cannot be followed", at)
+            _logger.exception("the calls of message %d cannot be followed", at)
             walk.stop(at, message)
     walk.add_names()
     used = [file for file in walk.files.values() if file.touched_at >= 0]

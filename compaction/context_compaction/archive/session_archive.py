@@ -7,7 +7,7 @@ thread with locks on files, or in a transaction.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
 from context_compaction.archive import OutputInfo, OutputSlice, Query, SearchPage, SessionInfo
 from context_compaction.archive.copying import add_records, read_records
@@ -60,22 +60,22 @@ class SessionArchive(ABC):
 
         return await search(self, query)
 
-    append = _of_session(_Store.append)
-    keep_counts = _of_session(_Store.keep_counts)
-    commit = _of_session(_Store.commit)
-    context = _of_session(_Store.context)
-    context_name = _of_session(_Store.context_name)
-    read_messages = _of_session(_Store.read_messages)
-    damaged_messages = _of_session(_Store.damaged_messages)
-    history = _of_session(_Store.history)
-    branches = _of_session(_Store.branches)
-    receipts = _of_session(_Store.receipts)
-    stored_receipts = _of_session(_Store.stored_receipts)
-    compacted_lists = _of_session(_Store.compacted_lists)
-    outputs = _of_session(_Store.outputs)
-    retain = _of_session(_Store.retain)
-    records = _of_session(read_records)
-    add_records = _of_session(add_records)
+    append: Final = _of_session(_Store.append)
+    keep_counts: Final = _of_session(_Store.keep_counts)
+    commit: Final = _of_session(_Store.commit)
+    context: Final = _of_session(_Store.context)
+    context_name: Final = _of_session(_Store.context_name)
+    read_messages: Final = _of_session(_Store.read_messages)
+    damaged_messages: Final = _of_session(_Store.damaged_messages)
+    history: Final = _of_session(_Store.history)
+    branches: Final = _of_session(_Store.branches)
+    receipts: Final = _of_session(_Store.receipts)
+    stored_receipts: Final = _of_session(_Store.stored_receipts)
+    compacted_lists: Final = _of_session(_Store.compacted_lists)
+    outputs: Final = _of_session(_Store.outputs)
+    retain: Final = _of_session(_Store.retain)
+    records: Final = _of_session(read_records)
+    add_records: Final = _of_session(add_records)
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""

@@ -54,7 +54,8 @@ class IndexRows:
         self._allowed = allowed
         self._match = _match_of(connection, allowed)
         self._ids = None if allowed.within is None else _rows_of(connection, allowed)
-        (self.row_count,) = connection.execute("SELECT coalesce(max(id), 0) FROM doc").fetchone()
+        (row_count,) = connection.execute("SELECT coalesce(max(id), 0) FROM doc").fetchone()
+        self.row_count: int = row_count
 
     def candidates(self, term: QueryTerm) -> Candidates:
         """See `Rows.candidates`."""
