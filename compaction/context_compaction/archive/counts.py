@@ -15,6 +15,7 @@ from context_compaction.archive.records import LoggedRecord, Record, ascii_json
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.find_secrets import rules_version
+from context_compaction.messages.model import is_list
 
 ReadBody: TypeAlias = Callable[[LoggedRecord], Any]
 # From a fingerprint to what was counted, None where that is not known.
@@ -87,7 +88,12 @@ def _learn(
     state: TranscriptState, by: tuple[str, str], record: LoggedRecord, body: ReadBody
 ) -> None:
     counts = state.counts.setdefault(by, {})
-    with suppress(ArchiveDamagedError):
-        for key, content, count in body(record):
+    try:
+        entries = body(record)
+    except ArchiveDamagedError:
+        return
+    for entry in entries if is_list(entries) else ():
+        with suppress(TypeError, ValueError):  # written by something else: count anew
+            key, content, count = entry
             state.contents[bytes.fromhex(key)] = content
             counts[bytes.fromhex(key)] = _packed(count)
