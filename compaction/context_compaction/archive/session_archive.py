@@ -5,35 +5,35 @@ thread with locks on files, or in a transaction.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from context_compaction.archive import OutputInfo, OutputSlice, Query, SearchPage, SessionInfo
+from context_compaction.archive import (
+    AppendResult,
+    ArchivedMessage,
+    CompactedLists,
+    ContextEntry,
+    CopiedRecord,
+    History,
+    OutputInfo,
+    OutputSlice,
+    Query,
+    SearchPage,
+    SessionInfo,
+    StoredReceipt,
+)
 from context_compaction.archive.copying import add_records, read_records
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import NotFoundError
+from context_compaction.messages.edits import Blob
+from context_compaction.messages.model import JsonObject, Message
 
 if TYPE_CHECKING:
     from context_compaction.archive.search.page import Check, RowsOf
 
-P = ParamSpec("P")
 T = TypeVar("T")
 _Store: TypeAlias = TranscriptStore[Any]
-
-
-def _of_session(
-    work: Callable[Concatenate[_Store, P], T],
-) -> "Callable[Concatenate[SessionArchive, P], CoroutineType[Any, Any, T]]":
-    """The method of an archive that does `work` with a store; its first argument is a session."""
-
-    async def method(self: "SessionArchive", *args: P.args, **kwargs: P.kwargs) -> T:
-        session_id = str(args[0] if args else kwargs["session_id"])
-        return await self.on_session(session_id, lambda store: work(store, *args, **kwargs))
-
-    method.__doc__ = work.__doc__
-    return method  # type: ignore[return-value] # mypy knows the wider Coroutine only
 
 
 class SessionArchive(ABC):
@@ -60,22 +60,157 @@ class SessionArchive(ABC):
 
         return await search(self, query)
 
-    append: Final = _of_session(_Store.append)
-    keep_counts: Final = _of_session(_Store.keep_counts)
-    commit: Final = _of_session(_Store.commit)
-    context: Final = _of_session(_Store.context)
-    context_name: Final = _of_session(_Store.context_name)
-    read_messages: Final = _of_session(_Store.read_messages)
-    damaged_messages: Final = _of_session(_Store.damaged_messages)
-    history: Final = _of_session(_Store.history)
-    branches: Final = _of_session(_Store.branches)
-    receipts: Final = _of_session(_Store.receipts)
-    stored_receipts: Final = _of_session(_Store.stored_receipts)
-    compacted_lists: Final = _of_session(_Store.compacted_lists)
-    outputs: Final = _of_session(_Store.outputs)
-    retain: Final = _of_session(_Store.retain)
-    records: Final = _of_session(read_records)
-    add_records: Final = _of_session(add_records)
+    async def append(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        format: str,
+        parent_session_id: str | None = None,
+        after: str = "",
+        dry_run: bool = False,
+        least_shared: int = 0,
+        counted_by: str = "",
+        counts: Sequence[Any] = (),
+    ) -> AppendResult:
+        """See `Archive.append`."""
+        return await self.on_session(
+            session_id,
+            lambda store: store.append(
+                session_id,
+                messages,
+                format=format,
+                parent_session_id=parent_session_id,
+                after=after,
+                dry_run=dry_run,
+                least_shared=least_shared,
+                counted_by=counted_by,
+                counts=counts,
+            ),
+        )
+
+    async def keep_counts(
+        self, session_id: str, *, format: str, counted_by: str, counts: Mapping[bytes, Any]
+    ) -> None:
+        """See `Archive.keep_counts`."""
+        return await self.on_session(
+            session_id,
+            lambda store: store.keep_counts(
+                session_id, format=format, counted_by=counted_by, counts=counts
+            ),
+        )
+
+    async def commit(
+        self,
+        session_id: str,
+        *,
+        blobs: Sequence[Blob] = (),
+        receipt: JsonObject | None = None,
+        context: Sequence[ContextEntry] = (),
+        head: str = "",
+        listed: str = "",
+    ) -> None:
+        """See `Archive.commit`."""
+        return await self.on_session(
+            session_id,
+            lambda store: store.commit(
+                session_id, blobs=blobs, receipt=receipt, context=context, head=head, listed=listed
+            ),
+        )
+
+    async def context(
+        self, session_id: str, *, after: int = 0, limit: int | None = None
+    ) -> tuple[str, list[JsonObject]]:
+        """See `Archive.context`."""
+        return await self.on_session(
+            session_id, lambda store: store.context(session_id, after=after, limit=limit)
+        )
+
+    async def context_name(self, session_id: str) -> str:
+        """See `Archive.context_name`."""
+        return await self.on_session(session_id, lambda store: store.context_name(session_id))
+
+    async def read_messages(
+        self, session_id: str, start: int, stop: int, *, head: str | None = None
+    ) -> list[ArchivedMessage]:
+        """See `Archive.read_messages`."""
+        return await self.on_session(
+            session_id, lambda store: store.read_messages(session_id, start, stop, head=head)
+        )
+
+    async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
+        """See `Archive.damaged_messages`."""
+        return await self.on_session(
+            session_id, lambda store: store.damaged_messages(session_id, start, stop)
+        )
+
+    async def history(self, session_id: str, head: str) -> History:
+        """See `Archive.history`."""
+        return await self.on_session(session_id, lambda store: store.history(session_id, head))
+
+    async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
+        """See `Archive.branches`."""
+        return await self.on_session(
+            session_id, lambda store: store.branches(session_id, limit=limit)
+        )
+
+    async def receipts(
+        self,
+        session_id: str,
+        *,
+        heads: Collection[str] | None = None,
+        after: int = 0,
+        limit: int | None = None,
+    ) -> list[JsonObject]:
+        """See `Archive.receipts`."""
+        return await self.on_session(
+            session_id,
+            lambda store: store.receipts(session_id, heads=heads, after=after, limit=limit),
+        )
+
+    async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
+        """See `Archive.stored_receipts`."""
+        return await self.on_session(session_id, lambda store: store.stored_receipts(session_id))
+
+    async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
+        """See `Archive.compacted_lists`."""
+        return await self.on_session(
+            session_id, lambda store: store.compacted_lists(session_id, number)
+        )
+
+    async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
+        """See `Archive.outputs`."""
+        return await self.on_session(
+            session_id, lambda store: store.outputs(session_id, limit=limit)
+        )
+
+    async def retain(self, session_id: str, *, retained: bool = True) -> None:
+        """See `Archive.retain`."""
+        return await self.on_session(
+            session_id, lambda store: store.retain(session_id, retained=retained)
+        )
+
+    async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
+        """See `Archive.records`."""
+        return await self.on_session(
+            session_id, lambda store: read_records(store, session_id, after=after, limit=limit)
+        )
+
+    async def add_records(
+        self,
+        session_id: str,
+        records: Sequence[CopiedRecord],
+        *,
+        after: int,
+        parent_session_id: str | None = None,
+    ) -> None:
+        """See `Archive.add_records`."""
+        return await self.on_session(
+            session_id,
+            lambda store: add_records(
+                store, session_id, records, after=after, parent_session_id=parent_session_id
+            ),
+        )
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""
