@@ -132,6 +132,7 @@ if TYPE_CHECKING:
         read_losses as read_losses,
         with_losses as with_losses,
     )
+    from context_compaction.pipeline.summarize import session_notes as session_notes
     from context_compaction.policies import (
         POLICIES as POLICIES,
         Policy as Policy,
@@ -239,6 +240,7 @@ _NAMES_BY_MODULE = {
     "messages.tool_results": "result_text",
     "pipeline.compact": "compact",
     "pipeline.losses": "read_losses with_losses",
+    "pipeline.summarize": "session_notes",
     "policies": "POLICIES Policy policy_named",
     "redaction": "REDACTION_MODES RedactionMode redact redact_json",
     "request": "DEFAULT_TENANT CompactRequest Mode SummarizerName",

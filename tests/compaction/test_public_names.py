@@ -163,6 +163,7 @@ def test_the_public_names_are_these() -> None:
         "role_of",
         "roots_of",
         "seems_synthetic",
+        "session_notes",
         "shown_address",
         "split_system",
         "text_of",

@@ -34,7 +34,6 @@ from context_compaction.pipeline.clear import (
     plan_by_clearing,
 )
 from context_compaction.pipeline.cut import cut_at, own_cut
-from context_compaction.pipeline.extracts import extracts, prose_texts
 from context_compaction.pipeline.kept import with_bought
 from context_compaction.pipeline.originals import (
     Archived,
@@ -44,7 +43,13 @@ from context_compaction.pipeline.originals import (
     parsed_originals,
     span_of_ours,
 )
-from context_compaction.pipeline.summarize import asks_model, brings_text, summary_to_record
+from context_compaction.pipeline.summarize import (
+    asks_model,
+    brings_text,
+    extracts,
+    prose_texts,
+    summary_to_record,
+)
 from context_compaction.session.earlier_calls import (
     Decision,
     EarlierCalls,

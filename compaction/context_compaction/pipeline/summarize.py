@@ -10,7 +10,8 @@ from functools import cache, partial
 
 from anyio import to_thread
 
-from context_compaction.archive import Store
+from context_compaction import formats
+from context_compaction.archive import AppendResult, Store
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -21,18 +22,23 @@ from context_compaction.context import (
 )
 from context_compaction.errors import NotFoundError, SummaryError
 from context_compaction.layers.cut_point import request_of
+from context_compaction.messages import placeholders
+from context_compaction.messages.attribution import attributed
+from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
-from context_compaction.pipeline.extracts import extract_of
+from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.originals import joined, number_of
+from context_compaction.redaction import gates_of
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
 from context_compaction.session import continuation
 from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.resume import Session
 from context_compaction.session.state import SessionState, wait_seconds
+from context_compaction.summarizers.extractive.render import extract
 from context_compaction.summarizers.llm import check
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import (
@@ -49,8 +55,12 @@ from context_compaction.summarizers.llm.writer import (
     accepted,
     write_prose,
 )
+from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.models import profile_for
 
+# Where prose tells of history and of the running turn's beginning, it stands before the request.
+TOLD_ABOVE = "Told in the summary above."
+_FITTINGS = 4
 # Of the log and the facts that a model writes from.
 _EXTRACTS_TOKENS = 3_000
 # "plan" costs nothing, and what a provider refused is mended without asking another.
@@ -327,3 +337,74 @@ def summary_to_record(context: CompactionContext) -> SummaryText:
         return SummaryText("", "", warnings=(f"The summary that was given is not kept. {error}.",))
     told = span_of(context, context.messages)
     return SummaryText("", "", "host", prose.warnings, prose=prose.text, told=told)
+
+
+def extract_of(context: CompactionContext, record: OriginalMessages, max_tokens: int) -> str:
+    """Extracts of `record` within `max_tokens`."""
+    return extract(record.messages, record.numbers, max_tokens, context.count, lost=record.lost)
+
+
+def extracts(context: CompactionContext, plan: Plan, originals: Originals) -> SummaryText:
+    """The texts for a plan whose policy decides where to cut."""
+    share = 1.0
+    for _ in range(_FITTINGS):
+        summary = extract_of(context, originals.history, int(plan.summary_tokens * share))
+        checkpoint = extract_of(context, originals.prefix, int(plan.checkpoint_tokens * share))
+        done = assemble(context, plan, summary, checkpoint)
+        excess_tokens = -context.room_tokens(done.messages)
+        if excess_tokens <= 0:
+            return SummaryText(summary, checkpoint)
+        # A text counts a little more inside its message, and much more beside another script.
+        share *= max(0.0, 1 - (excess_tokens + _FITTINGS) / max(1, plan.text_tokens * share))
+    return SummaryText("", "")
+
+
+def prose_texts(plan: Plan, prose: str) -> tuple[str, str]:
+    """Summary and checkpoint, where prose tells of all that both replace."""
+    if not plan.history:
+        return "", prose
+    return prose, TOLD_ABOVE if plan.prefix else ""
+
+
+async def session_notes(
+    payload: Sequence[JsonObject],
+    *,
+    format: str,
+    session_id: str,
+    archive: Store,
+    max_tokens: int,
+) -> str:
+    """The summary of a whole conversation, made of extracts; however short it is.
+
+    Unlike `compact`, this edits nothing and writes nothing: the archive tells only the numbers of
+    the messages, and whether secrets are taken out.
+
+    Args:
+        payload: The conversation, as the provider's API takes it.
+        format: The name of its format.
+        session_id: Its session.
+        archive: The archive that holds the session.
+        max_tokens: The most that the extracts may count.
+
+    Raises:
+        InvalidMessageError: A message is malformed.
+        ArchiveError: The archive cannot be read.
+    """
+    messages = await to_thread.run_sync(_parsed, payload, format)
+    placed = await archive.append(session_id, messages, format=format, dry_run=True)
+    text = await to_thread.run_sync(_notes, messages, placed, session_id, max_tokens)
+    return gates_of(archive.redaction, messages).json(text) if text else ""
+
+
+def _parsed(payload: Sequence[JsonObject], format: str) -> Messages:
+    return attributed(formats.parse(list(payload), format=format))
+
+
+def _notes(messages: Messages, placed: AppendResult, session_id: str, max_tokens: int) -> str:
+    numbers = [seq if seq >= 0 else None for seq in placed.seqs]
+    known = [number for number in numbers if number is not None]
+    text = extract(messages, numbers, max_tokens, counter_for(None))
+    if not text or not known:
+        return ""
+    span = placeholders.Span(session_id, min(known), max(known), placed.head[:HEAD_CHARS])
+    return placeholders.summary(span, text)

@@ -24,7 +24,6 @@ from mcp_server_compaction.hosts.hook_events import (
     KINDS,
     TELLS_AT_PROMPT,
     Kind,
-    as_list,
     as_object,
     is_foreign,
     session_of,
@@ -277,17 +276,23 @@ def _archive_session(call: HookCall) -> None:
 
 
 async def _archive(call: HookCall) -> None:
-    from context_compaction import make_folder, put_file
+    from context_compaction import make_folder, put_file, session_notes
 
     async with call.opened() as archive:
         messages, format_name = await _take_in(call, archive)
-    if not messages or call.kind not in {"compacting", "ending"}:
-        return
-    notes = await _notes(call, messages, format_name)
+        if not messages or call.kind not in {"compacting", "ending"}:
+            return
+        notes = await session_notes(
+            messages,
+            format=format_name,
+            session_id=call.session_id,
+            archive=archive,
+            max_tokens=_NOTES_TOKENS,
+        )
     path = call.state_file("notes.md")
     make_folder(path.parent)
     if notes:
-        put_file(path, notes.encode("utf-8"))
+        put_file(path, notes[:_NOTES_CHARS].encode("utf-8"))
     if call.kind == "compacting":
         call.state_file("pending").touch()
 
@@ -330,35 +335,6 @@ async def _import(call: HookCall, archive: "Archive", path: Path) -> tuple[Seque
         return [], ""
     conversation = read_conversation(await anyio.Path(path).read_bytes(), name=path.name)
     return [message.source for message in conversation.messages], conversation.format
-
-
-async def _notes(call: HookCall, messages: Sequence[Json], format_name: str) -> str:
-    """The summary that replaces the whole session, made without a model.
-
-    It is made in a temporary archive: the real one must not take it for a compaction.
-    """
-    import tempfile
-
-    from context_compaction import CompactRequest, compact, open_archive
-
-    request = CompactRequest(
-        mode="full",
-        format=format_name,
-        session_id=call.session_id,
-        target_tokens=_NOTES_TOKENS,
-        summarizer="extractive",
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        async with open_archive(Path(folder), index_root=Path(folder, "index")) as archive:
-            result = await compact(list(messages), request, archive=archive)
-    for message in result.messages:
-        content = as_object(message).get("content")
-        blocks = [{"text": content}] if isinstance(content, str) else as_list(content) or [message]
-        for block in blocks:
-            text = as_object(block).get("text")
-            if isinstance(text, str) and text.startswith("<context_summary "):
-                return text[:_NOTES_CHARS]
-    return ""
 
 
 def _log(folder: Path | None, text: str) -> None:

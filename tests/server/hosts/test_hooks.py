@@ -355,7 +355,7 @@ def test_the_transcript_is_archived_beside_the_host(
 def test_after_a_compaction_the_model_is_told_the_rules_and_where_to_look(
     hook: Hook, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    path = transcript(tmp_path / "s-1.jsonl", turns=120)
+    path = transcript(tmp_path / "s-1.jsonl", turns=12)
     payload = {"session_id": "s-1", "transcript_path": str(path), "cwd": "/"}
     assert hook("SessionStart", {**payload, "source": "startup"}) is None
     first = hook("SessionStart", {**payload, "source": "compact"})
