@@ -4,21 +4,16 @@ Blocks of server-side tools (`server_tool_use` and its results, `mcp_tool_use`, 
 `container_upload`...), and every type that we do not know, are `Opaque`.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.parsing import (
-    object_or_none,
+    Node,
+    object_arguments,
     objects_in,
-    refuse,
-    require_block,
-    require_list,
-    require_name,
-    require_object,
-    require_text,
+    render_block,
     string_or_list,
     text_or_none,
 )
@@ -61,8 +56,6 @@ SYNTHETIC_MODEL = "<synthetic>"
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _FOREIGN_FIELDS = {"tool_calls", "tool_call_id", "function_call", "parts", "stopReason"}
 
-_Reader: TypeAlias = Callable[[JsonObject, int, str], Block]
-
 
 def recognises(message: JsonObject) -> int:
     """0 no, 1 could be, 2 speaks for it."""
@@ -76,27 +69,15 @@ def _images_have_sources(content: object) -> bool:
     return all("source" in b for b in objects_in(content) if b.get("type") == "image")
 
 
-def parse_message(raw: JsonObject, index: int) -> Message:
+def parse(message: Node) -> Message:
     """One message; raises `InvalidMessageError`."""
-    name = require_name(raw, "role", index, "the message", 'Give "user" or "assistant".')
-    role = _ROLES.get(name)
-    if role is None:
-        refuse(
-            index,
-            f"the role {name!r} is unknown in the format anthropic",
-            'Give "user" or "assistant"; tool results are blocks of a user message.',
-        )
-    content = raw.get("content")
-    author = _author(raw)
-    if isinstance(content, str):
-        return Message(role, (Text(content, author=author),), source=raw, index=index)
-    if "content" not in raw:
-        refuse(index, "`content` is missing", "Give a string or an array of blocks.")
-    values = require_list(content, index, "`content`", "Give a string or an array of blocks.")
-    blocks = [_parse_block(value, index, f"content[{n}]") for n, value in enumerate(values)]
+    remedy = 'Give "user" or "assistant"; tool results are blocks of a user message.'
+    role = message.role(_ROLES, remedy)
+    blocks = message.content(_parse_block)
+    author = _author(message.raw)
     if author is not None:
-        blocks = [replace(b, author=author) if isinstance(b, Text) else b for b in blocks]
-    return Message(role, tuple(blocks), source=raw, index=index)
+        blocks = tuple(replace(b, author=author) if isinstance(b, Text) else b for b in blocks)
+    return Message(role, blocks, source=message.raw, index=message.index)
 
 
 def _author(raw: JsonObject) -> Author | None:
@@ -109,132 +90,66 @@ def _author(raw: JsonObject) -> Author | None:
     return "host" if is_told or is_synthetic else None
 
 
-def _parse_block(value: object, index: int, where: str) -> Block:
-    block, kind = require_block(value, index, where)
-    read = _READERS.get(kind)
-    return Opaque(kind, block) if read is None else read(block, index, f"{where} ({kind})")
-
-
-def _parse_text(block: JsonObject, index: int, where: str) -> Text:
-    return Text(require_text(block, "text", index, where), source=block)
-
-
-def _parse_thinking(block: JsonObject, index: int, where: str) -> Thinking:
-    text = require_text(block, "thinking", index, where)
-    signature = block.get("signature")
-    if signature is not None and not isinstance(signature, str):
-        refuse(index, f"{where}: `signature` is not a string", "Give it as the API sent it.")
-    return Thinking(text, signature, source=block)
-
-
-def _parse_redacted(block: JsonObject, index: int, where: str) -> Thinking:
-    return Thinking("", require_text(block, "data", index, where), source=block)
-
-
-def _parse_image(block: JsonObject, index: int, where: str) -> Image | Opaque:
-    origin = require_object(block.get("source"), index, f"{where}: `source`", _SOURCE_REMEDY)
-    match origin.get("type"):
-        case "base64":
-            media_type = require_text(origin, "media_type", index, where)
-            return Image(media_type, require_text(origin, "data", index, where), source=block)
-        case "url":
-            return Image("image/*", url=require_text(origin, "url", index, where), source=block)
+def _parse_block(block: Node) -> Block:
+    match kind := block.kind():
+        case "thinking":
+            signature = text_or_none(block.raw.get("signature"))
+            return Thinking(block.text("thinking"), signature, source=block.raw)
+        case "redacted_thinking":
+            return Thinking("", block.text("data"), source=block.raw)
+        case "tool_use":
+            arguments = block.object("input", "Give the arguments as an object, {} if none.").raw
+            return ToolCall(block.name("id"), block.name("name"), arguments, source=block.raw)
+        case "tool_result":
+            return _parse_result(block)
         case _:
-            return Opaque("image", block)
+            return _parse_part(block, kind)
 
 
-def _parse_document(block: JsonObject, index: int, where: str) -> Document | Opaque:
-    origin = require_object(block.get("source"), index, f"{where}: `source`", _SOURCE_REMEDY)
-    media_type = origin.get("media_type")
-    media_type = media_type if isinstance(media_type, str) else "application/pdf"
-    match origin.get("type"):
-        case "base64":
-            data = require_text(origin, "data", index, where)
-            return Document(media_type, data=data, source=block)
-        case "text":
-            text = require_text(origin, "data", index, where)
-            return Document(media_type, text=text, source=block)
-        case "url":
-            return Document(media_type, url=require_text(origin, "url", index, where), source=block)
-        case _:
-            return Opaque("document", block)
-
-
-_SOURCE_REMEDY = 'Give {"type": "base64", "media_type": "...", "data": "..."} or a url.'
-
-
-def _parse_call(block: JsonObject, index: int, where: str) -> ToolCall:
-    call_id = require_name(block, "id", index, where)
-    name = require_name(block, "name", index, where)
-    arguments = require_object(
-        block.get("input"),
-        index,
-        f"{where}: `input`",
-        "Give the arguments as an object, {} if none.",
-    )
-    return ToolCall(call_id, name, arguments, source=block)
-
-
-def _parse_result(block: JsonObject, index: int, where: str) -> ToolResult:
-    call_id = require_name(
-        block, "tool_use_id", index, where, "Give the id of the tool_use block that it answers."
-    )
-    is_error = block.get("is_error")
+def _parse_result(block: Node) -> ToolResult:
+    call_id = block.name("tool_use_id", "Give the id of the tool_use block that it answers.")
+    is_error = block.raw.get("is_error")
     if is_error is not None and not isinstance(is_error, bool):
-        refuse(index, f"{where}: `is_error` is not a boolean", "Give true or false.")
-    parts = _parse_result_content(block.get("content"), index, f"{where}: `content`")
-    return ToolResult(call_id, parts, bool(is_error), source=block)
+        block.refuse("`is_error` is not a boolean", "Give true or false.")
+    has_content = block.raw.get("content") is not None
+    parts = block.content(lambda part: _parse_part(part, part.kind())) if has_content else ()
+    return ToolResult(call_id, parts, bool(is_error), source=block.raw)
 
 
-def _parse_result_content(content: object, index: int, where: str) -> tuple[Part, ...]:
-    if content is None:
-        return ()
-    if isinstance(content, str):
-        return (Text(content),)
-    values = require_list(content, index, where, "Give a string or an array of blocks.")
-    return tuple(_parse_part(value, index, f"{where}[{n}]") for n, value in enumerate(values))
-
-
-def _parse_part(value: object, index: int, where: str) -> Part:
-    block, kind = require_block(value, index, where)
-    match kind:
-        case "text":
-            return _parse_text(block, index, where)
-        case "image":
-            return _parse_image(block, index, where)
-        case "document":
-            return _parse_document(block, index, where)
+def _parse_part(block: Node, kind: str) -> Part:
+    if kind == "text":
+        return Text(block.text("text"), source=block.raw)
+    if kind not in {"image", "document"}:
+        return Opaque(kind, block.raw)
+    remedy = 'Give {"type": "base64", "media_type": "...", "data": "..."} or a url.'
+    origin = block.object("source", remedy)
+    media_type = text_or_none(origin.raw.get("media_type")) or "application/pdf"
+    match kind, origin.raw.get("type"):
+        case "image", "base64":
+            media_type = origin.text("media_type")
+            return Image(media_type, data=origin.text("data"), source=block.raw)
+        case "image", "url":
+            return Image("image/*", url=origin.text("url"), source=block.raw)
+        case "document", "base64":
+            return Document(media_type, data=origin.text("data"), source=block.raw)
+        case "document", "text":
+            return Document(media_type, text=origin.text("data"), source=block.raw)
+        case "document", "url":
+            return Document(media_type, url=origin.text("url"), source=block.raw)
         case _:
-            return Opaque(kind, block)
+            return Opaque(kind, block.raw)
 
 
-_READERS: dict[str, _Reader] = {
-    "text": _parse_text,
-    "thinking": _parse_thinking,
-    "redacted_thinking": _parse_redacted,
-    "image": _parse_image,
-    "document": _parse_document,
-    "tool_use": _parse_call,
-    "tool_result": _parse_result,
-}
-
-
-def render_message(message: Message) -> list[JsonObject]:
-    """The host's own object, an edited copy of it, or a new one."""
-    source = message.source
-    if source is None:
-        role = "assistant" if message.role == "assistant" else "user"
-        return [{"role": role, "content": string_or_list(message.blocks, None, _render_block)}]
-    if not message.edited:
-        return [source]
+def render_edited(message: Message) -> list[JsonObject]:
+    """A copy of the host's object, or a new one."""
+    role = "assistant" if message.role == "assistant" else "user"
+    source = message.source or {"role": role}
     content = string_or_list(message.blocks, source.get("content"), _render_block)
     return [{**source, "content": content}]
 
 
 def _render_block(block: Block) -> JsonObject:
-    if block.source is not None and not block.edited:
-        return block.source
-    return {**(block.source or {}), **_changes(block)}
+    return render_block(block, _changes)
 
 
 def _changes(block: Block) -> JsonObject:
@@ -243,17 +158,15 @@ def _changes(block: Block) -> JsonObject:
             return {"type": "text", "text": block.text}
         case Thinking():
             return _thinking_changes(block)
-        case Image():
-            return {"type": "image", "source": _media_source(block)}
         case Document(text=str() as text):
             origin = {"type": "text", "media_type": block.media_type, "data": text}
             return {"type": "document", "source": origin}
-        case Document():
-            return {"type": "document", "source": _media_source(block)}
+        case Image() | Document():
+            kind = "image" if isinstance(block, Image) else "document"
+            return {"type": kind, "source": _media_source(block)}
         case ToolCall():
-            arguments = object_or_none(block.arguments)
-            given = {"input": block.arguments} if arguments is None else arguments
-            return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": given}
+            named = {"type": "tool_use", "id": block.call_id, "name": block.name}
+            return {**named, "input": object_arguments(block)}
         case ToolResult():
             return _result_changes(block)
         case Opaque():
@@ -282,4 +195,4 @@ def _result_changes(block: ToolResult) -> JsonObject:
     return changes
 
 
-FORMAT = MessageFormat("anthropic", RULES, recognises, parse_message, render_message, "beside")
+FORMAT = MessageFormat("anthropic", RULES, recognises, parse, render_edited, "beside")

@@ -7,20 +7,16 @@ it followed. What has no meaning for us (search results, server tools...) is `Op
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 from context_compaction.formats import data_urls
 from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.parsing import (
+    Node,
     dumps,
     list_or_none,
+    object_arguments,
     object_or_none,
     objects_in,
-    refuse,
-    require_list,
-    require_name,
-    require_object,
-    require_text,
     text_or_none,
 )
 from context_compaction.messages.cache_control import CACHE_POINT, cache_points
@@ -31,7 +27,6 @@ from context_compaction.messages.model import (
     JsonObject,
     Message,
     Opaque,
-    Part,
     Role,
     Text,
     Thinking,
@@ -49,7 +44,6 @@ RULES = ProviderRules(
     text_after_results=True,
     refuses_empty_text=True,
     thinking_is_bound=True,
-    joins_assistant_messages=False,
     results_follow_call=True,
     refuses_empty_messages=True,
     refuses_trailing_thinking=True,
@@ -80,11 +74,7 @@ _FOREIGN_FIELDS = {"type", "tool_calls", "tool_call_id", "function_call", "parts
 _FOREIGN_BLOCKS = {"source", "image_url", "file", "input_audio", "refusal"}
 
 _CONTENT_REMEDY = 'Give an array of blocks such as [{"text": "..."}].'
-_BLOCK_REMEDY = 'Give a block such as {"text": "..."}.'
-_SOURCE_REMEDY = 'Give {"bytes": "..."} in base64, or {"s3Location": {"uri": "s3://..."}}.'
 _BYTES_REMEDY = "Give base64 text as the HTTP API has it: base64.b64encode(data).decode()."
-
-_Reader: TypeAlias = Callable[[JsonObject, int, str], Block]
 
 
 def recognises(message: JsonObject) -> int:
@@ -116,160 +106,104 @@ def _kind_of(block: JsonObject) -> str | None:
     return next((key for key in block if key in _KINDS), next(iter(block), None))
 
 
-def parse_message(raw: JsonObject, index: int) -> Message:
+def parse(message: Node) -> Message:
     """One message; raises `InvalidMessageError`."""
-    name = require_name(raw, "role", index, "the message", 'Give "user" or "assistant".')
-    role = _ROLES.get(name)
-    if role is None:
-        refuse(
-            index,
-            f"the role {name!r} is unknown in the format bedrock-converse",
-            'Give "user" or "assistant"; the system prompt stands beside the list.',
-        )
-    values = require_list(raw.get("content"), index, "`content`", _CONTENT_REMEDY)
-    blocks = (_parse_block(value, index, f"content[{n}]") for n, value in enumerate(values))
-    return Message(
-        role, tuple(block for block in blocks if block is not None), source=raw, index=index
-    )
+    role = message.role(_ROLES, 'Give "user" or "assistant"; the system prompt has its own field.')
+    found = map(_parse_block, message.objects("content", _CONTENT_REMEDY))
+    blocks = tuple(block for block in found if block is not None)
+    return Message(role, blocks, source=message.raw, index=message.index)
 
 
-def _parse_block(value: object, index: int, where: str) -> Block | None:
+def _parse_block(block: Node) -> Block | None:
     """The block; None for a cache point."""
-    block = require_object(value, index, where, _BLOCK_REMEDY)
-    kind = _kind_of(block)
+    kind = _kind_of(block.raw)
     if kind is None:
-        refuse(index, f"{where} is an empty object", _BLOCK_REMEDY)
+        block.refuse("the block is an empty object", 'Give a block such as {"text": "..."}.')
     if kind == CACHE_POINT:
         return None
+    block.where = f"{block.where} ({kind})"
+    if kind == "text":
+        return Text(block.text("text"), source=block.raw)
+    if kind == "json":
+        return Text(dumps(block.raw["json"]), source=block.raw)
     read = _READERS.get(kind)
-    return Opaque(kind, block) if read is None else read(block, index, f"{where} ({kind})")
+    found = read(block.object(kind), block.raw) if read else None
+    return found or Opaque(kind, block.raw)
 
 
-def _parse_text(block: JsonObject, index: int, where: str) -> Text:
-    return Text(require_text(block, "text", index, where), source=block)
-
-
-def _parse_json(block: JsonObject, _index: int, _where: str) -> Text:
-    return Text(dumps(block["json"]), source=block)
-
-
-def _parse_guarded(block: JsonObject, index: int, where: str) -> Text | Opaque:
+def _parse_guarded(holder: Node, source: JsonObject) -> Text | None:
     """What a guardrail is to look at; a text there is what the user said."""
-    holder = require_object(block["guardContent"], index, where, "Give an object.")
-    said = object_or_none(holder.get("text"))
-    if said is None:
-        return Opaque("guardContent", block)
-    return Text(require_text(said, "text", index, where), source=block)
+    is_text = object_or_none(holder.raw.get("text")) is not None
+    return Text(holder.object("text").text("text"), source=source) if is_text else None
 
 
-def _parse_cited(block: JsonObject, index: int, where: str) -> Text:
-    holder = require_object(block["citationsContent"], index, where, "Give an object.")
-    pieces = (text_or_none(piece.get("text")) or "" for piece in objects_in(holder.get("content")))
-    return Text("".join(pieces), source=block)
+def _parse_cited(holder: Node, source: JsonObject) -> Text:
+    pieces = objects_in(holder.raw.get("content"))
+    return Text("".join(text_or_none(p.get("text")) or "" for p in pieces), source=source)
 
 
-def _parse_reasoning(block: JsonObject, index: int, where: str) -> Thinking | Opaque:
-    holder = require_object(block["reasoningContent"], index, where, "Give an object.")
-    if "redactedContent" in holder:
-        data = require_text(holder, "redactedContent", index, where, _BYTES_REMEDY)
-        return Thinking("", data, source=block)
-    said = object_or_none(holder.get("reasoningText"))
-    if said is None:
-        return Opaque("reasoningContent", block)
-    text = require_text(said, "text", index, where)
-    return Thinking(text, text_or_none(said.get("signature")), source=block)
+def _parse_reasoning(holder: Node, source: JsonObject) -> Thinking | None:
+    if "redactedContent" in holder.raw:
+        return Thinking("", holder.text("redactedContent", _BYTES_REMEDY), source=source)
+    if object_or_none(holder.raw.get("reasoningText")) is None:
+        return None
+    said = holder.object("reasoningText")
+    return Thinking(said.text("text"), text_or_none(said.raw.get("signature")), source=source)
 
 
-def _parse_image(block: JsonObject, index: int, where: str) -> Image | Opaque:
-    holder = require_object(block["image"], index, where, "Give an object.")
-    media_type = f"image/{text_or_none(holder.get('format')) or '*'}"
-    data, url = _origin(holder, index, where)
-    if data is None and url is None:
-        return Opaque("image", block)
-    return Image(media_type, data=data, url=url, source=block)
-
-
-def _parse_document(block: JsonObject, index: int, where: str) -> Document | Opaque:
-    kind = _kind_of(block) or ""
-    holder = require_object(block[kind], index, where, "Give an object.")
-    media_type = _document_type(kind, text_or_none(holder.get("format")))
-    data, url = _origin(holder, index, where)
-    text = text_or_none(holder["source"].get("text"))
+def _parse_media(holder: Node, source: JsonObject) -> Image | Document | None:
+    remedy = 'Give {"bytes": "..."} in base64, or {"s3Location": {"uri": "s3://..."}}.'
+    origin = holder.object("source", remedy)
+    data = origin.text("bytes", _BYTES_REMEDY) if "bytes" in origin.raw else None
+    has_url = data is None and "s3Location" in origin.raw
+    url = origin.object("s3Location", remedy).text("uri") if has_url else None
+    kind, name = _kind_of(source) or "", text_or_none(holder.raw.get("format"))
+    text = text_or_none(origin.raw.get("text")) if kind != "image" else None
     if data is None and url is None and text is None:
-        return Opaque(kind, block)
-    return Document(media_type, data=data, url=url, text=text, source=block)
-
-
-def _document_type(kind: str, name: str | None) -> str:
+        return None
+    if kind == "image":
+        return Image(f"image/{name or '*'}", data=data, url=url, source=source)
+    media_type = f"{kind}/{_VIDEO_FORMATS.get(name or '*', name or '*')}"
     if kind == "document":
-        return _DOCUMENT_TYPES.get(name or "txt", data_urls.UNKNOWN_FILE)
-    if kind == "video" and name is not None:
-        name = _VIDEO_FORMATS.get(name, name)
-    return f"{kind}/{name or '*'}"
+        media_type = _DOCUMENT_TYPES.get(name or "txt", data_urls.UNKNOWN_FILE)
+    return Document(media_type, data=data, url=url, text=text, source=source)
 
 
-def _origin(holder: JsonObject, index: int, where: str) -> tuple[str | None, str | None]:
-    """Base64 text and address of a picture or file, one of which it has at most."""
-    origin = require_object(holder.get("source"), index, f"{where}: `source`", _SOURCE_REMEDY)
-    if "bytes" in origin:
-        return require_text(origin, "bytes", index, where, _BYTES_REMEDY), None
-    if "s3Location" in origin:
-        place = require_object(origin["s3Location"], index, f"{where}: s3Location", _SOURCE_REMEDY)
-        return None, require_text(place, "uri", index, where)
-    return None, None
+def _parse_call(holder: Node, source: JsonObject) -> ToolCall | None:
+    if "type" in holder.raw:  # a tool that the model's server runs
+        return None
+    arguments = holder.raw.get("input", {})
+    return ToolCall(holder.name("toolUseId"), holder.name("name"), arguments, source=source)
 
 
-def _parse_call(block: JsonObject, index: int, where: str) -> ToolCall | Opaque:
-    holder = require_object(block["toolUse"], index, where, "Give an object.")
-    if "type" in holder:  # a tool that the model's server runs
-        return Opaque("toolUse", block)
-    call_id = require_name(holder, "toolUseId", index, where)
-    name = require_name(holder, "name", index, where)
-    return ToolCall(call_id, name, holder.get("input", {}), source=block)
+def _parse_result(holder: Node, source: JsonObject) -> ToolResult | None:
+    if "type" in holder.raw:
+        return None
+    call_id = holder.name("toolUseId", "Give the id of the toolUse block that it answers.")
+    blocks = map(_parse_block, holder.objects("content", _CONTENT_REMEDY))
+    content = tuple(b for b in blocks if isinstance(b, Text | Image | Document | Opaque))
+    return ToolResult(call_id, content, holder.raw.get("status") == "error", source=source)
 
 
-def _parse_result(block: JsonObject, index: int, where: str) -> ToolResult | Opaque:
-    holder = require_object(block["toolResult"], index, where, "Give an object.")
-    if "type" in holder:
-        return Opaque("toolResult", block)
-    remedy = "Give the id of the toolUse block that it answers."
-    call_id = require_name(holder, "toolUseId", index, where, remedy)
-    values = require_list(holder.get("content"), index, f"{where}: `content`", _CONTENT_REMEDY)
-    content: list[Part] = []
-    for n, value in enumerate(values):
-        part = _parse_block(value, index, f"{where}: content[{n}]")
-        if isinstance(part, Text | Image | Document | Opaque):
-            content.append(part)
-    return ToolResult(call_id, tuple(content), holder.get("status") == "error", source=block)
-
-
-_READERS: dict[str, _Reader] = {
-    "text": _parse_text,
-    "json": _parse_json,
+_READERS: dict[str, Callable[[Node, JsonObject], Block | None]] = {
     "guardContent": _parse_guarded,
     "citationsContent": _parse_cited,
     "reasoningContent": _parse_reasoning,
-    "image": _parse_image,
-    "document": _parse_document,
-    "video": _parse_document,
-    "audio": _parse_document,
+    **dict.fromkeys(("image", "document", "video", "audio"), _parse_media),
     "toolUse": _parse_call,
     "toolResult": _parse_result,
 }
-_KINDS = {*_READERS, CACHE_POINT, "searchResult"}
+_KINDS = {*_READERS, "text", "json", "searchResult", CACHE_POINT}
 
 
-def render_message(message: Message) -> list[JsonObject]:
-    """The host's own object, an edited copy of it, or a new one."""
-    source = message.source
-    if source is not None and not message.edited:
-        return [source]
-    content = _with_text(_render_blocks(message))
-    if source is None:
-        return [
-            {"role": "assistant" if message.role == "assistant" else "user", "content": content}
-        ]
-    return [{**source, "content": content}]
+def render_edited(message: Message) -> list[JsonObject]:
+    """A copy of the host's object, or a new one."""
+    content = _render_blocks(message)
+    has_document = any("document" in block for block in content)
+    if has_document and not any("text" in block for block in content):
+        content.append({"text": "(document)"})  # which the API demands beside one
+    role = "assistant" if message.role == "assistant" else "user"
+    return [{**(message.source or {"role": role}), "content": content}]
 
 
 def _render_blocks(message: Message) -> list[JsonObject]:
@@ -285,29 +219,30 @@ def _render_blocks(message: Message) -> list[JsonObject]:
     return content
 
 
-def _with_text(content: list[JsonObject]) -> list[JsonObject]:
-    """A message with a document must have a text too."""
-    if any("document" in block for block in content) and not any("text" in b for b in content):
-        return [*content, {"text": "(document)"}]
-    return content
-
-
 def _render_block(block: Block) -> JsonObject:
-    if block.source is not None and not block.edited:
-        return block.source
+    source = block.source
+    if source is not None and not block.edited:
+        return source
     match block:
         case Text():
             return _render_text(block)
-        case Thinking():
-            return {**(block.source or {}), "reasoningContent": _reasoning(block)}
         case Image() | Document():
             return _render_media(block)
+        case Thinking():
+            kind, changes = "reasoningContent", _reasoning(block)
         case ToolCall():
-            return _render_call(block)
+            kind, changes = "toolUse", _call_changes(block)
         case ToolResult():
-            return _render_result(block)
+            kind, changes = "toolResult", _result_changes(block)
         case Opaque():
             return block.source
+    return {**(source or {}), kind: {**_held(block, kind), **changes}}
+
+
+def _held(block: Block, kind: str) -> JsonObject:
+    """What the host's block has under `kind`."""
+    held: JsonObject = (block.source or {}).get(kind, {})
+    return held
 
 
 def _render_text(block: Text) -> JsonObject:
@@ -322,13 +257,13 @@ def _render_text(block: Text) -> JsonObject:
 
 
 def _reasoning(block: Thinking) -> JsonObject:
-    holder: JsonObject = (block.source or {}).get("reasoningContent", {})
+    holder = _held(block, "reasoningContent")
     if "redactedContent" in holder or (not holder and not block.text):
-        return {**holder, "redactedContent": block.signature or ""}
+        return {"redactedContent": block.signature or ""}
     said: JsonObject = {**holder.get("reasoningText", {}), "text": block.text}
     if block.signature is not None:
         said["signature"] = block.signature
-    return {**holder, "reasoningText": said}
+    return {"reasoningText": said}
 
 
 def _render_media(block: Image | Document) -> JsonObject:
@@ -338,21 +273,13 @@ def _render_media(block: Image | Document) -> JsonObject:
     if form is None or (block.url is not None and not block.url.startswith("s3://")):
         return {"text": data_urls.describe(block)}
     data = block.data or ""
-    origin: JsonObject = {"bytes": data} if block.url is None else _s3_location(block.url)
+    is_url = block.url is not None
+    origin: JsonObject = {"s3Location": {"uri": block.url}} if is_url else {"bytes": data}
     holder: JsonObject = {"format": form, "source": origin}
-    if kind == "document":
-        holder = {"name": _document_name(block.url or data), **holder}
-    return {kind: {**(block.source or {}).get(kind, {}), **holder}}
-
-
-def _s3_location(uri: str) -> JsonObject:
-    return {"s3Location": {"uri": uri}}
-
-
-def _document_name(content: str) -> str:
-    """A name that the API takes, and that no other document in the list has."""
-    digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"document-{digest[:8]}"
+    if kind == "document":  # The name must be in the API's letters, and in no other document.
+        digest = hashlib.sha256((block.url or data).encode("utf-8", "surrogatepass")).hexdigest()
+        holder = {"name": f"document-{digest[:8]}", **holder}
+    return {kind: {**_held(block, kind), **holder}}
 
 
 def _kind_and_format(block: Image | Document) -> tuple[str, str | None]:
@@ -369,25 +296,17 @@ def _kind_and_format(block: Image | Document) -> tuple[str, str | None]:
     return "document", _DOCUMENT_FORMATS.get(block.media_type)
 
 
-def _render_call(call: ToolCall) -> JsonObject:
-    source = call.source or {}
-    arguments = object_or_none(call.arguments)
-    given = {"input": call.arguments} if arguments is None else arguments
-    changes = {"toolUseId": call.call_id, "name": call.name, "input": given}
-    return {**source, "toolUse": {**source.get("toolUse", {}), **changes}}
+def _call_changes(call: ToolCall) -> JsonObject:
+    return {"toolUseId": call.call_id, "name": call.name, "input": object_arguments(call)}
 
 
-def _render_result(result: ToolResult) -> JsonObject:
-    source = result.source or {}
-    holder: JsonObject = source.get("toolResult", {})
+def _result_changes(result: ToolResult) -> JsonObject:
     content = [_render_block(part) for part in result.content]
     # "The content field ... cannot be empty when status value is error"; some models never take it.
-    changes: dict[str, Any] = {"toolUseId": result.call_id, "content": content or [{"text": ""}]}
-    if result.is_error or "status" in holder:
+    changes: JsonObject = {"toolUseId": result.call_id, "content": content or [{"text": ""}]}
+    if result.is_error or "status" in _held(result, "toolResult"):
         changes["status"] = "error" if result.is_error else "success"
-    return {**source, "toolResult": {**holder, **changes}}
+    return changes
 
 
-FORMAT = MessageFormat(
-    "bedrock-converse", RULES, recognises, parse_message, render_message, "beside"
-)
+FORMAT = MessageFormat("bedrock-converse", RULES, recognises, parse, render_edited, "beside")

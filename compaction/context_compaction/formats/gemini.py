@@ -4,20 +4,15 @@ Names are read in camelCase (REST) and snake_case (the Python SDK); an edited pa
 spelling that it had, a new one is in camelCase. A call without an id gets one by `linking`.
 """
 
-from typing import Any
-
 from context_compaction.formats import data_urls
 from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.parsing import (
+    Node,
     dumps,
-    list_or_none,
+    object_arguments,
     object_or_none,
     objects_in,
-    refuse,
-    require_list,
-    require_name,
-    require_object,
-    require_text,
+    render_block,
     text_or_none,
 )
 from context_compaction.formats.tool_call_ids import is_made_up, link, name_of
@@ -40,14 +35,10 @@ from context_compaction.messages.provider_rules import ProviderRules
 RULES = ProviderRules(
     groups_results=True,
     first_role_user=True,
-    text_after_results=False,
     refuses_empty_text=True,
-    thinking_is_bound=False,
     joins_assistant_messages=True,
     results_follow_call=True,
     refuses_empty_messages=True,
-    refuses_trailing_thinking=False,
-    refuses_trailing_space=False,
     unique_call_ids=True,
     calls_follow_user=True,
     may_end_empty=False,
@@ -55,8 +46,7 @@ RULES = ProviderRules(
     calls_have_ids=False,
 )
 
-_ROLES: dict[str | None, Role] = {
-    None: "user",  # the API takes a content without a role as the user's
+_ROLES: dict[str, Role] = {
     "user": "user",
     "function": "user",
     "tool": "user",
@@ -90,55 +80,49 @@ def recognises(message: JsonObject) -> int:
     return 2 if role is not None or known else 0
 
 
-def parse_message(raw: JsonObject, index: int) -> Message:
+def parse(message: Node) -> Message:
     """One content; raises `InvalidMessageError`."""
-    name = raw.get("role")
-    role = _ROLES.get(name) if name is None or isinstance(name, str) else None
-    if role is None:
-        refuse(
-            index, f"the role {name!r} is unknown in the format gemini", 'Give "user" or "model".'
-        )
-    parts = raw.get("parts")
-    if parts is None and name == "model":
+    raw = message.raw
+    has_role = raw.get("role") is not None
+    # The API takes a content without a role as the user's.
+    role = message.role(_ROLES, 'Give "user" or "model".') if has_role else "user"
+    if raw.get("parts") is None and role == "assistant":
         # The SDK leaves `parts` out where a model answered nothing.
-        return Message(role, (), source=raw, index=index)
-    values = require_list(parts, index, "`parts`", 'Give an array such as [{"text": "..."}].')
-    blocks = [_parse_part(value, index, f"parts[{n}]") for n, value in enumerate(values)]
-    return Message(role, tuple(blocks), source=raw, index=index)
+        return Message(role, (), source=raw, index=message.index)
+    remedy = 'Give an array such as [{"text": "..."}].'
+    blocks = tuple(map(_parse_part, message.objects("parts", remedy)))
+    return Message(role, blocks, source=raw, index=message.index)
 
 
-def _parse_part(value: object, index: int, where: str) -> Block:
-    part = require_object(value, index, where, 'Give a part such as {"text": "..."}.')
-    kind = _kind_of(part)
+def _parse_part(part: Node) -> Block:
+    kind = _kind_of(part.raw)
     if kind is None:
-        refuse(index, f"{where} is an empty object", 'Give a part such as {"text": "..."}.')
+        part.refuse("the part is an empty object", 'Give a part such as {"text": "..."}.')
     if kind not in _KINDS:
-        return Opaque(kind, part)
-    key = _spelling(part, kind)
-    where = f"{where} ({key})"
+        return Opaque(kind, part.raw)
+    key = _spelling(part.raw, kind)
+    part.where = f"{part.where} ({key})"
     if kind == "text":
-        text = require_text(part, "text", index, where)
-        signature = text_or_none(part.get(_spelling(part, "thoughtSignature")))
-        return Thinking(text, signature, source=part) if part.get("thought") else Text(text, part)
-    holder = require_object(part[key], index, where, "Give an object.")
+        text = part.text("text")
+        signature = text_or_none(part.raw.get(_spelling(part.raw, "thoughtSignature")))
+        is_thought = part.raw.get("thought")
+        return Thinking(text, signature, part.raw) if is_thought else Text(text, part.raw)
+    holder = part.object(key)
     match kind:
         case "functionCall":
-            return _parse_call(part, holder, index, where)
+            has_arguments = holder.raw.get("args") is not None
+            arguments = holder.object("args").raw if has_arguments else {}
+            return ToolCall(_id_of(holder), holder.name("name"), arguments, source=part.raw)
         case "functionResponse":
-            return _parse_response(part, holder, index, where)
-        case "inlineData":
-            return _parse_inline(part, holder, index, where)
+            return _parse_response(part.raw, holder)
         case _:
-            return _parse_file(part, holder, index, where)
+            return _parse_media(part.raw, holder, kind)
 
 
 def _kind_of(part: JsonObject) -> str | None:
     """The field that says what the part is, in camelCase; None for an empty part."""
     keys = [_FIELDS.get(key, key) for key, value in part.items() if value is not None]
-    for key in keys:
-        if key not in _SIDE_FIELDS:
-            return key
-    return keys[0] if keys else None
+    return next((key for key in keys if key not in _SIDE_FIELDS), keys[0] if keys else None)
 
 
 def _spelling(holder: JsonObject, name: str) -> str:
@@ -149,109 +133,77 @@ def _spelling(holder: JsonObject, name: str) -> str:
     return snake if snake in holder else name
 
 
-def _parse_call(part: JsonObject, holder: JsonObject, index: int, where: str) -> ToolCall:
-    name = require_name(holder, "name", index, where)
-    arguments: Any = holder.get("args")
-    if arguments is None:
-        arguments = {}
-    arguments = require_object(arguments, index, f"{where}: `args`", "Give an object, {} if none.")
-    return ToolCall(_id_of(holder, index, where), name, arguments, source=part)
+def _id_of(holder: Node) -> str:
+    return "" if holder.raw.get("id") is None else holder.text("id")
 
 
-def _id_of(holder: JsonObject, index: int, where: str) -> str:
-    return "" if holder.get("id") is None else require_text(holder, "id", index, where)
-
-
-def _parse_response(part: JsonObject, holder: JsonObject, index: int, where: str) -> ToolResult:
-    name = require_name(holder, "name", index, where, "Give the name of the function that ran.")
-    response: Any = holder.get("response")
-    if response is None:
-        response = {}
+def _parse_response(part: JsonObject, holder: Node) -> ToolResult:
+    name = holder.name("name", "Give the name of the function that ran.")
+    has_response = holder.raw.get("response") is not None
     remedy = 'Give an object such as {"output": "..."}.'
-    response = require_object(response, index, f"{where}: `response`", remedy)
+    response = holder.object("response", remedy).raw if has_response else {}
     content: list[Part] = []
-    key = _output_key(response)
     if response:
+        key = _output_key(response)
         content.append(Text(dumps(response) if key is None else response[key]))
-    for n, value in enumerate(list_or_none(holder.get("parts")) or ()):
-        block = _parse_part(value, index, f"{where}: parts[{n}]")
-        if isinstance(block, Text | Image | Document | Opaque):
-            content.append(block)
+    if isinstance(holder.raw.get("parts"), list):
+        parts = map(_parse_part, holder.objects("parts", ""))
+        content += [part for part in parts if isinstance(part, Text | Image | Document | Opaque)]
     is_error = list(response) == ["error"]
-    return ToolResult(
-        _id_of(holder, index, where), tuple(content), is_error, name=name, source=part
-    )
+    return ToolResult(_id_of(holder), tuple(content), is_error, name=name, source=part)
 
 
 def _output_key(response: JsonObject) -> str | None:
     """The key of a response that is one string under a usual name."""
-    if len(response) != 1:
-        return None
-    key, value = next(iter(response.items()))
-    return key if key in _OUTPUT_KEYS and isinstance(value, str) else None
+    key, value = next(iter(response.items()), ("", None))
+    is_text = len(response) == 1 and key in _OUTPUT_KEYS and isinstance(value, str)
+    return key if is_text else None
 
 
-def _parse_inline(part: JsonObject, holder: JsonObject, index: int, where: str) -> Image | Document:
-    media_type = require_text(holder, _spelling(holder, "mimeType"), index, where)
-    data = require_text(holder, "data", index, where)
-    if media_type.startswith("image/"):
-        return Image(media_type, data=data, source=part)
-    return Document(media_type, data=data, source=part)
+def _parse_media(part: JsonObject, holder: Node, kind: str) -> Image | Document:
+    type_key, url_key = _spelling(holder.raw, "mimeType"), _spelling(holder.raw, "fileUri")
+    if kind == "inlineData":
+        media_type, data, url = holder.text(type_key), holder.text("data"), None
+    else:
+        media_type = text_or_none(holder.raw.get(type_key)) or data_urls.UNKNOWN_FILE
+        data, url = None, holder.text(url_key)
+    media = Image if media_type.startswith("image/") else Document
+    return media(media_type, data=data, url=url, source=part)
 
 
-def _parse_file(part: JsonObject, holder: JsonObject, index: int, where: str) -> Image | Document:
-    media_type = holder.get(_spelling(holder, "mimeType"))
-    media_type = text_or_none(media_type) or data_urls.UNKNOWN_FILE
-    url = require_text(holder, _spelling(holder, "fileUri"), index, where)
-    if media_type.startswith("image/"):
-        return Image(media_type, url=url, source=part)
-    return Document(media_type, url=url, source=part)
-
-
-def render_message(message: Message) -> list[JsonObject]:
-    """The host's own object, an edited copy of it, or a new one."""
-    source = message.source
-    if source is not None and not message.edited:
-        return [source]
+def render_edited(message: Message) -> list[JsonObject]:
+    """A copy of the host's object, or a new one."""
     parts: list[JsonObject] = []
     for block in message.blocks:
         parts.append(_render_part(block))
         if isinstance(block, ToolResult) and block.source is None:
-            parts.extend(_render_part(part) for part in _media_of(block))
-    if source is None:
-        return [{"role": "model" if message.role == "assistant" else "user", "parts": parts}]
-    return [{**source, "parts": parts}]
-
-
-def _media_of(result: ToolResult) -> list[Part]:
-    """What a new response cannot hold as text, and goes beside it."""
-    return [part for part in result.content if isinstance(part, Image | Document)]
+            # A new response holds text alone: media follow it.
+            media = (part for part in block.content if isinstance(part, Image | Document))
+            parts += map(_render_part, media)
+    role = "model" if message.role == "assistant" else "user"
+    return [{**(message.source or {"role": role}), "parts": parts}]
 
 
 def _render_part(block: Block) -> JsonObject:
-    source = block.source
-    if source is not None and not block.edited:
-        return source
+    if isinstance(block, Image | Document) and (block.edited or block.source is None):
+        return _render_media(block)
+    return render_block(block, _changes)
+
+
+def _changes(block: Text | Thinking | ToolCall | ToolResult | Opaque) -> JsonObject:
     match block:
         case Text():
-            return {**(source or {}), "text": block.text}
+            return {"text": block.text}
         case Thinking():
-            return _render_thinking(block)
-        case Image() | Document():
-            return _render_media(block)
+            is_signed = block.source is None and block.signature
+            signature = {"thoughtSignature": block.signature} if is_signed else {}
+            return {"text": block.text, "thought": True, **signature}
         case ToolCall():
-            return _render_call(block)
+            return _call_changes(block)
         case ToolResult():
-            return _render_response(block)
+            return _response_changes(block)
         case Opaque():
             return block.source
-
-
-def _render_thinking(block: Thinking) -> JsonObject:
-    fresh: JsonObject = {"text": block.text, "thought": True}
-    if block.source is None and block.signature:
-        fresh["thoughtSignature"] = block.signature
-    return {**(block.source or {}), **fresh}
 
 
 def _render_media(block: Image | Document) -> JsonObject:
@@ -263,18 +215,16 @@ def _render_media(block: Image | Document) -> JsonObject:
     return {**side, "inlineData": {"mimeType": block.media_type, "data": block.data or ""}}
 
 
-def _render_call(call: ToolCall) -> JsonObject:
+def _call_changes(call: ToolCall) -> JsonObject:
     source = call.source or {}
     key = _spelling(source, "functionCall")
-    arguments = object_or_none(call.arguments)
-    changes: JsonObject = {"name": call.name}
-    changes["args"] = {"input": call.arguments} if arguments is None else arguments
+    changes: JsonObject = {"name": call.name, "args": object_arguments(call)}
     if not is_made_up(call.call_id):
         changes["id"] = call.call_id
-    return {**source, key: {**source.get(key, {}), **changes}}
+    return {key: {**source.get(key, {}), **changes}}
 
 
-def _render_response(result: ToolResult) -> JsonObject:
+def _response_changes(result: ToolResult) -> JsonObject:
     source = result.source or {}
     key = _spelling(source, "functionResponse")
     holder: JsonObject = source.get(key, {})
@@ -289,14 +239,11 @@ def _render_response(result: ToolResult) -> JsonObject:
     if result.source is None and not is_made_up(result.call_id):
         changed["id"] = result.call_id
     if changed.pop("parts", None) is not None:
-        kept = [part.source for part in result.content if _is_media_part(part)]
+        media = (part for part in result.content if isinstance(part, Image | Document))
+        kept = [part.source for part in media if part.source is not None]
         if kept:
             changed["parts"] = kept
-    return {**source, key: changed}
+    return {key: changed}
 
 
-def _is_media_part(part: Part) -> bool:
-    return isinstance(part, Image | Document) and part.source is not None
-
-
-FORMAT = MessageFormat("gemini", RULES, recognises, parse_message, render_message, "beside", link)
+FORMAT = MessageFormat("gemini", RULES, recognises, parse, render_edited, "beside", link)

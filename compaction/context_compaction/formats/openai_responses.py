@@ -11,16 +11,11 @@ from context_compaction.formats import data_urls
 from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import BLOCK_TYPES, weigh_content
 from context_compaction.formats.parsing import (
+    Node,
     dumps,
     list_or_none,
     loads_or_text,
     object_or_none,
-    refuse,
-    require_block,
-    require_list,
-    require_name,
-    require_object,
-    require_text,
     string_or_list,
     text_or_none,
 )
@@ -41,16 +36,8 @@ from context_compaction.messages.model import (
 from context_compaction.messages.provider_rules import ProviderRules
 
 RULES = ProviderRules(
-    groups_results=False,
-    first_role_user=False,
-    text_after_results=False,
-    refuses_empty_text=False,
-    thinking_is_bound=False,
     joins_assistant_messages=True,
-    results_follow_call=False,
-    refuses_empty_messages=False,
     refuses_trailing_thinking=True,
-    refuses_trailing_space=False,
     unique_call_ids=True,
 )
 
@@ -74,7 +61,6 @@ _KNOWN_KINDS = {*_CALLS, *_OUTPUTS, "reasoning", "item_reference", "compaction"}
 _PART_TYPES = BLOCK_TYPES["openai-responses"]
 _CHAT_FIELDS = {"tool_calls", "function_call", "tool_call_id", "stopReason"}
 _TEXT_TYPES = {"input_text", "output_text", "text"}
-_CONTENT_REMEDY = "Give a string or an array of parts."
 # A computer's output must be a screenshot; this one (1 x 1, transparent) stands for a cleared one.
 _BLANK_SCREENSHOT = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAC"
@@ -102,129 +88,90 @@ def recognises(item: JsonObject) -> int:
     return weigh_content(item.get("content"), "openai-responses")
 
 
-def parse_message(raw: JsonObject, index: int) -> Message:
+def parse(item: Node) -> Message:
     """One item; raises `InvalidMessageError`."""
-    kind = raw.get("type")
+    raw, kind = item.raw, item.raw.get("type")
     if kind is not None and not isinstance(kind, str):
-        refuse(index, "the item's `type` is not a string", 'Give one such as "function_call".')
-    if kind == "message" or (kind is None and "role" in raw):
-        return _parse_spoken(raw, index)
-    if kind is None and "id" not in raw:
-        refuse(index, "the item has neither `type` nor `role`", 'Give {"type": "message", ...}.')
+        item.refuse("the item's `type` is not a string", 'Give one such as "function_call".')
     role: Role = "assistant"
-    if kind in _CALLS:
-        block: Block = _parse_call(raw, kind, index)
+    if kind == "message" or (kind is None and "role" in raw):
+        role = item.role(_ROLES, 'Give "user", "assistant", "system" or "developer".')
+        blocks: tuple[Block, ...] = item.content(_parse_part)
+    elif kind in _CALLS:
+        blocks = (_parse_call(item, kind),)
     elif kind in _OUTPUTS:
-        role, block = "user", _parse_output(raw, kind, index)
+        role, blocks = "user", (_parse_output(item, kind),)
     elif kind == "reasoning":
-        block = _parse_reasoning(raw, index)
+        blocks = (_parse_reasoning(item),)
+    elif kind is None and "id" not in raw:
+        item.refuse("the item has neither `type` nor `role`", 'Give {"type": "message", ...}.')
     else:
-        block = Opaque(kind or "item_reference", raw)
-    return Message(role, (block,), source=raw, index=index)
+        blocks = (Opaque(kind or "item_reference", raw),)
+    return Message(role, blocks, source=raw, index=item.index)
 
 
-def _parse_spoken(raw: JsonObject, index: int) -> Message:
-    remedy = 'Give "user", "assistant", "system" or "developer".'
-    name = require_name(raw, "role", index, "the message item", remedy)
-    role = _ROLES.get(name)
-    if role is None:
-        refuse(index, f"the role {name!r} is unknown in the format openai-responses", remedy)
-    if "content" not in raw:
-        refuse(index, "`content` is missing", _CONTENT_REMEDY)
-    blocks = _parse_content(raw["content"], index, "content")
-    return Message(role, blocks, source=raw, index=index)
-
-
-def _parse_content(content: object, index: int, where: str) -> tuple[Part, ...]:
-    if isinstance(content, str):
-        return (Text(content),)
-    values = require_list(content, index, f"`{where}`", _CONTENT_REMEDY)
-    return tuple(_parse_part(value, index, f"{where}[{n}]") for n, value in enumerate(values))
-
-
-def _parse_part(value: object, index: int, where: str) -> Part:
-    part, kind = require_block(value, index, where)
-    where = f"{where} ({kind})"
+def _parse_part(part: Node) -> Part:
+    kind, raw = part.kind(), part.raw
     if kind in _TEXT_TYPES:
-        return Text(require_text(part, "text", index, where), source=part)
-    url, data = part.get("image_url"), part.get("file_data")
+        return Text(part.text("text"), source=raw)
+    url, data = raw.get("image_url"), raw.get("file_data")
     if kind in {"input_image", "computer_screenshot"} and isinstance(url, str):
-        return data_urls.image_from_url(url, part)
+        return data_urls.image_from_url(url, raw)
     if kind == "input_file" and isinstance(data, str):
-        return data_urls.document_from_data(data, part)
-    if kind == "input_file" and isinstance(part.get("file_url"), str):
-        return Document(data_urls.UNKNOWN_FILE, url=part["file_url"], source=part)
-    return Opaque(kind, part)
+        return data_urls.document_from_data(data, raw)
+    if kind == "input_file" and isinstance(raw.get("file_url"), str):
+        return Document(data_urls.UNKNOWN_FILE, url=raw["file_url"], source=raw)
+    return Opaque(kind, raw)
 
 
-def _call_id(raw: JsonObject, kind: str, index: int) -> str:
+def _call_id(item: Node, kind: str) -> str:
     """The id that joins call and output; older local shell items have it in `id` alone."""
-    key = "id" if kind.startswith("local_shell") and "call_id" not in raw else "call_id"
-    return require_name(raw, key, index, f"the {kind} item", "Give the id of the call.")
+    is_older = kind.startswith("local_shell") and "call_id" not in item.raw
+    return item.name("id" if is_older else "call_id", "Give the id of the call.")
 
 
-def _parse_call(raw: JsonObject, kind: str, index: int) -> ToolCall:
+def _parse_call(item: Node, kind: str) -> ToolCall:
     key, tool = _CALLS[kind]
-    where = f"the {kind} item"
-    name = tool or require_name(raw, "name", index, where)
-    arguments: Any
+    arguments: Any = item.raw.get(key)
     if kind == "function_call":
-        text = require_text(raw, key, index, where, "Give the arguments as JSON text.")
-        arguments = loads_or_text(text)
+        arguments = loads_or_text(item.text(key, "Give the arguments as JSON text."))
     elif kind == "custom_tool_call":
-        arguments = require_text(raw, key, index, where)
-    else:
-        arguments = raw.get(key)
-    return ToolCall(_call_id(raw, kind, index), name, arguments, source=raw)
+        arguments = item.text(key)
+    return ToolCall(_call_id(item, kind), tool or item.name("name"), arguments, source=item.raw)
 
 
-def _parse_output(raw: JsonObject, kind: str, index: int) -> ToolResult:
-    call_id = _call_id(raw, kind, index)
-    output = raw.get("output")
-    parts: tuple[Part, ...]
+def _parse_output(item: Node, kind: str) -> ToolResult:
+    output = item.raw.get("output")
+    parts: tuple[Part, ...] = ()
     if kind == "computer_call_output":
-        parts = (_parse_part(output, index, "output"),)
+        parts = (_parse_part(item.object("output")),)
     elif kind == "shell_call_output" and not isinstance(output, str):
-        parts = (Text(_shell_text(require_list(output, index, "`output`", _CONTENT_REMEDY))),)
-    elif kind == "apply_patch_call_output" and output is None:
-        parts = ()
-    else:
-        parts = _parse_content(output, index, "output")
-    return ToolResult(call_id, parts, source=raw)
+        # What the commands of a shell call printed.
+        chunks = [chunk.raw for chunk in item.objects("output", "Give a string or an array.")]
+        texts = [str(chunk.get(key) or "") for chunk in chunks for key in ("stdout", "stderr")]
+        parts = (Text("\n".join(filter(None, texts))),)
+    elif kind != "apply_patch_call_output" or output is not None:
+        parts = item.content(_parse_part, "output")
+    return ToolResult(_call_id(item, kind), parts, source=item.raw)
 
 
-def _shell_text(chunks: Sequence[Any]) -> str:
-    """What the commands of a shell call printed."""
-    objects = [object_or_none(chunk) or {} for chunk in chunks]
-    texts = [str(chunk.get(key) or "") for chunk in objects for key in ("stdout", "stderr")]
-    return "\n".join(text for text in texts if text)
+def _parse_reasoning(item: Node) -> Thinking:
+    keys = [key for key in ("summary", "content") if isinstance(item.raw.get(key), list)]
+    texts = [part.text("text") for key in keys for part in item.objects(key, "")]
+    signature = text_or_none(item.raw.get("encrypted_content"))
+    return Thinking("\n".join(texts), signature, source=item.raw)
 
 
-def _parse_reasoning(raw: JsonObject, index: int) -> Thinking:
-    where = "the reasoning item"
-    texts: list[str] = []
-    for key in ("summary", "content"):
-        for n, value in enumerate(list_or_none(raw.get(key)) or ()):
-            part = require_object(value, index, f"{where}: {key}[{n}]", "Give an object.")
-            texts.append(require_text(part, "text", index, f"{where}: {key}[{n}]"))
-    signature = text_or_none(raw.get("encrypted_content"))
-    return Thinking("\n".join(texts), signature, source=raw)
-
-
-def render_message(message: Message) -> list[JsonObject]:
-    """The host's own item, an edited copy, or new ones: an item for each call and result."""
+def render_edited(message: Message) -> list[JsonObject]:
+    """An edited copy, or new items: one for each call and result."""
     source = message.source
-    if source is not None and not message.edited:
-        return [source]
     is_spoken = source is not None and source.get("type") in {None, "message"} and "role" in source
     base = source if is_spoken else None
     items: list[JsonObject] = []
     spoken: list[_Spoken] = []
     for block in message.blocks:
-        if isinstance(block, Text | Image | Document):
-            spoken.append(block)
-            continue
-        if isinstance(block, Opaque) and (base is not None or block.kind in _PART_TYPES):
+        is_part = isinstance(block, Opaque) and (base is not None or block.kind in _PART_TYPES)
+        if isinstance(block, Text | Image | Document) or (isinstance(block, Opaque) and is_part):
             spoken.append(block)
             continue
         if spoken:
@@ -331,4 +278,4 @@ def _render_reasoning(block: Thinking) -> JsonObject:
     return {key: value for key, value in {**source, **changes}.items() if key != "content"}
 
 
-FORMAT = MessageFormat("openai-responses", RULES, recognises, parse_message, render_message, "list")
+FORMAT = MessageFormat("openai-responses", RULES, recognises, parse, render_edited, "list")

@@ -5,19 +5,22 @@ not grow with what it nests.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, cast
 
 from context_compaction.errors import InvalidMessageError
-from context_compaction.messages.model import JsonObject, Text, compact_json
+from context_compaction.messages.model import (
+    Block,
+    JsonObject,
+    Role,
+    Text,
+    ToolCall,
+    compact_json,
+)
 
 Rendered = TypeVar("Rendered", bound=Any)
 BlockType = TypeVar("BlockType")
-
-
-def refuse(index: int, problem: str, remedy: str) -> NoReturn:
-    """Raise the error for message `index`."""
-    raise InvalidMessageError(index, problem, remedy)
 
 
 def type_name(value: object) -> str:
@@ -77,44 +80,89 @@ def nests_too_deep(value: object) -> bool:
     return True
 
 
+@dataclass(slots=True)
+class Node:
+    """A JSON object in a message that is read.
+
+    Attributes:
+        raw: The object.
+        index: Position of the message in the list, for errors.
+        where: Where in the message it is, for errors; empty for the message itself.
+    """
+
+    raw: JsonObject
+    index: int
+    where: str = ""
+
+    def refuse(self, problem: str, remedy: str) -> NoReturn:
+        """Raise the error about this object."""
+        raise InvalidMessageError(self.index, f"{self._prefix}{problem}", remedy)
+
+    def text(self, key: str, remedy: str = "") -> str:
+        """The string under `key`; it may be empty."""
+        value = self.raw.get(key)
+        if not isinstance(value, str):
+            problem = f"is {type_name(value)}, not a string" if key in self.raw else "is missing"
+            self.refuse(f"`{key}` {problem}", remedy or f"Give `{key}` as a string.")
+        return value
+
+    def name(self, key: str, remedy: str = "") -> str:
+        """The string under `key`, which must not be empty: an id or a name."""
+        value = self.text(key, remedy)
+        if not value:
+            self.refuse(f"`{key}` is empty", remedy or f"Give `{key}` a value.")
+        return value
+
+    def role(self, roles: Mapping[str, Role], remedy: str) -> Role:
+        """The role that `roles` has for the one under "role"."""
+        name = self.name("role", remedy)
+        if name not in roles:
+            self.refuse(f"the role {name!r} is unknown in this format", remedy)
+        return roles[name]
+
+    def kind(self) -> str:
+        """The type of a block. Later errors about the block name it."""
+        kind = self.name("type", 'Give a block such as {"type": "text", "text": "..."}.')
+        self.where = f"{self.where} ({kind})"
+        return kind
+
+    def object(self, key: str, remedy: str = "Give an object.") -> "Node":
+        """The object under `key`."""
+        raw = require_object(self.raw.get(key), self.index, f"{self._prefix}`{key}`", remedy)
+        return Node(raw, self.index, self.where)
+
+    def objects(self, key: str, remedy: str) -> "Iterator[Node]":
+        """The objects of the array under `key`."""
+        values = list_or_none(self.raw.get(key))
+        if values is None:
+            kind = type_name(self.raw.get(key))
+            problem = f"is {kind}, not an array" if key in self.raw else "is missing"
+            self.refuse(f"`{key}` {problem}", remedy)
+        for n, value in enumerate(values):
+            where = f"{self._prefix}{key}[{n}]"
+            yield Node(require_object(value, self.index, where, remedy), self.index, where)
+
+    def content(
+        self, parse: "Callable[[Node], BlockType]", key: str = "content"
+    ) -> "tuple[Text | BlockType, ...]":
+        """The content under `key`: a string is one text, an array has a block in each element."""
+        value = self.raw.get(key)
+        if isinstance(value, str):
+            return (Text(value),)
+        return tuple(map(parse, self.objects(key, "Give a string or an array of blocks.")))
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.where}: " if self.where else ""
+
+
 def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:
     """`value`, which must be a JSON object."""
     found = object_or_none(value)
     if found is None:
-        refuse(index, f"{where} is {type_name(value)}, not an object", remedy)
+        problem = f"{where} is {type_name(value)}, not an object"
+        raise InvalidMessageError(index, problem, remedy)
     return found
-
-
-def require_list(value: object, index: int, where: str, remedy: str) -> Sequence[Any]:
-    """`value`, which must be a JSON array."""
-    found = list_or_none(value)
-    if found is None:
-        refuse(index, f"{where} is {type_name(value)}, not an array", remedy)
-    return found
-
-
-def require_text(holder: JsonObject, key: str, index: int, where: str, remedy: str = "") -> str:
-    """The string `holder[key]`; it may be empty."""
-    value = holder.get(key)
-    if not isinstance(value, str):
-        problem = f"is {type_name(value)}, not a string" if key in holder else "is missing"
-        refuse(index, f"{where}: `{key}` {problem}", remedy or f"Give `{key}` as a string.")
-    return value
-
-
-def require_name(holder: JsonObject, key: str, index: int, where: str, remedy: str = "") -> str:
-    """The string `holder[key]`, which must not be empty: an id or a name."""
-    value = require_text(holder, key, index, where, remedy)
-    if not value:
-        refuse(index, f"{where}: `{key}` is empty", remedy or f"Give `{key}` a value.")
-    return value
-
-
-def require_block(value: object, index: int, where: str) -> tuple[JsonObject, str]:
-    """A content block and its type name."""
-    remedy = 'Give a block such as {"type": "text", "text": "..."}.'
-    block = require_object(value, index, where, remedy)
-    return block, require_name(block, "type", index, where, remedy)
 
 
 def sane_seconds(value: object, *, per_second: int = 1) -> float | None:
@@ -168,3 +216,16 @@ def string_or_list(
         if len(blocks) == 1 and isinstance(only, Text) and only.source is None:
             return only.text
     return [render(block) for block in blocks]
+
+
+def render_block(block: Block, changes: Callable[[Any], JsonObject]) -> JsonObject:
+    """The host's own block if nobody edited it; else a copy of it with `changes`."""
+    if block.source is not None and not block.edited:
+        return block.source
+    return {**(block.source or {}), **changes(block)}
+
+
+def object_arguments(call: ToolCall) -> JsonObject:
+    """The arguments of a call for a format that takes only objects."""
+    arguments = object_or_none(call.arguments)
+    return {"input": call.arguments} if arguments is None else arguments

@@ -13,14 +13,10 @@ from context_compaction.formats import data_urls
 from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.parsing import (
-    object_or_none,
+    Node,
+    object_arguments,
     objects_in,
-    refuse,
-    require_block,
-    require_list,
-    require_name,
-    require_object,
-    require_text,
+    render_block,
     sane_seconds,
     string_or_list,
     text_or_none,
@@ -44,32 +40,19 @@ from context_compaction.messages.model import (
 from context_compaction.messages.provider_rules import ProviderRules
 
 RULES = ProviderRules(
-    groups_results=False,
     first_role_user=True,
-    text_after_results=False,
-    refuses_empty_text=False,
-    thinking_is_bound=False,
-    joins_assistant_messages=False,
     results_follow_call=True,
-    refuses_empty_messages=False,
-    refuses_trailing_thinking=False,
-    refuses_trailing_space=False,
-    unique_call_ids=False,
 )
 
 _Spoken: TypeAlias = Part | Thinking | ToolCall
 
 _HOST_ROLES = {"custom", "hookMessage", "developer"}
-_SPEAKERS: dict[str, Role] = {
-    "user": "user",
-    "assistant": "assistant",
-    **dict.fromkeys(_HOST_ROLES, "user"),
-}
 _SUMMARY_ROLES = {"compactionSummary", "branchSummary"}
 _OWN_ROLES = {"toolResult", "bashExecution", "custom", "hookMessage", *_SUMMARY_ROLES}
-_ROLES_REMEDY = 'Give "user", "assistant", "toolResult" or "bashExecution".'
-_ARGUMENTS_REMEDY = "Give an object, {} if none."
-_CONTENT_REMEDY = "Give a string or an array of blocks."
+_ROLES: dict[str, Role] = {
+    **dict.fromkeys(("user", "developer", *_OWN_ROLES), "user"),
+    "assistant": "assistant",
+}
 
 
 def recognises(message: JsonObject) -> int:
@@ -78,7 +61,7 @@ def recognises(message: JsonObject) -> int:
     content = message.get("content")
     if role in _OWN_ROLES:
         return 2
-    if role not in _SPEAKERS or "tool_calls" in message or not _images_have_data(content):
+    if role not in _ROLES or "tool_calls" in message or not _images_have_data(content):
         return 0
     if role == "developer" and "timestamp" not in message:
         return 0  # OpenAI's
@@ -90,112 +73,68 @@ def _images_have_data(content: object) -> bool:
     return all("data" in b for b in objects_in(content) if b.get("type") == "image")
 
 
-def parse_message(raw: JsonObject, index: int) -> Message:
+def parse(message: Node) -> Message:
     """One message; raises `InvalidMessageError`."""
-    name = require_name(raw, "role", index, "the message", _ROLES_REMEDY)
-    role = _SPEAKERS.get(name, "user")
-    if name in _SPEAKERS:
-        blocks: tuple[Block, ...] = _parse_content(raw, index)
-        if name in _HOST_ROLES:
-            blocks = tuple(map(_by_host, blocks))
-    elif name == "toolResult":
-        blocks = (_parse_result(raw, index),)
+    raw = message.raw
+    role = message.role(_ROLES, 'Give "user", "assistant", "toolResult" or "bashExecution".')
+    name = raw["role"]
+    if name == "toolResult":
+        blocks: tuple[Block, ...] = (_parse_result(message),)
     elif name == "bashExecution":
-        blocks = _parse_bash(raw, index)
+        command, output = message.text("command"), message.text("output")
+        ran = Text(f"Ran `{command}`", source={"command": command}, author="host")
+        blocks = (ran, Text(output, source={"output": output}, author="tool"))
     elif name in _SUMMARY_ROLES:
-        text = require_text(raw, "summary", index, f"the {name} message")
+        text = message.text("summary")
         blocks = (Text(text, source={"summary": text}, author="host"),)
     else:
-        refuse(index, f"the role {name!r} is unknown in the format pi", _ROLES_REMEDY)
+        blocks = message.content(_parse_block)
+    if name in _HOST_ROLES:
+        blocks = tuple(replace(b, author="host") if isinstance(b, Text) else b for b in blocks)
     seconds = sane_seconds(raw.get("timestamp"), per_second=1000)
-    return Message(role, blocks, source=raw, index=index, timestamp_seconds=seconds)
+    return Message(role, blocks, source=raw, index=message.index, timestamp_seconds=seconds)
 
 
-def _by_host(block: Block) -> Block:
-    return replace(block, author="host") if isinstance(block, Text) else block
-
-
-def _parse_content(raw: JsonObject, index: int) -> tuple[Block, ...]:
-    content = raw.get("content")
-    if isinstance(content, str):
-        return (Text(content),)
-    if "content" not in raw:
-        refuse(index, "`content` is missing", _CONTENT_REMEDY)
-    values = require_list(content, index, "`content`", _CONTENT_REMEDY)
-    return tuple(_parse_block(value, index, f"content[{n}]") for n, value in enumerate(values))
-
-
-def _parse_block(value: object, index: int, where: str) -> Block:
-    block, kind = require_block(value, index, where)
-    where = f"{where} ({kind})"
-    match kind:
+def _parse_block(block: Node) -> _Spoken:
+    raw = block.raw
+    match kind := block.kind():
         case "toolCall":
-            call_id = require_name(block, "id", index, where)
-            name = require_name(block, "name", index, where)
-            arguments = require_object(
-                block.get("arguments"),
-                index,
-                f"{where}: `arguments`",
-                _ARGUMENTS_REMEDY,
-            )
-            return ToolCall(call_id, name, arguments, source=block)
+            arguments = block.object("arguments", "Give an object, {} if none.").raw
+            return ToolCall(block.name("id"), block.name("name"), arguments, source=raw)
         case "thinking":
-            signature = text_or_none(block.get("thinkingSignature"))
-            return Thinking(require_text(block, "thinking", index, where), signature, source=block)
+            signature = text_or_none(raw.get("thinkingSignature"))
+            return Thinking(block.text("thinking"), signature, source=raw)
         case _:
-            return _parse_part(block, kind, index, where)
+            return _parse_part(block, kind)
 
 
-def _parse_part(block: JsonObject, kind: str, index: int, where: str) -> Part:
+def _parse_part(block: Node, kind: str) -> Part:
     match kind:
         case "text":
-            return Text(require_text(block, "text", index, where), source=block)
+            return Text(block.text("text"), source=block.raw)
         case "image":
-            data = require_text(block, "data", index, where)
-            return Image(require_text(block, "mimeType", index, where), data=data, source=block)
+            return Image(block.text("mimeType"), data=block.text("data"), source=block.raw)
         case _:
-            return Opaque(kind, block)
+            return Opaque(kind, block.raw)
 
 
-def _parse_result(raw: JsonObject, index: int) -> ToolResult:
-    where = "the toolResult message"
-    call_id = require_name(
-        raw, "toolCallId", index, where, "Give the id of the toolCall that it answers."
-    )
-    name = require_text(raw, "toolName", index, where)
-    content = raw.get("content")
-    if isinstance(content, str):
-        parts: tuple[Part, ...] = (Text(content),)
-    else:
-        values = require_list(content, index, f"{where}: `content`", _CONTENT_REMEDY)
-        parts = tuple(
-            _parse_part(*require_block(value, index, f"content[{n}]"), index, f"content[{n}]")
-            for n, value in enumerate(values)
-        )
-    return ToolResult(call_id, parts, bool(raw.get("isError")), name=name, source=raw)
+def _parse_result(message: Node) -> ToolResult:
+    call_id = message.name("toolCallId", "Give the id of the toolCall that it answers.")
+    name = message.text("toolName")
+    parts = message.content(lambda part: _parse_part(part, part.kind()))
+    is_error = bool(message.raw.get("isError"))
+    return ToolResult(call_id, parts, is_error, name=name, source=message.raw)
 
 
-def _parse_bash(raw: JsonObject, index: int) -> tuple[Text, Text]:
-    where = "the bashExecution message"
-    command = require_text(raw, "command", index, where)
-    output = require_text(raw, "output", index, where)
-    return (
-        Text(f"Ran `{command}`", source={"command": command}, author="host"),
-        Text(output, source={"output": output}, author="tool"),
-    )
-
-
-def render_message(message: Message) -> list[JsonObject]:
-    """The host's own object, an edited copy, or new ones: a message for each result."""
+def render_edited(message: Message) -> list[JsonObject]:
+    """An edited copy, or new ones: a message for each result."""
     source = message.source
-    if source is not None and not message.edited:
-        return [source]
     role = (source or {}).get("role")
     if role == "bashExecution":
         return [{**(source or {}), "output": _joined(message, "command")}]
     if role in _SUMMARY_ROLES:
         return [{**(source or {}), "summary": _joined(message, "")}]
-    return _render_new(message, source if role in _SPEAKERS else None)
+    return _render_new(message, None if role == "toolResult" else source)
 
 
 def _joined(message: Message, left_out: str) -> str:
@@ -232,9 +171,7 @@ def _render_result(result: ToolResult, stamped: JsonObject) -> JsonObject:
 
 
 def _render_block(block: _Spoken) -> JsonObject:
-    if block.source is not None and not block.edited:
-        return block.source
-    return {**(block.source or {}), **_changes(block)}
+    return render_block(block, _changes)
 
 
 def _changes(block: _Spoken) -> JsonObject:
@@ -251,11 +188,10 @@ def _changes(block: _Spoken) -> JsonObject:
         case Image() | Document():
             return {"type": "text", "text": data_urls.describe(block)}
         case ToolCall():
-            arguments = object_or_none(block.arguments)
-            given = {"input": block.arguments} if arguments is None else arguments
-            return {"type": "toolCall", "id": block.call_id, "name": block.name, "arguments": given}
+            named = {"type": "toolCall", "id": block.call_id, "name": block.name}
+            return {**named, "arguments": object_arguments(block)}
         case Opaque():
             return block.source
 
 
-FORMAT = MessageFormat("pi", RULES, recognises, parse_message, render_message, "nowhere")
+FORMAT = MessageFormat("pi", RULES, recognises, parse, render_edited, "nowhere")

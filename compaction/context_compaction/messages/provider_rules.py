@@ -34,17 +34,17 @@ class ProviderRules:
         calls_have_ids: Calls and results are matched by an id; without, by order and name.
     """
 
-    groups_results: bool
-    first_role_user: bool
-    text_after_results: bool
-    refuses_empty_text: bool
-    thinking_is_bound: bool
-    joins_assistant_messages: bool
-    results_follow_call: bool
-    refuses_empty_messages: bool
-    refuses_trailing_thinking: bool
-    refuses_trailing_space: bool
-    unique_call_ids: bool
+    groups_results: bool = False
+    first_role_user: bool = False
+    text_after_results: bool = False
+    refuses_empty_text: bool = False
+    thinking_is_bound: bool = False
+    joins_assistant_messages: bool = False
+    results_follow_call: bool = False
+    refuses_empty_messages: bool = False
+    refuses_trailing_thinking: bool = False
+    refuses_trailing_space: bool = False
+    unique_call_ids: bool = False
     calls_follow_user: bool = False
     refuses_empty_lists: bool = False
     system_follows_user: bool = False

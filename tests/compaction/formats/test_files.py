@@ -295,7 +295,7 @@ def test_a_torn_last_line_is_left_out_and_noted() -> None:
         ('{"type": "user", ', "line 2 of f.jsonl: it is not JSON"),
         ('{"type": "user", "x": NaN}', "line 2 of f.jsonl: it is not JSON .NaN"),
         ("42", "line 2 of f.jsonl: it is a number, not an object"),
-        ('{"type": "user", "message": "x"}', "line 2 of f.jsonl: the message: `role` is missing"),
+        ('{"type": "user", "message": "x"}', "line 2 of f.jsonl: `role` is missing"),
         (
             '{"type": "user", "message": {"role": "user", "content": ["x"]}}',
             r"line 2 of f.jsonl: content\[0\] is a string",

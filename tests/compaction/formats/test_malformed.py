@@ -52,7 +52,7 @@ ANTHROPIC: list[tuple[Any, str]] = [
     (_user({"type": "tool_result", "content": "x"}), "`tool_use_id` is missing"),
     (
         _user({"type": "tool_result", "tool_use_id": "t", "content": ["x"]}),
-        "`content`[0] is a string, not an object",
+        "content[0] is a string, not an object",
     ),
     (_user({"type": "tool_result", "tool_use_id": "t", "is_error": "no"}), "`is_error` is not a b"),
 ]
@@ -78,7 +78,7 @@ RESPONSES: list[tuple[Any, str]] = [
 ]
 GEMINI: list[tuple[Any, str]] = [
     ({"role": "assistant", "parts": []}, "the role 'assistant' is unknown"),
-    ({"role": "user"}, "`parts` is null, not an array"),
+    ({"role": "user"}, "`parts` is missing"),
     (_parts("hi"), "parts[0] is a string"),
     (_parts({"text": 3}), "`text` is a number"),
     (_parts({"function_call": {"args": {}}}), "parts[0] (function_call): `name` is missing"),
@@ -88,18 +88,21 @@ GEMINI: list[tuple[Any, str]] = [
 ]
 PI: list[tuple[Any, str]] = [
     ({"role": "system", "content": "x"}, "the role 'system' is unknown"),
-    ({"role": "assistant", "content": [{"type": "toolCall", "name": "f"}]}, "`id` is missing"),
+    (
+        {"role": "assistant", "content": [{"type": "toolCall", "arguments": {}}]},
+        "`id` is missing",
+    ),
     (
         {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "f"}]},
         "`arguments` is null, not an object",
     ),
-    ({"role": "toolResult", "toolCallId": "c", "toolName": "f"}, "`content` is null"),
+    ({"role": "toolResult", "toolCallId": "c", "toolName": "f"}, "`content` is missing"),
     ({"role": "compactionSummary"}, "`summary` is missing"),
 ]
 CONVERSE: list[tuple[Any, str]] = [
     ({"role": "system", "content": [{"text": "x"}]}, "the role 'system' is unknown"),
     ({"role": "user", "content": "hi"}, "`content` is a string, not an array"),
-    (_user({}), "content[0] is an empty object"),
+    (_user({}), "content[0]: the block is an empty object"),
     (_user({"guardContent": {"text": {"text": None}}}), "`text` is null"),
     (_user({"image": {"format": "png", "source": {"bytes": b"PNG"}}}), "`bytes` is bytes"),
     (_user({"toolUse": {"name": "f", "input": {}}}), "`toolUseId` is missing"),
