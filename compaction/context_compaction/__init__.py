@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from context_compaction.archive.copying import Copied as Copied, copy_archive as copy_archive
     from context_compaction.archive.dates import asked_times as asked_times
+    from context_compaction.archive.documents import is_encoded as is_encoded
     from context_compaction.archive.documents import role_of as role_of
     from context_compaction.archive.local.archive import LocalArchive as LocalArchive
     from context_compaction.archive.local.durable_files import (
@@ -207,7 +208,7 @@ _NAMES_BY_MODULE = {
     ),
     "archive.copying": "Copied copy_archive",
     "archive.dates": "asked_times",
-    "archive.documents": "role_of",
+    "archive.documents": "is_encoded role_of",
     "archive.local.archive": "LocalArchive",
     "archive.local.durable_files": "make_folder put_file",
     "archive.opening": "open_archive",

@@ -133,6 +133,7 @@ def test_the_public_names_are_these() -> None:
         "history_hash",
         "host_folders",
         "ids_in_placeholder",
+        "is_encoded",
         "is_list",
         "is_object",
         "is_recent",

@@ -17,8 +17,10 @@ from context_compaction.messages.history_hash import chain_hash
 from context_compaction.messages.model import (
     Block,
     Document,
+    Image,
     JsonObject,
     Message,
+    Opaque,
     Text,
     Thinking,
     ToolCall,
@@ -26,7 +28,6 @@ from context_compaction.messages.model import (
     is_list,
     is_object,
     starts_turn,
-    text_of,
     tool_calls,
     tool_results,
 )
@@ -40,6 +41,14 @@ TITLE_CHARS = 80
 MIN_DOC_TERMS = 30
 MAX_PATH_CHARS = 1000
 
+# Pictures, signatures and encrypted content: no word of them is searched for.
+_ENCODED = re.compile(r"(?:data:[^,]{0,100},)?[A-Za-z0-9+/_-]{200,}={0,2}")
+# Members that name a kind, repeat what a block has, or nobody can read.
+_NO_TEXT = frozenset({
+    "type", "role", "arguments", "partialJson", "api", "provider", "model", "stopReason",
+    "data", "signature", "thoughtSignature", "thinkingSignature", "textSignature",
+    "encrypted_content", "redactedContent",
+})  # fmt: skip
 _PATH_NAME = re.compile("path|file", re.IGNORECASE)
 _PATH_MARK = "/"
 _OWN_TOOL = re.compile(
@@ -91,9 +100,9 @@ def is_own_tool(name: str) -> bool:
 def message_text(raw: JsonObject, format: str) -> str:
     """The text of a stored message, at most `MAX_INDEXED_CHARS`, as its hits count positions.
 
-    Text, thinking that can be read, names and arguments of calls, and results; no pictures. A
-    message that the format can no longer read (it was stored by another version) returns all its
-    strings.
+    Text, thinking that can be read, names and arguments of calls, results, addresses, citations,
+    and all strings of blocks of an unknown kind; no pictures and nothing encrypted. A message that
+    the format can no longer read (it was stored by another version) returns all its strings.
     """
     return read_stored(raw, format).text
 
@@ -136,12 +145,36 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     for block in message.blocks:
         parts = own if _is_own(block, concerns_own) else texts
         parts += filter(None, _block_texts(block))
+    if not own:
+        texts += _other_strings(raw, {*texts, *_identifiers(message)})
     return StoredText(
         "\n".join(texts or own)[:MAX_INDEXED_CHARS],
         {call.call_id: tuple(_paths(call.arguments)) for call in tool_calls(message)},
         tuple(result.call_id for result in tool_results(message)),
         is_own=bool(own) and not texts,
     )
+
+
+def _identifiers(message: Message) -> Iterator[str]:
+    """The ids of the calls in `message`, and the names beside results."""
+    for call in tool_calls(message):
+        yield call.call_id
+    for result in tool_results(message):
+        yield result.call_id
+        yield result.name or ""
+
+
+def _other_strings(value: Any, known: set[str]) -> Iterator[str]:
+    """The strings of a message that its blocks do not show: citations, titles, annotations."""
+    if is_object(value):
+        for key, item in value.items():
+            if key not in _NO_TEXT:
+                yield from _other_strings(item, known)
+    elif is_list(value):
+        for item in value:
+            yield from _other_strings(item, known)
+    elif isinstance(value, str) and value not in known and not is_encoded(value):
+        yield value
 
 
 def _is_own(block: Block, concerns_own: bool) -> bool:
@@ -183,6 +216,11 @@ def title_of(text: str) -> str:
     return storable(line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…")
 
 
+def is_encoded(text: str) -> bool:
+    """Whether `text` is a picture, a signature or encrypted content, with no word to search for."""
+    return _ENCODED.fullmatch(text) is not None
+
+
 def storable(text: str) -> str:
     """`text` with "?" for lone surrogates and zeros, which databases refuse."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
@@ -195,11 +233,13 @@ def _block_texts(block: Block) -> list[str]:
         case ToolCall():
             return [block.name, *_strings(block.arguments)]
         case ToolResult():
-            return [text_of(block.content)]
+            return ["\n".join(text for part in block.content for text in _block_texts(part))]
+        case Image():
+            return [block.url or ""]
         case Document():
-            return [block.text or ""]
-        case _:
-            return []
+            return [block.url or "", block.text or ""]
+        case Opaque():
+            return [string for string in _strings(block.source) if not is_encoded(string)]
 
 
 def _strings(value: Any) -> list[str]:

@@ -22,6 +22,7 @@ from context_compaction import (
     Thinking,
     ToolCall,
     ToolResult,
+    is_encoded,
     is_list,
     is_object,
     role_of,
@@ -105,7 +106,21 @@ def _block_lines(block: Block, names: Mapping[str, str]) -> list[str]:
             shown = f"({block.media_type or 'document'} {block.url or ''}".rstrip() + ")"
             return [shown, *_lines(block.text or "")]
         case Opaque():
-            return [f"({block.kind}: the JSON has it)"]
+            members = {
+                key: _readable(value) for key, value in block.source.items() if key != "type"
+            }
+            return [f"({block.kind})", *_argument_lines(members)]
+
+
+def _readable(value: Any) -> Any:
+    """A JSON value with a length in place of each encoded text."""
+    if is_object(value):
+        return {key: _readable(item) for key, item in value.items()}
+    if is_list(value):
+        return [_readable(item) for item in value]
+    if isinstance(value, str) and is_encoded(value):
+        return f"({len(value):,} encoded characters: the JSON has them)"
+    return value
 
 
 def _argument_lines(arguments: Any) -> list[str]:

@@ -1,0 +1,76 @@
+"""What a provider's own tools said is found: every string of every block, in every format."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from context_compaction import CompactRequest, Query, compact, open_archive
+from context_compaction.archive.documents import message_text
+
+from tests.support.corpus import DATA
+from tests.support.json_types import Json
+
+# By format, blocks as the providers document them; NAMED stands for a text.
+HOSTED: dict[str, list[Json]] = json.loads((DATA / "hosted_tools.json").read_bytes())
+CASES = [(format, block) for format, blocks in HOSTED.items() for block in blocks]
+
+
+def _filled(value: Any, words: Iterator[str]) -> Any:
+    """`value` with a word of its own in each place of a text."""
+    if isinstance(value, dict):
+        return {key: _filled(item, words) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, words) for item in value]
+    return f"pump {next(words)} leaks" if value == "NAMED" else value
+
+
+def _message(format: str, block: Json, words: Iterator[str]) -> Json:
+    filled: Json = _filled(block, words)
+    if format == "gemini":
+        return {"role": "model", "parts": [filled]}
+    if format in ("anthropic", "bedrock-converse"):
+        answers = "tool_use_id" in filled and filled["type"] == "tool_result"
+        return {
+            "role": "user" if answers or "toolResult" in filled else "assistant",
+            "content": [filled],
+        }
+    return filled
+
+
+def _words() -> Iterator[str]:
+    return (f"zephyr{number}q" for number in range(100, 1_000))
+
+
+@pytest.mark.parametrize(("format", "block"), CASES)
+def test_every_string_of_a_hosted_tool_is_searchable_text(format: str, block: Json) -> None:
+    message = _message(format, block, _words())
+    written = set(re.findall(r"zephyr\d+q", str(message)))
+    assert written
+    assert written == set(re.findall(r"zephyr\d+q", message_text(message, format)))
+
+
+@pytest.mark.parametrize("format", HOSTED)
+async def test_what_a_hosted_tool_said_is_found_after_it_left(format: str, tmp_path: Path) -> None:
+    words = _words()
+    messages = [_message(format, block, words) for block in HOSTED[format]]
+    async with open_archive(tmp_path / "archive") as archive:
+        request = CompactRequest(format=format, session_id="s", mode="record")
+        await compact(messages, request, archive=archive)
+        for word in sorted(set(re.findall(r"zephyr\d+q", str(messages)))):
+            assert (await archive.search(Query(word))).hits, word
+            assert (await archive.search(Query(f"{word} l[e]aks", kind="regex"))).hits, word
+
+
+def test_pictures_and_encrypted_content_are_no_text() -> None:
+    encoded = "QUJD" * 100
+    block = {
+        "type": "web_search_tool_result",
+        "tool_use_id": "s",
+        "content": [{"title": "found", "encrypted_content": encoded}],
+    }
+    text = message_text({"role": "assistant", "content": [block]}, "anthropic")
+    assert "found" in text
+    assert encoded not in text
