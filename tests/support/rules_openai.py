@@ -161,6 +161,7 @@ def responses_problems(payload: list[Json], original: list[Json] | None) -> list
     if found:
         return found
     return [
+        *_repeated_ids(payload),
         *_outputs(payload),
         *_unanswered(payload, original),
         *_reasoning(payload),
@@ -186,6 +187,14 @@ def _item_shapes(payload: list[Json]) -> Iterator[str]:
             yield f"item {index}: function_call without a name or with arguments that are no string"
         if kind == "function_call_output" and not isinstance(item.get("output"), str | list):
             yield f"item {index}: function_call_output without output"
+
+
+def _repeated_ids(payload: list[Json]) -> Iterator[str]:
+    # "Duplicate item found with id rs_X. Remove duplicate items from your input"
+    times = Counter(item["id"] for item in payload if isinstance(item.get("id"), str))
+    yield from (
+        f"item id {name} is used {count} times" for name, count in times.items() if count > 1
+    )
 
 
 def _outputs(payload: list[Json]) -> Iterator[str]:

@@ -35,12 +35,6 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.provider_rules import ProviderRules
 
-RULES = ProviderRules(
-    joins_assistant_messages=True,
-    refuses_trailing_thinking=True,
-    unique_call_ids=True,
-)
-
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -56,8 +50,16 @@ _CALLS: dict[str, tuple[str, str]] = {
     "apply_patch_call": ("operation", "apply_patch"),
     "computer_call": ("action", "computer"),
 }
-_OUTPUTS = {f"{kind}_output" for kind in _CALLS}
-_KNOWN_KINDS = {*_CALLS, *_OUTPUTS, "reasoning", "item_reference", "compaction"}
+_OUTPUTS = {kind: f"{kind}_output" for kind in _CALLS}
+_KNOWN_KINDS = {*_CALLS, *_OUTPUTS.values(), "reasoning", "item_reference", "compaction"}
+RULES = ProviderRules(
+    joins_assistant_messages=True,
+    refuses_trailing_thinking=True,
+    unique_call_ids=True,
+    unique_item_ids=True,
+    outputs=_OUTPUTS,
+)
+
 _PART_TYPES = BLOCK_TYPES["openai-responses"]
 _CHAT_FIELDS = {"tool_calls", "function_call", "tool_call_id", "stopReason"}
 _TEXT_TYPES = {"input_text", "output_text", "text"}
@@ -99,7 +101,7 @@ def parse(item: Node) -> Message:
         blocks: tuple[Block, ...] = item.content(_parse_part)
     elif kind in _CALLS:
         blocks = (_parse_call(item, kind),)
-    elif kind in _OUTPUTS:
+    elif kind is not None and kind in _OUTPUTS.values():
         role, blocks = "user", (_parse_output(item, kind),)
     elif kind == "reasoning":
         blocks = (_parse_reasoning(item),)
@@ -247,7 +249,9 @@ def _render_output(result: ToolResult) -> list[JsonObject]:
     if source["type"] == "computer_call_output":
         return _render_computer_output(result, source)
     output: Any
-    chunks = list_or_none(original)
+    chunks = list_or_none(original if "output" in source else [])
+    if source["type"] == "apply_patch_call_output":
+        source.setdefault("status", "failed")
     if source["type"] == "shell_call_output" and chunks is not None:
         last = object_or_none(chunks[-1]) if chunks else None
         ended = last or {"outcome": {"type": "exit", "exit_code": 0}}

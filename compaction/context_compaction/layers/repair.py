@@ -40,6 +40,7 @@ from context_compaction.messages.tool_pairs import (
     has_misplaced_calls,
     has_repeated_ids,
     is_blank,
+    item_id,
     misplaced_system,
     problems,
     run_end,
@@ -63,6 +64,36 @@ class _RepairLog:
         """The messages after `step`, whose edits are recorded."""
         self.edits.extend(step.edits)
         return step.messages
+
+
+def _unique_item_ids(messages: Messages, log: _RepairLog) -> Messages:
+    """Take its id from an item that repeats one; reasoning and hosted tools go, with their id.
+
+    The provider demands the id of these. They say nothing new: a host sent the item again.
+    """
+    seen: set[str] = set()
+    out: list[Message] = []
+    for message in messages:
+        name = item_id(message)
+        if name is not None and name in seen:
+            if any(isinstance(block, Thinking | Opaque) for block in message.blocks):
+                log.add(message, "an item with the id of an earlier one was left out")
+                continue
+            log.add(message, "an item had the id of an earlier one; its id was left out")
+            message = _without_item_id(message)
+        elif name is not None:
+            seen.add(name)
+        out.append(message)
+    return tuple(out)
+
+
+def _without_item_id(message: Message) -> Message:
+    source = {key: value for key, value in (message.source or {}).items() if key != "id"}
+    blocks = [
+        replace(block, source=source) if block.source is message.source else block
+        for block in message.blocks
+    ]
+    return replace(edit_message(message, blocks), source=source)
 
 
 def _unique_call_ids(messages: Messages, log: _RepairLog) -> Messages:
@@ -206,7 +237,12 @@ class _Pairs:
 
     def _stand_in(self, call: ToolCall, near: Message) -> ToolResult:
         self._log.add(near, f"the call {call.name} had no result; one was put in that says so")
-        return ToolResult(call.call_id, (Text(NO_RESULT),), is_error=True, name=call.name)
+        text = (Text(NO_RESULT),)
+        kind = self._rules.outputs.get((call.source or {}).get("type", ""))
+        if kind is None:
+            return ToolResult(call.call_id, text, is_error=True, name=call.name)
+        source = {"type": kind}
+        return ToolResult(call.call_id, text, True, call.name, source=source, edited=True)
 
 
 def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False) -> Step:
@@ -219,6 +255,8 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
     if not is_ambiguous and not problems(messages, rules):
         return Step(messages)
     log = _RepairLog()
+    if rules.unique_item_ids:
+        messages = _unique_item_ids(messages, log)
     mended = _unique_call_ids(_misplaced_calls_labelled(messages, log), log)
     if rules.refuses_empty_lists:
         mended = _without_empty_lists(mended, log)

@@ -1,6 +1,7 @@
 """What each provider demands of a message list, as data that layers and the last gate read."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,9 @@ class ProviderRules:
             continuation; Gemini refuses it there too.
         joins_results: Results in adjacent messages count as those of one, as the provider joins
             them; Gemini counts the results in the one message that follows the calls.
+        unique_item_ids: No two messages may have the same `id` (Responses).
+        outputs: By the type of a call, the type of what answers it, where each kind of call has
+            one of its own (Responses).
         calls_have_ids: Calls and results are matched by an id; without, by order and name.
     """
 
@@ -52,3 +56,5 @@ class ProviderRules:
     may_end_empty: bool = True
     joins_results: bool = True
     calls_have_ids: bool = True
+    unique_item_ids: bool = False
+    outputs: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -168,11 +168,23 @@ def answers(messages: Messages, start: int) -> list[tuple[int, ToolResult]]:
 def problems(messages: Messages, rules: ProviderRules) -> list[str]:
     """What the provider would refuse, one sentence each; empty for a valid list."""
     return [
+        *(_repeated_item_ids(messages) if rules.unique_item_ids else ()),
         *_content_problems(messages, rules),
         *_server_problems(messages),
         *_order_problems(messages, rules),
         *_pair_problems(messages, rules),
     ]
+
+
+def item_id(message: Message) -> str | None:
+    """The provider's id of the item that `message` is; None where it has none."""
+    found = (message.source or {}).get("id")
+    return found if isinstance(found, str) else None
+
+
+def _repeated_item_ids(messages: Messages) -> Iterator[str]:
+    ids = [found for message in messages if (found := item_id(message)) is not None]
+    yield from (f"item id {found!r} is used twice" for found in _repeated(ids, set()))
 
 
 def has_repeated_ids(messages: Messages) -> bool:

@@ -261,3 +261,48 @@ async def test_no_cut_parts_a_server_tool_from_its_result(where: str) -> None:
         answer = await compacted(long, target_tokens=target_tokens)
         assert not problems(answer.messages, "anthropic", original=long)
         assert not any("would have been refused" in warning for warning in answer.warnings)
+
+
+CALLS_OF_RESPONSES: list[Json] = [
+    {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+    {
+        "type": "custom_tool_call",
+        "call_id": "c1",
+        "name": "apply_patch",
+        "input": "*** Begin Patch",
+    },
+    {"type": "local_shell_call", "call_id": "c1", "action": {"type": "exec", "command": ["ls"]}},
+    {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
+    {"type": "apply_patch_call", "call_id": "c1", "operation": {"type": "delete_file"}},
+    {"type": "computer_call", "call_id": "c1", "action": {"type": "screenshot"}},
+]
+
+
+@pytest.mark.parametrize("asked", CALLS_OF_RESPONSES, ids=lambda item: item["type"])
+async def test_a_call_without_its_result_gets_one_of_its_own_kind(asked: Json) -> None:
+    payload: list[Json] = [
+        {"role": "user", "content": "Do it."},
+        asked,
+        {"role": "user", "content": "Stop. Do something else."},
+    ]
+    done = await compacted(payload, format="openai-responses")
+    kinds = [item.get("type") for item in done.messages]
+    assert f"{asked['type']}_output" in kinds
+    assert problems(done.messages, "openai-responses") == []
+    again = await compacted(done.messages, format="openai-responses")
+    assert again.messages == done.messages
+
+
+async def test_no_item_id_of_responses_comes_twice() -> None:
+    turn: list[Json] = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [text("Hello.")]},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "id": "fo_1", "call_id": "c", "output": "seen"},
+    ]
+    payload: list[Json] = [{"role": "user", "content": "Hi."}, *turn, *turn]
+    done = await compacted(payload, format="openai-responses")
+    ids = [item["id"] for item in done.messages if "id" in item]
+    assert sorted(ids) == ["fc_1", "fo_1", "msg_1", "rs_1", "ws_1"]
+    assert problems(done.messages, "openai-responses") == []
