@@ -22,9 +22,7 @@ from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.hook_events import (
     KINDS,
-    TELLS_AT_PROMPT,
     Kind,
-    as_object,
     is_foreign,
     session_of,
     shortened,
@@ -35,14 +33,6 @@ if TYPE_CHECKING:
     from context_compaction import Archive, RedactionMode
 
 _LOG_BYTES = 1_000_000
-# Where a host writes how full its context is, seen from the end of its transcript.
-_TAIL_BYTES = 256 * 1024
-# Of what a host compacts at: time enough to end a task first.
-_NEAR_SHARE = 0.8
-# Hosts answer within 20,000 tokens and keep 13,000 free; Claude's models have these windows.
-_RESERVED_TOKENS = 33_000
-_USUAL_WINDOW_TOKENS = 200_000
-_LONG_WINDOW_TOKENS = 1_000_000
 # Cursor drops what has more than 10,000 characters, Claude Code puts it into a file.
 _NOTES_CHARS = 8_000
 _NOTES_TOKENS = 2_000
@@ -105,7 +95,9 @@ def run_hook(arguments: Sequence[str]) -> None:
         if call.kind is None or not call.session_id or is_foreign(call.host, payload):
             return
         if named.is_background:
-            _archive_session(call)
+            import anyio
+
+            anyio.run(_archive, call)
             return
         if call.kind in {"compacting", "archive", "ending"}:
             _start_background(arguments, payload)
@@ -161,7 +153,7 @@ def _answer_to(call: HookCall) -> Json:
     if call.kind == "start" and call.payload.get("source") in {"compact", "resume", "fork"}:
         text = _reminder(call)
     elif call.kind == "prompt":
-        text = _at_prompt(call)
+        text = _after_compaction(call)
     elif call.kind == "compacting" and call.host == "opencode":
         text = _reminder(call)
     return told(call.host, call.event, text) if text else None
@@ -198,88 +190,23 @@ def _reminder(call: HookCall) -> str:
     return pointer
 
 
-def _at_prompt(call: HookCall) -> str:
-    """What the model should know before it reads the user's prompt; mostly nothing."""
+def _after_compaction(call: HookCall) -> str:
+    """What the model is told at its first prompt after a compaction; nothing at others."""
     pending = call.state_file("pending")
-    if call.host in TELLS_AT_PROMPT and pending.exists():
-        pending.unlink()
-        return _reminder(call)
-    path = call.payload.get("transcript_path")
-    if not isinstance(path, str):
+    if not pending.exists():
         return ""
-    used_tokens, window_tokens = context_size(_tail_of(Path(path)))
-    trigger_tokens = window_tokens - _RESERVED_TOKENS
-    hinted = call.state_file("hinted")
-    if used_tokens < trigger_tokens * _NEAR_SHARE:
-        hinted.unlink(missing_ok=True)
-        return ""
-    if hinted.exists():
-        return ""
-    hinted.parent.mkdir(parents=True, exist_ok=True)
-    hinted.touch()
-    return (
-        f"The context holds about {used_tokens // 1_000}K of {window_tokens // 1_000}K tokens and "
-        f"will be compacted at about {trigger_tokens // 1_000}K. Finish what is under way, and say "
-        "what is open. Nothing is lost: search_transcript with "
-        f'session_id "{call.session_id}" finds whatever leaves the context.'
-    )
-
-
-def _tail_of(path: Path) -> list[str]:
-    """The last whole lines of a file, newest first."""
-    # A pipe would be waited for without end.
-    if not path.is_file():
-        return []
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL_BYTES))
-        lines = file.read().decode("utf-8", "replace").splitlines()
-        return lines[1 if size > _TAIL_BYTES else 0 :][::-1]
-    return []
-
-
-def context_size(lines: Sequence[str]) -> tuple[int, int]:
-    """Tokens in the context and in its window, from a transcript's lines, newest first.
-
-    Claude Code writes the API's usage with each answer, Codex its own count.
-    """
-    for line in lines:
-        if '"usage"' not in line and '"token_count"' not in line:
-            continue
-        try:
-            row = as_object(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
-        info = as_object(as_object(row.get("payload")).get("info"))
-        window = info.get("model_context_window")
-        used = as_object(info.get("last_token_usage")).get("total_tokens")
-        if isinstance(used, int) and isinstance(window, int):
-            return used, window
-        message = as_object(row.get("message"))
-        usage = as_object(message.get("usage"))
-        if usage and not row.get("isSidechain"):
-            names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-            counts = [usage.get(name) for name in (*names, "output_tokens")]
-            used = sum(count for count in counts if isinstance(count, int))
-            is_long = "[1m]" in str(message.get("model")) or used > _USUAL_WINDOW_TOKENS
-            return used, _LONG_WINDOW_TOKENS if is_long else _USUAL_WINDOW_TOKENS
-    return 0, _USUAL_WINDOW_TOKENS
-
-
-def _archive_session(call: HookCall) -> None:
-    """Archive what is new in a session, and before its context goes, make notes of it."""
-    import anyio
-
-    if hasattr(os, "nice"):
-        os.nice(10)
-    anyio.run(_archive, call)
+    pending.unlink()
+    return _reminder(call)
 
 
 async def _archive(call: HookCall) -> None:
+    """Archive what is new in a session; before its context is lost, make notes of it."""
     from context_compaction import make_folder, put_file, session_notes
 
+    if hasattr(os, "nice"):
+        os.nice(10)
     async with call.opened() as archive:
-        messages, format_name = await _take_in(call, archive)
+        messages, format_name = await _archived_messages(call, archive)
         if not messages or call.kind not in {"compacting", "ending"}:
             return
         notes = await session_notes(
@@ -297,42 +224,32 @@ async def _archive(call: HookCall) -> None:
         call.state_file("pending").touch()
 
 
-async def _take_in(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], str]:
+async def _archived_messages(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], str]:
     """Archive the session; the messages of its context, and their format."""
     import anyio
-    from context_compaction import parse
+    from context_compaction import parse, read_conversation
 
     from mcp_server_compaction.hosts.foreign_sessions import read_foreign
+    from mcp_server_compaction.hosts.importing import Importer, files_to_import, is_output
 
-    path = call.payload.get("transcript_path")
     listed = read_foreign(call.host, call.payload)
     if listed is not None:
         if listed:
             parsed = parse(listed, format="anthropic")
             await archive.append(call.session_id, parsed, format="anthropic")
         return listed, "anthropic"
-    if not isinstance(path, str) or not await anyio.Path(path).is_file():
+    path = Path(str(call.payload.get("transcript_path") or ""))
+    if not await anyio.Path(path).is_file():
         return [], ""
-    return await _import(call, archive, Path(path))
-
-
-async def _import(call: HookCall, archive: "Archive", path: Path) -> tuple[Sequence[Json], str]:
-    import anyio
-    from context_compaction import read_conversation
-
-    from mcp_server_compaction.hosts.importing import Importer, files_to_import, is_output
-
-    # Claude Code keeps sub-agents and large outputs in a folder beside the session's file.
-    beside = path.with_suffix("")
-    outputs = filter(is_output, sorted(beside.rglob("*.txt")))
+    # Claude Code keeps sub-agents and large outputs in a folder with the name of the session.
+    folder = path.with_suffix("")
+    outputs = filter(is_output, sorted(folder.rglob("*.txt")))
     importer = Importer(archive, call.archive_folder)
-    files = [path, *sorted(beside.rglob("*.jsonl")), *outputs]
+    files = [path, *sorted(folder.rglob("*.jsonl")), *outputs]
     for file in files_to_import(call.archive_folder, files):
         outcome = await importer.import_file(file)
         if outcome.problem:
             _log(call.archive_folder, f"{file}: {outcome.problem}")
-    if call.kind not in {"compacting", "ending"}:
-        return [], ""
     conversation = read_conversation(await anyio.Path(path).read_bytes(), name=path.name)
     return [message.source for message in conversation.messages], conversation.format
 

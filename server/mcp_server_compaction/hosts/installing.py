@@ -314,7 +314,7 @@ def _with_hooks(
     value: Mapping[str, Json], own: Mapping[str, Json], hooks: Hooks
 ) -> dict[str, Json]:
     table = as_object(value.get("hooks"))
-    added = {event: [*as_list(table.get(event)), group] for event, group in own.items()}
+    added = {event: [group, *as_list(table.get(event))] for event, group in own.items()}
     # Cursor reads no file without its version.
     versioned = {"version": 1} if hooks.style == "flat" else {}
     return {**versioned, **value, "hooks": {**table, **added}}
@@ -366,11 +366,19 @@ def _taken_out(host: Host, path: Path, format: str) -> Change:
     if value == installed:
         return Change(path, before, before)
     saved = _read(backup_of(path))
-    if saved is not None and changed_text(format, saved, installed, path) == before:
+    if saved is None:
+        after = changed_text(format, before or "", value, path) if _settings(value) else None
+        return Change(path, before, after)
+    # Bytes alone do not tell who wrote a setting: the user may write as `install` does.
+    is_unchanged = _settings(value) == _settings(value_of(format, saved, path))
+    if is_unchanged and changed_text(format, saved, installed, path) == before:
         return Change(path, before, saved)
-    if saved is None and not value.keys() - {"version"}:
-        return Change(path, before, None)
     return Change(path, before, changed_text(format, before or "", value, path))
+
+
+def _settings(value: Mapping[str, Json]) -> dict[str, Json]:
+    """The settings of a file, without empty ones and the version that a file of hooks needs."""
+    return {key: item for key, item in value.items() if item and key != "version"}
 
 
 def _plugin_change(file: Path, command: Sequence[str], flags: Sequence[str]) -> Change:

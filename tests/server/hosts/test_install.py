@@ -185,7 +185,7 @@ def test_hooks_are_registered_beside_those_of_others(case: Case, home: Path, run
     if events:
         hooks = json.loads(text)["hooks"]
         assert {event for event in hooks if event != "Other"} == set(events)
-        assert hooks[next(iter(events))][0] == {"hooks": [foreign]}
+        assert hooks[next(iter(events))][-1] == {"hooks": [foreign]}
         assert all(f" hook {event} --host {case.name}" in text for event in events)
     after = files_below(home)
     run("install", case.name, "--hooks")
@@ -207,6 +207,17 @@ def test_a_file_changed_since_loses_only_what_is_ours(case: Case, home: Path, ru
     assert "compaction" not in left
     original = put(home / f"original{file.suffix}", sample(case))
     assert value_of(file) == value_of(original)
+
+
+def test_a_server_that_the_user_adds_after_install_stays(home: Path, run: Run) -> None:
+    """Also where it is written exactly as `install` would write it."""
+    file = put(home / ".claude.json", "{}")
+    run("install", "claude-code")
+    value = value_of(file)
+    value["mcpServers"]["other"] = {"command": "npx"}
+    put(file, json.dumps(value, indent=2))
+    run("uninstall", "claude-code")
+    assert value_of(file) == {"mcpServers": {"other": {"command": "npx"}}}
 
 
 @every_host

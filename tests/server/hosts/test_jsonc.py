@@ -107,6 +107,6 @@ def test_a_member_is_added_in_the_style_of_its_neighbours() -> None:
     value = jsonc.parse(text)
     value["servers"]["new"] = {"command": "z"}
     assert jsonc.rewritten(text, value) == (
-        '{\n\t// mine\n\t"servers": {\n\t\t"x": {"command": "y"}, // keep\n'
-        '\t\t"new": {\n\t\t\t"command": "z"\n\t\t}\n\t},\n}\n'
+        '{\n\t// mine\n\t"servers": {\n\t\t"new": {\n\t\t\t"command": "z"\n\t\t},\n'
+        '\t\t"x": {"command": "y"} // keep\n\t},\n}\n'
     )
