@@ -167,12 +167,13 @@ async def check_readback(
     pointers -= set(_POINTER.findall(json.dumps(payload)))  # those imitate ours, or are older
     readable: set[str] = set()
     for pointer in sorted(pointers):
-        readable |= await _read(pointer, archive)
+        readable |= await read_pointer(pointer, archive)
     for item in removed:
         assert item.text in readable, f"lost: {item.kind} of message {item.where}"
 
 
-async def _read(pointer: str, archive: LocalArchive) -> set[str]:
+async def read_pointer(pointer: str, archive: LocalArchive) -> set[str]:
+    """Every string that `pointer` names; all of its messages must be there."""
     if pointer.startswith("o_"):
         data = (await archive.read_output(pointer)).data
         text = data.decode("utf-8", "surrogatepass")
@@ -181,6 +182,7 @@ async def _read(pointer: str, archive: LocalArchive) -> set[str]:
     numbers, _, head = span.partition("@")
     start, stop = numbers.split("-")
     found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
+    assert len(found) == int(stop) - int(start) + 1, f"{pointer} reads {len(found)} messages"
     return {text for message in found for text in _strings(message.raw)}
 
 

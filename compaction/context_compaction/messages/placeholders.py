@@ -17,6 +17,7 @@ from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
     Message,
     Messages,
+    Opaque,
     Text,
     ToolResult,
     is_rules,
@@ -397,7 +398,9 @@ _NOTES = {"assistant": (ACKNOWLEDGED, NO_CONTENT), "user": (CONVERSATION_STARTS,
 
 def _made_text(message: Message) -> str:
     """The text of a message that a compaction put there; empty for any other."""
-    block = message.blocks[0] if len(message.blocks) == 1 else None
+    # Bedrock's cache point, where it moved to our summary, is a block of its own.
+    blocks = [block for block in message.blocks if not isinstance(block, Opaque)]
+    block = blocks[0] if len(blocks) == 1 else None
     if not isinstance(block, Text):
         return ""
     made = message.role == "user" and block.author == "compaction" and block.text.startswith(_MADE)

@@ -1,6 +1,7 @@
 """Bedrock's Converse API: its blocks, its cache points, and roles that take turns."""
 
-from context_compaction import formats
+import pytest
+from context_compaction import CompactRequest, compact, formats
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -17,6 +18,7 @@ from context_compaction.messages.model import (
 )
 
 from tests.support.json_types import Json
+from tests.support.promises import check_promises, read_pointer, temporary_archive
 from tests.support.provider_rules import problems
 from tests.support.small import compacted, lines
 
@@ -152,6 +154,18 @@ async def test_a_cache_point_that_left_with_history_moves_to_what_stands_for_it(
     made = done.messages[at]["content"][0]["text"]
     assert made.startswith(("<context_summary ", "<turn_context "))
     assert problems(done.messages, FORMAT, original=talk) == []
+
+
+@pytest.mark.parametrize("marked", range(3))
+async def test_a_second_summary_replaces_all_messages_of_the_first(marked: int) -> None:
+    talk = _talk(6)
+    talk[2 * marked]["content"].append(POINT)
+    async with temporary_archive() as archive:
+        request = CompactRequest(format=FORMAT, mode="full", session_id="s")
+        first = await check_promises(talk, request, archive)
+        again = await compact([*first.messages, *_talk(3)], request, archive=archive)
+        assert again.boundary is not None
+        assert await read_pointer(again.boundary.pointer, archive) > {"Request 0.", "Request 5."}
 
 
 # Roles take turns
