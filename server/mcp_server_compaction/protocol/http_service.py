@@ -50,9 +50,7 @@ from mcp_server_compaction.protocol.http_listening import (
     share_fairly,
 )
 from mcp_server_compaction.protocol.logs import log_to_stderr
-from mcp_server_compaction.protocol.uploads import UPLOAD_PATH, upload_routes
-from mcp_server_compaction.viewer.access import Access
-from mcp_server_compaction.viewer.app import Archives, viewer_app
+from mcp_server_compaction.viewer.app import Access, Archives, viewer_app
 
 MCP_PATH = "/mcp"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
@@ -205,7 +203,6 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
 
     routes: list[BaseRoute] = [
         Route(MCP_PATH, json_bodies(protocol)),
-        *upload_routes(archives.get),
         Route("/readyz", ready),
     ]
     if service.has_metrics:
@@ -213,7 +210,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     if oauth is not None:
         routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", JSONResponse(_metadata(oauth))))
     served = Starlette(routes=[*routes, Mount("/", viewer)], lifespan=lifespan)
-    return Gate(served, names, verifier, guarded=[MCP_PATH, UPLOAD_PATH, METRICS_PATH])
+    return Gate(served, names, verifier, guarded=[MCP_PATH, METRICS_PATH])
 
 
 def _metadata(oauth: OAuthSettings) -> dict[str, Any]:

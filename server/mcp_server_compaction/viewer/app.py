@@ -1,10 +1,14 @@
 """The viewer as an ASGI application: which page answers which address, and who may ask.
 
-A request that is not admitted gets only the way to log in; that is decided before its address is
+A program presents a token, a browser a cookie issued for one. The cookie is not that token:
+browsers send cookies to every port of a host. It is a short-lived token of its own, good for these
+pages alone, and never for what changes something without a look at where the request comes from. A
+request that is not admitted gets only the way to log in; that is decided before its address is
 read.
 """
 
-from collections.abc import AsyncGenerator, Callable
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,25 +22,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from mcp_server_compaction.access.access_tokens import StoredTokens, Verifier, create_cookie
 from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
 from mcp_server_compaction.protocol.deps import LazyArchive, lazy_archive
-from mcp_server_compaction.viewer import (
-    compactions,
-    context_now,
-    export,
-    keeping,
-    searching,
-    sessions,
-    timeline,
-    transcript,
-)
-from mcp_server_compaction.viewer.access import Access, give_cookie
+from mcp_server_compaction.protocol.http_gate import bearer_token
+from mcp_server_compaction.viewer import compactions, context_now, keeping, searching, sessions
 from mcp_server_compaction.viewer.web import (
     HEADERS,
+    STATIC_TYPES,
     Handler,
     Page,
     Visit,
@@ -44,28 +41,24 @@ from mcp_server_compaction.viewer.web import (
     failure,
     problem,
     redirect,
-    static_file,
+    static_text,
 )
-
-# A person who waits for a session to appear looks at the list about as often.
-_IMPORT_SECONDS = 15.0
 
 PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", sessions.listing),
-    ("GET", "/sessions/{session_id}", transcript.session),
-    ("GET", "/sessions/{session_id}/messages/{start:int}-{stop:int}", transcript.messages),
-    ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", transcript.block),
+    ("GET", "/sessions/{session_id}", sessions.session),
+    ("GET", "/sessions/{session_id}/messages/{start:int}-{stop:int}", sessions.messages),
+    ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", sessions.block),
     ("GET", "/sessions/{session_id}/compactions", compactions.listing),
     ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
-    ("GET", "/sessions/{session_id}/branches", transcript.branches),
-    ("GET", "/sessions/{session_id}/timeline", timeline.timeline),
+    ("GET", "/sessions/{session_id}/branches", sessions.branches),
     ("GET", "/sessions/{session_id}/context", context_now.context_now),
-    ("GET", "/sessions/{session_id}/keep", export.keep),
-    ("GET", "/sessions/{session_id}/export", export.export),
+    ("GET", "/sessions/{session_id}/keep", keeping.keep),
+    ("GET", "/sessions/{session_id}/export", keeping.export),
     ("GET", "/sessions/{session_id}/delete", keeping.confirm_delete),
     ("POST", "/sessions/{session_id}/delete", keeping.delete),
     ("POST", "/sessions/{session_id}/retain", keeping.retain),
-    ("GET", "/outputs/{output_id}", transcript.output),
+    ("GET", "/outputs/{output_id}", sessions.output),
     ("GET", "/search", searching.search),
     ("GET", "/archive", keeping.usage),
     ("GET", "/archive/prune", keeping.plan),
@@ -109,7 +102,80 @@ async def _import_new(imports: SessionImports) -> None:
     """Archive what hosts have written since, for as long as somebody may look."""
     while True:
         await imports.catch_up(START_SECONDS)
-        await anyio.sleep(_IMPORT_SECONDS)
+        await anyio.sleep(15)  # a person who waits for a session looks about as often
+
+
+class Access:
+    """Checks tokens and cookies. Without a verifier (a Unix socket), every caller is admitted."""
+
+    def __init__(
+        self, verifier: Verifier | None, archive: Callable[[], Awaitable[Archive]]
+    ) -> None:
+        self._verifier = verifier
+        self._archive = archive
+        self._cookies = StoredTokens(archive)
+        self._entries: set[str] = set()
+
+    def new_entry(self) -> str:
+        """A key that lets one browser of this user in, once: it may stand in an address."""
+        key = secrets.token_urlsafe()
+        self._entries.add(key)
+        return key
+
+    async def enter(self, key: str) -> str | None:
+        """The cookie for a key, which is used up; None for a wrong one."""
+        if key not in self._entries:
+            return None
+        self._entries.remove(key)
+        return await create_cookie(await self._archive(), LOCAL_USER)
+
+    async def log_in(self, token: str) -> str | None:
+        """The cookie for a token; None for a wrong one."""
+        principal = None if self._verifier is None else await self._verifier.verify(token)
+        if principal is None:
+            return None
+        return await create_cookie(
+            await (await self._archive()).for_tenant(principal.tenant), principal
+        )
+
+    async def caller(self, request: Request) -> Principal | None:
+        """The caller; None where the request has no valid token or cookie."""
+        if self._verifier is None:
+            return LOCAL_USER
+        if token := bearer_token(request.headers):
+            return await self._verifier.verify(token)
+        return await self._cookies.verify(request.cookies.get(_cookie_name(request), ""))
+
+    def may_change(self, request: Request) -> bool:
+        """Whether a request may change something, whoever sends it.
+
+        One with a cookie must come from a page of ours: browsers report that, and pages cannot
+        forge it. No browser sends a token unasked.
+        """
+        headers = request.headers
+        if request.method in ("GET", "HEAD", "OPTIONS") or bearer_token(headers):
+            return True
+        site = headers.get("sec-fetch-site")
+        if site is not None:
+            return site == "same-origin"
+        return headers.get("origin") == f"{request.url.scheme}://{headers.get('host', '')}"
+
+
+def _cookie_name(request: Request) -> str:
+    """Cookies know no ports, and several viewers may run."""
+    return f"mcp-compaction-{request.url.port or 80}"
+
+
+def _give_cookie(response: Response, request: Request, cookie: str) -> None:
+    """Set `cookie` in the browser, until it is closed."""
+    response.set_cookie(
+        _cookie_name(request),
+        cookie,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
 
 
 def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
@@ -141,7 +207,7 @@ def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
             return answer(request, _closed("This address was used before, or is none of ours."))
         # No redirect: a cookie that is set on the way is not shown by every browser at its end.
         response = answer(request, Page("entered.html", {"entered": True}))
-        give_cookie(response, request, cookie)
+        _give_cookie(response, request, cookie)
         return response
 
     async def log_in(request: Request) -> Response:
@@ -150,7 +216,7 @@ def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
         if cookie is None:
             return answer(request, _closed("That is not the token."))
         response = redirect("/")
-        give_cookie(response, request, cookie)
+        _give_cookie(response, request, cookie)
         return response
 
     routes = [
@@ -225,10 +291,12 @@ async def _nothing_here(request: Request, _: Exception) -> Response:
 
 
 async def _static(request: Request) -> Response:
-    found = static_file(request.path_params["name"])
-    if found is None:
+    name = request.path_params["name"]
+    try:
+        text = static_text(name)
+    except LookupError:
         return answer(request, problem(404, "There is no such file."))
-    return Response(found[0], media_type=found[1])
+    return Response(text, media_type=STATIC_TYPES[name[name.rfind(".") :]])
 
 
 async def _healthy(_: Request) -> Response:

@@ -31,17 +31,12 @@ from markupsafe import Markup
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer import markup
 
-# What of a block is shown at once; the rest is a click away.
-FOLD_LINES = 24
-FOLD_CHARS = 3_000
 # Blocks of one message that a page shows; each of the others has a page of its own.
 MOST_BLOCKS = 200
 # What one click unfolds; the page of the block has everything, in parts.
 UNFOLD_LINES = 1_500
 UNFOLD_CHARS = 120_000
-_HEADLINE_CHARS = 160
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_MAX_PICTURE_CHARS = 3_000_000
 _MADE = (
     ("<context_summary ", "Summary"),
     ("<turn_context ", "Checkpoint of the running turn"),
@@ -107,16 +102,16 @@ class Reading:
         session_id: For the links in summaries.
         message_count: The session's messages: greater numbers are no links.
         calls: By call id, the calls that results answer.
-        max_lines: So many lines of a block are shown ...
-        max_chars: ... and so many characters.
+        max_lines: So many lines of a block are shown at once ...
+        max_chars: ... and so many characters; the rest is a click away.
         is_exported: Whether it is in a file of its own, where links lead nowhere.
     """
 
     session_id: str = ""
     message_count: int = 0
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    max_lines: int = FOLD_LINES
-    max_chars: int = FOLD_CHARS
+    max_lines: int = 24
+    max_chars: int = 3_000
     is_exported: bool = False
 
 
@@ -269,7 +264,7 @@ def _result(at: int, result: ToolResult, text: str, reading: Reading) -> BlockVi
 def picture(image: Image) -> Markup:
     """A picture that the transcript itself contains; one stored elsewhere is named only."""
     data = image.data or ""
-    is_known = image.media_type in _PICTURES and len(data) <= _MAX_PICTURE_CHARS
+    is_known = image.media_type in _PICTURES and len(data) <= 3_000_000
     if data and is_known and _BASE64.match(data):
         return Markup('<img alt="Picture of the transcript" src="data:{};base64,{}">').format(
             image.media_type, data
@@ -292,5 +287,9 @@ def _first_argument(arguments: object) -> str:
 
 
 def _line(text: str) -> str:
-    flat = " ".join(text[: _HEADLINE_CHARS * 4].split())
-    return flat if len(flat) <= _HEADLINE_CHARS else f"{flat[:_HEADLINE_CHARS]}…"
+    return shorten(" ".join(text[:640].split()), 160)
+
+
+def shorten(line: str, max_chars: int) -> str:
+    """The line, cut and marked so where it is longer."""
+    return line if len(line) <= max_chars else f"{line[:max_chars]}…"

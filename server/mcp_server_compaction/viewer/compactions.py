@@ -1,8 +1,9 @@
 """A compaction's page: the list before and after, what was removed and kept, and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import count, groupby
+from typing import Any
 
 from anyio import to_thread
 from context_compaction import (
@@ -29,11 +30,7 @@ from mcp_server_compaction.viewer.blocks import (
 from mcp_server_compaction.viewer.web import Page, Visit
 from mcp_server_compaction.viewer.words import is_compaction, sentences
 
-# So many messages are read for their headlines and so many changed ones shown; the rest is counted.
-_MOST_HEADLINES = 400
 _HEADLINES_A_ROW = 40
-_MOST_CHANGED = 150
-_NONE = -1
 
 
 @dataclass(slots=True)
@@ -80,13 +77,13 @@ def rows_of(lists: CompactedLists) -> list[Row]:
         made.clear()
 
     for entry in lists.after:
-        place = places.get(_name(entry), _NONE)
+        place = places.get(_name(entry), -1)
         if place < at:
             made.append(entry)
             continue
         replace(place)
         stood = lists.before[place]
-        if stood != entry and (entry.seq == _NONE or stood.seq != entry.seq):
+        if stood != entry and (entry.seq < 0 or stood.seq != entry.seq):
             rows.append(Row("changed", [stood], [entry]))
         elif rows and rows[-1].kind == "kept":
             rows[-1].before.append(stood)
@@ -100,26 +97,36 @@ def rows_of(lists: CompactedLists) -> list[Row]:
 def _name(entry: ContextEntry) -> int | str:
     """The key that entries of one message share: its number, or the text of ours."""
     number = _number(entry)
-    return number if number != _NONE else compact_json(entry.raw)
+    return number if number >= 0 else compact_json(entry.raw)
 
 
 def _number(entry: ContextEntry) -> int:
-    return entry.seq if entry.seq != _NONE else entry.source_seq
+    return entry.seq if entry.seq >= 0 else entry.source_seq
 
 
 async def listing(visit: Visit) -> Page:
     """`/sessions/ID/compactions`: all of them, newest first."""
     info = await visit.archive.session_info(visit.path("session_id"))
     stored = await visit.archive.stored_receipts(info.session_id)
-    found = [
+    found: list[JsonObject] = [
         {"number": number, "time": iso_time(one.timestamp_seconds), "receipt": one.receipt}
         for number, one in enumerate(stored)
         if is_compaction(one.receipt)
     ]
-    found.reverse()
-    document: JsonObject = {"session_id": info.session_id, "compactions": found}
-    times = {number: one.timestamp_seconds for number, one in enumerate(stored)}
-    return Page("compactions.html", document, {"info": info, "times": times})
+    document: JsonObject = {"session_id": info.session_id, "compactions": found[::-1]}
+    shown = {
+        "info": info,
+        "times": {number: one.timestamp_seconds for number, one in enumerate(stored)},
+        "steps": [step for one in found for step in _step(one["receipt"])],
+    }
+    return Page("compactions.html", document, shown)
+
+
+def _step(receipt: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+    """The messages that a compaction had seen, and the tokens of the context before and after."""
+    state = receipt.get("state") or {}
+    if "stop_seq" in state and receipt.get("tokens"):
+        yield state["stop_seq"] + 1, receipt["tokens"]["before"], receipt["tokens"]["after"]
 
 
 async def compaction(visit: Visit) -> Page:
@@ -130,8 +137,12 @@ async def compaction(visit: Visit) -> Page:
     number = _asked(visit.path("number"), info, numbers)
     lists = await visit.archive.compacted_lists(info.session_id, number)
     rows = rows_of(lists)
-    read = await _read(visit.archive, info.session_id, rows)
-    await to_thread.run_sync(_show, info, rows, read)
+    changed = count()
+    shown_rows = [
+        row for row in rows if row.kind != "kept" and (row.kind != "changed" or next(changed) < 150)
+    ]
+    read = await _read(visit.archive, info.session_id, shown_rows)
+    await to_thread.run_sync(_show, info, shown_rows, read)
     losses = await read_losses(visit.archive, info.session_id, number)
     receipt = stored[number].receipt | {"losses": losses}
     document = {
@@ -139,7 +150,14 @@ async def compaction(visit: Visit) -> Page:
         "number": number,
         "time": iso_time(stored[number].timestamp_seconds),
         "receipt": receipt,
-        "rows": [_row_document(row) for row in rows],
+        "rows": [
+            {
+                "kind": row.kind,
+                "before": row.seqs,
+                "after": [{"source_seq": e.source_seq, "message": e.raw} for e in row.after],
+            }
+            for row in rows
+        ],
     }
     shown = {
         "info": info,
@@ -155,37 +173,26 @@ async def compaction(visit: Visit) -> Page:
 
 
 def _show(info: SessionInfo, rows: Sequence[Row], read: Mapping[int, ArchivedMessage]) -> None:
-    """Give the rows that are not kept their texts."""
+    """Give the rows their texts."""
     reading = Reading(info.session_id, info.message_count)
     # What stands there now has no page of its own, so it is shown whole.
     now = Reading(info.session_id, info.message_count, reading.calls, UNFOLD_LINES, UNFOLD_CHARS)
-    changed = 0
     for row in rows:
-        if row.kind == "kept":
-            continue
         for entry in row.before[:_HEADLINES_A_ROW]:
             if entry.raw:
                 number = entry.source_seq
                 row.headlines.append(message_view(entry.raw, info.format, reading, seq=number))
             elif entry.seq in read:
                 row.headlines += message_views([read[entry.seq]], reading)
-        changed += row.kind == "changed"
-        if row.kind != "changed" or changed <= _MOST_CHANGED:
-            row.views = [message_view(e.raw, info.format, now, seq=_NONE) for e in row.after]
+        row.views = [message_view(e.raw, info.format, now, seq=-1) for e in row.after]
 
 
 async def _read(
     archive: Archive, session_id: str, rows: Sequence[Row]
 ) -> dict[int, ArchivedMessage]:
     """The messages of the headlines by number, neighbours in one read."""
-    wanted = [
-        entry.seq
-        for row in rows
-        if row.kind != "kept"
-        for entry in row.before[:_HEADLINES_A_ROW]
-        if not entry.raw
-    ]
-    seqs = sorted(set(wanted[:_MOST_HEADLINES]))
+    headlines = (entry for row in rows for entry in row.before[:_HEADLINES_A_ROW])
+    seqs = sorted({entry.seq for entry in headlines if not entry.raw})
     found: dict[int, ArchivedMessage] = {}
     for _, run in groupby(enumerate(seqs), lambda pair: pair[1] - pair[0]):
         numbers = [seq for _, seq in run]
@@ -206,11 +213,3 @@ def _asked(text: str, info: SessionInfo, numbers: Sequence[int]) -> int:
         return int(text)
     which = ", ".join(map(str, numbers[-10:])) or "none"
     raise NotFoundError(f"Session {info.session_id} has no compaction {text[:20]!r}, but {which}.")
-
-
-def _row_document(row: Row) -> JsonObject:
-    return {
-        "kind": row.kind,
-        "before": list(row.seqs),
-        "after": [{"source_seq": entry.source_seq, "message": entry.raw} for entry in row.after],
-    }

@@ -9,24 +9,19 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 
-from mcp_server_compaction.viewer.web import environment, static_file
+from mcp_server_compaction.viewer.web import environment, static_text
 
 
 @cache
 def host_app() -> str:
     """The document."""
-    script, style = (_text(name) for name in ("app.js", "app.css"))
+    script, style = static_text("app.js"), static_text("app.css")
     policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
     return (
         environment()
         .get_template("host_app.html")
         .render(policy=policy, script=script, style=style, version=version("mcp-server-compaction"))
     )
-
-
-def _text(name: str) -> str:
-    found = static_file(name)
-    return found[0].decode() if found else ""
 
 
 def _hash(text: str) -> str:

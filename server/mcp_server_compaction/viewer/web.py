@@ -180,19 +180,22 @@ def environment() -> "Environment":
     return made
 
 
-def _text(folder: str, name: str) -> str | None:
-    found = files("mcp_server_compaction.viewer").joinpath(folder, name)
-    return found.read_text(encoding="utf-8") if found.is_file() else None
-
-
 STATIC_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
+def static_text(name: str) -> str:
+    """A file that pages load.
+
+    Raises:
+        LookupError: There is none of that name.
+    """
+    text = _text("static", name) if name.endswith(tuple(STATIC_TYPES)) else None
+    if text is None:
+        raise LookupError(name)
+    return text
+
+
 @cache
-def static_file(name: str) -> tuple[bytes, str] | None:
-    """A file that pages load, with its type; None where there is none of that name."""
-    media_type = STATIC_TYPES.get(name[name.rfind(".") :])
-    found = files("mcp_server_compaction.viewer").joinpath("static", name)
-    if media_type is None or "/" in name or not found.is_file():
-        return None
-    return found.read_bytes(), media_type
+def _text(folder: str, name: str) -> str | None:
+    found = files("mcp_server_compaction.viewer").joinpath(folder, name)
+    return found.read_text(encoding="utf-8") if "/" not in name and found.is_file() else None

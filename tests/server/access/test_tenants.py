@@ -82,9 +82,9 @@ class Ask:
     @property
     def writes(self) -> bool:
         """Whether the session that it names may be one's own afterwards."""
-        return self.path.startswith("/upload") or (
-            self.method == "tools/call"
-            and self.body["name"] in ("compact_messages", "persist_large_output")
+        return self.method == "tools/call" and self.body["name"] in (
+            "compact_messages",
+            "persist_large_output",
         )
 
 
@@ -235,7 +235,6 @@ PAGES = [
     "/sessions/{session}/compactions",
     "/sessions/{session}/compactions/1",
     "/sessions/{session}/branches",
-    "/sessions/{session}/timeline",
     "/sessions/{session}/context",
     "/sessions/{session}/keep",
     "/sessions/{session}/export?as=html",
@@ -311,16 +310,7 @@ completions = st.builds(
 pages = st.builds(_page, st.sampled_from(PAGES), st.sampled_from(["", "format=json", "part=1"]))
 DELETE = Ask("/sessions/{session}/delete", body="session={session}")
 posts = st.sampled_from([DELETE, Ask("/sessions/{session}/retain", body="keep=yes")])
-uploads = st.sampled_from([
-    Ask("/upload/outputs?session_id={session}", body="{long}"),
-    Ask(
-        "/upload/transcripts?session_id={session}&parent_session_id={session}",
-        body=json.dumps(_says("a crow bar")),
-    ),
-])
-
-
-kinds = (reads, searches, compactions, persists, resources, completions, pages, posts, uploads)
+kinds = (reads, searches, compactions, persists, resources, completions, pages, posts)
 
 
 @given(ask=st.one_of(*kinds))

@@ -13,8 +13,7 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from mcp_server_compaction.access.access_tokens import LocalToken
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.viewer.access import Access
-from mcp_server_compaction.viewer.app import Archives, viewer_app
+from mcp_server_compaction.viewer.app import Access, Archives, viewer_app
 
 from tests.support.story import story
 
@@ -49,12 +48,6 @@ class Site:
         reply = await self.http.get(f"{address}{mark}format=json")
         assert reply.status_code == 200, reply.text
         return reply.json()
-
-    async def timeline(self, session_id: str) -> Any:
-        """The JSON of a timeline once all is counted, which a request does for a bounded time."""
-        while (told := await self.json(f"/sessions/{session_id}/timeline"))["counted_share"] < 1:
-            pass
-        return told
 
 
 @asynccontextmanager

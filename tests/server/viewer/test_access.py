@@ -10,7 +10,7 @@ ADDRESSES = (
     "/sessions/main?format=json",
     "/sessions/main/messages/0-3",
     "/sessions/main/messages/2/0",
-    "/sessions/main/timeline",
+    "/sessions/main/branches",
     "/outputs/o_000000000000000000000000",
     "/nothing/here",
 )

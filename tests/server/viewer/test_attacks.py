@@ -99,7 +99,7 @@ async def pages_of(site: Site, session_id: str) -> list[str]:
         *(f"/sessions/{session_id}/messages/{seq}/{block}" for seq in (1, 2) for block in range(8)),
         *(f"/sessions/{session_id}/messages/2/{block}?part=body" for block in range(8)),
         *(f"/sessions/{session_id}/{page}" for page in
-          ("compactions", "compactions/last", "timeline", "branches", "context?part=counted",
+          ("compactions", "compactions/last", "branches", "context?part=counted",
            "keep", "delete")),
         f"/search?q={quote('script alert onerror javascript')}&limit=20",
         f"/search?q={quote(PAYLOADS[3])}&kind=phrase&session={quote(PAYLOADS[4])}"

@@ -33,6 +33,13 @@ async def test_a_compaction_shows_what_was_there_what_stands_there_and_why(site:
     assert "The one before" in page
     listed = (await site.json("/sessions/main/compactions"))["compactions"]
     assert [one["number"] for one in listed] == [1, 0]
+    chart = re.search(
+        r'points="0,(\d+) ([\d,-]+) ([\d,-]+) ', await site.html("/sessions/main/compactions")
+    )
+    assert chart is not None
+    tokens = listed[1]["receipt"]["tokens"]
+    levels = [int(chart[1]) - int(point.partition(",")[2]) for point in chart.groups()[1:]]
+    assert levels == [tokens["before"], tokens["after"]]
 
 
 async def test_every_line_of_a_summary_leads_to_what_it_came_from(site: Site) -> None:

@@ -9,7 +9,7 @@ from mcp_server_compaction.access.access_tokens import create_cookie
 from mcp_server_compaction.access.principal import Principal
 from mcp_server_compaction.config import Config
 
-from tests.server.viewer.site import Json, Site, archive_list, visiting
+from tests.server.viewer.site import Site, archive_list, visiting
 
 
 async def test_sessions_are_listed_with_their_sub_agents_behind_them(site: Site) -> None:
@@ -163,16 +163,31 @@ async def test_two_tenants_with_a_session_of_one_name_see_their_own_figures(
             who = Principal(tenant=tenant, user="u", scopes=frozenset({"read"}))
             tokens[tenant] = await create_cookie(own, who)
     async with visiting(config) as site:
-        totals: dict[str, int] = {}
         for tenant, count in (("acme", 3), ("umbrella", 9), ("acme", 3)):
             shown = {"Cookie": f"mcp-compaction-8765={tokens[tenant]}"}
-            told: Json = {"counted_share": 0}
-            while told["counted_share"] < 1:
-                address = "/sessions/same/timeline?format=json"
-                told = (await site.stranger.get(address, headers=shown)).json()
-            totals[tenant] = sum(told["tokens_by_kind"].values())
             page = await site.stranger.get("/", headers=shown)
             assert f"{count} messages" in page.text
             assert tenant in page.text
             assert ({"acme", "umbrella"} - {tenant}).pop() not in page.text
-        assert totals["acme"] < totals["umbrella"]
+
+
+async def test_branches_are_listed_and_each_is_read_alone(config: Config) -> None:
+    start = [
+        {"role": "user", "content": "Mend the parser."},
+        {"role": "assistant", "content": "Which one?"},
+        {"role": "user", "content": "The small one."},
+        {"role": "assistant", "content": "I see."},
+    ]
+    left = [*start, {"role": "user", "content": "Go left."}]
+    right = [*start[:2], {"role": "user", "content": "The large one, go right."}]
+    await archive_list(config, "fork", left)
+    await archive_list(config, "fork", right)
+    async with visiting(config) as site:
+        told = await site.json("/sessions/fork/branches")
+        heads = [branch["head"] for branch in told["branches"]]
+        assert told["branch_count"] == len(heads) == 2
+        assert f"/sessions/fork?head={heads[1]}" in await site.html("/sessions/fork/branches")
+        one = await site.json(f"/sessions/fork?head={heads[0]}")
+        assert [m["message"]["content"] for m in one["messages_shown"]] == [
+            m["content"] for m in right
+        ]
