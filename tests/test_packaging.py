@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts.catalog import HOSTS
-from mcp_server_compaction.protocol.tools.definitions import TOOLS
+from mcp_server_compaction.protocol.tools import TOOLS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

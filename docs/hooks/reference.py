@@ -49,7 +49,7 @@ from describe import (
 )
 from mcp_server_compaction import cli, config
 from mcp_server_compaction.protocol.arguments import short_schema
-from mcp_server_compaction.protocol.tools.definitions import TOOLS
+from mcp_server_compaction.protocol.tools import TOOLS
 from observed import Surface, Written, budgets, server_surface, written
 
 __all__ = ["FRAGMENTS", "UndescribedError", "check_names", "filled", "fragment", "schema_rows"]

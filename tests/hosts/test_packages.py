@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_server_compaction import config
 from mcp_server_compaction.hosts.catalog import HOSTS
-from mcp_server_compaction.protocol.tools.definitions import TOOLS
+from mcp_server_compaction.protocol.tools import TOOLS
 
 from .clients import CLIENTS, HostClient, Installed, installed, program_of
 from .scripted_host_model import WORK, serve_host_model

@@ -1,41 +1,17 @@
-"""From the arguments of `compact_messages` to the library's request, and from its result back."""
+"""A conversation to be compacted: read from a file, converted, and written as a session again.
 
-from collections.abc import Mapping, Sequence
+The tool and the command line share it; it is loaded by the first of their calls.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
-from context_compaction import (
-    SETTING_NAMES,
-    Archive,
-    CompactionError,
-    CompactRequest,
-    CompactResult,
-    CurrentContext,
-    JsonObject,
-    Messages,
-    NotFoundError,
-    Roots,
-    SettingsError,
-    current_context,
-    history_hash,
-    name_if_current,
-)
+from context_compaction import Archive, CompactRequest, CompactResult, JsonObject, Roots
 
-from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
-from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
-from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
-from mcp_server_compaction.protocol.schemas import (
-    CompactAnswer,
-    CompactArguments,
-    CompactOptions,
-    PreparedFigures,
-)
-from mcp_server_compaction.protocol.sessions import iso_time
-from mcp_server_compaction.protocol.writers import library_writer, wanted_writer
 
 if TYPE_CHECKING:
     from mcp_server_compaction.hosts.resume import Resumable
@@ -70,34 +46,6 @@ class Input:
     notes: tuple[str, ...] = ()
 
 
-async def input_of(
-    arguments: CompactArguments, options: CompactOptions, archive: Archive, config: Config
-) -> Input:
-    """The conversation that the arguments give or point to.
-
-    Raises:
-        CompactionError: The file may not be read, or holds no conversation; or the new messages
-            belong behind another list than the session's, so that a caller whose last answer was
-            lost never has them put behind a list that it does not hold.
-    """
-    if arguments.transcript_path is not None:
-        path = Path(arguments.transcript_path)
-        # Where no file may be read, as over HTTP, nobody learns which there are.
-        if arguments.transcript_path == CURRENT and config.roots.folders:
-            path = await to_thread.run_sync(current_transcript, this_user())
-        return await input_of_file(await config.roots.read_bytes(path), path.name)
-    if arguments.new_messages is None:
-        return Input(arguments.messages or [])
-    grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
-    if options.context_hash not in (None, grown.known_name):
-        raise SettingsError(
-            f"new_messages belong behind the list that context_hash names, {options.context_hash}, "
-            f"but the context of session {grown.session_id} is another by now. Hand in the whole "
-            "list as messages."
-        )
-    return grown
-
-
 async def input_of_file(data: bytes, name: str) -> Input:
     """The conversation in a file's bytes.
 
@@ -119,86 +67,6 @@ async def input_of_file(data: bytes, name: str) -> Input:
     )
 
 
-async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -> Input:
-    try:
-        context = await current_context(session_id, archive)
-    except NotFoundError:
-        note = f"Session {session_id} was not known: it begins with these messages."
-        return Input(new, session_id=session_id, notes=(note,))
-    return Input(
-        [*context.messages, *new],
-        format=await to_thread.run_sync(_format_of, context, new),
-        session_id=session_id,
-        known_count=len(context.messages),
-        known_name=context.name,
-    )
-
-
-def _format_of(context: CurrentContext, new: Sequence[JsonObject]) -> str:
-    """The format of `context` and what follows it.
-
-    Plain strings by the user and the assistant are the same in several formats: which one it is may
-    only be told by the first call of a tool, long after the session began.
-    """
-    from context_compaction import formats
-
-    if formats.goes_on(new, context.format):
-        return context.format
-    try:
-        return formats.detect([*context.messages, *new])
-    except CompactionError:
-        return context.format  # whose own error says what is wrong
-
-
-async def followed_by(result: CompactResult, given: Input, archive: Archive) -> str | None:
-    """What names the list that goes out, where new messages alone can be put behind it.
-
-    Not where the session's context is another: the list is an older branch, or holds a secret that
-    the archive does not. New messages that were themselves put behind that context go on from it.
-    """
-    if given.known_count:
-        return await to_thread.run_sync(history_hash, result.messages)
-    return await name_if_current(result.messages, result.session_id, archive)
-
-
-def compact_request_of(
-    arguments: CompactArguments,
-    options: CompactOptions,
-    settings: Mapping[str, Any],
-    given: Input,
-    config: Config,
-) -> CompactRequest:
-    """What to ask the library for."""
-    return CompactRequest(
-        mode=arguments.mode,
-        format=options.format or given.format,
-        session_id=arguments.session_id or given.session_id,
-        parent_session_id=options.parent_session_id,
-        model=options.model or given.model or config.model,
-        context_window=arguments.context_window,
-        max_output_tokens=options.max_output_tokens,
-        target_tokens=arguments.target_tokens,
-        overhead_tokens=options.overhead_tokens,
-        system=given.system if options.system is None else options.system,
-        tools=given.tools if options.tools is None else options.tools,
-        usage=options.usage,
-        usage_message_index=options.usage_message_index,
-        policy=arguments.policy or config.policy,
-        settings=settings,
-        pinned=tuple(options.pinned),
-        pinned_messages=tuple(given.known_count + at for at in options.pinned_messages),
-        snip_messages=tuple(options.snip_messages),
-        unpin=tuple(options.unpin),
-        instructions=arguments.instructions or "",
-        summarizer=library_writer(wanted_writer(arguments.summarizer, config)),
-        summary=arguments.summary,
-        continuation=options.continuation,
-        idle_seconds=options.idle_seconds,
-        prepare=options.prepare,
-        apply=options.apply,
-    )
-
-
 def converted(
     given: Input, request: CompactRequest, to_format: str
 ) -> tuple[Input, CompactRequest]:
@@ -209,7 +77,7 @@ def converted(
     """
     from context_compaction import convert, formats, split_system
 
-    parsed: Messages = formats.parse(given.payload, format=given.format)
+    parsed = formats.parse(given.payload, format=given.format)
     system = given.system
     if formats.FORMATS[to_format].system_prompt == "beside":
         in_list, parsed = split_system(parsed)
@@ -258,61 +126,6 @@ async def resumable_of(
         within=within,
     )
     return await to_thread.run_sync(write)
-
-
-def split_options(given: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, Any]]:
-    """The options of a call, and apart from them the constants of the policy it changes.
-
-    Raises:
-        SettingsError: A name is neither, or an option has a wrong value.
-    """
-    own = list(CompactOptions.model_fields)
-    for name in given:
-        if name not in own and name not in SETTING_NAMES:
-            raise SettingsError(
-                f"options: {unknown_name('option', name, [*own, *SETTING_NAMES])} "
-                "All are described in options://compact_messages."
-            )
-    options = parse_arguments(
-        CompactOptions, {name: value for name, value in given.items() if name in own}
-    )
-    return options, {name: value for name, value in given.items() if name not in own}
-
-
-def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> CompactAnswer:
-    """The answer to a result, without its message list."""
-    uri = f"transcript://{result.session_id}"
-    receipt = result.receipt
-    # What the receipt says beyond the fields that the answer has anyway.
-    rest = {key: value for key, value in receipt.items() if key not in CompactAnswer.model_fields}
-    answer = CompactAnswer(
-        session_id=result.session_id,
-        format=result.format,
-        status=result.status,
-        changed=result.changed,
-        fits=result.fits,
-        tokens=result.tokens,
-        layers=list(result.layers),
-        boundary=result.boundary,
-        restored=list(result.restored),
-        irreducible=irreducible_lines(result),
-        warnings=[*notes, *result.warnings],
-        message_count=len(result.messages),
-        summary=result.summary,
-        written_by=written_by(receipt),
-        receipt=rest or None,
-        context_pointer=f"{uri}/context" if wrote and result.changed else None,
-    )
-    if wrote and (result.changed or result.prepared):
-        answer.receipt_pointer = f"{uri}/receipts"
-    if (prepared := result.prepared) is not None:
-        answer.prepared = PreparedFigures(
-            prepared_id=prepared.prepared_id,
-            message_count=prepared.message_count,
-            prefix_hash=prepared.prefix_hash,
-            expires=iso_time(prepared.expires_seconds),
-        )
-    return answer
 
 
 def written_by(receipt: JsonObject) -> str | None:

@@ -22,11 +22,11 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 # Up to here a body is decoded faster than a thread begins to.
 _SMALL_BODY_BYTES = 256 * 1024
 _LIST_ARGUMENTS = ("messages", "new_messages")
-_LISTS = "mcp_server_compaction.lists"  # where a request's scope holds them
+LISTS = "mcp_server_compaction.lists"  # where a request's scope holds them
 
 
 @dataclass(frozen=True, slots=True)
-class _Lists:
+class Lists:
     """The message lists of a tool call, by the name of the argument, and the size of the body."""
 
     arguments: JsonObject
@@ -40,13 +40,13 @@ def json_bodies(app: ASGIApp) -> ASGIApp:
 
 def arguments_of(request: Any, given: JsonObject) -> JsonObject:
     """The arguments of a tool's call, with the lists of its HTTP request; None on stdio."""
-    lists: _Lists | None = None if request is None else request.scope.get(_LISTS)
+    lists: Lists | None = None if request is None else request.scope.get(LISTS)
     return given if lists is None else given | lists.arguments
 
 
 def size_of(request: Any) -> int:
     """How many bytes the body of a request had; 0 on stdio."""
-    lists: _Lists | None = None if request is None else request.scope.get(_LISTS)
+    lists: Lists | None = None if request is None else request.scope.get(LISTS)
     return 0 if lists is None else lists.body_bytes
 
 
@@ -76,7 +76,7 @@ class _JsonBodies:
             await Response(said, 400, media_type="application/json")(scope, receive, send)
             return
         rest, lists = found
-        scope = {**scope, "headers": [*scope["headers"]], _LISTS: _Lists(lists, len(body))}
+        scope = {**scope, "headers": [*scope["headers"]], LISTS: Lists(lists, len(body))}
         MutableHeaders(scope=scope)["content-length"] = str(len(rest))
         held: list[Message] = [{"type": "http.request", "body": rest, "more_body": False}]
 

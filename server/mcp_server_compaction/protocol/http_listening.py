@@ -39,7 +39,7 @@ def serve(
         # A process that compacts millions of tokens may answer its health check late.
         timeout_worker_healthcheck=60,
     )
-    listeners = _on_one_address(listener, workers)
+    listeners = on_one_address(listener, workers)
     for one in listeners:
         one.listen(64)  # connections wait until a process is ready
     sys.stderr.write(f"Serving on {place}\n")
@@ -60,7 +60,7 @@ class _Workers(Multiprocess):
             process.start()
 
 
-def _on_one_address(listener: socket.socket, count: int) -> list[socket.socket]:
+def on_one_address(listener: socket.socket, count: int) -> list[socket.socket]:
     """`listener` and others on its address, between which Linux divides the connections.
 
     If all processes share one listener, an idle process takes every connection that waits: of 64

@@ -37,8 +37,8 @@ ResumeHost = Literal["claude-code", "codex", "pi"]
 # Lists are refused at their first wrong element: of twenty million, the errors filled the memory.
 # The objects stay as they were decoded: of each dict, pydantic would make a copy.
 Decoded = Annotated[list[InstanceOf[dict[str, Any]]], Field(fail_fast=True)]
-Places = Annotated[list[NonNegativeInt], Field(fail_fast=True)]
-Texts = Annotated[list[StrictStr], Field(fail_fast=True)]
+Places = Annotated[tuple[NonNegativeInt, ...], Field(fail_fast=True)]
+Texts = Annotated[tuple[StrictStr, ...], Field(fail_fast=True)]
 
 
 class CompactArguments(Arguments):
@@ -99,17 +99,17 @@ class CompactOptions(Arguments):
     """The provider's last usage report, which anchors the count."""
     usage_message_index: NonNegativeInt | None = None
     """Index of the message that the usage was reported for."""
-    pinned: Texts = Field(default=[])
+    pinned: Texts = ()
     """Texts that every summary carries word for word, from this call on. A passage of the user may
     also be marked in place: <pin>…</pin>."""
-    pinned_messages: Places = Field(default=[])
+    pinned_messages: Places = ()
     """Places in the messages of this call, from 0: their text is carried from the moment they
     leave, and their results are not cleared."""
-    snip_messages: Places = Field(default=[])
+    snip_messages: Places = ()
     """Places in the whole list, from 0, of messages that are needed no more: they leave now, each
     call with its result, and a line with a pointer stands for each gap. receipt.snip has
     tokens_freed and boundary_messages."""
-    unpin: Texts = Field(default=[])
+    unpin: Texts = ()
     """Texts, or ids from receipt.pins, that later summaries no longer carry."""
     format: str | None = None
     """anthropic, openai-chat, openai-responses, gemini, pi or bedrock-converse; else found from the

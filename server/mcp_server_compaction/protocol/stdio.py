@@ -6,6 +6,7 @@ output is left to the SDK, and so is keeping it for the protocol alone.
 """
 
 import io
+import json
 import logging
 import os
 import re
@@ -38,13 +39,6 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 _logger = logging.getLogger(__name__)
 
-# One escape of a JSON string at a time, so that an escaped backslash begins none. Hosts write half
-# of a surrogate pair when they cut a text within an emoji.
-_ESCAPE = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    r"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
 _ID = re.compile(r'"id"\s{0,9}:\s{0,9}(?:"([^"\\]{0,200})"|(-?[0-9]{1,18})(?![0-9.eE]))')
 _END_CHARS = 400  # where the id of a message that cannot be read is looked for
 _NO_MESSAGE = (
@@ -146,11 +140,11 @@ def read_message(data: bytes) -> JsonObject | Refusal:
     try:
         value: Any = from_json(data)
     except ValueError:
-        text = _ESCAPE.sub(_without_half, data.decode("utf-8", "replace"))
+        text = data.decode("utf-8", "replace")
         try:
-            value = from_json(text)
-        except ValueError as error:
-            is_too_deep = "recursion limit" in str(error)
+            value = from_json(_without_halves(text))
+        except (ValueError, RecursionError) as error:
+            is_too_deep = "recursion" in str(error)
             problem = _TOO_DEEP if is_too_deep else f"is not JSON that can be read: {error}"
             return Refusal(problem, PARSE_ERROR, id_in(text))
     if is_list(value):
@@ -182,8 +176,12 @@ def _is_id(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def _without_half(escape: re.Match[str]) -> str:
-    return "\\ufffd" if escape["half"] else escape[0]
+def _without_halves(text: str) -> str:
+    """JSON that hosts wrote half of a surrogate pair in, as where a text is cut within an emoji."""
+    if "\\u" not in text:
+        return text
+    written = json.dumps(json.loads(text), ensure_ascii=False)
+    return written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def answered_id(text: str) -> RequestId | None:

@@ -124,7 +124,7 @@ async def listing(visit: Visit) -> Page:
 
 def _step(receipt: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
     """The messages that a compaction had seen, and the tokens of the context before and after."""
-    state = receipt.get("state") or {}
+    state: JsonObject = receipt.get("state") or {}
     if "stop_seq" in state and receipt.get("tokens"):
         yield state["stop_seq"] + 1, receipt["tokens"]["before"], receipt["tokens"]["after"]
 

@@ -24,7 +24,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_server_compaction.access.access_tokens import ensure_local_token
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol import deps, http_bodies, http_gate, http_listening
+from mcp_server_compaction.protocol import http_bodies, http_gate, http_listening
+from mcp_server_compaction.protocol.deps import Turns
 from mcp_server_compaction.protocol.http_bodies import arguments_of, json_bodies, size_of
 from mcp_server_compaction.protocol.http_gate import Names
 from mcp_server_compaction.protocol.http_service import Service as Served
@@ -329,7 +330,7 @@ async def connected(folder: Path) -> AsyncGenerator[SocketStream]:
     app = http_app(Config(archive_folder=folder / "a"), Served(), Names(None), None)
     protocol: Any = http_listening.BoundedConnection
     server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_config=None, port=0))
-    with anyio.fail_after(15):  # less than `HEAD_SECONDS`, after which any silence ends
+    with anyio.fail_after(150):
         async with anyio.create_task_group() as tasks:
             listener = socket.create_server(("127.0.0.1", 0))
             tasks.start_soon(server.serve, [listener])
@@ -362,7 +363,10 @@ async def test_a_request_that_does_not_arrive_is_hung_up_on(
 
 
 @pytest.mark.parametrize("begun", [b"GET /", b"GET /healthz HTTP/1.1\r\nA: "])
-async def test_the_head_of_a_request_has_an_end(tmp_path: Path, begun: bytes) -> None:
+async def test_the_head_of_a_request_has_an_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begun: bytes
+) -> None:
+    monkeypatch.setattr(http_listening, "HEAD_SECONDS", 1_000)  # it is not the time that ends it
     async with connected(tmp_path) as stream:
         await stream.send(begun)
         with suppress(anyio.BrokenResourceError):
@@ -404,51 +408,16 @@ async def test_too_many_requests_are_told_when_to_come_again(
     assert all(reply.headers["retry-after"] == "1" for reply in refused)
 
 
-async def test_a_known_list_does_not_wait_for_the_first_ones_of_others(tmp_path: Path) -> None:
-    known, first = conversation(4, 60), conversation(40, 100)
-    ended: list[str] = []
-    one_ended = anyio.Event()
-    async with served(tmp_path) as http:
-
-        async def ask(session: str) -> None:
-            await compacted(http, session, first)
-            ended.append(session)
-            one_ended.set()
-
-        await compacted(http, "known", known[:-2])
-        with anyio.fail_after(150):
-            async with anyio.create_task_group() as group:
-                for number in range(16):
-                    group.start_soon(ask, f"first-{number}")
-                await one_ended.wait()
-                await compacted(http, "known", known)
-                ended.append("known")
-    assert ended.index("known") <= 8, ended
-
-
-async def test_small_calls_are_answered_while_large_ones_wait_for_each_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    small, large = conversation(2, 60), conversation(40, 400)
-    monkeypatch.setattr(deps, "LARGE_REQUEST_BYTES", len(json.dumps(small)) * 10)
-    ended: list[str] = []
-    one_large_ended = anyio.Event()
-    async with served(tmp_path) as http:
-
-        async def ask(session: str, messages: list[Json]) -> None:
-            await compacted(http, session, messages)
-            ended.append(session)
-            one_large_ended.set()
-
-        with anyio.fail_after(150):
-            async with anyio.create_task_group() as group:
-                for number in range(16):
-                    group.start_soon(ask, f"large-{number}", large)
-                await one_large_ended.wait()
-                for number in range(8):
-                    group.start_soon(ask, f"small-{number}", small)
-    until_last_small = ended[: max(n for n, one in enumerate(ended) if one.startswith("small"))]
-    assert sum(one.startswith("large") for one in until_last_small) <= 6, ended
+async def test_known_sessions_first_lists_and_large_requests_take_turns_of_their_own() -> None:
+    large = Request({"type": "http", http_bodies.LISTS: http_bodies.Lists({}, 2 * 1024 * 1024)})
+    turns = Turns(2)
+    known, first = turns.of(None, is_known=True), turns.of(None, is_known=False)
+    assert turns.of(large, is_known=True) is turns.of(large, is_known=False)
+    for one in (first, turns.of(large, is_known=True), known):
+        one.acquire_nowait()
+        one.acquire_nowait()
+        with pytest.raises(anyio.WouldBlock):
+            one.acquire_nowait()
 
 
 async def test_pages_and_tools_share_one_open_archive(

@@ -101,7 +101,7 @@ GREETING: Json = {
 
 LISTING = """
 import json, sys
-from mcp_server_compaction.protocol.tools.definitions import tool_definitions
+from mcp_server_compaction.protocol.tools import tool_definitions
 print(len(tool_definitions()))
 print(json.dumps(sorted(sys.modules)))
 """
@@ -184,7 +184,7 @@ def test_the_engine_is_loaded_once_the_host_has_its_answer(environment: dict[str
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    overdue = threading.Timer(30, process.kill)
+    overdue = threading.Timer(150, process.kill)
     overdue.start()
     try:
         for message in (GREETING, {"jsonrpc": "2.0", "method": "notifications/initialized"}):

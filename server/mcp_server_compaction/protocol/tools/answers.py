@@ -29,15 +29,17 @@ def structured(
         beside: Fields of the answer that only the structured content has: message lists,
             which only programs ask for.
         cut: Whether long texts in `answer` are cut to keep within `MAX_ANSWER_CHARS`.
-        lead: The text field that comes first, whole up to `LEAD_CHARS`: the others make room.
+        lead: The text field that comes first, whole up to 6,000 characters: the others make
+            room.
 
     Raises:
         ToolError: A field in `beside` contains half a surrogate pair, which UTF-8 cannot carry.
     """
     content = answer.model_dump(mode="json", exclude_none=True)
     if lead in content:
-        content = _led(content, lead)
-    elif cut:
+        text = content.pop(lead)
+        content = {lead: text, **bounded(content, 1_600)}
+    if cut:
         content = bounded(content, MAX_ANSWER_CHARS)
     if not is_utf8(content):
         content = cast("JsonObject", _printable(content))
@@ -88,31 +90,12 @@ def bounded(value: JsonObject, max_chars: int) -> JsonObject:
     return result
 
 
-def shortened(value: Any, max_chars: int) -> Any:
-    """`value` with long texts and lists anywhere in it cut, as far as that makes it fit."""
-    sizes = (_cut(value, limits) for limits in _CUTS)
-    return next((cut for cut in sizes if len(compact_json(cut)) <= max_chars), value)
-
-
 # Longest string in characters, and most items of a list; tried in this order until it fits.
-_CUTS = ((4_000, 100), (2_500, 40), (2_000, 20), (1_000, 12), (500, 8), (240, 6), (120, 3), (60, 2))
+_CUTS = (
+    (6_000, 100), (5_500, 100), (4_000, 100), (2_500, 40), (2_000, 20), (1_000, 12), (500, 8),
+    (240, 6), (120, 3), (60, 2),
+)  # fmt: skip
 _MIN_FIELDS = 12  # an object of the answer's own schema is never cut
-
-# What leads an answer, in characters, and the most of what stands behind it. Between them there is
-# room for what JSON escapes.
-LEAD_CHARS = 6_000
-_REST_CHARS = 1_600
-
-
-def _led(content: JsonObject, lead: str) -> JsonObject:
-    """`content` with the text under `lead` first, cut only where that is needed."""
-    rest = bounded({key: value for key, value in content.items() if key != lead}, _REST_CHARS)
-    shown: JsonObject = {}
-    for max_chars in range(LEAD_CHARS, 0, -200):  # a text of many escapes gets shorter
-        shown = {lead: _cut(content[lead], (max_chars, 0)), **rest}
-        if len(compact_json(shown)) <= MAX_ANSWER_CHARS:
-            break
-    return shown
 
 
 def _is_table(value: Any) -> bool:

@@ -1,40 +1,54 @@
 """Tool: hand in a conversation, get back one that fits."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from anyio import to_thread
 from context_compaction import (
+    SETTING_NAMES,
     Archive,
+    CompactionError,
     CompactRequest,
     CompactResult,
+    CurrentContext,
+    JsonObject,
+    NotFoundError,
     SettingsError,
+    Splice,
+    current_context,
+    history_hash,
     make_blob,
     make_splices,
+    name_if_current,
 )
 from mcp_types import CallToolResult
 
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.hosts.catalog import this_user
+from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
+from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
-    answer_of,
-    compact_request_of,
     converted,
-    followed_by,
-    input_of,
+    input_of_file,
+    irreducible_lines,
     resumable_of,
-    split_options,
+    written_by,
 )
 from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.schemas import (
     CompactAnswer,
     CompactArguments,
     CompactOptions,
+    PreparedFigures,
     Reply,
 )
+from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.tools.answers import structured
-from mcp_server_compaction.protocol.writers import model_for, wanted_writer
+from mcp_server_compaction.protocol.writers import library_writer, model_for, wanted_writer
 
 # What `next_step` says.
 SEND = (
@@ -85,11 +99,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
         await context.session.report_progress(fraction, 1.0, step)
 
     sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
-    model = model_for(
-        wanted_writer(arguments.summarizer, deps.config),
-        deps.config,
-        sampling,
-    )
+    model = model_for(wanted_writer(arguments.summarizer, deps.config), deps.config, sampling)
     is_known = request.session_id is not None and is_recent(archive, request.session_id)
     turn = deps.turns.of(context.request, is_known=is_known)
     async with turn if model is None else nullcontext():
@@ -108,7 +118,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
         await deps.changes.listed(context.session, result.session_id)
     if arguments.reply == "receipt":
         result = await with_losses(result, archive)
-    answer = answer_of(result, given.notes, wrote=wrote)
+    answer = _answer_of(result, given.notes, wrote=wrote)
     if options.resume is not None and wrote:
         if result.changed:
             resumable = await resumable_of(
@@ -119,11 +129,12 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
         elif result.status == "unchanged":
             answer.next_step = NOT_RESUMED
     if arguments.transcript_path is not None and arguments.reply is None:
-        return await _reply_to_model(answer, result, given, archive)
-    reply = arguments.reply or _shorter_reply(result, given)
+        return await _reply_to_model(answer, result, archive)
+    splices = make_splices(given.payload, result.messages) if result.changed else ()
+    reply = arguments.reply or _shorter_reply(result, splices)
     if wrote and reply == "edits":
-        answer.context_hash = await followed_by(result, given, archive)
-    return await _reply(answer, result, given, reply, archive)
+        answer.context_hash = await _followed_by(result, given, archive)
+    return await _reply(answer, result, splices, reply, archive)
 
 
 async def _asked(
@@ -134,13 +145,13 @@ async def _asked(
     Raises:
         CompactionError: An option is wrong, or there is no such conversation.
     """
-    options, settings = split_options(arguments.options or {})
+    options, settings = _split_options(arguments.options or {})
     if options.resume is not None and arguments.transcript_path is None:
         raise SettingsError(
             "options.resume needs transcript_path: a session file of a host, or 'current'."
         )
-    given = await input_of(arguments, options, archive, config)
-    request = compact_request_of(arguments, options, settings, given, config)
+    given = await _input_of(arguments, options, archive, config)
+    request = _request_of(arguments, options, settings, given, config)
     if options.resume is not None:
         from mcp_server_compaction.hosts.resume import RESUME_FORMATS  # the writers of all hosts
 
@@ -150,19 +161,178 @@ async def _asked(
     return options, given, request
 
 
-def _shorter_reply(result: CompactResult, given: Input) -> Reply:
+def _split_options(given: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, Any]]:
+    """The options of a call, and apart from them the constants of the policy it changes.
+
+    Raises:
+        SettingsError: A name is neither, or an option has a wrong value.
+    """
+    own = list(CompactOptions.model_fields)
+    for name in given:
+        if name not in own and name not in SETTING_NAMES:
+            raise SettingsError(
+                f"options: {unknown_name('option', name, [*own, *SETTING_NAMES])} "
+                "All are described in options://compact_messages."
+            )
+    options = parse_arguments(
+        CompactOptions, {name: value for name, value in given.items() if name in own}
+    )
+    return options, {name: value for name, value in given.items() if name not in own}
+
+
+async def _input_of(
+    arguments: CompactArguments, options: CompactOptions, archive: Archive, config: Config
+) -> Input:
+    """The conversation that the arguments give or point to.
+
+    Raises:
+        CompactionError: The file may not be read, or holds no conversation; or the new messages
+            belong behind another list than the session's, so that a caller whose last answer was
+            lost never has them put behind a list that it does not hold.
+    """
+    if arguments.transcript_path is not None:
+        path = Path(arguments.transcript_path)
+        # Where no file may be read, as over HTTP, nobody learns which there are.
+        if arguments.transcript_path == CURRENT and config.roots.folders:
+            path = await to_thread.run_sync(current_transcript, this_user())
+        return await input_of_file(await config.roots.read_bytes(path), path.name)
+    if arguments.new_messages is None:
+        return Input(arguments.messages or [])
+    grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
+    if options.context_hash not in (None, grown.known_name):
+        raise SettingsError(
+            f"new_messages belong behind the list that context_hash names, {options.context_hash}, "
+            f"but the context of session {grown.session_id} is another by now. Hand in the whole "
+            "list as messages."
+        )
+    return grown
+
+
+async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -> Input:
+    try:
+        context = await current_context(session_id, archive)
+    except NotFoundError:
+        note = f"Session {session_id} was not known: it begins with these messages."
+        return Input(new, session_id=session_id, notes=(note,))
+    return Input(
+        [*context.messages, *new],
+        format=await to_thread.run_sync(_format_of, context, new),
+        session_id=session_id,
+        known_count=len(context.messages),
+        known_name=context.name,
+    )
+
+
+def _format_of(context: CurrentContext, new: Sequence[JsonObject]) -> str:
+    """The format of `context` and what follows it.
+
+    Plain strings by the user and the assistant are the same in several formats: which one it is may
+    only be told by the first call of a tool, long after the session began.
+    """
+    from context_compaction import formats
+
+    if formats.goes_on(new, context.format):
+        return context.format
+    try:
+        return formats.detect([*context.messages, *new])
+    except CompactionError:
+        return context.format  # whose own error says what is wrong
+
+
+# Fields of the request that are options of the same name.
+_OPTION_NAMES = frozenset(CompactRequest.__dataclass_fields__) & set(CompactOptions.model_fields)
+
+
+def _request_of(
+    arguments: CompactArguments,
+    options: CompactOptions,
+    settings: Mapping[str, Any],
+    given: Input,
+    config: Config,
+) -> CompactRequest:
+    """What to ask the library for."""
+    named = {name: getattr(options, name) for name in options.model_fields_set & _OPTION_NAMES}
+    source = {
+        "format": given.format,
+        "model": given.model or config.model,
+        "system": given.system,
+        "tools": given.tools,
+    }
+    request: dict[str, Any] = source | {n: value for n, value in named.items() if value is not None}
+    request["pinned_messages"] = tuple(given.known_count + at for at in options.pinned_messages)
+    return CompactRequest(
+        mode=arguments.mode,
+        session_id=arguments.session_id or given.session_id,
+        context_window=arguments.context_window,
+        target_tokens=arguments.target_tokens,
+        policy=arguments.policy or config.policy,
+        settings=settings,
+        instructions=arguments.instructions or "",
+        summarizer=library_writer(wanted_writer(arguments.summarizer, config)),
+        summary=arguments.summary,
+        **request,
+    )
+
+
+async def _followed_by(result: CompactResult, given: Input, archive: Archive) -> str | None:
+    """What names the list that goes out, where new messages alone can be put behind it.
+
+    Not where the session's context is another: the list is an older branch, or holds a secret that
+    the archive does not. New messages that were themselves put behind that context go on from it.
+    """
+    if given.known_count:
+        return await to_thread.run_sync(history_hash, result.messages)
+    return await name_if_current(result.messages, result.session_id, archive)
+
+
+def _answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> CompactAnswer:
+    """The answer to a result, without its message list."""
+    uri = f"transcript://{result.session_id}"
+    receipt = result.receipt
+    # What the receipt says beyond the fields that the answer has anyway.
+    rest = {key: value for key, value in receipt.items() if key not in CompactAnswer.model_fields}
+    answer = CompactAnswer(
+        session_id=result.session_id,
+        format=result.format,
+        status=result.status,
+        changed=result.changed,
+        fits=result.fits,
+        tokens=result.tokens,
+        layers=list(result.layers),
+        boundary=result.boundary,
+        restored=list(result.restored),
+        irreducible=irreducible_lines(result),
+        warnings=[*notes, *result.warnings],
+        message_count=len(result.messages),
+        summary=result.summary,
+        written_by=written_by(receipt),
+        receipt=rest or None,
+        context_pointer=f"{uri}/context" if wrote and result.changed else None,
+    )
+    if wrote and (result.changed or result.prepared):
+        answer.receipt_pointer = f"{uri}/receipts"
+    if (prepared := result.prepared) is not None:
+        answer.prepared = PreparedFigures(
+            prepared_id=prepared.prepared_id,
+            message_count=prepared.message_count,
+            prefix_hash=prepared.prefix_hash,
+            expires=iso_time(prepared.expires_seconds),
+        )
+    return answer
+
+
+def _shorter_reply(result: CompactResult, splices: Sequence[Splice]) -> Reply:
     """What to answer a caller with that leaves it open: edits where they hold fewer messages."""
-    splices = make_splices(given.payload, result.messages) if result.changed else ()
     inserted = sum(len(splice.insert) for splice in splices)
     return "edits" if inserted < len(result.messages) and splices else "messages"
 
 
 async def _reply_to_model(
-    answer: CompactAnswer, result: CompactResult, given: Input, archive: Archive
+    answer: CompactAnswer, result: CompactResult, archive: Archive
 ) -> CallToolResult:
     """For a model that named a file: the summary first, and what it cannot do with it."""
     if result.summary_prompt is not None or result.prepared is not None:
-        return await _reply(answer, result, given, "receipt", archive)
+        return await _reply(answer, result, (), "receipt", archive)
     # The receipt has the rest, whole; here the summary needs the room.
     answer.receipt, answer.boundary, answer.layers = None, None, []
     if result.status == "planned":
@@ -173,7 +343,11 @@ async def _reply_to_model(
 
 
 async def _reply(
-    answer: CompactAnswer, result: CompactResult, given: Input, reply: Reply, archive: Archive
+    answer: CompactAnswer,
+    result: CompactResult,
+    splices: Sequence[Splice],
+    reply: Reply,
+    archive: Archive,
 ) -> CallToolResult:
     beside: dict[str, Any] = {}
     if (prompt := result.summary_prompt) is not None:
@@ -197,7 +371,7 @@ async def _reply(
         # Not `asdict`, which would copy the messages.
         beside["edits"] = [
             {"start": one.start, "delete_count": one.delete_count, "insert": list(one.insert)}
-            for one in make_splices(given.payload, result.messages)
+            for one in splices
         ]
         answer.next_step = APPLY
     return structured(answer, beside=beside)
