@@ -1,11 +1,10 @@
 """What a call changes in files, read from its arguments, in the spellings that hosts use.
 
-Whole texts, replacements of an old text by a new one, inserted lines, and patches: in Codex's
-format, as unified diffs, or as search and replace blocks. A change that the arguments do not
-specify exactly is `Unclear`. Commands are read in `commands`.
+Whole texts, replacements of an old text by a new one, inserted lines, and patches in Codex's
+format. A change that the arguments do not specify exactly is `Unclear`. Commands are read in
+`commands`.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -29,12 +28,8 @@ _NEW_KEYS = ("newstring", "newtext", "newstr", "replace", "replacement")
 _INSERTED_KEYS = ("inserttext", "newstr", "newtext", "text")
 _EVERY_KEYS = ("replaceall", "allowmultiple")
 _PATCH_END = "\n*** End Patch"
-_DIFFED_FILE = re.compile(
-    r"^--- (?:a/)?([^\t\n]++)(?:\t.*+)?\n\+\+\+ (?:b/)?([^\t\n]++)(?:\t.*+)?$", re.MULTILINE
-)
 _MOVED = "*** Move to: "
 _AT_END = "*** End of File"
-_NO_FILE = "/dev/null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +143,6 @@ def _edit(path: str, arguments: Mapping[str, Any]) -> list[FileChange]:
         is_every = any(arguments.get(key) is True for key in _EVERY_KEYS)
         is_every = is_every or (isinstance(expected, int) and expected > 1)
         return [Replaces(path, old, new or "", is_every)]
-    diff = _text(arguments, ("diff", "patch"))
-    if diff is not None and "\n======" in diff:
-        return list(_search_blocks(path, diff)) or [Unclear(path)]
-    if diff is not None and (made := list(_diffed(path, diff))):
-        return made
     whole = _text(arguments, ("filetext",))
     return [Unclear(path) if whole is None else Writes(path, whole)]
 
@@ -187,25 +177,6 @@ def _patched(patch: str) -> Iterator[FileChange]:
             yield _updated(path, lines)
 
 
-def _diffed(path: str, diff: str) -> Iterator[FileChange]:
-    """The changes of a unified diff; of one without a head to the file at `path`."""
-    heads = list(_DIFFED_FILE.finditer(diff))
-    if not heads and diff.startswith("@@"):
-        yield _updated(path, diff.removesuffix("\n").split("\n"))
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
-        end = following.start() if following else len(diff)
-        body = diff[head.end() + 1 : end].removesuffix("\n").partition("\ndiff --git ")[0]
-        named = plain_path(head[2].strip() if head[2] != _NO_FILE else head[1].strip())
-        target = path if path and len(heads) == 1 else named
-        if head[2] == _NO_FILE:
-            yield Deletes(target)
-        elif head[1] == _NO_FILE:
-            added = [line[1:] for line in body.split("\n") if line[:1] == "+"]
-            yield Writes(target, "".join(f"{line}\n" for line in added))
-        else:
-            yield _updated(target, body.split("\n"))
-
-
 def _updated(path: str, lines: Sequence[str]) -> FileChange:
     moved_to = ""
     if lines and lines[0].startswith(_MOVED):
@@ -231,29 +202,6 @@ def _updated(path: str, lines: Sequence[str]) -> FileChange:
         else:
             body.append(line or " ")
     return Patches(path, tuple(hunks), moved_to)
-
-
-def _search_blocks(path: str, diff: str) -> Iterator[Replaces]:
-    """The search and replace blocks of Cline, Roo Code and aider."""
-    state = ""
-    old: list[str] = []
-    new: list[str] = []
-    for line in diff.split("\n"):
-        if line.startswith(("<<<<<<< SEARCH", "------- SEARCH")):
-            state, old, new = "old", [], []
-        elif state == "old" and line.startswith("======="):
-            state = "new"
-        elif state == "new" and line.startswith((">>>>>>> REPLACE", "+++++++ REPLACE")):
-            yield Replaces(path, _lines(old), _lines(new))
-            state = ""
-        elif state == "old" and (old or not line.startswith((":start_line:", "-------"))):
-            old.append(line)
-        elif state == "new":
-            new.append(line)
-
-
-def _lines(rows: Sequence[str]) -> str:
-    return "".join(f"{row}\n" for row in rows)
 
 
 def patched_text(text: str, hunks: Sequence[Hunk]) -> tuple[str, int] | None:

@@ -136,18 +136,6 @@ def numbered_lines(text: str) -> ShownLines | None:
     return ShownLines(tuple(rows), start, not any(_CUT.search(line[:400]) for line in frame))
 
 
-def is_partial(text: str) -> bool:
-    """Whether a notice at an end of `text`, or a mark in it, says that lines are left out."""
-    lines = text.split("\n")
-    ends = (*lines[:_HEAD_LINES], *lines[-_TAIL_LINES:])
-    return is_cut(text) or any(_CUT.search(line[:400]) for line in ends)
-
-
-def may_be_numbered(text: str) -> bool:
-    """Whether a tool may have numbered the first lines of `text`."""
-    return any(map(_NUMBER.match, text.split("\n", _HEAD_LINES)))
-
-
 def tools_that_number(results: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
     """Whether each tool numbers lines, by tool and text of its first results.
 

@@ -9,7 +9,7 @@ it is the text of the summary; files come back in a message of their own. Pure.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from context_compaction.activity.files import follow_files, holds_secrets, unsure_note
+from context_compaction.activity.files import holds_secrets, unsure_note
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
@@ -257,7 +257,7 @@ def _files_of(
     if not (context.policy.restores_files and context.settings.restore_files):
         return
     unread = newest_results(context.messages)
-    for path, file in follow_files(context.messages, context.settings.tool_kinds).items():
+    for path, file in earlier_calls.files.items():
         text, note, focus = file.text, "", file.focus
         if text is None:
             text = f"\n{LEFT_OUT}\n".join(part.text for part in file.parts)

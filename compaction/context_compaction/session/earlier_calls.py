@@ -21,14 +21,13 @@ from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.calls import classify
 from context_compaction.activity.files import follow_files
+from context_compaction.activity.known_file import KnownFile
 from context_compaction.activity.read_state import (
     FileState,
-    FileUse,
     changed_warning,
     checked,
     tracked_paths,
     untold,
-    uses_of,
 )
 from context_compaction.context import (
     CompactionContext,
@@ -88,13 +87,15 @@ class EarlierCalls:
     """The state before this call, brought up to its list.
 
     Attributes:
-        states: The files that the conversation used, by path.
+        files: The files as the conversation leaves them, by path.
+        states: What is known of them and of those of earlier calls, by path.
         on_disk: Those of them that lie inside the roots, as they are now.
         refills: How many times in a row the context was full again soon; None if it is not full.
         thrash_warning: The warning about that, if it is due.
         recent: Files that the layer `restore` may put back, highest priority first.
     """
 
+    files: Mapping[str, KnownFile] = field(default_factory=dict[str, KnownFile])
     states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
     refills: int | None = None
@@ -107,19 +108,19 @@ class KnownFiles:
     """The files that the list and earlier calls name, before the disk is read.
 
     Attributes:
-        uses: Their uses in the list, by path ...
-        states: ... and their states by earlier calls.
+        files: Those of the list, as the conversation leaves them ...
+        states: ... and the states that earlier calls left, both by path.
         earlier: The states of calls with shorter lists than this one, oldest first.
     """
 
-    uses: Mapping[str, FileUse]
+    files: Mapping[str, KnownFile]
     states: Mapping[str, FileState]
     earlier: Sequence[SessionState]
 
     @property
     def paths(self) -> list[str]:
         """Those whose content on disk matters to this call, newest use first."""
-        return tracked_paths(self.uses, self.states)
+        return list(tracked_paths(self.files, self.states))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +149,9 @@ def known_files(
     if not (plan.acts or context.budget.is_over or _tells(context)):
         return None
     earlier = before(states, stop_seq_of(context.seqs))
-    uses = uses_of(context.messages, context.seqs, context.settings.tool_kinds)
+    files = follow_files(context.messages, context.settings.tool_kinds)
     newest = next((s.files for s in reversed(earlier) if s.files is not None), ())
-    return KnownFiles(uses, {file.path: file for file in newest}, earlier)
+    return KnownFiles(files, {file.path: file for file in newest}, earlier)
 
 
 def earlier_calls_of(
@@ -175,9 +176,9 @@ def earlier_calls_of(
     if context.budget.is_over and not context.request.prepare:
         refills, warning = _refills(context, known.earlier)
     if plan.cut is not None and context.policy.restores_files and not plan.fills:
-        recent = _recent_files(context)
-    states = checked(known.uses, known.states, on_disk)
-    return EarlierCalls(states, on_disk, refills, warning, recent)
+        recent = _recent_files(context, known.files)
+    states = checked(known.files, known.states, on_disk, context.messages, context.seqs)
+    return EarlierCalls(known.files, states, on_disk, refills, warning, recent)
 
 
 def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
@@ -188,12 +189,11 @@ def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
     return with_disk(files, earlier_calls.states, earlier_calls.on_disk)
 
 
-def _recent_files(context: CompactionContext) -> list[FileText]:
+def _recent_files(context: CompactionContext, known: Mapping[str, KnownFile]) -> list[FileText]:
     def number_of(at: int) -> int | None:
         index = context.messages[at].index
         return None if index is None or context.seqs[index] < 0 else context.seqs[index]
 
-    known = follow_files(context.messages, context.settings.tool_kinds)
     return recent_files(known, context.settings.restore_kinds, number_of)
 
 

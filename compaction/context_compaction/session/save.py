@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from context_compaction.activity.read_state import FileState, refreshed
 from context_compaction.archive import ContextEntry, Store
 from context_compaction.context import CompactionContext, ReceivedInput, SummaryText, Validation
 from context_compaction.errors import ArchiveError
@@ -16,7 +15,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import made_in
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
-from context_compaction.messages.model import JsonObject, Messages, text_of
+from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import pin_blobs
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -151,7 +150,7 @@ def commit_of(
         state = replace(
             state,
             stop_seq=stop_seq_of(context.seqs),
-            files=_files(earlier_calls, messages),
+            files=tuple(earlier_calls.states.values()),
             refills=earlier_calls.refills,
             rejection=_rejection(result, session),
             made=made_in(messages),
@@ -185,17 +184,6 @@ def _summary(
         request.instructions,
         int(now_seconds),
     )
-
-
-def _files(earlier_calls: EarlierCalls, messages: Messages) -> tuple[FileState, ...]:
-    """The states of the files, after some were restored as they are on disk."""
-    restored = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
-    shown = [
-        path
-        for path, file in earlier_calls.on_disk.items()
-        if f"\n{placeholders.restored_text(path, file.text)}" in restored
-    ]
-    return refreshed(earlier_calls.states, shown, earlier_calls.on_disk)
 
 
 def _name(result: CompactResult, entries: Sequence[ContextEntry]) -> str:

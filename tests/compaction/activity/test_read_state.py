@@ -154,7 +154,7 @@ async def test_the_state_has_path_range_hashes_and_time(tmp_path: Path) -> None:
     [receipt] = await receipts(tmp_path)
     states = {state["path"]: state for state in receipt["state"]["files"]}
     inside, outside = states["x.py"], states["/elsewhere/y.py"]
-    assert inside["range"] == "offset=10,limit=21"
+    assert inside["range"] == "10-30"
     assert inside["seq"] == 2
     assert len(inside["seen_sha256"]) == len(inside["disk_sha256"]) == 64
     assert inside["modified_seconds"] == file.stat().st_mtime

@@ -82,10 +82,14 @@ def _set_ages(items: Sequence[Item]) -> None:
     last_at: dict[Kind, int] = {}
     turns, last_turn = 0, -1
     for item in sorted(items, key=lambda item: -item.at):
-        if last_at.setdefault(item.kind, item.at) != item.at:
-            ages[item.kind] += 1
-            last_at[item.kind] = item.at
-        item.age = 0 if item.kind in ("rule", "wish", "rules") else ages[item.kind] + turns
+        # The newest open failure stays young; older ones grow old as the results do.
+        is_old_failure = item.kind == "failure" and "failure" in last_at
+        kind = "result" if is_old_failure else item.kind
+        if last_at.setdefault(kind, item.at) != item.at:
+            ages[kind] += 1
+            last_at[kind] = item.at
+        is_ageless = item.kind in ("rule", "wish", "rules")
+        item.age = 0 if is_ageless else ages[kind] + turns
         if item.kind == "user" and item.at != last_turn:
             turns, last_turn = turns + 1, item.at
 
