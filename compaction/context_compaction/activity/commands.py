@@ -378,8 +378,8 @@ class _Effects:
             is_numbered = program == "nl" or "-n" in options
             return Shows(path, is_numbered=is_numbered) if is_one else None
         if program == "head":
-            count = _COUNT.match(" ".join(options) or "-10")
-            return Shows(path, 1, int(count[1]), is_numbered) if count else None
+            number = _COUNT.match(" ".join(options) or "-10")
+            return Shows(path, 1, int(number[1]), is_numbered) if number else None
         if program == "sed" and len(options) == 2 and options[0] == "-n":
             lines = _LINES.match(options[1])
             if lines is None:

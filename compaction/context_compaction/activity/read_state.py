@@ -52,10 +52,11 @@ def tracked_paths(
     """
     rest = dict(earlier)
     found: dict[str, FileState | None] = {}
-    for path, file in reversed(known.items()):
-        states = [rest.pop(name, None) for name in (path, *file.names)]
+    for path in reversed(list(known)):
+        states = [rest.pop(name, None) for name in (path, *known[path].names)]
         found[path] = next(filter(None, states), None)
-    found.update(sorted(rest.items(), key=lambda item: -item[1].seq))
+    older = sorted(rest.values(), key=lambda state: -state.seq)
+    found.update((state.path, state) for state in older)
     return dict(list(found.items())[:TRACKED_FILES])
 
 
