@@ -30,11 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.archive.local.index import SearchIndex
-from context_compaction.archive.local.index_search import IndexRows
+from context_compaction.archive.local.index import IndexRows, SearchIndex
 from context_compaction.archive.search.filters import filter_of
 from context_compaction.archive.search.page import words_page
-from context_compaction.archive.search.pattern_search import Batch, newest_batch, scan
+from context_compaction.archive.search.patterns import Batch, newest_batch, scan
 
 SESSION_MESSAGES = 500
 APPEND_MESSAGES = 100

@@ -33,25 +33,27 @@ if TYPE_CHECKING:
         StoredReceipt as StoredReceipt,
         Usage as Usage,
         check_tenant as check_tenant,
+        shown_address as shown_address,
     )
-    from context_compaction.archive.copying import Copied as Copied, copy_archive as copy_archive
-    from context_compaction.archive.dates import asked_times as asked_times
-    from context_compaction.archive.documents import is_encoded as is_encoded
-    from context_compaction.archive.documents import role_of as role_of
+    from context_compaction.archive.documents import is_encoded as is_encoded, role_of as role_of
     from context_compaction.archive.local.archive import LocalArchive as LocalArchive
     from context_compaction.archive.local.durable_files import (
         make_folder as make_folder,
         put_file as put_file,
     )
-    from context_compaction.archive.opening import open_archive as open_archive
-    from context_compaction.archive.patterns import open_matcher as open_matcher
-    from context_compaction.archive.search.hits import MAX_HITS_PER_OUTPUT as MAX_HITS_PER_OUTPUT
-    from context_compaction.archive.snippets import (
+    from context_compaction.archive.opening import (
+        Copied as Copied,
+        copy_archive as copy_archive,
+        open_archive as open_archive,
+    )
+    from context_compaction.archive.search.hits import (
+        MAX_HITS_PER_OUTPUT as MAX_HITS_PER_OUTPUT,
         PASSAGE_CHARS as PASSAGE_CHARS,
         SNIPPET_CHARS as SNIPPET_CHARS,
         passage_span as passage_span,
     )
-    from context_compaction.archive.values import shown_address as shown_address
+    from context_compaction.archive.search.patterns import open_matcher as open_matcher
+    from context_compaction.archive.search.word_search import asked_times as asked_times
     from context_compaction.budget import Budget as Budget, make_budget as make_budget
     from context_compaction.errors import (
         ArchiveBusyError as ArchiveBusyError,
@@ -204,18 +206,15 @@ _NAMES_BY_MODULE = {
     "archive": (
         "AccessToken Archive ArchivedMessage CompactedLists ContextEntry Health History Hit "
         "OutputInfo PrunePlan PruneRules Query SearchPage SessionInfo SessionUsage "
-        "StoredReceipt Usage check_tenant"
+        "StoredReceipt Usage check_tenant shown_address"
     ),
-    "archive.copying": "Copied copy_archive",
-    "archive.dates": "asked_times",
     "archive.documents": "is_encoded role_of",
     "archive.local.archive": "LocalArchive",
     "archive.local.durable_files": "make_folder put_file",
-    "archive.opening": "open_archive",
-    "archive.patterns": "open_matcher",
-    "archive.search.hits": "MAX_HITS_PER_OUTPUT",
-    "archive.snippets": "PASSAGE_CHARS SNIPPET_CHARS passage_span",
-    "archive.values": "shown_address",
+    "archive.opening": "Copied copy_archive open_archive",
+    "archive.search.hits": "MAX_HITS_PER_OUTPUT PASSAGE_CHARS SNIPPET_CHARS passage_span",
+    "archive.search.patterns": "open_matcher",
+    "archive.search.word_search": "asked_times",
     "budget": "Budget make_budget",
     "errors": (
         "ArchiveBusyError ArchiveDamagedError ArchiveError ArchiveFullError CompactionError "

@@ -21,8 +21,6 @@ The tree::
 Each message names the input, what is wrong with it, and what to do next.
 """
 
-from collections.abc import Sequence
-
 
 class CompactionError(Exception):
     """The root of every expected failure. Its text is written for the caller, model or person."""
@@ -95,12 +93,9 @@ class NotFoundError(ArchiveError):
         )
 
     @classmethod
-    def of_tenant(cls, tenant: str, known: Sequence[str], unseen: str = "") -> "NotFoundError":
-        """The error for a tenant of whom an archive holds nothing; `unseen` says of whom else."""
-        return cls(
-            f"The archive holds nothing of a tenant {tenant!r}, but of "
-            f"{', '.join(known) or 'nobody'}{unseen}. Name one of them."
-        )
+    def of_tenant(cls, tenant: str) -> "NotFoundError":
+        """The error for a tenant of whom an archive holds nothing."""
+        return cls(f"The archive holds nothing of a tenant {tenant!r}. Check the tenant's name.")
 
 
 class ArchiveFullError(ArchiveError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from context_compaction.archive.frames import Blobs
-from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.records import StoredOutput, decode_text, info_of
 from context_compaction.errors import ArchiveDamagedError, InvalidMessageError, NotFoundError
 from context_compaction.formats import FORMATS
 from context_compaction.messages.history_hash import chain_hash

@@ -12,7 +12,7 @@ from functools import partial
 
 from anyio import to_thread
 
-from context_compaction.archive import Store
+from context_compaction.archive import Archive
 from context_compaction.context import NO_TEXT, CompactionContext, Plan, ReceivedInput, SummaryText
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
@@ -58,7 +58,7 @@ async def compact(
     payload: Sequence[JsonObject],
     request: CompactRequest | None = None,
     *,
-    archive: Store,
+    archive: Archive,
     read_file: ReadFile | None = None,
     model: SummaryModel | None = None,
     report_progress: ReportProgress | None = None,

@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from context_compaction import formats
 from context_compaction.activity.outcome import error_line, is_failed
-from context_compaction.archive import CompactedLists, ContextEntry, Store
+from context_compaction.archive import Archive, CompactedLists, ContextEntry
 from context_compaction.messages.model import (
     JsonObject,
     Message,
@@ -139,7 +139,7 @@ def _strings(value: object) -> Iterator[str]:
         yield str(value)
 
 
-async def with_losses(result: CompactResult, archive: Store) -> CompactResult:
+async def with_losses(result: CompactResult, archive: Archive) -> CompactResult:
     """`result`, with the names that left the context in its receipt if it is a compaction's."""
     if "head" not in result.receipt or "losses" in result.receipt:
         return result
@@ -147,7 +147,7 @@ async def with_losses(result: CompactResult, archive: Store) -> CompactResult:
     return replace(result, receipt=result.receipt | {"losses": losses})
 
 
-async def read_losses(archive: Store, session_id: str, number: int = -1) -> JsonObject | None:
+async def read_losses(archive: Archive, session_id: str, number: int = -1) -> JsonObject | None:
     """The names that a compaction removed from the context, as its receipt reports them.
 
     Args:
@@ -172,7 +172,7 @@ async def read_losses(archive: Store, session_id: str, number: int = -1) -> Json
     return found.as_json()
 
 
-async def _read(archive: Store, session_id: str, seqs: Sequence[int]) -> dict[int, JsonObject]:
+async def _read(archive: Archive, session_id: str, seqs: Sequence[int]) -> dict[int, JsonObject]:
     """Messages by number, neighbours in one read."""
     found: dict[int, JsonObject] = {}
     start = 0

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from context_compaction import formats
-from context_compaction.archive import ArchivedMessage, Store
+from context_compaction.archive import Archive, ArchivedMessage
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -40,7 +40,7 @@ _NONE = Carried(is_short=False)
 
 
 async def read_originals(
-    context: CompactionContext, plan: Plan, session: Session, archive: Store
+    context: CompactionContext, plan: Plan, session: Session, archive: Archive
 ) -> Mapping[Span, Read]:
     """The originals of the earlier summaries of ours that `plan` replaces."""
     found = (span_of_ours(context, message) for message in plan.replaced)
@@ -52,7 +52,7 @@ async def read_originals(
 
 
 async def _read_span(
-    span: Span, states: Sequence[SessionState], archive: Store, format: str
+    span: Span, states: Sequence[SessionState], archive: Archive, format: str
 ) -> Read:
     """The originals in `span`, shortened where a call left them so; none if unavailable.
 

@@ -7,7 +7,7 @@ from functools import cache, partial
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.archive import Store
+from context_compaction.archive import Archive
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, layer_context_of
 from context_compaction.errors import NotFoundError, SettingsError
@@ -35,7 +35,7 @@ from context_compaction.tokens.counter import MessageCounter, counter_for
 
 
 async def read(
-    payload: Sequence[JsonObject], request: CompactRequest, archive: Store
+    payload: Sequence[JsonObject], request: CompactRequest, archive: Archive
 ) -> ReceivedInput:
     """The messages of `payload`, in the format of its session if several fit.
 

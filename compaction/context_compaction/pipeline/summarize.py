@@ -11,7 +11,7 @@ from functools import cache, partial
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.archive import AppendResult, Store
+from context_compaction.archive import AppendResult, Archive
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -98,7 +98,7 @@ async def summarize(
     context: CompactionContext,
     session: Session,
     decision: Decision,
-    archive: Store,
+    archive: Archive,
     model: SummaryModel | None,
     *,
     now_seconds: float,
@@ -217,7 +217,7 @@ def _host_job(context: CompactionContext, decision: Decision) -> SummaryJob | No
 
 
 async def ask_host(
-    context: CompactionContext, decision: Decision, archive: Store, now_seconds: float
+    context: CompactionContext, decision: Decision, archive: Archive, now_seconds: float
 ) -> SummaryPrompt:
     """The prompt with which a host's model writes the summary, with its continuation token."""
     span = span_of(context, decision.plan.replaced)
@@ -236,7 +236,7 @@ def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> S
 
 
 async def _continuation_warnings(
-    context: CompactionContext, plan: Plan, archive: Store, now_seconds: float
+    context: CompactionContext, plan: Plan, archive: Archive, now_seconds: float
 ) -> tuple[str, ...]:
     """The warnings about the token of the host's summary.
 
@@ -257,7 +257,7 @@ async def _continuation_warnings(
     )
 
 
-async def _raws(span: Span, archive: Store) -> list[JsonObject]:
+async def _raws(span: Span, archive: Archive) -> list[JsonObject]:
     try:
         found = await archive.read_messages(
             span.session_id, span.start_seq, span.stop_seq, head=span.head or None
@@ -371,7 +371,7 @@ async def session_notes(
     *,
     format: str,
     session_id: str,
-    archive: Store,
+    archive: Archive,
     max_tokens: int,
 ) -> str:
     """The summary of a whole conversation, made of extracts; however short it is.

@@ -25,7 +25,7 @@ from weakref import ref
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.archive import AppendResult, StandingContext, Store
+from context_compaction.archive import AppendResult, Archive, StandingContext
 from context_compaction.context import Places, ReceivedInput
 from context_compaction.errors import NotFoundError
 from context_compaction.formats.known_lists import KNOWN_LISTS, KnownList
@@ -115,7 +115,7 @@ class Session:
         return self.known.messages
 
 
-async def store(given: ReceivedInput, archive: Store) -> Stored:
+async def store(given: ReceivedInput, archive: Archive) -> Stored:
     """Archive the list in the session it belongs to; with the mode "plan", only look it up."""
     session_id, appended = await append_to_session(
         given.messages,
@@ -130,7 +130,9 @@ async def store(given: ReceivedInput, archive: Store) -> Stored:
     return Stored(session_id, appended)
 
 
-async def load(given: ReceivedInput, stored: Stored, archive: Store, now_seconds: float) -> Session:
+async def load(
+    given: ReceivedInput, stored: Stored, archive: Archive, now_seconds: float
+) -> Session:
     """The session of the call.
 
     Raises:
@@ -340,7 +342,7 @@ def _settled(session: Session, format: str) -> Session:
     )
 
 
-async def _ours(claims: Claims, session: Session, archive: Store) -> Ours:
+async def _ours(claims: Claims, session: Session, archive: Archive) -> Ours:
     """What of `claims` the archive vouches for.
 
     Another session may have made messages of the list, if a host continues a compacted list
@@ -369,7 +371,7 @@ async def append_to_session(
     messages: Messages,
     *,
     format: str,
-    archive: Store,
+    archive: Archive,
     named: str | None,
     claims: Claims | None = None,
     parent_session_id: str | None = None,
@@ -405,7 +407,7 @@ async def append_to_session(
     return session_id, await append(session_id, messages)
 
 
-async def _session_of_summary(claims: Claims, archive: Store) -> str | None:
+async def _session_of_summary(claims: Claims, archive: Archive) -> str | None:
     """The session that made a summary in the list, by its own receipts."""
     for session_id in claims.session_ids[:_MOST_CLAIMS]:
         listed = made_by(await _states_in(session_id, archive))
@@ -445,7 +447,7 @@ def _id_of(beginning: Messages) -> str:
     return f"s_{history_hash(message.source for message in beginning)[:16] or 'empty'}"
 
 
-async def _states_in(session_id: str, archive: Store) -> Sequence[SessionState]:
+async def _states_in(session_id: str, archive: Archive) -> Sequence[SessionState]:
     """The states that a session's calls left, oldest first; empty without such a session."""
     try:
         return states_of(await archive.receipts(session_id))
@@ -478,7 +480,7 @@ class _Recent:
     size_bytes: int
 
 
-_Key: TypeAlias = "tuple[ref[Store], str]"
+_Key: TypeAlias = "tuple[ref[Archive], str]"
 
 
 class RecentLists:
@@ -492,7 +494,7 @@ class RecentLists:
 
     def keep(
         self,
-        archive: Store,
+        archive: Archive,
         session_id: str,
         format: str,
         messages: Sequence[JsonObject],
@@ -507,7 +509,7 @@ class RecentLists:
             while self._bytes > self._max_bytes:
                 self._drop(next(iter(self._lists)))
 
-    def get(self, archive: Store, session_id: str) -> _Recent | None:
+    def get(self, archive: Archive, session_id: str) -> _Recent | None:
         """The newest list of a session, if this process knows it."""
         key = (ref(archive), session_id)
         with self._lock:
@@ -523,13 +525,13 @@ class RecentLists:
 RECENT_LISTS = RecentLists()
 
 
-def is_recent(archive: Store, session_id: str) -> bool:
+def is_recent(archive: Archive, session_id: str) -> bool:
     """Whether this process knows the newest list of a session."""
     return RECENT_LISTS.get(archive, session_id) is not None
 
 
-async def current_context(session_id: str, archive: Store) -> CurrentContext:
-    """What `Store.context` returns; from memory if that is the same list.
+async def current_context(session_id: str, archive: Archive) -> CurrentContext:
+    """What `Archive.context` returns; from memory if that is the same list.
 
     Raises:
         NotFoundError: There is no such session.
@@ -547,9 +549,9 @@ async def current_context(session_id: str, archive: Store) -> CurrentContext:
 
 
 async def name_if_current(
-    messages: Sequence[JsonObject], session_id: str, archive: Store
+    messages: Sequence[JsonObject], session_id: str, archive: Archive
 ) -> str | None:
-    """The hash of `messages` if `Store.context` returns this very list; else None."""
+    """The hash of `messages` if `Archive.context` returns this very list; else None."""
     name = await to_thread.run_sync(history_hash, messages)
     try:
         if archive.redaction == "on":

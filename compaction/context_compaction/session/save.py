@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from context_compaction.archive import ContextEntry, Store
+from context_compaction.archive import Archive, ContextEntry
 from context_compaction.context import CompactionContext, ReceivedInput, SummaryText, Validation
 from context_compaction.errors import ArchiveError
 from context_compaction.messages import placeholders
@@ -70,7 +70,9 @@ class ToSave:
     size_bytes: int = 0
 
 
-async def save(archive: Store, session_id: str, given: ReceivedInput, made: ToSave | None) -> None:
+async def save(
+    archive: Archive, session_id: str, given: ReceivedInput, made: ToSave | None
+) -> None:
     """Make durable what a result rests on; its context replaces the list from now on."""
     if made is None:
         return

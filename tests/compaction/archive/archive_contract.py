@@ -1415,11 +1415,11 @@ async def a_tenant_sees_and_changes_nothing_of_another(archive: Archive) -> None
 
 
 @promise
-async def a_tenant_that_is_not_there_is_told_with_those_that_are(archive: Archive) -> None:
+async def a_tenant_that_is_not_there_is_an_error_and_is_not_made(archive: Archive) -> None:
     await add(archive, "s", user("of the default one"))
     await add(await archive.for_tenant("acme"), "s", user("of another"))
     for name in ("acme", DEFAULT_TENANT):
         assert (await archive.for_tenant(name, opens=False)).tenant == name
     for _ in range(2):  # to ask makes nothing
-        with pytest.raises(NotFoundError, match=f"'acne', but of .*{DEFAULT_TENANT}"):
+        with pytest.raises(NotFoundError, match="'acne'"):
             await archive.for_tenant("acne", opens=False)

@@ -1,7 +1,7 @@
 """What a pattern requires stands in every text that it matches."""
 
 import regex
-from context_compaction.archive.search.pattern_search import required_words
+from context_compaction.archive.search.patterns import required_words
 from hypothesis import given
 from hypothesis import strategies as st
 

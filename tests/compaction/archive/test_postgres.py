@@ -24,11 +24,11 @@ from context_compaction.archive import (
     SessionInfo,
     session_state,
 )
-from context_compaction.archive.copying import copy_archive
+from context_compaction.archive.opening import copy_archive
 from context_compaction.archive.postgres import schema, sessions
 from context_compaction.archive.postgres.blobs import open_objects
 from context_compaction.archive.postgres.database import Database, read_address
-from context_compaction.archive.postgres.indexing import (
+from context_compaction.archive.postgres.rows import (
     block_query,
     block_words,
     spans_of,

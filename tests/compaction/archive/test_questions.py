@@ -8,7 +8,7 @@ from typing import Literal
 from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
-from context_compaction.archive.snippets import passage_span
+from context_compaction.archive.search.hits import passage_span
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -15,7 +15,7 @@ from context_compaction.archive import PruneRules, Query
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.durable_files import locked
 from context_compaction.archive.local.log import session_folder, session_key
-from context_compaction.archive.local.retention import delete_sessions
+from context_compaction.archive.local.maintenance import delete_sessions
 from context_compaction.archive.retention import Stored, StoredSession, choose
 from context_compaction.errors import ArchiveBusyError
 from context_compaction.messages.edits import make_blob

@@ -84,7 +84,7 @@ async def test_a_scan_that_stops_says_where_and_goes_on_from_there(
     config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SCAN_BYTES", "BATCH_CHARS"):
-        place = f"context_compaction.archive.search.pattern_search.{name}"
+        place = f"context_compaction.archive.search.patterns.{name}"
         monkeypatch.setattr(place, 2_000)
     # Of two branches neither is required, so every text is read.
     arguments: Json = {"query": "(checkout.*fails)|quuxplugh", "kind": "regex"}

@@ -1,14 +1,16 @@
 """The embedded archive: a folder of logs and blobs, and a search index derived from them."""
 
+import json
 import logging
+import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from anyio import CancelScope, CapacityLimiter, Lock, to_thread
@@ -17,6 +19,7 @@ from platformdirs import user_cache_path
 from context_compaction.archive import (
     DEFAULT_TENANT,
     AccessToken,
+    Archive,
     Health,
     PrunePlan,
     PruneRules,
@@ -24,25 +27,24 @@ from context_compaction.archive import (
     Usage,
     check_tenant,
 )
-from context_compaction.archive.local import tokens
-from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import (
     close_to_others,
     explaining,
     make_folder,
     put_file,
+    sync_folder,
 )
 from context_compaction.archive.local.log import folders_naming
-from context_compaction.archive.local.retention import (
+from context_compaction.archive.local.maintenance import (
     checked_keys,
     delete_sessions,
+    examine,
     finish_deletion,
     measure,
 )
 from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
-from context_compaction.archive.outputs import StoredOutput
+from context_compaction.archive.records import StoredOutput
 from context_compaction.archive.retention import choose, plan_of, usage_of
-from context_compaction.archive.session_archive import SessionArchive
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_NAME = "tenant"  # the file with the name, of which the folder has a hash
+_TOKEN_ID = re.compile(r"[0-9a-f]{1,64}")
 # What this package puts into an archive's folder.
 _OURS = frozenset({
     "blobs",
@@ -64,7 +66,6 @@ _OURS = frozenset({
     "imports",
     "lock",
     "sessions",
-    "tenant",
     "tenants",
     "tokens",
     "trash",
@@ -99,7 +100,7 @@ async def open_archive(
             await archive.aclose()
 
 
-class LocalArchive(SessionArchive):
+class LocalArchive(Archive):
     """An `Archive` in a folder; see there for what each method does.
 
     Nothing is read or written before it is asked for, and the search index is opened by the first
@@ -114,29 +115,18 @@ class LocalArchive(SessionArchive):
         tenant: str = DEFAULT_TENANT,
     ) -> None:
         self._root = root.absolute()
-        self._tenant = tenant
+        self.tenant = tenant
+        self.redaction = redaction
         self._tenants: dict[str, LocalArchive] = {}
         self._index_root = index_root
-        self._redaction: RedactionMode = redaction
-        blobs = BlobStore(self._root / "blobs")
-        self._sessions = LocalSessions(self._root, blobs)
-        self._store = TranscriptStore(self._sessions, blobs, redaction == "on")
+        self._sessions = LocalSessions(self._root)
+        self._store = TranscriptStore(self._sessions, redacts=redaction == "on")
         self._threads = CapacityLimiter(16)  # a long append holds up only its own session
         self._order: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._index: SearchIndex | None = None
         self._own_index: tempfile.TemporaryDirectory[str] | None = None
         # A thread of its own, so that a long search never holds up an append.
         self._index_limiter = CapacityLimiter(1)
-
-    @property
-    def redaction(self) -> RedactionMode:
-        """See `Archive.redaction`."""
-        return self._redaction
-
-    @property
-    def tenant(self) -> str:
-        """See `Archive.tenant`."""
-        return self._tenant
 
     async def for_tenant(self, tenant: str, *, opens: bool = True) -> "LocalArchive":
         """See `Archive.for_tenant`: an archive in a folder of its own, below that of this one.
@@ -146,18 +136,18 @@ class LocalArchive(SessionArchive):
             NotFoundError: There is no such folder, and the call does not `opens` it.
             ArchiveError: The folder cannot be made.
         """
-        if check_tenant(tenant) == self._tenant:
+        if check_tenant(tenant) == self.tenant:
             return self
-        if self._tenant != DEFAULT_TENANT:
+        if self.tenant != DEFAULT_TENANT:
             raise SettingsError(
-                f"The archive of tenant {self._tenant!r} holds no other tenants. Ask the one that "
+                f"The archive of tenant {self.tenant!r} holds no other tenants. Ask the one that "
                 "was opened."
             )
         if tenant not in self._tenants:
             folder = self._folder_of(tenant)
             if not (opens or await to_thread.run_sync(folder.is_dir)):
-                raise await to_thread.run_sync(self._no_tenant, tenant)
-            archive = LocalArchive(folder, self._index_root, self._redaction, tenant)
+                raise NotFoundError.of_tenant(tenant)
+            archive = LocalArchive(folder, self._index_root, self.redaction, tenant)
             await to_thread.run_sync(archive.prepare)
             self._tenants.setdefault(tenant, archive)
         return self._tenants[tenant]
@@ -166,27 +156,11 @@ class LocalArchive(SessionArchive):
         # The name as a hash: file systems differ in which names are one.
         return self._root / "tenants" / blake2b(tenant.encode(), digest_size=16).hexdigest()
 
-    def _no_tenant(self, tenant: str) -> NotFoundError:
-        with explaining(self._root, "Reading"):
-            folders = [path for path in self._root.glob("tenants/*") if path.is_dir()]
-            names = list(filter(None, map(self._name_in, folders)))
-        return NotFoundError.of_tenant(tenant, [DEFAULT_TENANT, *sorted(names)])
-
-    def _name_in(self, folder: Path) -> str | None:
-        """The name of the tenant whose folder it is; None where no file there says it."""
-        path = folder / _NAME
-        with suppress(OSError, UnicodeError, SettingsError):
-            if path.is_file():  # and no pipe, which would hold up whoever reads it
-                with path.open(encoding="ascii") as file:
-                    name = check_tenant(file.read(80))  # one has at most 64
-                return name if self._folder_of(name).name == folder.name else None
-        return None
-
     async def on_rows(
         self, work: "Callable[[RowsOf, Check], T]", limit: "Callable[[], Check]"
     ) -> T:
-        """See `SessionArchive.on_rows`."""
-        from context_compaction.archive.local.index_search import IndexRows, interrupted_by
+        """See `Archive.on_rows`."""
+        from context_compaction.archive.local.index import IndexRows, interrupted_by
 
         def on_connection(connection: "Connection") -> T:
             check = limit()
@@ -198,11 +172,7 @@ class LocalArchive(SessionArchive):
     async def sessions(
         self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None
     ) -> tuple[list[SessionInfo], str | None]:
-        """See `Archive.sessions`.
-
-        Raises:
-            QueryError: The limit is below 1, or the cursor is none of ours.
-        """
+        """See `Archive.sessions`."""
         return await self._on_index(
             lambda: self._opened_index().list_sessions(limit, cursor, family_of)
         )
@@ -247,32 +217,50 @@ class LocalArchive(SessionArchive):
         return freed
 
     async def keep_token(self, token: AccessToken) -> None:
-        """See `Archive.keep_token`."""
-        await to_thread.run_sync(tokens.keep, self._root, token)
+        """See `Archive.keep_token`: in a small file, named by the token's id."""
+        path = self._token_path(token.token_id)
+
+        def work() -> None:
+            with explaining(path, "Writing"):
+                make_folder(path.parent)
+                put_file(path, json.dumps(asdict(token)).encode("ascii"))
+
+        await to_thread.run_sync(work)
 
     async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
         """See `Archive.token`."""
-        if tenant is None or check_tenant(tenant) == self._tenant:
-            return await to_thread.run_sync(tokens.find, self._root, token_id)
-        return await to_thread.run_sync(tokens.find, self._folder_of(tenant), token_id)
+        if not _TOKEN_ID.fullmatch(token_id):
+            return None
+        path = self._token_path(token_id)
+        if tenant is not None and check_tenant(tenant) != self.tenant:
+            path = self._folder_of(tenant) / "tokens" / path.name
+        found = await to_thread.run_sync(_read_tokens, path.parent, path.name)
+        return found[0] if found else None
 
     async def tokens(self) -> list[AccessToken]:
         """See `Archive.tokens`."""
-        return await to_thread.run_sync(tokens.every, self._root)
+        found = await to_thread.run_sync(_read_tokens, self._root / "tokens", "[0-9a-f]*.json")
+        return sorted(found, key=lambda token: (token.created_seconds, token.token_id))
 
     async def revoke_token(self, token_id: str) -> bool:
         """See `Archive.revoke_token`."""
-        return await to_thread.run_sync(tokens.revoke, self._root, token_id)
+        path = self._token_path(token_id)
+
+        def work() -> bool:
+            with explaining(path, "Deleting"), suppress(FileNotFoundError):
+                path.unlink()
+                sync_folder(path.parent)
+                return True
+            return False
+
+        return _TOKEN_ID.fullmatch(token_id) is not None and await to_thread.run_sync(work)
+
+    def _token_path(self, token_id: str) -> Path:
+        return self._root / "tokens" / f"{token_id}.json"
 
     async def health(self) -> Health:
         """See `Archive.health`. Reads the whole log."""
-
-        def work() -> Health:
-            from context_compaction.archive.local.health import examine
-
-            return examine(self._root, self._opened_index().folder)
-
-        return await self._on_index(work)
+        return await self._on_index(lambda: examine(self._root, self._opened_index().folder))
 
     async def on_session(
         self, session_id: str, work: Callable[[TranscriptStore[LocalState]], T]
@@ -281,7 +269,7 @@ class LocalArchive(SessionArchive):
         async with self._order.setdefault(session_id, Lock(fast_acquire=True)):
             return await to_thread.run_sync(work, self._store, limiter=self._threads)
 
-    async def on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
+    async def on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
         """What `work` returns of an output: of a session in memory, else the one in the index."""
 
         def on_store(session_id: str, store: TranscriptStore[LocalState]) -> tuple[T] | None:
@@ -314,9 +302,6 @@ class LocalArchive(SessionArchive):
         with explaining(self._root, "Making"):
             make_folder(self._root)
             close_to_others(self._root, _OURS)
-        if self._tenant != DEFAULT_TENANT and not self._root.joinpath(_NAME).exists():
-            with suppress(OSError):  # it may be there to be read alone
-                put_file(self._root / _NAME, self._tenant.encode())
         finish_deletion(self._root)
 
     async def aclose(self) -> None:
@@ -359,3 +344,13 @@ class LocalArchive(SessionArchive):
 
     async def _on_index(self, work: Callable[[], T]) -> T:
         return await to_thread.run_sync(work, limiter=self._index_limiter)
+
+
+def _read_tokens(folder: Path, pattern: str) -> list[AccessToken]:
+    """The tokens in the files of a folder whose names match."""
+    found: list[AccessToken] = []
+    with explaining(folder, "Reading"):
+        for path in folder.glob(pattern):
+            fields: dict[str, Any] = json.loads(path.read_bytes())
+            found.append(AccessToken(**fields | {"scopes": tuple(fields["scopes"])}))
+    return found

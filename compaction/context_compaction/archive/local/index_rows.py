@@ -18,8 +18,7 @@ from context_compaction.archive.documents import (
     parts_of_records,
     title_of,
 )
-from context_compaction.archive.local.blobs import BlobStore
-from context_compaction.archive.local.log import SegmentPart, parse_body, read_segment
+from context_compaction.archive.local.log import BlobStore, SegmentPart, parse_body, read_segment
 from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internalise
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
 from context_compaction.archive.tokenizer import terms_of

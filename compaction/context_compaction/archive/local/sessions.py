@@ -13,11 +13,11 @@ from threading import Lock
 from typing import Any
 
 from context_compaction.archive.histories import MessageNode, is_message
-from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, locked, make_folder
 from context_compaction.archive.local.log import (
     LOCK_NAME,
     SEGMENT_BYTES,
+    BlobStore,
     Writer,
     append_records,
     claim_writer,
@@ -101,9 +101,9 @@ def refresh(state: LocalState) -> LocalState:
 class LocalSessions:
     """The sessions under one root; the newest used are kept in memory, bounded in their records."""
 
-    def __init__(self, root: Path, blobs: BlobStore) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self._blobs = blobs
+        self.blobs = BlobStore(root / "blobs")
         self._states = StateCache[LocalState]()
         self._writer: Writer | None = None
         self._writer_lock = Lock()
@@ -190,7 +190,7 @@ class LocalSessions:
 
     def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """The bodies of records."""
-        get = self._blobs.read_whole
+        get = self.blobs.read_whole
         return [read_body(state.folder, record.place, get) for record in records]
 
     def all_records(self, state: LocalState) -> list[LoggedRecord]:

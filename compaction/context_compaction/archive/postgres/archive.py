@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from context_compaction.archive import (
     AccessToken,
+    Archive,
     Health,
     PrunePlan,
     PruneRules,
@@ -20,24 +21,21 @@ from context_compaction.archive import (
     Usage,
     check_tenant,
 )
-from context_compaction.archive.cursors import session_cursor, session_page
-from context_compaction.archive.outputs import StoredOutput, info_of
-from context_compaction.archive.patterns import SCAN_SECONDS
 from context_compaction.archive.postgres import maintenance
 from context_compaction.archive.postgres.blobs import TenantBlobs, forget_unnamed, open_objects
 from context_compaction.archive.postgres.database import Database, read_address
-from context_compaction.archive.postgres.indexing import parse_body
-from context_compaction.archive.postgres.rows import FAMILY, TenantRows
+from context_compaction.archive.postgres.rows import FAMILY, TenantRows, parse_body
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.postgres.sessions import RowState, TenantSessions
+from context_compaction.archive.records import StoredOutput, info_of
 from context_compaction.archive.retention import choose, plan_of, usage_of
+from context_compaction.archive.search.filters import session_cursor, session_page
 from context_compaction.archive.search.page import Check, RowsOf
-from context_compaction.archive.session_archive import SessionArchive
+from context_compaction.archive.search.patterns import SCAN_SECONDS
 from context_compaction.archive.session_state import StateCache
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveBusyError, NotFoundError
 from context_compaction.redaction import RedactionMode
-from context_compaction.request import check_session_id
 
 T = TypeVar("T")
 ORPHAN_SECONDS = 86_400.0
@@ -97,7 +95,7 @@ class _Shared:
         return self._locks.setdefault((tenant, session_id), Lock())
 
 
-class PostgresArchive(SessionArchive):
+class PostgresArchive(Archive):
     """One tenant's `Archive` in a database; see there for what each method does.
 
     A call is one transaction in a thread. Cancelling it waits until that has ended, within
@@ -106,17 +104,8 @@ class PostgresArchive(SessionArchive):
 
     def __init__(self, shared: _Shared, tenant: str) -> None:
         self._shared = shared
-        self._tenant = tenant
-
-    @property
-    def redaction(self) -> RedactionMode:
-        """See `Archive.redaction`."""
-        return self._shared.redaction
-
-    @property
-    def tenant(self) -> str:
-        """See `Archive.tenant`."""
-        return self._tenant
+        self.tenant = tenant
+        self.redaction = shared.redaction
 
     async def for_tenant(self, tenant: str, *, opens: bool = True) -> "PostgresArchive":
         """See `Archive.for_tenant`. Row-level security hides other tenants from most roles.
@@ -125,21 +114,20 @@ class PostgresArchive(SessionArchive):
             SettingsError: The name cannot be a tenant's.
             NotFoundError: No row is the tenant's, and the call does not `opens` it.
         """
-        if check_tenant(tenant) == self._tenant:
+        if check_tenant(tenant) == self.tenant:
             return self
         archive = PostgresArchive(self._shared, tenant)
-        if not (opens or (tenant,) in await archive._select(_TENANTS)):
-            known = [name for (name,) in await self._select(_TENANTS)]
-            raise NotFoundError.of_tenant(tenant, known, " as far as this role may see")
+        if not (opens or await archive._select(f"{_SESSIONS} LIMIT 1") or await archive.tokens()):
+            raise NotFoundError.of_tenant(tenant)
         return archive
 
     async def on_rows(self, work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
-        """See `SessionArchive.on_rows`."""
+        """See `Archive.on_rows`."""
         check = limit()
 
         def on_tables(connection: Connection) -> T:
             blobs = self._blobs(connection)
-            return work(partial(TenantRows, connection, blobs, self._tenant), check)
+            return work(partial(TenantRows, connection, blobs, self.tenant), check)
 
         try:
             return await self._run(on_tables, seconds=SCAN_SECONDS, reads=True)
@@ -150,11 +138,7 @@ class PostgresArchive(SessionArchive):
     async def sessions(
         self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None
     ) -> tuple[list[SessionInfo], str | None]:
-        """See `Archive.sessions`.
-
-        Raises:
-            QueryError: The limit is below 1, or the cursor is none of ours.
-        """
+        """See `Archive.sessions`."""
         seconds, generation = session_cursor(limit, cursor)
         family = "" if family_of is None else f"AND session IN ({FAMILY})"
         rows = await self._select(
@@ -167,18 +151,9 @@ class PostgresArchive(SessionArchive):
         )
         return session_page(rows, limit)
 
-    async def session_info(self, session_id: str) -> SessionInfo:
-        """See `Archive.session_info`."""
-        rows = await self._select(
-            f"{_SESSIONS} AND session = %(session)s", session=check_session_id(session_id)
-        )
-        if not rows:
-            raise NotFoundError.of_session(session_id)
-        return SessionInfo(*rows[0][1:])
-
     async def keep_token(self, token: AccessToken) -> None:
         """See `Archive.keep_token`."""
-        values = self._tenant, token.token_id, Jsonb(asdict(token))
+        values = self.tenant, token.token_id, Jsonb(asdict(token))
 
         def work(connection: Connection) -> None:
             # Not one statement that names the key: where partitions lie on other servers, only
@@ -190,7 +165,7 @@ class PostgresArchive(SessionArchive):
 
     async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
         """See `Archive.token`."""
-        if tenant is not None and tenant != self._tenant:
+        if tenant is not None and tenant != self.tenant:
             return await (await self.for_tenant(tenant)).token(token_id)
         found = await self._select(f"{_TOKENS} AND token_id = %(token_id)s", token_id=token_id)
         return _token(found[0]) if found else None
@@ -202,12 +177,12 @@ class PostgresArchive(SessionArchive):
 
     async def revoke_token(self, token_id: str) -> bool:
         """See `Archive.revoke_token`."""
-        values = self._tenant, token_id
+        values = self.tenant, token_id
         return await self._run(lambda connection: connection.execute(_REVOKE, values).rowcount > 0)
 
     async def usage(self) -> Usage:
         """See `Archive.usage`."""
-        measure = partial(maintenance.measure, tenant=self._tenant)
+        measure = partial(maintenance.measure, tenant=self.tenant)
         return await self._run(lambda connection: usage_of(measure(connection)), reads=True)
 
     async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
@@ -218,12 +193,12 @@ class PostgresArchive(SessionArchive):
         """
 
         def work(connection: Connection) -> tuple[PrunePlan, list[str]]:
-            stored = maintenance.measure(connection, self._tenant)
+            stored = maintenance.measure(connection, self.tenant)
             plan = plan_of(stored, choose(stored, rules))
             if dry_run:
                 return plan, []
             names = [session.session_id for session in plan.sessions]
-            done = maintenance.delete(connection, self._tenant, names)
+            done = maintenance.delete(connection, self.tenant, names)
             left = plan.freed_bytes + plan.left_bytes - done.freed_bytes
             return replace(plan, freed_bytes=done.freed_bytes, left_bytes=left), done.object_keys
 
@@ -244,16 +219,14 @@ class PostgresArchive(SessionArchive):
             return {}
         before_seconds = time() - ORPHAN_SECONDS
         return await self._run(
-            lambda connection: maintenance.unnamed_objects(
-                connection, self._tenant, before_seconds
-            ),
+            lambda connection: maintenance.unnamed_objects(connection, self.tenant, before_seconds),
             reads=True,
         )
 
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`."""
         done = await self._run(
-            lambda connection: maintenance.delete(connection, self._tenant, session_ids)
+            lambda connection: maintenance.delete(connection, self.tenant, session_ids)
         )
         await self._remove_objects(done.object_keys)
         return done.freed_bytes
@@ -262,7 +235,7 @@ class PostgresArchive(SessionArchive):
         """See `Archive.health`."""
         location = self._shared.database.location
         return await self._run(
-            lambda connection: maintenance.examine(connection, self._tenant, location), reads=True
+            lambda connection: maintenance.examine(connection, self.tenant, location), reads=True
         )
 
     async def _remove_objects(self, keys: list[str]) -> None:
@@ -270,7 +243,7 @@ class PostgresArchive(SessionArchive):
         if keys:
             store = open_objects(self._shared.objects)
             await to_thread.run_sync(store.delete, keys, limiter=self._shared.limiter)
-            await self._run(lambda connection: forget_unnamed(connection, self._tenant, keys))
+            await self._run(lambda connection: forget_unnamed(connection, self.tenant, keys))
 
     async def on_session(
         self, session_id: str, work: Callable[[TranscriptStore[RowState]], T]
@@ -280,16 +253,16 @@ class PostgresArchive(SessionArchive):
 
         def on_store(connection: Connection) -> tuple[T, TenantSessions]:
             blobs = self._blobs(connection)
-            sessions = TenantSessions(connection, self._tenant, blobs, shared.states)
-            store = TranscriptStore(sessions, blobs, shared.redaction == "on")
+            sessions = TenantSessions(connection, self.tenant, blobs, shared.states)
+            store = TranscriptStore(sessions, redacts=shared.redaction == "on")
             return work(store), sessions
 
-        async with shared.one_at_a_time(self._tenant, session_id):
+        async with shared.one_at_a_time(self.tenant, session_id):
             result, sessions = await self._run(on_store)
             sessions.keep()
         return result
 
-    async def on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
+    async def on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
         """What `work` returns of an output; None where there is none of that id."""
 
         def on_rows(connection: Connection) -> tuple[T] | None:
@@ -297,7 +270,7 @@ class PostgresArchive(SessionArchive):
                 "SELECT record.session, head, body FROM compaction.output"
                 " JOIN compaction.record USING (tenant, session, number)"
                 " WHERE tenant = %s AND output_id = %s ORDER BY record.session LIMIT 1",
-                (self._tenant, output_id),
+                (self.tenant, output_id),
             ).fetchone()
             if row is None:
                 return None
@@ -310,16 +283,16 @@ class PostgresArchive(SessionArchive):
         return await self._run(on_rows, reads=True) if can_be_asked else None
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
-        apart = partial(self._shared.database.apart, self._tenant)
-        return TenantBlobs(connection, self._tenant, self._shared.objects, apart)
+        apart = partial(self._shared.database.apart, self.tenant)
+        return TenantBlobs(connection, self.tenant, self._shared.objects, apart)
 
     async def _run(self, work: Callable[[Connection], T], **settings: Any) -> T:
-        run = partial(self._shared.database.run, self._tenant, work, **settings)
+        run = partial(self._shared.database.run, self.tenant, work, **settings)
         return await to_thread.run_sync(run, limiter=self._shared.limiter)
 
     async def _select(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of one statement; `%(tenant)s` in it is this tenant."""
-        given = {"tenant": self._tenant, **values}
+        given = {"tenant": self.tenant, **values}
         return await self._run(
             lambda connection: connection.execute(sql.encode(), given).fetchall(), reads=True
         )
@@ -328,11 +301,6 @@ class PostgresArchive(SessionArchive):
 _SESSIONS = (
     "SELECT generation, session, parent, format, message_count, first_seconds, last_seconds, title"
     " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0"
-)
-# The tenants with rows that may be seen: the transaction's own, or all of them.
-_TENANTS = (
-    "SELECT tenant FROM compaction.session UNION SELECT tenant FROM compaction.access_token"
-    " ORDER BY tenant"
 )
 _TOKENS = "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"
 _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = %s"

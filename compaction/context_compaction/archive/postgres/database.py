@@ -19,9 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from context_compaction.archive import DEFAULT_TENANT, check_tenant
+from context_compaction.archive import DEFAULT_TENANT, check_tenant, shown_address
 from context_compaction.archive.postgres.schema import Connection, make_tables
-from context_compaction.archive.values import shown_address
 from context_compaction.errors import (
     ArchiveBusyError,
     ArchiveError,

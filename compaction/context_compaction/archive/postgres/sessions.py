@@ -13,7 +13,7 @@ from typing import Any
 
 from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
-from context_compaction.archive.postgres.indexing import DocRow, docs_of, insert_docs, parse_body
+from context_compaction.archive.postgres.rows import DocRow, docs_of, insert_docs, parse_body
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.records import (
     LinePlace,
@@ -52,7 +52,7 @@ class TenantSessions:
     ) -> None:
         self._connection = connection
         self._tenant = tenant
-        self._blobs = blobs
+        self.blobs = blobs
         self._cache = cache
         self._states: dict[str, RowState] = {}
 
@@ -111,13 +111,13 @@ class TenantSessions:
                 " unnest(%s::text[], %s::bigint[]) AS new (output_id, number)",
                 (self._tenant, session_id, ids, numbers),
             )
-        if self._blobs.put_here:
+        if self.blobs.put_here:
             self._connection.execute(
                 "INSERT INTO compaction.blob_use SELECT %s, %s, unnest(%s::text[])"
                 " ON CONFLICT DO NOTHING",
-                (self._tenant, session_id, sorted(self._blobs.put_here)),
+                (self._tenant, session_id, sorted(self.blobs.put_here)),
             )
-        docs = list(docs_of(new, self._blobs))
+        docs = list(docs_of(new, self.blobs))
         insert_docs(self._connection, self._tenant, session_id, docs)
         for record in new:
             state.learn(_logged(record.head))
@@ -180,7 +180,7 @@ class TenantSessions:
                 f"A record of session {state.session_id} is missing. Hand over the whole message "
                 "list again, which stores it anew, or restore the database from a backup."
             )
-        return parse_body(text, self._blobs)
+        return parse_body(text, self.blobs)
 
     def _refreshed(self, session_id: str, read: bytes) -> RowState:
         row = self._connection.execute(read, (self._tenant, session_id)).fetchone()

@@ -14,14 +14,24 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from anyio import from_thread
 
 from context_compaction.archive import History, Hit, Query, SearchPage
-from context_compaction.archive.cursors import decode_cursor, encode_cursor
-from context_compaction.archive.patterns import SCAN_SECONDS
-from context_compaction.archive.search.diversify import READ_ROWS, diversify
-from context_compaction.archive.search.filters import Filter, filter_of
-from context_compaction.archive.search.hits import R, asks, grouped, hit_at, next_hit
-from context_compaction.archive.search.pattern_search import Batch, newest_batch, scan
+from context_compaction.archive.search.filters import (
+    Filter,
+    decode_cursor,
+    encode_cursor,
+    filter_of,
+)
+from context_compaction.archive.search.hits import (
+    READ_ROWS,
+    Locator,
+    R,
+    asks,
+    diversify,
+    grouped,
+    hit_at,
+    next_hit,
+)
+from context_compaction.archive.search.patterns import SCAN_SECONDS, Batch, newest_batch, scan
 from context_compaction.archive.search.word_search import Ranker, Rows
-from context_compaction.archive.snippets import Locator
 from context_compaction.archive.tokenizer import QueryTerm, phrase_term, query_terms
 from context_compaction.errors import QueryError
 

@@ -1,0 +1,415 @@
+"""Appending a list: where it belongs in its session's transcript, and the records of what is new.
+
+Counts of messages are kept beside them, so that a process that has just begun counts nothing anew.
+Their record has, for messages of one format as one counter counts them, by fingerprint (`json_key`
+of the host's object) the content hash and the count. Both follow from the message alone, so that it
+does not matter where in its session a message stands, nor who wrote the record. One that cannot be
+read is passed over: what it held is computed as if it had never been, and kept anew.
+"""
+
+import marshal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from math import isfinite
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, StandingContext
+from context_compaction.archive.documents import role_of, tools_of
+from context_compaction.archive.histories import Placed
+from context_compaction.archive.records import LoggedRecord, Record, ascii_json, externalise
+from context_compaction.archive.session_state import TranscriptState
+from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.errors import (
+    ArchiveDamagedError,
+    InvalidMessageError,
+    NotFoundError,
+    SettingsError,
+)
+from context_compaction.find_secrets import rules_version
+from context_compaction.formats import FORMATS
+from context_compaction.messages.cache import json_key
+from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
+from context_compaction.messages.model import JsonObject, Message, is_list, lead_of
+from context_compaction.redaction import redact_source
+
+_NONE = None, None
+# From a fingerprint to what was counted, None where that is not known.
+CountOf: TypeAlias = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedList:
+    """Where a list belongs in a session, before anything of it is written.
+
+    Attributes:
+        next_number: Number of the session's next record then.
+        sources: What is kept of each message.
+        keys: The fingerprint of each message, where that is all of it.
+        contents: The content hashes.
+        chain: The chain hashes.
+        placed: The numbers.
+        result: The answer to a call that writes what is new.
+    """
+
+    next_number: int
+    sources: Sequence[Any]
+    keys: Sequence[bytes]
+    contents: Sequence[str]
+    chain: Sequence[str]
+    placed: Placed
+    result: AppendResult
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is nothing to write."""
+        return None not in self.placed.seqs and not self.placed.repeats
+
+
+class ListAppend:
+    """One call of `Archive.append`; see there for the arguments."""
+
+    def __init__(
+        self,
+        store: TranscriptStore[Any],
+        session_id: str,
+        messages: Sequence[Message],
+        format: str,
+        after: str,
+        counted_by: str,
+    ) -> None:
+        store.check_id(session_id)
+        if format not in FORMATS:
+            raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
+        self._store = store
+        self._session_id = session_id
+        self._messages = messages
+        self._format = format
+        self._after = after
+        self._counter = _counter_name(counted_by, redacts=store.redacts)
+
+    def run(
+        self,
+        parent_session_id: str | None,
+        counts: Sequence[Any],
+        *,
+        dry_run: bool,
+        least_shared: int,
+    ) -> AppendResult:
+        """Write what is new, and return the answer to the call."""
+        if parent_session_id is not None:
+            self._store.check_id(parent_session_id)
+        sessions = self._store.sessions
+        state = sessions.state(self._session_id)
+        found = self._place(state)
+        if dry_run or _shares_too_little(found.result, least_shared):
+            return found.result
+        standing = found.result.standing
+        names = standing.fingerprints if standing else ()
+        state.keep_fingerprints((*found.keys, *names), self._after)
+        if found.is_known:
+            self._sync_before(state, found)
+            return found.result
+        with sessions.writing(self._session_id, opens=self._after == ROOT) as current:
+            if current is not state or current.next_number != found.next_number:
+                state, found = current, self._place(current)  # others wrote meanwhile
+                if _shares_too_little(found.result, least_shared):
+                    return found.result
+            self._sync_before(state, found)
+            records = self._new_records(found, time.time())
+            if records:
+                counted_now = zip(found.keys, counts, strict=False)  # it may have none
+                made = {key: value for key, value in counted_now if value is not None and key}
+                keep = KeptCounts(state, self._counter, self._format)
+                record = keep.record_of(made, records[-1].head["ts"])
+                records += [] if record is None else [record]
+                sessions.write(state, self._session_id, parent_session_id, records)
+                if record is not None:
+                    keep.written(made)
+        sessions.secure(state, found.result.head)
+        parent = state.parent_session_id
+        return replace(found.result, revision=state.revision, parent_session_id=parent)
+
+    def _place(self, state: TranscriptState) -> PlacedList:
+        """Where the list belongs in a session as it is now.
+
+        Raises:
+            NotFoundError: The session does not hold the history that it follows.
+        """
+        after = self._after
+        if not state.tree.holds(after):
+            raise NotFoundError(
+                f"The session holds no history {after!r}. Hand over the whole message list."
+            )
+        counted = self._counts(state)
+        # What is recognised is what is kept: a list read back and handed in again is the same one.
+        kept = [self._hashed(at, state.contents, counted) for at in range(len(self._messages))]
+        sources, keys = [source for source, _, _ in kept], [key for _, _, key in kept]
+        hashes = [hashed for _, hashed, _ in kept]
+        contents = [content for _, content in hashes]
+        state.contents.update(hashes if self._counter else ())
+        chain = chain_hashes(contents, after)
+        if after == ROOT:
+            placed = state.tree.place(contents, chain, lead_of(self._messages))
+        else:
+            placed = state.tree.place_after(contents, chain, after)
+        numbers = count(state.next_seq)  # of what is new
+        seqs = [next(numbers) if seq is None else seq for seq in placed.seqs]
+        standing = self._standing(state, keys, contents, chain, seqs)
+        heads = (*chain, *(standing.heads if standing else ()))
+        own = {*(state.receipts_of(heads) if state.receipts else ())}
+        fingerprints = keys if self._counter else ()
+        result = AppendResult(
+            seqs=tuple(seqs),
+            written=placed.seqs.count(None),
+            head=chain[-1] if chain else after,
+            heads=tuple(chain),
+            forks_at=placed.forks_at,
+            standing=standing,
+            receipts=tuple(number in own for number in sorted(state.receipts)),
+            parent_session_id=state.parent_session_id,
+            is_compacted_before=state.is_compacted_before(after),
+            revision=state.revision,
+            revision_before=state.revision,
+            fingerprints=tuple(fingerprints),
+            counts=tuple(map(counted, fingerprints)),
+        )
+        return PlacedList(state.next_number, sources, keys, contents, chain, placed, result)
+
+    def _counts(self, state: TranscriptState) -> CountOf:
+        if not self._counter:
+            return lambda _: None
+        return KeptCounts(state, self._counter, self._format).read(self._store)
+
+    def _hashed(
+        self, at: int, known: Mapping[bytes, str], counted: CountOf
+    ) -> tuple[Any, tuple[bytes, str], bytes]:
+        """What is kept of a message, its hashes, and its fingerprint where that is all of it."""
+        message = self._messages[at]
+        source = message.source
+        hashed = _hash_source(at, source, known, message.key)
+        # What was counted is known to have no secrets.
+        is_clean = not self._store.redacts or counted(hashed[0]) is not None
+        kept = source if is_clean else redact_source(at, source)
+        if is_clean or kept == source:
+            return source, hashed, hashed[0]
+        return kept, _hash_source(at, kept, known), b""
+
+    def _standing(
+        self,
+        state: TranscriptState,
+        keys: Sequence[bytes],
+        contents: Sequence[str],
+        heads: Sequence[str],
+        seqs: Sequence[int],
+    ) -> StandingContext | None:
+        """What a compaction left of the beginning of the list, with the host's own objects."""
+        messages = self._messages
+        lead = lead_of(messages)
+        found = state.standing(contents, heads) or state.standing_behind(contents, heads, lead)
+        if found is None or not contents:
+            return None
+        places = zip(seqs, contents, strict=True)
+        given = zip((message.source for message in messages), keys, strict=True)
+        here = dict(zip(places, given, strict=True))
+        names: list[bytes] = []
+        try:
+            record = state.context_records[found.stored.number]
+            made = iter(self._store.body(state, record))
+            entries = [
+                ContextEntry(seq, message.source or {})
+                for seq, message in zip(seqs, messages[: found.lead], strict=False)
+            ]
+            names += keys[: found.lead] if self._counter else ()
+            for content, seq, source_seq, *_ in record.head["entries"][found.stored_lead :]:
+                raw, key = (next(made), None) if seq == NO_SEQ else here.get((seq, content), _NONE)
+                raw = self._store.raws(state, [seq])[0] if raw is None else raw
+                entries.append(ContextEntry(seq, raw, source_seq))
+                if self._counter:
+                    names.append(json_key(raw) if key is None else key)
+                    if names[-1]:
+                        state.contents[names[-1]] = content_hash(raw, names[-1])
+        except ArchiveDamagedError:
+            return None  # the list itself is at hand, and is compacted anew
+        counts = tuple(map(self._counts(state), names))
+        return StandingContext(
+            found.message_count, tuple(entries), found.heads, tuple(names), counts
+        )
+
+    def _sync_before(self, state: TranscriptState, found: PlacedList) -> None:
+        """Make durable what the list builds upon: nothing may reach the device before that."""
+        sessions = self._store.sessions
+        if found.placed.repeats or found.result.standing is not None:
+            sessions.secure(state)
+            return
+        seqs, chain = found.placed.seqs, found.chain
+        known = seqs.index(None) if None in seqs else len(chain)
+        sessions.secure(state, chain[known - 1] if known else self._after)
+
+    def _new_records(self, found: PlacedList, now_seconds: float) -> list[Record]:
+        """The records of what is new of the list, in their order."""
+        messages, chain = self._messages, found.chain
+        new = [at for at, seq in enumerate(found.placed.seqs) if seq is None]
+        first = min(new, default=len(messages))
+        tools = tools_of(messages, first)
+        written = {
+            at: Record(
+                {
+                    "kind": "message",
+                    "ts": _timestamp(messages[at], now_seconds),
+                    "at": now_seconds,
+                    "seq": found.result.seqs[at],
+                    "hash": found.contents[at],
+                    "parent": chain[at - 1] if at else self._after,
+                    "format": self._format,
+                    "role": role_of(messages[at]),
+                    "tools": self._store.kept(tools[at - first]),
+                },
+                partial(externalise, found.sources[at], self._store.sessions.blobs.put),
+            )
+            for at in new
+        }
+        repeated = {
+            repeat.start: Record({
+                "kind": "run",
+                "ts": now_seconds,
+                "head": chain[repeat.stop - 1],
+                "parent": chain[repeat.start - 1] if repeat.start else self._after,
+                "source": repeat.source,
+                "count": repeat.stop - repeat.start,
+            })
+            for repeat in found.placed.repeats
+        }
+        return [record for _, record in sorted((written | repeated).items(), key=itemgetter(0))]
+
+
+def _shares_too_little(result: AppendResult, least_shared: int) -> bool:
+    """Whether a list is a branch that shares fewer than `least_shared` messages with a history."""
+    return result.forks_at is not None and result.forks_at < least_shared
+
+
+def _hash_source(
+    at: int, source: JsonObject | None, known: Mapping[bytes, str], key: bytes = b""
+) -> tuple[bytes, str]:
+    """The fingerprint of the message at `at`, and its content hash.
+
+    `known` has content hashes by fingerprint, and `key` is the fingerprint if the caller has it.
+
+    Raises:
+        SettingsError: The message has no source.
+        InvalidMessageError: It cannot be written as JSON.
+    """
+    if source is None:
+        raise SettingsError(
+            f"Message {at} has no source, so there is nothing of the host's to archive. "
+            "Append messages as they were parsed, before any layer runs."
+        )
+    try:
+        key = key or json_key(source)
+        return key, known.get(key) or content_hash(source, key)
+    except (TypeError, ValueError) as error:
+        problem = f"it cannot be written as JSON ({error})"
+        raise InvalidMessageError(at, problem, "Give plain JSON values only.") from error
+    except RecursionError:
+        problem = "it nests too deeply to be written as JSON"
+        raise InvalidMessageError(at, problem, "Give flatter JSON.") from None
+
+
+def _timestamp(message: Message, now_seconds: float) -> float:
+    """The time of a message: its own timestamp, unless that lies more than a day in the future."""
+    seconds = message.timestamp_seconds
+    is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + 86_400.0
+    return seconds if seconds is not None and is_sane else now_seconds
+
+
+def keep_counts(
+    store: TranscriptStore[Any],
+    session_id: str,
+    format: str,
+    counted_by: str,
+    counts: Mapping[bytes, Any],
+) -> None:
+    """See `Archive.keep_counts`; raises what `append` raises of a session that is there."""
+    store.existing(session_id)
+    counter = _counter_name(counted_by, redacts=store.redacts)
+    with store.sessions.writing(session_id) as state:
+        keep = KeptCounts(state, counter, format)
+        keep.read(store)
+        # With the time of the last message: counts do not make a session newer.
+        record = keep.record_of(counts, state.last_seconds)
+        if record is not None:
+            store.sessions.write(state, session_id, None, [record])
+            keep.written(counts)
+
+
+def _counter_name(counted_by: str, *, redacts: bool) -> str:
+    """The name under which counts are kept: where secrets are taken out, another one.
+
+    Under that are counts only of messages in which these very rules found nothing: they count as
+    they came, and need not be looked through again.
+    """
+    return f"{counted_by}/{rules_version()}" if counted_by and redacts else counted_by
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCounts:
+    """The counts of a session's messages by one counter, for messages of one format."""
+
+    state: TranscriptState
+    counter: str
+    format: str
+
+    def _held(self) -> dict[bytes, bytes]:
+        return self.state.counts.setdefault((self.counter, self.format), {})
+
+    def read(self, store: TranscriptStore[Any]) -> CountOf:
+        """The counts that the session holds; what was written since is read first."""
+        left: list[LoggedRecord] = []
+        for record in self.state.unread_counts:
+            if (record.head.get("by"), record.head.get("format")) == (self.counter, self.format):
+                with suppress(ArchiveDamagedError):
+                    self._learn(store.body(self.state, record))
+            else:
+                left.append(record)
+        self.state.unread_counts = left
+        counts = self._held()
+
+        def count_of(key: bytes) -> Any:
+            packed = counts.get(key)
+            return None if packed is None else marshal.loads(packed)  # noqa: S302 - by `_packed`
+
+        return count_of
+
+    def _learn(self, entries: Any) -> None:
+        for entry in entries if is_list(entries) else ():
+            with suppress(TypeError, ValueError):  # written by something else: count anew
+                key, content, value = entry
+                self.state.contents[bytes.fromhex(key)] = content
+                self._held()[bytes.fromhex(key)] = _packed(value)
+
+    def record_of(self, counts: Mapping[bytes, Any], seconds: float) -> Record | None:
+        """The record for those of `counts` that the session lacks; None where it holds all."""
+        held, contents = self._held(), self.state.contents
+        new = [
+            [key.hex(), contents[key], value]
+            for key, value in counts.items()
+            if key in contents and held.get(key) != _packed(value)
+        ]
+        if not new:
+            return None
+        head = {"kind": "counts", "ts": seconds, "by": self.counter, "format": self.format}
+        return Record(head, ascii_json(new))
+
+    def written(self, counts: Mapping[bytes, Any]) -> None:
+        """Know the counts of the record that was written last, without reading it."""
+        self.state.unread_counts.pop()
+        self._held().update((key, _packed(value)) for key, value in counts.items())
+
+
+def _packed(value: Any) -> bytes:
+    """A count as it stays in memory: a tenth of its lists. Equal ones have equal bytes."""
+    return marshal.dumps(value, 0)
