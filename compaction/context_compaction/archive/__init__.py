@@ -78,6 +78,12 @@ class AccessToken:
     created_seconds: float
     expires_seconds: float | None = None
 
+    @classmethod
+    def from_json(cls, fields: JsonObject) -> "AccessToken":
+        """Return the token whose fields were stored as JSON."""
+        fields["scopes"] = tuple(fields["scopes"])
+        return cls(**fields)
+
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
 from anyio import CancelScope, CapacityLimiter, Lock, to_thread
@@ -351,6 +351,5 @@ def _read_tokens(folder: Path, pattern: str) -> list[AccessToken]:
     found: list[AccessToken] = []
     with explaining(folder, "Reading"):
         for path in folder.glob(pattern):
-            fields: dict[str, Any] = json.loads(path.read_bytes())
-            found.append(AccessToken(**fields | {"scopes": tuple(fields["scopes"])}))
+            found.append(AccessToken.from_json(json.loads(path.read_bytes())))
     return found

@@ -168,11 +168,11 @@ class PostgresArchive(Archive):
         if tenant is not None and tenant != self.tenant:
             return await (await self.for_tenant(tenant)).token(token_id)
         found = await self._select(f"{_TOKENS} AND token_id = %(token_id)s", token_id=token_id)
-        return _token(found[0]) if found else None
+        return AccessToken.from_json(found[0][0]) if found else None
 
     async def tokens(self) -> list[AccessToken]:
         """See `Archive.tokens`."""
-        found = map(_token, await self._select(_TOKENS))
+        found = (AccessToken.from_json(fields) for (fields,) in await self._select(_TOKENS))
         return sorted(found, key=lambda token: (token.created_seconds, token.token_id))
 
     async def revoke_token(self, token_id: str) -> bool:
@@ -304,8 +304,3 @@ _SESSIONS = (
 )
 _TOKENS = "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"
 _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = %s"
-
-
-def _token(row: tuple[Any, ...]) -> AccessToken:
-    fields: dict[str, Any] = {**row[0], "scopes": tuple(row[0]["scopes"])}
-    return AccessToken(**fields)
