@@ -348,8 +348,6 @@ class LocalArchive(Archive):
 
 def _read_tokens(folder: Path, pattern: str) -> list[AccessToken]:
     """The tokens in the files of a folder whose names match."""
-    found: list[AccessToken] = []
     with explaining(folder, "Reading"):
-        for path in folder.glob(pattern):
-            found.append(AccessToken.from_json(json.loads(path.read_bytes())))
-    return found
+        files = [json.loads(path.read_bytes()) for path in folder.glob(pattern)]
+    return [AccessToken.from_json(fields) for fields in files]
