@@ -9,7 +9,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +179,14 @@ class Installed:
         """What the host prints when it is asked `text`."""
         return self.run([str(self.program), *self.client.ask(text, session_id)])
 
-    def run(self, command: Sequence[str]) -> str:
+    def wait_until_archived(self, text: str) -> None:
+        """Wait for the process that archives it, which outlives the host's own."""
+        ours = [sys.executable, "-m", "mcp_server_compaction", "search", text, "--kind", "phrase"]
+        deadline = time.monotonic() + RUN_SECONDS
+        while not json.loads(self.run([*ours, "--json"], codes=(0, 1)))["hits"]:
+            assert time.monotonic() < deadline, "nothing was archived"
+
+    def run(self, command: Sequence[str], codes: Sequence[int] = (0,)) -> str:
         """The output of a program of this user, in the project."""
         # A file, not a pipe: opencode ends before a pipe has taken more than 128 KB.
         with tempfile.TemporaryFile() as output:
@@ -193,7 +202,7 @@ class Installed:
             )
             output.seek(0)
             text = output.read().decode("utf-8")
-        assert done.returncode == 0, text[-2_000:] + done.stderr.decode("utf-8")[-2_000:]
+        assert done.returncode in codes, text[-2_000:] + done.stderr.decode("utf-8")[-2_000:]
         return text
 
 

@@ -1,7 +1,6 @@
 """Hooks in real hosts: a large output leaves what the model sees, and the next session finds it."""
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,12 @@ from .clients import CLIENTS, Installed, installed, program_of
 from .scripted_host_model import FIND, PRINT, serve_host_model
 
 FACT = "The release is called ZEBRA-77 and must never be pushed to the branch main."
-ARCHIVE_SECONDS = 150
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def _ours(host: Installed, *arguments: str) -> str:
     return host.run([sys.executable, "-m", "mcp_server_compaction", *arguments])
-
-
-def _wait_until_archived(host: Installed, text: str) -> None:
-    """The hook archives in a process of its own, which the host does not wait for."""
-    deadline = time.monotonic() + ARCHIVE_SECONDS
-    while text not in _ours(host, "search", text.split()[0]):
-        assert time.monotonic() < deadline, "nothing was archived"
 
 
 def _configuration(host: Installed, name: str) -> dict[Path, bytes]:
@@ -51,7 +42,7 @@ def test_a_large_output_leaves_the_context_and_the_next_session_finds_what_was_s
         assert "line 500 of the long log" not in model.sent()
         assert "read_persisted_output" in model.sent()
 
-        _wait_until_archived(host, "ZEBRA-77 and must never be pushed")
+        host.wait_until_archived("ZEBRA-77 and must never be pushed")
         if name != "codex":  # its first request goes out before it knows the server's tools
             host.ask(f"{FIND} ZEBRA-77.")
             assert "must never be pushed" in model.sent()

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from mcp_server_compaction import config
 from mcp_server_compaction.hosts.catalog import HOSTS
 from mcp_server_compaction.protocol.tools import TOOLS
 
-from .clients import CLIENTS, HostClient, Installed, installed, program_of
+from .clients import CLIENTS, HostClient, installed, program_of
 from .scripted_host_model import WORK, serve_host_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -265,23 +264,13 @@ def test_claude_code_with_the_plugin_shortens_archives_and_recalls(
         host.ask("/compaction:recall the dark theme of ZEBRA")
         assert "Find in the archived conversations: the dark theme of ZEBRA" in model.sent()
 
-        assert _is_archived_soon(host, "dark theme of ZEBRA")
+        host.wait_until_archived("dark theme of ZEBRA")
         host.run([*plugin, "uninstall", "compaction@mcp-server-compaction"])
         host.run([*plugin, "marketplace", "remove", "mcp-server-compaction"])
         settings = _json(host.home / ".claude/settings.json")
         assert not any(settings.values())
     assert {path.name for path in tmp_path.iterdir()} == {"home", "project"}
     assert not list(host.project.iterdir())
-
-
-def _is_archived_soon(host: Installed, text: str) -> bool:
-    """Whether a search finds it: what archives it outlives the host's own process."""
-    ours = [sys.executable, "-m", "mcp_server_compaction", "search", text, "--kind", "phrase"]
-    until = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < until:
-        if json.loads(host.run([*ours, "--json"]))["hits"]:
-            return True
-    return False
 
 
 def _path_with_node() -> str:

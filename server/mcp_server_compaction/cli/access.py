@@ -1,20 +1,16 @@
 """`token`: how a team's callers come in."""
 
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TypeVar
 
-import anyio
 import click
-from context_compaction import AccessToken, Archive, NotFoundError, open_archive
+from context_compaction import AccessToken, Archive, NotFoundError
 
 from mcp_server_compaction.access.access_tokens import create_access_token
 from mcp_server_compaction.access.principal import Scope
-from mcp_server_compaction.cli.terminal import config_of, json_option, say, short_time
+from mcp_server_compaction.cli.terminal import json_option, say, short_time, with_archive
 from mcp_server_compaction.protocol.sessions import iso_time
 
-_T = TypeVar("_T")
 _tenant = click.option(
     "--tenant", metavar="NAME", default="default", show_default=True, help="Whose archive it opens."
 )
@@ -47,7 +43,7 @@ def token_create(
     async def create(own: Archive) -> str:
         return await create_access_token(own, user=user, scopes=scopes, days=days)
 
-    say(_of_tenant(context, tenant, create))
+    say(with_archive(context, create, tenant))
 
 
 @token.command("list")
@@ -60,7 +56,7 @@ def token_list(context: click.Context, tenant: str, as_json: bool) -> None:
     async def listed(own: Archive) -> list[AccessToken]:
         return await own.tokens()
 
-    tokens = _of_tenant(context, tenant, listed)
+    tokens = with_archive(context, listed, tenant)
     if as_json:
         shown = [asdict(token) for token in tokens]
         for one in shown:
@@ -90,12 +86,4 @@ def token_revoke(context: click.Context, token_ids: tuple[str, ...], tenant: str
                 )
             say(f"Revoked {token_id} of tenant {tenant}.")
 
-    _of_tenant(context, tenant, revoke)
-
-
-def _of_tenant(context: click.Context, tenant: str, work: Callable[[Archive], Awaitable[_T]]) -> _T:
-    async def opened() -> _T:
-        async with open_archive(config_of(context).archive) as archive:
-            return await work(await archive.for_tenant(tenant))
-
-    return anyio.run(opened)
+    with_archive(context, revoke, tenant)

@@ -1,21 +1,12 @@
 """`search`, `read` and `sessions`: the archive from the command line."""
 
 import json
-import re
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import click
-from context_compaction import (
-    SNIPPET_CHARS,
-    NotFoundError,
-    SearchPage,
-    SessionInfo,
-    open_archive,
-)
+from context_compaction import SNIPPET_CHARS, Archive, NotFoundError, SearchPage
 
 from mcp_server_compaction.cli.short_names import (
     all_sessions,
@@ -23,15 +14,19 @@ from mcp_server_compaction.cli.short_names import (
     whole_pointer,
     whole_session,
 )
-from mcp_server_compaction.cli.terminal import config_of, json_option, say, short_time, shown
-from mcp_server_compaction.config import Config
+from mcp_server_compaction.cli.terminal import (
+    json_option,
+    say,
+    short_time,
+    shown,
+    with_archive,
+)
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
 from mcp_server_compaction.protocol.sessions import iso_time, session_document
 from mcp_server_compaction.protocol.tools.search_transcript import query_of, search_answer, unfound
 from mcp_server_compaction.reading.text_source import open_source
 
-_LINES = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?\Z")
 _CHUNK_CHARS = 1_000_000
 _TITLE_CHARS = 78
 
@@ -53,33 +48,33 @@ _TITLE_CHARS = 78
 def search(
     context: click.Context, /, query: tuple[str, ...], as_json: bool, **filters: Any
 ) -> None:
-    """Find QUERY in archived messages and outputs."""
-    given = {"query": " ".join(query), **filters}
-    page = anyio.run(_search, given, config_of(context))
+    """Find QUERY in archived messages and outputs. As with grep, the code is 1 without a hit."""
+    arguments = parse_arguments(SearchArguments, {"query": " ".join(query), **filters})
+
+    async def found(archive: Archive) -> SearchPage:
+        wanted = query_of(arguments)
+        if wanted.session_id is not None:
+            wanted = replace(wanted, session_id=await whole_session(archive, wanted.session_id))
+        return await archive.search(wanted)
+
+    page = with_archive(context, found)
     answer = search_answer(page, [SNIPPET_CHARS] * len(page.hits))
     if as_json:
         say(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
-        return
-    for hit in answer.hits:
-        where = f" line {hit.line}" if hit.line else ""
-        who = hit.tool_name or hit.role
-        say(f"{short_pointer(hit.pointer)}{where}  {who}  {short_time(hit.time)}")
-        say(f"    {' '.join(hit.snippet.split())}")
-        if hit.next is not None:
-            say(f"    then {hit.next.role}: {' '.join(hit.next.snippet.split())}")
+    else:
+        for hit in answer.hits:
+            where = f" line {hit.line}" if hit.line else ""
+            who = hit.tool_name or hit.role
+            say(f"{short_pointer(hit.pointer)}{where}  {who}  {short_time(hit.time)}")
+            say(f"    {' '.join(hit.snippet.split())}")
+            if hit.next is not None:
+                say(f"    then {hit.next.role}: {' '.join(hit.next.snippet.split())}")
     exact = "" if answer.total_is_exact else "at least "
     say(f"{unfound(page)}{exact}{answer.total} hits", err=True)
     if answer.next_cursor:
         say(f"More: --cursor {answer.next_cursor}", err=True)
-
-
-async def _search(given: Mapping[str, Any], config: Config) -> SearchPage:
-    arguments = parse_arguments(SearchArguments, given)
-    async with open_archive(config.archive) as archive:
-        query = query_of(arguments)
-        if query.session_id is not None:
-            query = replace(query, session_id=await whole_session(archive, query.session_id))
-        return await archive.search(query)
+    if not answer.hits:
+        raise click.exceptions.Exit(1)
 
 
 @click.command()
@@ -88,24 +83,21 @@ async def _search(given: Mapping[str, Any], config: Config) -> SearchPage:
 @click.pass_context
 def read(context: click.Context, pointer: str, as_json: bool) -> None:
     """Print what POINTER names, whole: an output, messages, a session's file or plan."""
+
+    async def printed(archive: Archive) -> str:
+        source = await open_source(archive, await whole_pointer(archive, pointer), as_json=as_json)
+        # In pieces, since it may be larger than memory; a short text is read in any case.
+        for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
+            _print_exact(await source.characters(offset, _CHUNK_CHARS))
+        return source.gap.strip()
+
     try:
-        note = anyio.run(_read, pointer, config_of(context), as_json)
+        note = with_archive(context, printed)
     except NotFoundError as error:
         hint = "Find what was said with: mcp-server-compaction search WORDS."
         raise NotFoundError(f"{error} {hint}") from error
     if note:
         say(note, err=True)
-
-
-async def _read(pointer: str, config: Config, as_json: bool) -> str:
-    """Print a text exactly; the note about it."""
-    async with open_archive(config.archive) as archive:
-        pointer = await whole_pointer(archive, pointer)
-        source = await open_source(archive, pointer, as_json=as_json)
-        # In pieces, since it may be larger than memory; a short text is read in any case.
-        for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
-            _print_exact(await source.characters(offset, _CHUNK_CHARS))
-        return source.gap.strip()
 
 
 def _print_exact(text: str) -> None:
@@ -122,7 +114,7 @@ def _print_exact(text: str) -> None:
 @click.pass_context
 def sessions(context: click.Context, as_json: bool) -> None:
     """List the archived sessions, newest first."""
-    found = anyio.run(_sessions, config_of(context))
+    found = with_archive(context, all_sessions)
     if not found:
         say(
             "No session is archived here yet: `compact FILE` or `import` archives some, and "
@@ -139,8 +131,3 @@ def sessions(context: click.Context, as_json: bool) -> None:
         say(f"    {info.session_id}")
         last = short_time(iso_time(info.last_seconds))
         say(f"    {info.message_count:,} messages, last {last}")
-
-
-async def _sessions(config: Config) -> list[SessionInfo]:
-    async with open_archive(config.archive) as archive:
-        return await all_sessions(archive)

@@ -51,16 +51,6 @@ _WAL_FIXED = (3, 51, 3)
 _MIB = 1024 * 1024
 _PROBLEM = "PROBLEM: "
 
-# Flags of the program that its server is started with too, by their names in the command line.
-_SERVER_FLAGS = {
-    "summarizer": "--summarizer",
-    "summary_model": "--summary-model",
-    "summary_url": "--summary-url",
-    "summary_timeout": "--summary-timeout",
-    "redaction": "--redaction",
-    "imports": "--import-sessions",
-}
-
 _host = click.argument("host_name", metavar="HOST", type=click.Choice(tuple(HOSTS)))
 _scope = click.option(
     "--scope",
@@ -131,13 +121,14 @@ def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
     }
     # What the server would refuse is not registered; a key comes to it from the host.
     load_config(**flags, environment={KEY_VARIABLE: "the host's"})
-    archive = flags.get("archive") or os.environ.get(ARCHIVE_VARIABLE)
+    archive = flags.pop("archive", None) or os.environ.get(ARCHIVE_VARIABLE)
     folder, address = archive_place(archive)
     words = ["--archive", address or str(folder)] if archive else []
-    for name, flag in _SERVER_FLAGS.items():
-        if flags.get(name):
-            words += [flag, str(flags[name])]
-    for root in [*map(Path, flags.get("roots") or ()), *roots]:
+    named_roots = flags.pop("roots", ())
+    for option in context.command.params:
+        if value := flags.get(option.name or ""):
+            words += [option.opts[0], str(value)]
+    for root in [*map(Path, named_roots), *roots]:
         if not is_folder(root):
             raise SettingsError(f"The root {root} is not a folder. Name an existing one.")
         words += ["--root", str(root.absolute())]
@@ -211,30 +202,32 @@ def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None
     With HOST, start the server as that host would, and say what is missing there.
     """
     if host_name is not None:
-        is_well = _doctor_of_host(HOSTS[host_name], as_json=as_json)
+        findings = anyio.run(check_host, HOSTS[host_name], this_user())
+        report: object = [asdict(finding) for finding in findings]
+        lines = [f"{'ok     ' if one.is_ok else 'PROBLEM'}  {one.text}" for one in findings]
+        is_well = all(finding.is_ok for finding in findings)
     else:
-        is_well = _doctor_of_program(config_of(context), as_json=as_json)
+        report = checked = _checked(config_of(context))
+        lines = [
+            f"{'' if at else name:<22} {line}"
+            for name, said in checked.items()
+            for at, line in enumerate(said)
+        ]
+        is_well = not any(line.startswith(_PROBLEM) for said in checked.values() for line in said)
+    for line in [json.dumps(report, indent=1)] if as_json else lines:
+        say(line)
     if not is_well:
         raise click.exceptions.Exit(1)
 
 
-def _doctor_of_host(host: Host, *, as_json: bool) -> bool:
-    findings = anyio.run(check_host, host, this_user())
-    if as_json:
-        say(json.dumps([asdict(finding) for finding in findings], indent=1))
-    else:
-        for finding in findings:
-            say(f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}")
-    return all(finding.is_ok for finding in findings)
-
-
-def _doctor_of_program(config: Config, *, as_json: bool) -> bool:
+def _checked(config: Config) -> dict[str, list[str]]:
+    """What there is to say of each part of the program."""
     from mcp_server_compaction.protocol.writers import writer_lines
 
     is_fixed = sqlite3.sqlite_version_info >= _WAL_FIXED
     wal = "" if is_fixed else " (has the WAL-reset bug, fixed in 3.51.3)"
     folders = [str(folder) for folder in config.roots.folders]
-    checked = {
+    return {
         "mcp-server-compaction": [version("mcp-server-compaction")],
         "python": [platform.python_version()],
         "sqlite": [sqlite3.sqlite_version + wal],
@@ -245,13 +238,6 @@ def _doctor_of_program(config: Config, *, as_json: bool) -> bool:
         "roots": folders or [f"none: tools read no files (set {ROOTS_VARIABLE} or --root)"],
         "summary writers": [*writer_lines(config)],
     }
-    if as_json:
-        say(json.dumps(checked, indent=1))
-    else:
-        for name, lines in checked.items():
-            for at, line in enumerate(lines):
-                say(f"{'' if at else name:<22} {line}")
-    return not any(line.startswith(_PROBLEM) for lines in checked.values() for line in lines)
 
 
 def _vocabulary() -> str:

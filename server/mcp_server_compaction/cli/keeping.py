@@ -3,10 +3,9 @@
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 import click
@@ -24,7 +23,14 @@ from context_compaction import (
 
 from mcp_server_compaction.archive_place import archive_place
 from mcp_server_compaction.cli.short_names import whole_session
-from mcp_server_compaction.cli.terminal import config_of, json_option, progress, say, short_time
+from mcp_server_compaction.cli.terminal import (
+    config_of,
+    json_option,
+    progress,
+    say,
+    short_time,
+    with_archive,
+)
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.importing import (
     Imported,
@@ -35,7 +41,6 @@ from mcp_server_compaction.hosts.importing import (
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.viewer.words import size
 
-_T = TypeVar("_T")
 _AGE = re.compile(r"(\d{1,9})d?\Z")
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*([KMGT]?)i?B?\Z", re.IGNORECASE)
 _DAY_SECONDS = 86_400
@@ -173,7 +178,7 @@ async def _copy(source: Path | str, target: Path | str, tenant: str | None) -> t
 @click.pass_context
 def usage(context: click.Context, as_json: bool) -> None:
     """Show how much room each archived session takes."""
-    usage = _with_archive(context, lambda archive: archive.usage())
+    usage = with_archive(context, lambda archive: archive.usage())
     sessions = sorted(usage.sessions, key=lambda one: -one.log_bytes - one.own_bytes)
     if as_json:
         figures = {"total_bytes": usage.total_bytes, "unnamed_output_bytes": usage.unnamed_bytes}
@@ -212,7 +217,7 @@ def prune(
         before_seconds = time.time() - _days(older_than) * _DAY_SECONDS
     max_bytes = None if max_size is None else _bytes(max_size)
     rules = PruneRules(before_seconds, max_bytes)
-    plan = _with_archive(context, lambda archive: archive.prune(rules, dry_run=dry_run))
+    plan = with_archive(context, lambda archive: archive.prune(rules, dry_run=dry_run))
     if as_json:
         names = [session.session_id for session in plan.sessions]
         figures = {
@@ -248,7 +253,7 @@ def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: b
             await archive.retain(name, retained=not off)
         return names
 
-    names = _with_archive(context, retain)
+    names = with_archive(context, retain)
     if as_json:
         say(json.dumps({"sessions": names, "pinned": not off}))
     else:
@@ -266,24 +271,16 @@ def delete(context: click.Context, sessions: tuple[str, ...], yes: bool, as_json
     async def whole(archive: Archive) -> list[str]:
         return [await whole_session(archive, session_id) for session_id in sessions]
 
-    names = _with_archive(context, whole)
+    names = with_archive(context, whole)
     if not yes:
         for name in names:
             say(name, err=True)
         click.confirm("Delete these sessions for good?", abort=True, err=True)
-    freed_bytes = _with_archive(context, lambda archive: archive.delete(names))
+    freed_bytes = with_archive(context, lambda archive: archive.delete(names))
     if as_json:
         say(json.dumps({"sessions": names, "freed_bytes": freed_bytes}))
     else:
         say(f"Deleted {len(names)} sessions: {size(freed_bytes)} freed.")
-
-
-def _with_archive(context: click.Context, work: Callable[[Archive], Awaitable[_T]]) -> _T:
-    async def opened() -> _T:
-        async with open_archive(config_of(context).archive) as archive:
-            return await work(archive)
-
-    return anyio.run(opened)
 
 
 def _days(text: str) -> int:

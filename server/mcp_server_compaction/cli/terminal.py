@@ -6,12 +6,14 @@ sequences could set titles, move the cursor and hide words. So no text acts on t
 
 import re
 import sys
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+import anyio
 import click
-from context_compaction import SettingsError
+from context_compaction import Archive, SettingsError, open_archive
 
 from mcp_server_compaction.config import Config, load_config
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
 
 Report: TypeAlias = Callable[[float, str], None]
+_T = TypeVar("_T")
+
+# Output that is no terminal gets a line as often as this.
+PROGRESS_SECONDS = 5.0
 
 # Control characters but newline and tab, what turns the direction of writing, half surrogates.
 _ACTS = re.compile(
@@ -52,6 +58,18 @@ def config_of(context: click.Context, *, over_http: bool = False) -> Config:
         raise click.UsageError(shown(str(error))) from error
 
 
+def with_archive(
+    context: click.Context, work: Callable[[Archive], Awaitable[_T]], tenant: str | None = None
+) -> _T:
+    """What `work` gives for the archive that the program's flags name, or for one tenant's."""
+
+    async def opened() -> _T:
+        async with open_archive(config_of(context).archive) as archive:
+            return await work(archive if tenant is None else await archive.for_tenant(tenant))
+
+    return anyio.run(opened)
+
+
 def shown(text: str) -> str:
     """`text` with every character that would act on a terminal spelled out by its number."""
     return _ACTS.sub(lambda found: ascii(found[0])[1:-1], text)
@@ -69,12 +87,22 @@ def short_time(iso_time: str) -> str:
 
 @contextmanager
 def progress(description: str) -> Generator[Report]:
-    """Report the share that is done, and the current step, to a bar where somebody watches."""
+    """Report the share that is done and the current step: a bar on a terminal, else lines."""
+    if not sys.stderr.isatty():
+        last = time.monotonic()
+
+        def report_line(share: float, step: str) -> None:
+            nonlocal last
+            if time.monotonic() - last >= PROGRESS_SECONDS:
+                last = time.monotonic()
+                say(f"{description}: {share:.0%}  {step}", err=True)
+
+        yield report_line
+        return
     bar: ProgressBar[str] = click.progressbar(
         length=1_000,
         label=description,
         file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
         item_show_func=lambda step: step and shown(step),
     )
     with bar:

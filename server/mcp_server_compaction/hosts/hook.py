@@ -22,7 +22,9 @@ from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.hook_events import (
     KINDS,
+    TELLS_AT_PROMPT,
     Kind,
+    as_object,
     is_foreign,
     session_of,
     shortened,
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
     from context_compaction import Archive, RedactionMode
 
 _LOG_BYTES = 1_000_000
+# Where a host writes how full its context is, seen from the end of its transcript.
+_TAIL_BYTES = 256 * 1024
+_USAGE = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+# Claude's models have this window, or five times as much. Hosts compact at about five sixths.
+_WINDOW_TOKENS = 200_000
+_NEAR_SHARE = 0.7
 # Cursor drops what has more than 10,000 characters, Claude Code puts it into a file.
 _NOTES_CHARS = 8_000
 _NOTES_TOKENS = 2_000
@@ -153,7 +161,7 @@ def _answer_to(call: HookCall) -> Json:
     if call.kind == "start" and call.payload.get("source") in {"compact", "resume", "fork"}:
         text = _reminder(call)
     elif call.kind == "prompt":
-        text = _after_compaction(call)
+        text = _at_prompt(call)
     elif call.kind == "compacting" and call.host == "opencode":
         text = _reminder(call)
     return told(call.host, call.event, text) if text else None
@@ -190,13 +198,60 @@ def _reminder(call: HookCall) -> str:
     return pointer
 
 
-def _after_compaction(call: HookCall) -> str:
-    """What the model is told at its first prompt after a compaction; nothing at others."""
+def _at_prompt(call: HookCall) -> str:
+    """What the model should know before it reads the user's prompt; mostly nothing."""
     pending = call.state_file("pending")
-    if not pending.exists():
+    if call.host in TELLS_AT_PROMPT and pending.exists():
+        pending.unlink()
+        return _reminder(call)
+    used_tokens, window_tokens = _context_size(str(call.payload.get("transcript_path")))
+    hinted = call.state_file("hinted")
+    if used_tokens < window_tokens * _NEAR_SHARE:
+        hinted.unlink(missing_ok=True)
         return ""
-    pending.unlink()
-    return _reminder(call)
+    if hinted.exists():
+        return ""
+    hinted.parent.mkdir(parents=True, exist_ok=True)
+    hinted.touch()
+    return (
+        f"The context holds about {used_tokens // 1_000}K of {window_tokens // 1_000}K tokens and "
+        "will soon be compacted. Finish what is under way, and say what is open. Nothing is lost: "
+        f'search_transcript with session_id "{call.session_id}" finds whatever leaves the context.'
+    )
+
+
+def _context_size(path: str) -> tuple[int, int]:
+    """Tokens in the context and in its window, as the host wrote them last into its transcript.
+
+    Claude Code writes the API's usage with each answer, Codex its own count.
+    """
+    for line in reversed(_last_lines(path)):
+        try:
+            row = as_object(json.loads(line))
+        except (ValueError, RecursionError):  # the first line of the tail is torn
+            continue
+        info = as_object(as_object(row.get("payload")).get("info"))
+        window = info.get("model_context_window")
+        used = as_object(info.get("last_token_usage")).get("total_tokens")
+        if isinstance(used, int) and isinstance(window, int):
+            return used, window
+        message = as_object(row.get("message"))
+        counts = [as_object(message.get("usage")).get(name) for name in _USAGE]
+        used = sum(count for count in counts if isinstance(count, int))
+        if used and not row.get("isSidechain"):
+            is_long = "[1m]" in str(message.get("model")) or used > _WINDOW_TOKENS
+            return used, 5 * _WINDOW_TOKENS if is_long else _WINDOW_TOKENS
+    return 0, _WINDOW_TOKENS
+
+
+def _last_lines(path: str) -> list[bytes]:
+    # A pipe would be waited for without end.
+    if not Path(path).is_file():
+        return []
+    with contextlib.suppress(OSError), Path(path).open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return file.read().splitlines()
+    return []
 
 
 async def _archive(call: HookCall) -> None:

@@ -21,6 +21,7 @@ LARGE_CHARS = 20_000
 
 _CLAUDE: Mapping[str, Kind] = {
     "PostToolUse": "tool",
+    "UserPromptSubmit": "prompt",
     "SessionStart": "start",
     "PreCompact": "compacting",
     "Stop": "archive",
@@ -50,6 +51,9 @@ KINDS: Mapping[str, Mapping[str, Kind]] = {
         "session.idle": "archive",
     },
 }
+
+# After a compaction these start no session: what is to be told waits for the next prompt.
+TELLS_AT_PROMPT = frozenset({"cursor", "gemini-cli"})
 
 _OUR_TOOLS = (
     "compact_messages", "persist_large_output", "read_persisted_output", "search_transcript",

@@ -126,9 +126,9 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
     found = json.loads(run("search", "value_3_17", "--json").stdout)
     pointer = found["hits"][0]["pointer"]
     assert "value_3_17" in run("read", pointer).stdout
-    assert "Nowhere found: zzyzx. 0 hits" in run("search", "zzyzx").stderr
+    assert "Nowhere found: zzyzx. 0 hits" in run("search", "zzyzx", code=1).stderr
     assert "elsewhere in the archive: value_3_17." in run(
-        "search", "value_3_17", "--role", "system"
+        "search", "value_3_17", "--role", "system", code=1
     ).stderr.replace(" 3 17", "_3_17")
     of_file = run("search", "look", "--path", "src/module_3.py").stdout
     assert of_file.count("I look at") == of_file.count("I look at module 3.") == 1
@@ -140,6 +140,15 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
     messages = run("read", "transcript://s/messages/0-2").stdout
     assert "\nI look at module 0.\n> Bash call_0\ncommand: cat src/module_0.py\n" in messages
     assert "\n< result Bash call_0\nline 1 of module_0: value_0_1 = compute(7)\n" in messages
+
+
+def test_import_reports_progress_on_a_pipe(
+    run: Run, transcript: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Importing" not in run("import", transcript).stderr, "a short one says nothing"
+    monkeypatch.setattr("mcp_server_compaction.cli.terminal.PROGRESS_SECONDS", 0)
+    transcript.write_text(json.dumps(conversation()[:-1]), encoding="utf-8")
+    assert "Importing: 0%  session.json\n" in run("import", transcript).stderr
 
 
 def test_what_a_session_does_not_have_is_explained_not_left_blank(

@@ -270,7 +270,7 @@ def test_a_pipe_or_a_file_in_the_way_stops_no_host(
 ) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     payload = {**claude("Bash", BASH), "transcript_path": str(tmp_path / "pipe.jsonl")}
-    assert run(["hook", "Stop"], json.dumps(payload).encode(), environment) == ""
+    assert run(["hook", "UserPromptSubmit"], json.dumps(payload).encode(), environment) == ""
     (tmp_path / "archive").write_text("", "utf-8")
     for event in ("PostToolUse", "PreCompact"):
         assert run(["hook", event], json.dumps(payload).encode(), environment) == ""
@@ -442,7 +442,29 @@ def test_a_session_of_opencode_is_archived_from_what_its_plugin_sends(
     ]
     payload = {"session_id": "ses_1", "cwd": "/", "messages": messages}
     assert hook("session.idle", payload, "opencode") is None
-    found = eventually(lambda: run(["search", "KANGAROO_TOKEN_5"], b"", environment))
+    found = eventually(lambda: run(["sessions"], b"", environment))
     assert "ses_1" in found
+    assert "ses_1" in run(["search", "KANGAROO_TOKEN_5"], b"", environment)
     answer = hook("session.compacting", payload, "opencode")
     assert "ses_1" in answer["context"]
+
+
+def test_near_the_trigger_the_model_is_told_once(hook: Hook, tmp_path: Path) -> None:
+    path = tmp_path / "s-1.jsonl"
+    payload = {"session_id": "s-1", "transcript_path": str(path), "prompt": "go on"}
+
+    def told(row: Json) -> str:
+        aside = {"isSidechain": True, "message": {"usage": {"input_tokens": 999_999}}}
+        path.write_text(f"torn\n{json.dumps(row)}\n{json.dumps(aside)}\n", "utf-8")
+        return json.dumps(hook("UserPromptSubmit", payload))
+
+    def claude_row(tokens: int, model: str = "claude-x") -> Json:
+        usage = {"input_tokens": 3, "cache_read_input_tokens": tokens}
+        return {"message": {"model": model, "usage": usage}}
+
+    assert "140K of 200K" in told(claude_row(140_000))
+    assert told(claude_row(150_000)) == "null"
+    assert told(claude_row(20_000)) == "null"
+    assert told(claude_row(150_000, "claude-x[1m]")) == "null"
+    info = {"last_token_usage": {"total_tokens": 230_000}, "model_context_window": 258_400}
+    assert "230K of 258K" in told({"type": "event_msg", "payload": {"info": info}})
