@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from .json_types import Json, is_list, is_object
@@ -29,7 +30,32 @@ def chat_problems(payload: list[Json], original: list[Json] | None) -> list[str]
     found = [*_chat_shapes(payload)]
     if found:
         return found
-    return [*_answered_at_once(payload, original, _chat_calls, _chat_result)]
+    return [
+        *_answered_at_once(payload, original, _chat_calls, _chat_result),
+        *_own_turns(payload, original),
+    ]
+
+
+def _own_turns(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
+    """No message that a compaction added follows one of its role, nor a user's a tool's.
+
+    Mistral's and Gemma's templates: "Conversation roles must alternate user/assistant/...".
+    """
+    if original is None:
+        return
+    given = set(map(id, original))
+    for index, pair in enumerate(pairwise(payload), 1):
+        one, other = ("user" if m.get("role") == "tool" else m.get("role") for m in pair)
+        if one == other and any(id(m) not in given and _is_made(m) for m in pair):
+            yield f"message {index} follows another of the role {other}"
+
+
+def _is_made(message: Json) -> bool:
+    return str(message.get("content")).startswith((
+        "<context_summary ",
+        "<turn_context ",
+        "<restored",
+    ))
 
 
 def pi_problems(payload: list[Json], original: list[Json] | None) -> list[str]:

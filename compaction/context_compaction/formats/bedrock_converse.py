@@ -50,7 +50,7 @@ RULES = ProviderRules(
     refuses_trailing_space=True,
     unique_call_ids=True,
     may_end_empty=False,
-    roles_alternate=True,
+    roles_alternate="all",
 )
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}

@@ -187,7 +187,7 @@ def _as_object(arguments: object) -> object:
 def _belong_together(before: Message, after: Message, target: _Target) -> bool:
     if before.role != after.role:
         return False
-    if target.format.rules.roles_alternate:
+    if target.format.rules.roles_alternate == "all":
         return True
     return after.role == "assistant" or (_is_results(before) and _is_results(after))
 

@@ -41,6 +41,7 @@ RULES = ProviderRules(
     results_follow_call=True,
     refuses_empty_messages=True,
     refuses_empty_lists=True,
+    roles_alternate="ours",
 )
 
 _Spoken: TypeAlias = Part | Thinking | ToolCall

@@ -8,6 +8,7 @@ dropped: a result without its call becomes text, and the archive contains the or
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import is_
 
 from context_compaction.messages import placeholders
@@ -272,8 +273,8 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
         mended = log.follow(_open_with_user(mended))
     if rules.calls_follow_user:
         mended = _calls_after_user(mended, log)
-    if rules.roles_alternate:
-        mended = log.follow(alternate_roles(mended))
+    if rules.roles_alternate == "all":
+        mended = log.follow(alternate_roles(mended, rules))
     if messages and not mended:
         mended = (make_message("user", placeholders.NO_CONTENT),)
     return Step(mended, tuple(log.edits))
@@ -286,7 +287,7 @@ def repairs_beside_a_gap(rules: ProviderRules) -> Iterator[Callable[[Messages], 
     if rules.first_role_user:
         yield _open_with_user
     if rules.roles_alternate:
-        yield alternate_roles
+        yield partial(alternate_roles, rules=rules)
 
 
 def _label_misplaced_system(messages: Messages) -> Step:
@@ -319,8 +320,8 @@ def _open_with_user(messages: Messages) -> Step:
     return Step(messages)
 
 
-def alternate_roles(messages: Messages) -> Step:
-    """Put a message of the other role between two of the same.
+def alternate_roles(messages: Messages, rules: ProviderRules) -> Step:
+    """Put a message of the other role between two of the same, as `rules` demand.
 
     They are not joined: a message of ours is known by standing alone, and the host's own objects
     are returned unchanged.
@@ -328,7 +329,15 @@ def alternate_roles(messages: Messages) -> Step:
     log = _RepairLog()
     out: list[Message] = []
     for message in messages:
-        if out and out[-1].role == message.role:
+        if (
+            out
+            and out[-1].role == message.role
+            and (
+                rules.roles_alternate == "all"
+                or placeholders.is_synthetic(out[-1])
+                or placeholders.is_synthetic(message)
+            )
+        ):
             log.add(message, f"a message was put before a second one of the role {message.role}")
             out.append(_between(out[-1]))
         out.append(message)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,9 @@ class ProviderRules:
         unique_call_ids: No call id may come twice in a list; else only not twice in a message.
         system_follows_user: A system message may stand only between a user message and the
             assistant's answer (Anthropic); elsewhere it may stand anywhere.
-        roles_alternate: No message may follow one of the same role (Bedrock Converse); elsewhere
-            the provider joins them.
+        roles_alternate: "all" if no message may follow one of the same role (Bedrock Converse).
+            "ours" if no message that we add may: some servers behind the format refuse that, and
+            a host that uses them sends no such list (OpenAI Chat). Else the provider joins them.
         may_end_empty: A last message of the assistant may be empty, as some hosts ask for a
             continuation; Gemini refuses it there too.
         joins_results: Results in adjacent messages count as those of one, as the provider joins
@@ -52,7 +54,7 @@ class ProviderRules:
     calls_follow_user: bool = False
     refuses_empty_lists: bool = False
     system_follows_user: bool = False
-    roles_alternate: bool = False
+    roles_alternate: Literal["all", "ours", ""] = ""
     may_end_empty: bool = True
     joins_results: bool = True
     calls_have_ids: bool = True

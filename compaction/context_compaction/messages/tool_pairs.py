@@ -321,7 +321,7 @@ def _neighbour_problems(messages: Messages, rules: ProviderRules) -> Iterator[st
     for position, (one, other) in enumerate(pairwise(messages), 1):
         if one.role != other.role:
             continue
-        if rules.roles_alternate:
+        if rules.roles_alternate == "all":
             yield f"message {position} follows another of the role {other.role}"
         if rules.calls_follow_user and other.role == "assistant" and tool_calls(other):
             yield f"message {position} makes calls right after the assistant spoke"

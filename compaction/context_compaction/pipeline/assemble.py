@@ -156,7 +156,7 @@ def _turn_tokens(context: CompactionContext, messages: Messages, at: int) -> int
     if not context.rules.roles_alternate:
         return said_tokens
     restored = (*messages[:at], make_message("user", ""), *messages[at:])
-    alternating = alternate_roles(restored).messages
+    alternating = alternate_roles(restored, context.rules).messages
     return context.count.messages(alternating) - context.count.messages(restored) + said_tokens
 
 

@@ -216,7 +216,7 @@ def noted(
     edit = Edit("changed_files", "added", None, 0, context.count.message(note))
     step = Step((*messages[:at], note, *messages[at:]), (edit,))
     if context.rules.roles_alternate:
-        alternating = alternate_roles(step.messages)
+        alternating = alternate_roles(step.messages, context.rules)
         step = Step(alternating.messages, (edit, *alternating.edits))
     edited = validation.edited.then("changed_files", step, context.count)
     known = replace(earlier_calls, states={**earlier_calls.states, **changed})
