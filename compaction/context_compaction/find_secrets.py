@@ -1,73 +1,20 @@
-"""Where a text contains a secret, by the rules of detect-secrets and some of our own.
+"""Where a text contains a secret: tokens in their providers' forms, and values that a name marks.
 
-detect-secrets is loaded by the first text that is looked at. Every rule has words, of which one is
-in each of its finds: a line is searched only by the rules whose words it contains. Rules of our own
-are linear in any text; those of the library see long lines in pieces.
+Every rule has words, one of which is in each of its finds: a line is searched only by the rules
+whose words it contains. All patterns are linear in any text.
 """
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from importlib import import_module
 from math import log2
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from context_compaction.messages.cache import RecentCache, once, text_key
 
-# A piece of a long line, and how much of it is in the next piece too: more than any token has.
-_PIECE_CHARS = 4_000
-_OVERLAP_CHARS = 600
-
 _Words: TypeAlias = tuple[str, ...]
-
-# A module of detect-secrets, its class, and words in lower case.
-_DETECTORS: tuple[tuple[str, str, _Words], ...] = (
-    ("artifactory", "ArtifactoryDetector", ("akc", "artifactory", "jfrog")),
-    ("aws", "AWSKeyDetector", ("akia", "asia", "abia", "acca", "a3t", "aws")),
-    ("azure_storage_key", "AzureStorageKeyDetector", ("accountkey=",)),
-    ("basic_auth", "BasicAuthDetector", ("://",)),
-    ("cloudant", "CloudantDetector", ("cloudant",)),
-    ("discord", "DiscordBotTokenDetector", ("discord",)),
-    ("github_token", "GitHubTokenDetector", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
-    (
-        "gitlab_token", "GitLabTokenDetector",
-        ("glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "glcbt-", "glimt-", "glptt-", "glagent-",
-         "gloas-", "gr1348941"),
-    ),
-    ("mailchimp", "MailchimpDetector", ("-us",)),
-    ("npm", "NpmDetector", (":_authtoken=",)),
-    ("openai", "OpenAIDetector", ("t3blbkfj",)),
-    ("pypi_token", "PypiTokenDetector", ("pypi-",)),
-    ("sendgrid", "SendGridDetector", ("sg.",)),
-    ("slack", "SlackDetector", ("xox", "hooks.slack.com")),
-    ("square_oauth", "SquareOAuthDetector", ("sq0csp-",)),
-    ("stripe", "StripeDetector", ("k_live_",)),
-    ("telegram_token", "TelegramBotTokenDetector", ("telegram",)),
-    ("twilio", "TwilioKeyDetector", ("twilio", "account_sid")),
-)  # fmt: skip
-
-# What detect-secrets 1.5 lacks: kind, words, pattern. Forms as their providers document them.
-_TOKENS: tuple[tuple[str, _Words, str], ...] = (
-    ("anthropic key", ("sk-ant-",), r"sk-ant-[A-Za-z0-9_-]{20,200}"),
-    ("openai key", ("sk-",), r"(?<![\w-])sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,200}"),
-    ("github token", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{22,255}"),
-    ("google key", ("aiza",), r"(?<![\w-])AIza[A-Za-z0-9_-]{35}(?![\w-])"),
-    ("google oauth", ("ya29.", "gocspx-"), r"(?:ya29\.[A-Za-z0-9_-]{20,400}|GOCSPX-[\w-]{20,60})"),
-    ("hugging face token", ("hf_",), r"(?<!\w)hf_[A-Za-z0-9]{30,60}(?!\w)"),
-    ("npm token", ("npm_",), r"(?<!\w)npm_[A-Za-z0-9]{36}(?!\w)"),
-    ("slack token", ("xapp-", "xoxe"), r"(?:xapp|xoxe(?:\.xox[bp])?)-\d-[A-Za-z0-9-]{20,200}"),
-    ("stripe key", ("k_test_", "whsec_"), r"(?:[rs]k_test_|whsec_)[0-9A-Za-z]{24,120}"),
-    ("digitalocean token", ("_v1_",), r"(?<!\w)do[opr]_v1_[a-f0-9]{64}(?!\w)"),
-    ("databricks token", ("dapi",), r"(?<!\w)dapi[a-f0-9]{32}(?!\w)"),
-    ("vault token", ("hvs.", "hvb."), r"(?<!\w)hv[sb]\.[A-Za-z0-9_-]{24,200}"),
-    ("azure secret", ("8q~",), r"(?<![\w~.-])[A-Za-z0-9_~.]{3}8Q~[A-Za-z0-9_~.-]{31,34}"),
-    # The library's own rule leaves the signature.
-    ("json web token", ("eyj",), r"(?<![\w-])eyJ[\w-]{8,4000}\.[\w-]{4,8000}(?:\.[\w-]{0,2000})?"),
-    ("bearer token", ("bearer ",), r"(?i)(?<!\w)bearer +(?P<secret>[A-Za-z0-9_.~+/=-]{20,1000})"),
-    ("basic auth", ("basic ",), r"(?i)(?<!\w)basic +(?P<secret>[A-Za-z0-9+/]{16,400}={0,2})(?!\w)"),
-)  # fmt: skip
 
 # A value that a name calls secret: after a colon or equals sign; in an element or an attribute
 # (Maven, .NET); as an argument behind a name (PHP's define); in .netrc; and curl's user. In the
@@ -76,34 +23,88 @@ _NAMES = ("passw", "pwd", "secret", "token", "api")
 _QUOTE = r"\\{0,3}['\"]"
 _NAME = r"(?:passw(?:or)?d|pwd|secret|token|api[_-]?key)"
 _VALUE = r"(?P<secret>[^\s'\"`<>{}$\\]{8,200})"
-_NAMED: tuple[tuple[_Words, str], ...] = (
+
+# Kind, words in lower case, and pattern. Forms of tokens are as their providers document them. The
+# group `secret` is the secret, or the whole match where there is none. A pattern that ignores case
+# does so in ASCII alone, as its words do.
+_FORMS: tuple[tuple[str, _Words, str], ...] = (
+    ("anthropic key", ("sk-ant-",), r"sk-ant-[A-Za-z0-9_-]{20,200}"),
+    ("openai key", ("sk-",), r"(?<![\w-])sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,200}"),
+    ("openai key", ("t3blbkfj",), r"(?<![\w-])sk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}"),
+    ("github token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9_]{36,255}"),
+    ("github token", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{22,255}"),
     (
+        "gitlab token",
+        ("glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "glcbt-", "glimt-", "glptt-", "glagent-",
+         "gloas-"),
+        r"(?<!\w)gl(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-[A-Za-z0-9_-]{20,1024}",
+    ),
+    ("google key", ("aiza",), r"(?<![\w-])AIza[A-Za-z0-9_-]{35}(?![\w-])"),
+    ("google oauth", ("ya29.", "gocspx-"), r"(?:ya29\.[A-Za-z0-9_-]{20,400}|GOCSPX-[\w-]{20,60})"),
+    (
+        "aws access key", ("akia", "asia", "abia", "acca", "a3t"),
+        r"(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[0-9A-Z]{16}",
+    ),
+    (
+        "aws access key", ("aws",),
+        rf"(?ia)aws.{{0,20}}?(?:key|pw|pass|token).{{0,20}}?{_QUOTE}(?P<secret>[0-9a-z/+]{{40}})['\"\\]",
+    ),
+    ("azure storage key", ("accountkey=",), r"AccountKey=[a-zA-Z0-9+/=]{88}"),
+    ("azure secret", ("8q~",), r"(?<![\w~.-])[A-Za-z0-9_~.]{3}8Q~[A-Za-z0-9_~.-]{31,34}"),
+    ("artifactory token", ("akc",), r"(?<!\w)AKC[a-zA-Z0-9]{10,200}(?!\w)"),
+    ("discord token", ("discord",), r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}"),
+    ("telegram token", ("telegram",), r"\d{8,10}:[0-9A-Za-z_-]{35}"),
+    ("twilio key", ("twilio", "account_sid"), r"(?:AC|SK)[a-z0-9]{32}"),
+    ("mailchimp key", ("-us",), r"(?<!\w)[0-9a-z]{32}-us[0-9]{1,2}"),
+    ("sendgrid key", ("sg.",), r"SG\.[a-zA-Z0-9_-]{22}\.[a-zA-Z0-9_-]{43}"),
+    ("square secret", ("sq0csp-",), r"sq0csp-[0-9A-Za-z_-]{43}"),
+    ("hugging face token", ("hf_",), r"(?<!\w)hf_[A-Za-z0-9]{30,60}(?!\w)"),
+    ("npm token", ("npm_",), r"(?<!\w)npm_[A-Za-z0-9]{36}(?!\w)"),
+    ("npm token", (":_authtoken=",), r":_authToken=\s{0,3}(?P<secret>[A-Fa-f0-9-]{36})"),
+    ("pypi token", ("pypi-",), r"pypi-AgE[A-Za-z0-9_-]{70,400}"),
+    ("slack token", ("xox",), r"(?ia)xox[abposr]-(?:\d{1,20}-){1,6}[a-z0-9]{1,200}"),
+    ("slack token", ("xapp-", "xoxe"), r"(?:xapp|xoxe(?:\.xox[bp])?)-\d-[A-Za-z0-9-]{20,200}"),
+    (
+        "slack token", ("hooks.slack.com",),
+        r"https://hooks\.slack\.com/services/T\w{1,40}/B\w{1,40}/\w{1,80}",
+    ),
+    ("stripe key", ("k_test_", "k_live_", "whsec_"), r"(?:[rs]k_(?:test|live)_|whsec_)\w{24,120}"),
+    ("digitalocean token", ("_v1_",), r"(?<!\w)do[opr]_v1_[a-f0-9]{64}(?!\w)"),
+    ("databricks token", ("dapi",), r"(?<!\w)dapi[a-f0-9]{32}(?!\w)"),
+    ("vault token", ("hvs.", "hvb."), r"(?<!\w)hv[sb]\.[A-Za-z0-9_-]{24,200}"),
+    ("json web token", ("eyj",), r"(?<![\w-])eyJ[\w-]{8,4000}\.[\w-]{4,8000}(?:\.[\w-]{0,2000})?"),
+    ("bearer token", ("bearer ",), r"(?ia)(?<!\w)bearer +(?P<secret>[A-Za-z0-9_.~+/=-]{20,1000})"),
+    # A user and a password in base64: in a header, and in Docker's file.
+    ("basic auth", ("basic ",), r"(?ia)(?<!\w)basic +(?P<secret>[A-Za-z0-9+/]{8,400}={0,2})(?!\w)"),
+    (
+        "basic auth", ("auth",),
+        r"(?ia)auth\\{0,3}\"\s{0,3}:\s{0,3}\\{0,3}\"(?P<secret>[A-Za-z0-9+/]{8,400}={0,2})",
+    ),
+    (
+        "url password", ("://",),
+        r"://[^\s/?#:@'\"<>]{0,100}"
+        r":(?P<secret>[^\s/?#@'\"`<>{}$%][^\s/@'\"`<>{}]{2,200})@",
+    ),
+    (
+        "named secret",
         (*_NAMES, "access", "private", "auth", "credential"),
-        rf"(?:{_NAME}|(?:access|private|auth)[_-]?key|credentials?)\w{{0,20}}(?:{_QUOTE})?"
+        rf"(?ia)(?:{_NAME}|(?:access|private|auth)[_-]?key|credentials?)\w{{0,20}}(?:{_QUOTE})?"
         rf"\s{{0,3}}(?::=|=>|[:=])\s{{0,3}}(?:{_QUOTE})?"
         r"(?P<secret>[^\s'\"`,;<>{}()\[\]$\\]{8,200})",
     ),
-    (("</",), rf"<[\w.:-]{{0,20}}{_NAME}>{_VALUE}</"),
+    ("named secret", ("</",), rf"(?ia)<[\w.:-]{{0,20}}{_NAME}>{_VALUE}</"),
     (
-        ("key=", "name="),
-        rf"(?:key|name)={_QUOTE}[\w.:-]{{0,40}}{_NAME}[\w.-]{{0,20}}{_QUOTE}\s{{1,9}}"
+        "named secret", ("key=", "name="),
+        rf"(?ia)(?:key|name)={_QUOTE}[\w.:-]{{0,40}}{_NAME}[\w.-]{{0,20}}{_QUOTE}\s{{1,9}}"
         rf"value={_QUOTE}{_VALUE}",
     ),
-    (_NAMES, rf"{_NAME}{_QUOTE}\s{{0,3}},\s{{0,3}}{_QUOTE}{_VALUE}"),
-    (("login ",), rf"login \S{{1,80}}\s{{1,9}}password\s{{1,9}}{_VALUE}"),
+    ("named secret", _NAMES, rf"(?ia){_NAME}{_QUOTE}\s{{0,3}},\s{{0,3}}{_QUOTE}{_VALUE}"),
+    ("named secret", ("login ",), rf"(?ia)login \S{{1,80}}\s{{1,9}}password\s{{1,9}}{_VALUE}"),
     (
-        ("curl ",),
-        rf"curl [^\n]{{0,300}}?(?:-u|--user)[ =]{{0,3}}(?:{_QUOTE})?[\w.@+-]{{1,80}}:{_VALUE}",
+        "named secret", ("curl ",),
+        rf"(?ia)curl [^\n]{{0,300}}?(?:-u|--user)[ =]{{0,3}}(?:{_QUOTE})?[\w.@+-]{{1,80}}:{_VALUE}",
     ),
-)
-# A password in an address: the library's own rule ends at a sign that a careful writer would have
-# escaped.
-_IN_ADDRESS = (
-    r"://[^\s/?#:@'\"<>]{0,100}"
-    r":(?P<secret>[^\s/?#@'\"`<>{}$%][^\s/@'\"`<>{}]{2,200})@"
-)
-# Docker's credentials: a user and a password in base64.
-_DOCKER_AUTH = r"auth\\{0,3}\"\s{0,3}:\s{0,3}\\{0,3}\"(?P<secret>[A-Za-z0-9+/]{8,400}={0,2})"
+)  # fmt: skip
 # A key of 8,192 bits has 6,400 characters. Without its end the mark alone is found.
 _KEY_MARK = r"[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
 _PRIVATE_KEY = re.compile(
@@ -127,31 +128,19 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One pattern.
-
-    Attributes:
-        kind: What it finds.
-        words: In lower case; each find contains one of them.
-        pattern: Its group `secret`, the first, is the secret; the whole match where it has none.
-        is_secret: Whether what was found is one.
-        is_linear: Whether its time is linear in any text, so that it needs no pieces.
-    """
+    """One pattern of `_FORMS`; `is_secret` decides about what it finds."""
 
     kind: str
     words: _Words
     pattern: re.Pattern[str]
-    is_secret: Callable[[str], bool] = lambda _: True
-    is_linear: bool = True
+    is_secret: Callable[[str], bool] | None
 
     def find(self, line: str, offset: int) -> Iterator[Secret]:
         """The secrets in a line that begins at `offset`."""
-        group = 1 if "secret" in self.pattern.groupindex else 0
-        for start in _piece_starts(line, is_whole=self.is_linear):
-            piece = line if self.is_linear else line[start : start + _PIECE_CHARS]
-            for found in self.pattern.finditer(piece):
-                if self.is_secret(found[group]):
-                    at = offset + start
-                    yield Secret(self.kind, at + found.start(group), at + found.end(group))
+        group = 1 if self.pattern.groups else 0
+        for found in self.pattern.finditer(line):
+            if self.is_secret is None or self.is_secret(found[group]):
+                yield Secret(self.kind, offset + found.start(group), offset + found.end(group))
 
 
 def find_secrets(text: str) -> tuple[Secret, ...]:
@@ -178,7 +167,7 @@ def _private_keys(text: str) -> Iterator[Secret]:
 
 
 def _by_rules(text: str) -> Iterator[Secret]:
-    lowered = _lowered(text)
+    lowered = text.lower()
     words = {word for word in _words() if word in lowered}
     rules = [rule for rule in _rules() if not words.isdisjoint(rule.words)] if words else []
     offset = 0
@@ -190,37 +179,12 @@ def _by_rules(text: str) -> Iterator[Secret]:
         offset += len(line) + 1
 
 
-def _lowered(text: str) -> str:
-    """`text` in lower case, and the two letters that a pattern takes for "s" and "i" as these."""
-    return (
-        text
-        .lower()
-        .replace("\N{LATIN SMALL LETTER LONG S}", "s")
-        .replace("\N{LATIN SMALL LETTER DOTLESS I}", "i")
-    )
-
-
-def _piece_starts(line: str, *, is_whole: bool) -> range:
-    end = 1 if is_whole else max(1, len(line) - _OVERLAP_CHARS)
-    return range(0, end, _PIECE_CHARS - _OVERLAP_CHARS)
-
-
 @once
 def _rules() -> tuple[_Rule, ...]:
-    rules = [_Rule(kind, words, re.compile(pattern)) for kind, words, pattern in _TOKENS]
-    rules += [
-        _Rule("named secret", words, re.compile(pattern, re.IGNORECASE), _is_random)
-        for words, pattern in _NAMED
-    ]
-    rules += [
-        _Rule("url password", ("://",), re.compile(_IN_ADDRESS), _is_given),
-        _Rule("basic auth", ("auth",), re.compile(_DOCKER_AUTH), _is_user_and_password),
-    ]
-    for module, name, words in _DETECTORS:
-        detector: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
-        kind = str(detector.secret_type).lower()
-        rules += [_Rule(kind, words, found, is_linear=False) for found in detector.denylist]
-    return tuple(rules)
+    return tuple(
+        _Rule(kind, words, re.compile(pattern), _CHECKS.get(kind))
+        for kind, words, pattern in _FORMS
+    )
 
 
 @once
@@ -229,11 +193,9 @@ def _words() -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for rule in _rules() for word in rule.words))
 
 
-@once
 def rules_version() -> str:
     """Names the rules: what one of them finds may not be found by rules of another name."""
-    rules = [(rule.kind, rule.words, rule.pattern.pattern) for rule in _rules()]
-    return blake2b(repr(rules).encode(), digest_size=8).hexdigest()
+    return blake2b(repr(_FORMS).encode(), digest_size=8).hexdigest()
 
 
 def _is_given(value: str) -> bool:
@@ -257,3 +219,10 @@ def _is_random(value: str) -> bool:
     shares = [value.count(sign) / len(value) for sign in set(value)]
     # Bits of a character; words of a language have less, keys 4 and more.
     return -sum(share * log2(share) for share in shares) >= 3.0
+
+
+_CHECKS: Mapping[str, Callable[[str], bool]] = {
+    "named secret": _is_random,
+    "url password": _is_given,
+    "basic auth": _is_user_and_password,
+}
