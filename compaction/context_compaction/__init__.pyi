@@ -1,0 +1,187 @@
+from .activity.digest import plan_of as plan_of
+from .activity.outcome import TERMINAL_CODE as TERMINAL_CODE
+from .activity.calls import classify as classify
+from .archive import (
+    AccessToken as AccessToken,
+    Archive as Archive,
+    ArchivedMessage as ArchivedMessage,
+    CompactedLists as CompactedLists,
+    ContextEntry as ContextEntry,
+    Health as Health,
+    History as History,
+    Hit as Hit,
+    OutputInfo as OutputInfo,
+    PrunePlan as PrunePlan,
+    PruneRules as PruneRules,
+    Query as Query,
+    SearchPage as SearchPage,
+    SessionInfo as SessionInfo,
+    SessionUsage as SessionUsage,
+    StoredReceipt as StoredReceipt,
+    Usage as Usage,
+    check_tenant as check_tenant,
+    shown_address as shown_address,
+)
+from .archive.documents import is_encoded as is_encoded, role_of as role_of
+from .archive.local.archive import LocalArchive as LocalArchive
+from .archive.local.durable_files import (
+    make_folder as make_folder,
+    put_file as put_file,
+)
+from .archive.opening import (
+    Copied as Copied,
+    copy_archive as copy_archive,
+    open_archive as open_archive,
+)
+from .archive.search.hits import (
+    MAX_HITS_PER_OUTPUT as MAX_HITS_PER_OUTPUT,
+    PASSAGE_CHARS as PASSAGE_CHARS,
+    SNIPPET_CHARS as SNIPPET_CHARS,
+    passage_span as passage_span,
+)
+from .archive.search.patterns import open_matcher as open_matcher
+from .archive.search.word_search import asked_times as asked_times
+from .budget import Budget as Budget, make_budget as make_budget
+from .errors import (
+    ArchiveBusyError as ArchiveBusyError,
+    ArchiveDamagedError as ArchiveDamagedError,
+    ArchiveError as ArchiveError,
+    ArchiveFullError as ArchiveFullError,
+    CompactionError as CompactionError,
+    HookError as HookError,
+    InvalidMessageError as InvalidMessageError,
+    NotFoundError as NotFoundError,
+    PathNotAllowedError as PathNotAllowedError,
+    PromptTooLongError as PromptTooLongError,
+    QueryError as QueryError,
+    SettingsError as SettingsError,
+    SummaryError as SummaryError,
+    UnknownFormatError as UnknownFormatError,
+    VocabularyError as VocabularyError,
+)
+from .file_access import (
+    DiskFile as DiskFile,
+    Roots as Roots,
+    default_folders as default_folders,
+    host_folders as host_folders,
+    roots_of as roots_of,
+)
+from .formats import (
+    FORMATS as FORMATS,
+    detect as detect,
+    goes_on as goes_on,
+    parse as parse,
+    render as render,
+)
+from .formats.convert import convert as convert, split_system as split_system
+from .formats.session_files.model import (
+    Conversation as Conversation,
+    NewSession as NewSession,
+)
+from .formats.session_files.read import read_conversation as read_conversation
+from .formats.session_files.write import WRITERS as WRITERS
+from .hooks import ReportProgress as ReportProgress
+from .layers.preview import preview as preview
+from .messages.edits import (
+    Blob as Blob,
+    Edit as Edit,
+    make_blob as make_blob,
+    output_id_of as output_id_of,
+)
+from .messages.history_hash import history_hash as history_hash
+from .messages.model import (
+    Block as Block,
+    Document as Document,
+    Image as Image,
+    JsonObject as JsonObject,
+    Message as Message,
+    Messages as Messages,
+    Opaque as Opaque,
+    Text as Text,
+    Thinking as Thinking,
+    ToolCall as ToolCall,
+    ToolResult as ToolResult,
+    compact_json as compact_json,
+    is_list as is_list,
+    is_object as is_object,
+    named_arguments as named_arguments,
+    text_of as text_of,
+    tool_calls as tool_calls,
+    tool_results as tool_results,
+)
+from .messages.placeholders import (
+    claimed_span as claimed_span,
+    ids_in_placeholder as ids_in_placeholder,
+    is_request as is_request,
+    persisted as persisted,
+    seems_synthetic as seems_synthetic,
+)
+from .messages.tool_results import result_text as result_text
+from .pipeline.compact import compact as compact
+from .pipeline.losses import (
+    read_losses as read_losses,
+    with_losses as with_losses,
+)
+from .pipeline.summarize import session_notes as session_notes
+from .policies import (
+    POLICIES as POLICIES,
+    Policy as Policy,
+    policy_named as policy_named,
+)
+from .redaction import (
+    REDACTION_MODES as REDACTION_MODES,
+    RedactionMode as RedactionMode,
+    redact as redact,
+    redact_json as redact_json,
+)
+from .request import (
+    DEFAULT_TENANT as DEFAULT_TENANT,
+    CompactRequest as CompactRequest,
+    Mode as Mode,
+    SummarizerName as SummarizerName,
+)
+from .result import (
+    Boundary as Boundary,
+    CompactResult as CompactResult,
+    CompactionStats as CompactionStats,
+    LayerReport as LayerReport,
+    Piece as Piece,
+    Prepared as Prepared,
+    Recognised as Recognised,
+    Status as Status,
+    SummaryPrompt as SummaryPrompt,
+    TokenReport as TokenReport,
+)
+from .session.resume import (
+    CurrentContext as CurrentContext,
+    append_to_session as append_to_session,
+    current_context as current_context,
+    is_recent as is_recent,
+    name_if_current as name_if_current,
+)
+from .settings import (
+    SETTING_NAMES as SETTING_NAMES,
+    STRATEGY_NAMES as STRATEGY_NAMES,
+    Settings as Settings,
+)
+from .splices import (
+    Splice as Splice,
+    apply_splices as apply_splices,
+    make_splices as make_splices,
+)
+from .summarizers.llm.anthropic import AnthropicModel as AnthropicModel
+from .summarizers.llm.model import (
+    ModelAnswer as ModelAnswer,
+    ModelPrompt as ModelPrompt,
+    ModelUsage as ModelUsage,
+    SummaryModel as SummaryModel,
+    TellChars as TellChars,
+)
+from .summarizers.llm.prompt import answer_tokens as answer_tokens
+from .tokens.counter import (
+    MessageCounter as MessageCounter,
+    counter_for as counter_for,
+)
+from .tokens.models import profile_for as profile_for
+
+__all__: list[str]
