@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction.activity import files, json_rows
 from context_compaction.pipeline import solve
-from context_compaction.summarizers.extractive import collect, fill, paragraphs
+from context_compaction.summarizers.extractive import collect, fill
 
 from benchmarks.answer_key import READERS, ReaderSession, measure, sessions
 
@@ -91,9 +91,6 @@ HEURISTICS: Mapping[str, Heuristic] = {
     "newest version only": Heuristic(
         (Patch(WALK, "_replace", return_none),),
         (REPLACE,),
-    ),
-    "whole functions": Heuristic(
-        (Patch(collect, "functions", paragraphs.line_groups),), (collect.functions,)
     ),
     "rows of records": Heuristic(
         (Patch(json_rows, "parsed_json", return_none),), functions_of(json_rows)

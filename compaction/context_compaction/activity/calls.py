@@ -9,7 +9,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast, get_args
 
@@ -94,7 +94,6 @@ def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> To
 
 
 def _use_of(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
-    call = made_call(call)
     arguments = arguments_by_name(call.arguments)
     path = first_text(arguments, _PATH_KEYS) or _patched_path(call.arguments)
     kind = _kind(call.name, arguments, path, extra_kinds or {})
@@ -166,14 +165,8 @@ def _patched_path(given: Any) -> str | None:
     return found[2].strip() if found else None
 
 
-def gist_of(call: ToolCall, text: str) -> str:
-    """The content of `text`, an argument of `call`, if its beginning does not show it.
-
-    For a patch the files, for a script the command that it runs.
-    """
-    made = made_call(call)
-    if made is not call:
-        text = _command(made.arguments, arguments_by_name(made.arguments)) or text
+def gist_of(text: str) -> str:
+    """The content of an argument of a call if its beginning does not show it: a patch's files."""
     paths = PATCHED_FILE.findall(text) if PATCH_START in text else ()
     # The last parts of a long path tell it from other paths.
     names = dict.fromkeys("/".join(path.split("/")[-3:]) for _, path in paths)
@@ -244,78 +237,6 @@ def has_drive(path: str) -> bool:
 def is_absolute(path: str) -> bool:
     """Whether `path` does not depend on a working folder."""
     return path.startswith(("/", "~/")) or has_drive(path)
-
-
-# Scripts that call tools ----------------------------------------------------------------------
-
-# Newer versions of Codex let the model write JavaScript: `await tools.exec_command({cmd: "ls"})`.
-_SCRIPT_TOOL = "exec"
-_STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
-_CALLED = re.compile(_STRING + r"|\btools\.([A-Za-z_]\w*)\(\s*", re.DOTALL)
-_BOUND = re.compile(r"\b(?:const|let|var)\s+([A-Za-z_$][\w$]*)\s*=\s*(?=\")")
-_NAME = re.compile(r"[A-Za-z_$][\w$]*")
-# JavaScript leaves the names of fields unquoted; strings are passed over.
-_STRING_OR_FIELD = re.compile(_STRING + r"|(?<![\w$])([A-Za-z_$][\w$]*)(?=\s{0,9}:)", re.DOTALL)
-_DECODER = json.JSONDecoder()
-_SCRIPT_COMMANDS = {"exec_command": "cmd", "shell_command": "command"}
-
-
-def made_call(call: ToolCall) -> ToolCall:
-    """The call that the script in `call` makes; several commands and patches become one command.
-
-    `call` itself if it is no such script, or its arguments are not literal.
-    """
-    calls = _script_calls(call)
-    if not calls or any(argument is None for _, argument in calls):
-        return call
-    if len(calls) == 1:
-        return replace(call, name=calls[0][0], arguments=calls[0][1])
-    commands = [_command_of(name, argument) for name, argument in calls]
-    if not all(commands):
-        return call
-    folders = {given.get("workdir") for _, given in calls if is_object(given)}
-    folder = {"workdir": folders.pop()} if len(folders) == 1 else {}
-    return replace(call, name="exec_command", arguments={"cmd": "\n".join(commands), **folder})
-
-
-def makes_several(call: ToolCall) -> bool:
-    """Whether a script in `call` makes several calls and joins their results in its own way."""
-    return len(_script_calls(call)) > 1
-
-
-def _script_calls(call: ToolCall) -> list[tuple[str, Any]]:
-    script = call.arguments
-    if call.name != _SCRIPT_TOOL or not isinstance(script, str):
-        return []  # a patch of code that calls "tools.x(" is a patch
-    if len(script) > 100_000:
-        return []
-    heads = [found for found in _CALLED.finditer(script) if found[1]]
-    if len(heads) > 12:  # each call reads the script again
-        return []
-    return [(found[1], _argument(script, found.end())) for found in heads]
-
-
-def _argument(script: str, at: int) -> Any:
-    """The literal at `at`, or the literal that the name there was given; None if it is neither."""
-    if name := _NAME.match(script, at):
-        bound = [found.end() for found in _BOUND.finditer(script) if found[1] == name[0]]
-        return _value(script[bound[0] :]) if len(bound) == 1 else None
-    return _value(_STRING_OR_FIELD.sub(lambda m: f'"{m[1]}"' if m[1] else m[0], script[at:]))
-
-
-def _value(text: str) -> Any:
-    try:
-        return _DECODER.raw_decode(text)[0]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _command_of(name: str, argument: Any) -> str:
-    """The command line that a call runs; "" if it runs none."""
-    if name == "apply_patch" and isinstance(argument, str):
-        return f"apply_patch <<'PATCH'\n{argument}\nPATCH"
-    command = argument.get(_SCRIPT_COMMANDS.get(name, "")) if is_object(argument) else None
-    return command if isinstance(command, str) else ""
 
 
 def strings_in(value: Any) -> Iterator[str]:

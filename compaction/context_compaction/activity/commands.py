@@ -193,7 +193,7 @@ def _known_effects(command: str) -> CommandEffects:
 def _effects_of(command: str, depth: int = 0) -> CommandEffects:
     try:
         commands = _Lexer(command).commands()
-    except ValueError:  # an open quote
+    except ValueError:
         return CommandEffects(effects=(Effect(MayChange(_names_in(command))),), folder=None)
     if len(commands) == 1 and depth < 2 and commands[0].program in _SHELLS:
         options = [word.text for word in commands[0].arguments]
@@ -219,8 +219,10 @@ class _Lexer:
         """The simple commands in order.
 
         Raises:
-            ValueError: A quote is open, or the line is too long.
+            ValueError: A quote is open, the line is too long, or it is a script of Codex.
         """
+        if "await tools." in self._text:
+            raise ValueError("it is a script, which calls other tools")
         at = read_chars = 0
         while at < len(self._text):
             token = _TOKEN.match(self._text, at)

@@ -14,7 +14,6 @@ from typing import Any
 from context_compaction.activity.calls import (
     ToolUse,
     classify,
-    made_call,
     words_in_name,
 )
 from context_compaction.activity.commands import command_effects
@@ -327,7 +326,6 @@ def one_line(text: str) -> str:
 
 def plan_of(call: ToolCall) -> tuple[str, ...]:
     """The items of a todo list or plan that `call` writes, each as "[state] text"."""
-    call = made_call(call)
     if not words_in_name(call.name) & _PLAN_WORDS:
         return ()
     arguments = named_arguments(call)

@@ -14,7 +14,6 @@ from context_compaction.activity.calls import (
     PATCHED_FILE,
     ToolUse,
     arguments_by_name,
-    made_call,
     plain_path,
     strings_in,
     words_in_name,
@@ -102,7 +101,6 @@ def changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
 
 
 def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
-    call = made_call(call)
     patch = patch_in(call.arguments, use.command)
     if patch is not None:
         return list(_patched(patch))

@@ -23,8 +23,6 @@ from context_compaction.activity.calls import (
     first_text,
     has_drive,
     is_absolute,
-    made_call,
-    makes_several,
     plain_path,
 )
 from context_compaction.activity.commands import (
@@ -357,7 +355,7 @@ class _Walk:
         goes_on = self._starts_anew < (call.name in _KEEP_SHELL)
         folders = [given] if given else [self._shell, ""] if goes_on else ["", self._shell]
         if succeeded and not placeholders.seems_placeholder(result) and not is_cut(output):
-            for shown, part in _outputs(effects.shows, call, output):
+            for shown, part in _outputs(effects.shows, output):
                 self._print(at, shown, part, folders)
         for effect in effects.effects:
             is_done = succeeded or (effect.certainty == "always" and not complains)
@@ -522,10 +520,10 @@ def _effects_of(_: ToolCall, use: ToolUse) -> CommandEffects:
 
 def _given_folder(call: ToolCall) -> str | None:
     """The folder that a call names for its command."""
-    return first_text(arguments_by_name(made_call(call).arguments), _FOLDER_KEYS)
+    return first_text(arguments_by_name(call.arguments), _FOLDER_KEYS)
 
 
-def _outputs(shows: Sequence[Shows], call: ToolCall, output: str) -> list[tuple[Shows, str]]:
+def _outputs(shows: Sequence[Shows], output: str) -> list[tuple[Shows, str]]:
     """Each of `shows` with the part of `output` that it printed.
 
     The parts of several are found by the numbers of their lines; nothing if these do not add up.
@@ -534,7 +532,7 @@ def _outputs(shows: Sequence[Shows], call: ToolCall, output: str) -> list[tuple[
         return [(shown, output) for shown in shows]
     rows = output.removesuffix("\n").split("\n")
     counts = [shown.count or 0 for shown in shows]
-    if len(rows) != sum(counts) or makes_several(call):
+    if len(rows) != sum(counts):
         return []
     parts: list[tuple[Shows, str]] = []
     for shown, count in zip(shows, counts, strict=True):

@@ -112,7 +112,7 @@ def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replac
             return value
         blob = argument_blob(call, value)
         blobs.append(blob)
-        return placeholders.clipped(gist_of(call, value)[:head_chars], len(value), blob)
+        return placeholders.clipped(gist_of(value)[:head_chars], len(value), blob)
 
     arguments = call.arguments
     if isinstance(arguments, dict):

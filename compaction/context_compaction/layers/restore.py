@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from context_compaction.activity.calls import made_call
 from context_compaction.activity.files import holds_secrets, unsure_note
 from context_compaction.activity.known_file import KnownFile
 from context_compaction.activity.read_state import FileState
@@ -107,7 +106,7 @@ def visible_lines(messages: Messages) -> frozenset[str]:
             if isinstance(block, ToolResult):
                 texts = [result_text(block)]
             elif isinstance(block, ToolCall):
-                texts = list(_strings_in(made_call(block).arguments))
+                texts = list(_strings_in(block.arguments))
             else:
                 texts = [block.text] if isinstance(block, Text) else []
             for text in texts:

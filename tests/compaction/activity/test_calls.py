@@ -1,6 +1,5 @@
 """What a call does, told from names that hosts and MCP servers really use, and from arguments."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,14 +7,10 @@ from context_compaction.activity.calls import (
     TOOL_KINDS,
     classify,
     is_steering,
-    made_call,
     plain_path,
 )
-from context_compaction.activity.edits import changes_of
 from context_compaction.messages.model import ToolCall
 from context_compaction.settings import ToolKind
-from hypothesis import given
-from hypothesis import strategies as st
 
 FILE = {"file_path": "src/x.py"}
 PATH = {"path": "src/x.py"}
@@ -183,64 +178,3 @@ def test_every_kind_that_is_documented_occurs_in_the_table() -> None:
 )  # fmt: skip
 def test_each_path_has_one_spelling(path: str, plain: str) -> None:
     assert plain_path(path) == plain_path(plain_path(path)) == plain
-
-
-PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x = 1\n+x = 2\n*** End Patch\n"
-# "tools.x(" and field names inside of strings are text, not calls.
-COMMANDS = st.text(min_size=1) | st.sampled_from([
-    "echo 'tools.y(1)'",
-    'rg "cmd: \\"a\\"" src',
-    "printf '{cmd:\"x\"}'",
-    "ls\ngit status",
-])
-
-
-@given(COMMANDS)
-def test_a_command_in_a_script_is_the_command(command: str) -> None:
-    plain = ToolCall("c", "exec_command", {"cmd": command, "workdir": "/app"})
-    given_ = f'{{cmd:{json.dumps(command)},"workdir":"/app","yield_time_ms":10000}}'
-    script = f"const r = await tools.exec_command({given_}); text(r.output);\n"
-    scripted = ToolCall("c", "exec", script)
-    assert classify(scripted) == classify(plain)
-    assert made_call(scripted).name == "exec_command"
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        f"const patch = {json.dumps(PATCH)};\ntext(await tools.apply_patch(patch));",
-        f"text(await tools.apply_patch({json.dumps(PATCH)}));",
-    ],
-)
-def test_a_patch_in_a_script_changes_what_the_patch_does(script: str) -> None:
-    plain, scripted = ToolCall("c", "apply_patch", PATCH), ToolCall("c", "exec", script)
-    assert classify(scripted) == classify(plain)
-    assert changes_of(scripted, classify(scripted)) == changes_of(plain, classify(plain))
-
-
-def test_several_commands_of_a_script_are_one_command() -> None:
-    script = (
-        "const results = await Promise.all([\n"
-        '  tools.exec_command({cmd:"make test","workdir":"/app"}),\n'
-        '  tools.exec_command({cmd:"git status","workdir":"/app"})\n'
-        "]); results.forEach(r => text(r.output));"
-    )
-    made = made_call(ToolCall("c", "exec", script))
-    assert made.arguments == {"cmd": "make test\ngit status", "workdir": "/app"}
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "await tools.exec_command(options);",
-        "await tools.exec_command({cmd: `ls ${folder}`});",
-        "let p = 'one'; let p2 = \"x\"; await tools.apply_patch(p);",
-        'await tools.exec_command({cmd:"ls"}); await tools.web__run({open:"x"});',
-        "await tools.exec_command(",
-        'tools["exec_command"]({cmd: "ls"})',
-    ],
-)
-def test_a_script_whose_arguments_are_not_literal_stays_a_script(script: str) -> None:
-    call = ToolCall("c", "exec", script)
-    assert made_call(call) is call
-    assert classify(call).command == script

@@ -127,12 +127,6 @@ def test_a_failed_result_keeps_the_line_that_says_what_failed() -> None:
     ("name", "argument", "head"),
     [
         ("apply_patch", PATCH, "patch of src/db/pool.rs, src/db/lease.rs"),
-        (
-            "exec",
-            f"const p = {json.dumps(PATCH)};\nawait tools.apply_patch(p);",
-            "patch of src/db/",
-        ),
-        ("exec", f"await tools.exec_command({{cmd: {json.dumps(COMMAND)}}});", COMMAND[:100]),
         ("Bash", COMMAND, COMMAND[:100]),
     ],
 )

@@ -1,7 +1,5 @@
 """A model's text is held against the record: quotations, and numbers of messages."""
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,57 +175,6 @@ def test_without_numbers_of_the_record_none_is_checked() -> None:
     assert "[999]" in draft_of("## Facts\n- a [999]\n## Next step\nGo on.", SOURCE).text
 
 
-PROSE = (
-    '## Goal\n- Port the parser to asyncio.\n\n## Next step\n- Run "tox" in C:\\new\\parser.',
-    "The parser is ported; its tests passed.",
-)
-AS_JSON: tuple[Callable[[str], object], ...] = (
-    lambda text: text,
-    lambda text: {"summary": text},
-    lambda text: {"analysis": "Let me think.", "summary": text, "tokens": 12},
-    lambda text: {"type": "text", "text": text},
-    lambda text: {"role": "assistant", "content": [{"type": "text", "text": text}]},
-    lambda text: [{"type": "text", "text": text}],
-)
-
-
-@pytest.mark.parametrize("text", PROSE)
-@pytest.mark.parametrize("shape", AS_JSON, ids=range(6))
-@pytest.mark.parametrize("times", [1, 2, 3])
-def test_a_summary_that_is_given_as_json_is_the_text_in_it(
-    text: str, shape: Callable[[str], object], times: int
-) -> None:
-    given = text
-    for _ in range(times):
-        given = json.dumps(shape(given))
-    for framed in (given, f"```json\n{given}\n```", f"<summary>{given}</summary>"):
-        assert draft_of(framed, SOURCE, min_headings=0).text == text
-
-
-@pytest.mark.parametrize("shape", AS_JSON, ids=range(6))
-@pytest.mark.parametrize("times", [1, 2])
-def test_half_a_surrogate_pair_in_json_is_replaced_and_a_byte_order_mark_left_out(
-    shape: Callable[[str], object], times: int
-) -> None:
-    """What JSON names as "\\ud83d" could not be sent over MCP."""
-    given = "- Port \U0001f600 and \ud83d."
-    for _ in range(times):
-        given = json.dumps(shape(given))
-    draft = draft_of(f"\ufeff{given}", SOURCE, min_headings=0)
-    assert draft.text == "- Port \U0001f600 and \ufffd."
-
-
-@given(st.sampled_from(PROSE), st.sampled_from(AS_JSON[1:]), st.data())
-def test_json_that_is_cut_off_is_no_summary(
-    text: str, shape: Callable[[str], object], data: st.DataObject
-) -> None:
-    whole = json.dumps(shape(text), indent=data.draw(st.sampled_from([None, 1])))
-    stop = data.draw(st.integers(whole.index('"') + 1, len(whole) - 1))
-    for start in ("", "```json\n"):
-        with pytest.raises(SummaryError, match="JSON"):
-            draft_of(start + whole[:stop], SOURCE, min_headings=0)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -238,7 +185,7 @@ def test_json_that_is_cut_off_is_no_summary(
         "## Goal\n{{goal}}\n## Next step\n- TBD", "<html><body>502 Bad Gateway</body></html>",
     ],
 )  # fmt: skip
-def test_half_json_and_templates_that_nobody_filled_are_no_summary(text: str) -> None:
+def test_json_and_templates_that_nobody_filled_are_no_summary(text: str) -> None:
     with pytest.raises(SummaryError):
         draft_of(text, SOURCE, min_headings=0)
 
@@ -247,8 +194,8 @@ def test_half_json_and_templates_that_nobody_filled_are_no_summary(text: str) ->
     "text",
     [
         "[12] The user asked for a port.", "HTML is escaped now.", "[[Plan]] is what steers.",
-        "- The log is split at \\n\\n, as it was.", '{"a": 1} is what the endpoint returns.',
-        "`{" + '"a": 1}` is what it returns.', "- [x] Port it.",
+        "- The log is split at \\n\\n, as it was.", "- [x] Port it.",
+        "`{" + '"a": 1}` is what it returns.',
     ],
 )  # fmt: skip
 def test_prose_that_only_looks_like_json_stays_as_it_is(text: str) -> None:

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from context_compaction.activity import json_rows
@@ -75,9 +74,8 @@ _GUIDES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONTRIBUTING.md")
 # What a file with passwords contains does not come back by itself.
 _HIDDEN = "[its text may hold secrets]"
 _COMMIT = re.compile(r"^\[(\S{1,100})(?: \([^)\n]*\))? ([0-9a-f]{7,40})\] ([^\n]+)$", re.MULTILINE)
-_ERROR = re.compile(r"^E  |\bassert\w*\b|\b\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic\b", re.M)
-
 _SUCCESS = re.compile(r"\bsuccess(?:fully)?\b", re.IGNORECASE)
+_ERROR = re.compile(r"^E  |\bassert\w*\b|\b\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic\b", re.M)
 
 
 @dataclass(eq=False, slots=True)
@@ -276,6 +274,7 @@ class _Walk:
             if self._closing is not None:
                 self._closing.kind = "remark"
             self._closing = self.add(at, "closing", "agent", paragraphs("\n\n".join(texts)))
+            self._replace(("said", *self._closing.pieces), self._closing)  # said again
         for texts in said.values():
             # Rules of the project stay as a message.
             kind: Kind = "replaced" if any(map(is_rules, message.blocks)) else "host"
@@ -434,7 +433,7 @@ class _Walk:
         for file in files:
             if not file.text.strip():
                 continue
-            pieces = [file.text] if len(file.text) < SHORT_CHARS else functions(file.text)
+            pieces = [file.text] if len(file.text) < SHORT_CHARS else line_groups(file.text)
             centre, place = 0, 0
             for number, piece in enumerate(pieces):
                 if place <= file.focus:
@@ -448,22 +447,6 @@ class _Walk:
                 kind = "document"
             item = self.add(file.at, kind, file.path, pieces, order=order, block=-2)
             item.path, item.note = file.path, file.note
-
-
-def functions(text: str) -> list[str]:
-    """A file in groups of whole blocks: a block ends where a line begins at the left again."""
-    blocks: list[str] = []
-    size_chars = 0
-    for line in text.split("\n"):
-        begins = bool(line) and not line[0].isspace() and line[0] not in ")]}"
-        is_full = size_chars + len(line) > (GROUP_CHARS if begins else 4 * GROUP_CHARS)
-        if not blocks or (is_full and (begins or size_chars > 3 * GROUP_CHARS)):
-            blocks.append(line)
-            size_chars = len(line)
-        else:
-            blocks[-1] += f"\n{line}"
-            size_chars += len(line) + 1
-    return blocks
 
 
 def typed_first(pieces: Sequence[str]) -> list[int]:
@@ -495,11 +478,12 @@ def ends_first(pieces: Sequence[str]) -> list[int]:
 
 def errors_first(pieces: Sequence[str]) -> list[int]:
     """The last piece with an error and the last one with a success, then the ends."""
-    telling: list[int] = []
-    for pattern in (_ERROR, _SUCCESS):
-        found = (n for n in reversed(range(len(pieces))) if pattern.search(pieces[n]))
-        telling += [n for n in islice(found, 1) if n not in telling]
-    return [*telling, *(n for n in ends_first(pieces) if n not in telling)]
+    ends = ends_first(pieces)
+    telling = (
+        next((n for n in reversed(range(len(pieces))) if pattern.search(pieces[n])), ends[0])
+        for pattern in (_ERROR, _SUCCESS)
+    )
+    return list(dict.fromkeys((*telling, *ends))) if pieces else []
 
 
 def strings_in(value: object) -> Iterator[str]:

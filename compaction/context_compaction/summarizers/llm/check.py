@@ -13,7 +13,6 @@ it, one reference in six of good summaries was removed, and no false one.
 """
 
 import html
-import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -23,14 +22,13 @@ from context_compaction.activity.digest import one_line
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
 from context_compaction.messages.call_ids import with_own_ids
-from context_compaction.messages.model import Messages, is_list, is_object, tool_results
+from context_compaction.messages.model import Messages, tool_results
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text, said_in_refusal
 from context_compaction.summarizers.extractive.render import unforged
 from context_compaction.summarizers.llm.record import parts_of
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
-_SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,4} +\S", re.MULTILINE)
 # With what a program prints for nothing, and a place of a template that nobody filled.
 _EMPTY_LINE = re.compile(
@@ -38,10 +36,9 @@ _EMPTY_LINE = re.compile(
     r"|^[-*\s]*(?:\[[^\]]*\]|<[^>]*>|\{[^}]*\}+)\s*$",
     re.IGNORECASE,
 )
-# The beginning that only JSON has.
-_JSON_START = re.compile(r'(?:```\w*\s*)?[\[{]\s*["{]')
 _REFUSAL = re.compile(
-    r"\A<(?:!doctype|html)\b|\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e"
+    r"\A<(?:!doctype|html)\b|\A[\[{]\s*[\"{]"
+    r"|\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e"
     r"|i can(?:['’]t|not)\b"
     r"|i(?:['’]m| am) (?:unable|not able)|i won['’]t|as an ai\b|api error|error\b|type\W+error"
     r"|internal server error|overloaded|rate limit|抱歉|对不起|很抱歉|申し訳|lo siento|désolé"
@@ -150,17 +147,13 @@ def draft_of(answer: str, source: GroundingSource, *, min_headings: int = 2) -> 
 
 
 def _cleaned(answer: str) -> str:
-    """The summary in `answer`: without its analysis, tags, fence and JSON."""
-    # A model's text is cut into pieces on its way, between the halves of a surrogate pair too, and
-    # JSON may name one alone.
+    """The summary in `answer`: without its analysis, tags and fence."""
+    # A model's text is cut into pieces on its way, between the halves of a surrogate pair too.
     answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = _ANALYSIS.sub("", answer).strip().removeprefix("\ufeff")
-    summary = _SUMMARY.search(text)
-    text = _without_fence(summary[1].strip() if summary else text)
-    inner = _out_of_json(text)
-    if inner != text:
-        return _cleaned(inner)
-    return unforged(placeholders.quoted(text))
+    before, tag, summary = text.partition("<summary>")
+    text = summary.partition("</summary>")[0].strip() if tag else before
+    return unforged(placeholders.quoted(_without_fence(text)))
 
 
 def _without_fence(text: str) -> str:
@@ -168,42 +161,6 @@ def _without_fence(text: str) -> str:
     first, _, rest = text.partition("\n")
     is_fenced = first.startswith("```") and " " not in first and rest.endswith("\n```")
     return rest.removesuffix("\n```").strip() if is_fenced else text
-
-
-def _out_of_json(text: str) -> str:
-    """The text that `text` holds as JSON; itself if it is none.
-
-    Raises:
-        SummaryError: It is JSON without a text, or the beginning of some.
-    """
-    if not text.startswith(("{", "[", '"', "```")):
-        return text
-    try:
-        value, stop = json.JSONDecoder(strict=False).raw_decode(text)  # lines in strings, too
-        texts = _texts_in(value)
-    except (ValueError, RecursionError):
-        if _JSON_START.match(text):
-            raise SummaryError(
-                f"What was written is JSON that is cut off or cannot be read: {one_line(text)}"
-            ) from None
-        return text
-    if stop < len(text):
-        return text  # prose that begins with it
-    if not texts and isinstance(value, dict | list):
-        raise SummaryError(
-            f"What was written is JSON without a `summary` or `text`: {one_line(text)}"
-        )
-    return "\n\n".join(texts) or text
-
-
-def _texts_in(value: object) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if is_list(value):
-        return [text for item in value for text in _texts_in(item)]
-    fields = value if is_object(value) else {}
-    names = ("summary", "text", "content")
-    return next((_texts_in(fields[name]) for name in names if fields.get(name)), list[str]())
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:

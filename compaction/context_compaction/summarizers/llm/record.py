@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from context_compaction.activity.calls import brings_report, classify, made_call
+from context_compaction.activity.calls import brings_report, classify
 from context_compaction.activity.outcome import error_lines, is_failed
 from context_compaction.activity.shown import without_reminder
 from context_compaction.messages.call_ids import with_own_ids
@@ -158,7 +158,6 @@ def _call_text(call: ToolCall, max_chars: int = 0) -> str:
 
     Each long text among them is cut by itself: of an edit, what it takes out and what it puts in.
     """
-    call = made_call(call)
     told = _json(call.arguments)
     if max_chars and len(told) > max_chars:
         texts = {name: _json(value) for name, value in named_arguments(call).items()}
