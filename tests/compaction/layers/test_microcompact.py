@@ -1,6 +1,5 @@
 """Microcompact: old results of tools are cleared and old calls clipped, in one batch."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
