@@ -17,8 +17,6 @@ from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.messages.pins import restore_pinned
 from context_compaction.settings import Settings
 
-# What the model has just asked for stays while as much again would find place below the trigger.
-_FRESH_SHARE = 1 / 2
 # Of the target, for results that the model has asked for and not read, where not all can stay.
 _UNREAD_SHARE = 0.35
 _MORE_CLEARINGS = 2
@@ -53,13 +51,16 @@ def _scales(context: CompactionContext, *names: str) -> bool:
 
 
 def _fresh_tokens(context: CompactionContext) -> int:
-    """The most that the newest results may count before the model has seen them."""
+    """The most that the newest results may count before the model has seen them.
+
+    They stay whole while the list is below its trigger. With a smaller share every call edits the
+    list once it is nearly full.
+    """
     if not _scales(context, "persist_result_tokens", "persist_newest_chars"):
         return 0
     budget = context.budget
     left_tokens = (budget.trigger_tokens - budget.before.upper) / context.count.margin
-    room_tokens = fresh_result_tokens(context.messages, context.count) + left_tokens
-    return max(0, int(room_tokens * _FRESH_SHARE))
+    return max(0, int(fresh_result_tokens(context.messages, context.count) + left_tokens))
 
 
 def plan_by_clearing(context: CompactionContext, level: EffortLevel) -> Plan:
