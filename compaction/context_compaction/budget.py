@@ -165,12 +165,13 @@ def token_budget_of(
     )
     max_bytes = settings.max_request_bytes
     is_over = before.upper > trigger or count.request_bytes(messages) > max_bytes
-    fixed_tokens = requests.overhead_upper + _system_tokens(messages, count)
-    if request.mode == "reactive":
-        target = _after_refusal(target, before, fixed_tokens)
-    elif request.target_tokens is None and is_over and target <= fixed_tokens < trigger:
-        # Below it there would be nothing but system messages.
-        target = fixed_tokens + _kept_tokens(trigger - fixed_tokens, request, decided)
+    if request.mode == "reactive" or (is_over and request.target_tokens is None):
+        fixed_tokens = requests.overhead_upper + _system_tokens(messages, count)
+        if request.mode == "reactive":
+            target = _after_refusal(target, before, fixed_tokens)
+        elif target <= fixed_tokens < trigger:
+            # Below it there would be nothing but system messages.
+            target = fixed_tokens + _kept_tokens(trigger - fixed_tokens, request, decided)
     is_named = request.target_tokens is not None and request.mode in ("auto", "plan")
     limits = TokenLimits(
         requests.limit(target), target, max_bytes, requests.limit(window), is_named

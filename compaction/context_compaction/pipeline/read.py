@@ -119,7 +119,11 @@ def context_of(
         budget = _measured(budget, repaired.messages, count)
         if budget.is_over and not replaces:
             repaired = _repaired(session, parsed, rules, count, settings, unique_ids=True)
-    fixed_tokens = fixed_tokens_of(repaired.messages, budget.limits.tokens, count)
+    fixed_tokens = session.known.once(
+        "fixed_tokens",
+        (ours, repaired.edits, budget.limits.tokens, count.counted_by),
+        lambda: fixed_tokens_of(repaired.messages, budget.limits.tokens, count),
+    )
     open_tokens = budget.target_tokens - int(fixed_tokens * count.margin)
     settings = settings.scaled(open_tokens, budget.trigger_tokens)
     # A message that is left out must not take a rule of the user with it either.

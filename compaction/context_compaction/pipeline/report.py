@@ -83,7 +83,9 @@ def report(
     plan, request = decision.plan, context.request
     messages = validation.edited.messages
     render = formats.FORMATS[context.format].render_message
-    rendered = [as_given(m, render(m), session.payload) for m in messages]
+    rendered: list[list[JsonObject]] = []
+    if messages is not context.parsed:
+        rendered = [as_given(m, render(m), session.payload) for m in messages]
     raws = [raw for raws in rendered for raw in raws]
     result = _result(session, raws, context, decision, words, validation)
     if secrets is not None:

@@ -1,6 +1,6 @@
-"""What earlier calls of the session recorded: files, summaries, and how the context refilled.
+"""What earlier calls of the session recorded: files and summaries.
 
-All are in the states that calls leave, so every process reads the same. Pure: the pipeline reads
+Both are in the states that calls leave, so every process reads the same. Pure: the pipeline reads
 those and the disk.
 
 Session memory: every summary that a model or the host writes is kept with the number of the last
@@ -8,18 +8,11 @@ message that it replaces; a host may also pass one in between compactions (mode 
 `summary`). When history is replaced later, and such a text reaches up to the cut or nearly, no
 other is written: extracts cover what lies between. Claude Code compacts by its session memory in
 the same way, before it calls a model.
-
-The thrash guard: if what a compaction freed is full again soon, several times in a row, a warning
-names the sources. Claude Code stops there (its issues 41796, 60600 and 82131), and its users had to
-guess at the cause. A turn is an answer of the model here, as it is there: one request of the user
-may lead to many.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from context_compaction.activity.calls import classify
 from context_compaction.activity.files import follow_files
 from context_compaction.activity.known_file import KnownFile
 from context_compaction.activity.read_state import (
@@ -47,21 +40,12 @@ from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     Message,
     Messages,
-    ToolCall,
-    ToolResult,
     make_message,
 )
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.session.state import SavedSummary, SessionState, before, stop_seq_of
 from context_compaction.summarizers.extractive.carried import Carried
 
-# The context thrashes if it is at its trigger again within this many answers of the model, so many
-# times in a row.
-_THRASH_TURNS = 3
-_THRASH_TIMES = 3
-_NAMED_SOURCES = 3
-_TARGET_CHARS = 80
 # A summary written earlier replaces a new one if at most this part of the target lies between its
 # end and the cut.
 GAP_SHARE = 0.1
@@ -90,16 +74,12 @@ class EarlierCalls:
         files: The files as the conversation leaves them, by path.
         states: What is known of them and of those of earlier calls, by path.
         on_disk: Those of them that lie inside the roots, as they are now.
-        refills: How many times in a row the context was full again soon; None if it is not full.
-        thrash_warning: The warning about that, if it is due.
         recent: Files that the layer `restore` may put back, highest priority first.
     """
 
     files: Mapping[str, KnownFile] = field(default_factory=dict[str, KnownFile])
     states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
-    refills: int | None = None
-    thrash_warning: str | None = None
     recent: Sequence[FileText] = ()
 
 
@@ -110,12 +90,10 @@ class KnownFiles:
     Attributes:
         files: Those of the list, as the conversation leaves them ...
         states: ... and the states that earlier calls left, both by path.
-        earlier: The states of calls with shorter lists than this one, oldest first.
     """
 
     files: Mapping[str, KnownFile]
     states: Mapping[str, FileState]
-    earlier: Sequence[SessionState]
 
     @property
     def paths(self) -> list[str]:
@@ -151,7 +129,7 @@ def known_files(
     earlier = before(states, stop_seq_of(context.seqs))
     files = follow_files(context.messages, context.settings.tool_kinds)
     newest = next((s.files for s in reversed(earlier) if s.files is not None), ())
-    return KnownFiles(files, {file.path: file for file in newest}, earlier)
+    return KnownFiles(files, {file.path: file for file in newest})
 
 
 def earlier_calls_of(
@@ -170,15 +148,11 @@ def earlier_calls_of(
     """
     if known is None:
         return EarlierCalls()
-    refills, warning = None, None
     recent: Sequence[FileText] = ()
-    # What is only prepared empties no context yet.
-    if context.budget.is_over and not context.request.prepare:
-        refills, warning = _refills(context, known.earlier)
     if plan.cut is not None and context.policy.restores_files and not plan.fills:
         recent = _recent_files(context, known.files)
     states = checked(known.files, known.states, on_disk, context.messages, context.seqs)
-    return EarlierCalls(known.files, states, on_disk, refills, warning, recent)
+    return EarlierCalls(known.files, states, on_disk, recent)
 
 
 def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
@@ -228,7 +202,6 @@ def warnings_of(earlier_calls: EarlierCalls, context: CompactionContext) -> tupl
     warnings = (
         unknown_warning(context.messages),
         changed_warning(earlier_calls.states) if earlier_calls.states else None,
-        earlier_calls.thrash_warning,
     )
     return tuple(warning for warning in warnings if warning is not None)
 
@@ -237,64 +210,6 @@ def _tells(context: CompactionContext) -> bool:
     """Whether this call returns a list that may contain a note of changed files."""
     is_now = context.request.mode in ("auto", "micro", "full") and not context.request.prepare
     return context.settings.tell_changed_files and is_now
-
-
-def _refills(context: CompactionContext, states: Sequence[SessionState]) -> tuple[int, str | None]:
-    """How many times in a row the context was full again soon, and the warning if it thrashes.
-
-    `states` are those of calls with shorter lists than this one, oldest first.
-    """
-    last = next((state for state in reversed(states) if state.refills is not None), None)
-    if last is None or last.refills is None:
-        return 0, None
-    messages = context.messages
-    since = [
-        at
-        for at, message in enumerate(messages)
-        if message.index is not None and context.seqs[message.index] > last.stop_seq
-    ]
-    turns = sum(1 for at in since if _begins_answer(messages, at))
-    refills = last.refills + 1 if turns <= _THRASH_TURNS else 0
-    if refills < _THRASH_TIMES:
-        return refills, None
-    sources = _sources(context, tuple(messages[at] for at in since))
-    named = ", ".join(
-        f"{name} ({tokens // max(1, turns)} tokens a turn)" for name, tokens in sources
-    )
-    return refills, (
-        f"Thrashing: {refills} times in a row the context was full again within "
-        f"{_THRASH_TURNS} turns of a compaction. What fills it: {named}. Ask these for "
-        "less (a range, a filter, a limit), pass what is large through persist_large_output, lower "
-        "persist_result_tokens, give the work to a sub-agent, or take a larger window."
-    )
-
-
-def _begins_answer(messages: Messages, at: int) -> bool:
-    """Whether the model begins to speak here; adjacent messages of its are one answer."""
-    return messages[at].role == "assistant" and (at == 0 or messages[at - 1].role != "assistant")
-
-
-def _sources(context: CompactionContext, messages: Messages) -> list[tuple[str, int]]:
-    """The largest sources of `messages`: a tool with its file or command, or a role."""
-    index, tokens = index_calls(context.messages), Counter[str]()
-    for message in messages:
-        rest = context.count.message(message)
-        for block in message.blocks:
-            if isinstance(block, ToolResult):
-                call = index.calls.get(block.call_id)
-                tokens[_name_of(call, context) if call else index.name_of(block)] += (
-                    size := context.count.block(block)
-                )
-                rest -= size
-        tokens[f"messages of the {message.role}"] += rest
-    return tokens.most_common(_NAMED_SOURCES)
-
-
-def _name_of(call: ToolCall, context: CompactionContext) -> str:
-    """The tool with its file or command, on one line and short: both are the model's text."""
-    use = classify(call, context.settings.tool_kinds)
-    target = " ".join((use.path or use.command or "").split())
-    return f"{call.name[:_TARGET_CHARS]} {target[:_TARGET_CHARS]}".strip()
 
 
 def summary_that_reaches(

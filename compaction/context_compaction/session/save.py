@@ -153,7 +153,6 @@ def commit_of(
             state,
             stop_seq=stop_seq_of(context.seqs),
             files=tuple(earlier_calls.states.values()),
-            refills=earlier_calls.refills,
             rejection=_rejection(result, session),
             made=made_in(messages),
             repeat_key=repeat_key(_name(result, entries), wishes) if is_final else "",

@@ -115,8 +115,6 @@ class SessionState:
     Attributes:
         stop_seq: The number of the newest archived message of the call's list.
         files: The states of the files that the conversation used; None if none were read.
-        refills: How many times in a row the context was full again soon after a compaction; None
-            if it was below its trigger.
         rejection: The list that the provider rejected, if any.
         memory: The summary that a model or the host wrote, if one did.
         model: That a model was asked, if one was.
@@ -129,7 +127,6 @@ class SessionState:
 
     stop_seq: int = -1
     files: tuple[FileState, ...] | None = None
-    refills: int | None = None
     rejection: Rejection | None = None
     memory: SavedSummary | None = None
     model: ModelCall | None = None

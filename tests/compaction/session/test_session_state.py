@@ -24,7 +24,6 @@ STATES = st.builds(
     SessionState,
     stop_seq=st.integers(-1, 10**6),
     files=st.none() | st.lists(FILES, max_size=3).map(tuple),
-    refills=st.none() | NUMBERS,
     rejection=st.none() | st.builds(Rejection, st.text(), st.none() | st.text(), NUMBERS),
     memory=st.none()
     | st.builds(SavedSummary, st.text(), NUMBERS, NUMBERS, st.text(), st.text(), NUMBERS),
