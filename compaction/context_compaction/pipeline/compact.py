@@ -50,7 +50,7 @@ from context_compaction.session.earlier_calls import (
     noted,
 )
 from context_compaction.session.resume import Session, load, store
-from context_compaction.session.save import save
+from context_compaction.session.save import Finished, save
 from context_compaction.summarizers.llm.model import SummaryModel
 
 
@@ -96,9 +96,9 @@ async def compact(
     request = request or CompactRequest()
     given = await read(payload, request, archive)
     await tell(0.2, "read")
-    stored = await store(given, archive)
+    session_id, appended = await store(given, archive)
     await tell(0.4, "archived")
-    session = await load(given, stored, archive, now_seconds)
+    session = await load(given, session_id, appended, archive, now_seconds)
     context, plan, known = await to_thread.run_sync(_planned, given, session, archive.redaction)
     await tell(0.6, "cleared")
     decision = Decision(plan)
@@ -128,7 +128,7 @@ async def compact(
         _finished, given, session, context, decision, words, now_seconds
     )
     await tell(0.8, "written")
-    await save(archive, stored.session_id, given, outcome.to_save)
+    await save(archive, session_id, given, outcome.to_save)
     await tell_after(after_compaction, outcome.stats, outcome.result)
     await tell(1.0, done_line(outcome.stats))
     return outcome.result
@@ -155,7 +155,7 @@ def _finished(
     plan, gates = decision.plan, context.gates
     if words is None or plan.cut is not None:
         plan, words = written(context, decision, words)
-    secrets = redaction_report(context, given.messages, session.appended, decision, words)
+    secrets = redaction_report(context, given.messages, session, decision, words)
     words, edited = words.redacted(gates), plan.edited
     if plan.acts:
         files = files_for(decision.earlier_calls, plan)
@@ -163,4 +163,5 @@ def _finished(
     validation = validate(context, edited, is_repeated=session.is_answered)
     validation, earlier_calls = noted(validation, decision.earlier_calls, context)
     decision = replace(decision, plan=plan, earlier_calls=earlier_calls)
-    return report(given, session, context, decision, words, validation, secrets, now_seconds)
+    done = Finished(given, session, context, decision, words, validation, now_seconds)
+    return report(done, secrets)

@@ -22,7 +22,7 @@ from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.session.resume import Session
 from context_compaction.session.save import CarriedOn
-from context_compaction.session.state import CarriedOriginals, SessionState, carried_for
+from context_compaction.session.state import SessionState, carried_for
 from context_compaction.summarizers.extractive.carried import (
     Carried,
     as_json,
@@ -62,10 +62,10 @@ async def _read_span(
         archive: Holds them.
         format: The messages' format.
     """
-    carried = carried_for(span, states)
+    output_id = carried_for(span, states)
     try:
-        if carried is not None:
-            return (await archive.read_output(carried.output_id)).data
+        if output_id is not None:
+            return (await archive.read_output(output_id)).data
     except (NotFoundError, ArchiveDamagedError):
         pass  # the originals themselves are there
     try:
@@ -101,7 +101,7 @@ def carried_on(
         messages: The result.
         states: The states of the session's calls, oldest first.
     """
-    carried: list[CarriedOriginals] = []
+    carried: dict[str, str] = {}
     blobs: list[Blob] = []
     originals = originals_of(context, plan, archived)
     texts = [(plan.history, originals.history), (plan.prefix, originals.prefix)]
@@ -110,17 +110,12 @@ def carried_on(
     for replaced, record in texts:
         if replaced and record.messages and not record.lost:
             short = carried_of(record.messages, record.numbers)
-            blob = packed(context.gates.json(as_json(short)))
-            span = span_of(context, replaced)
-            carried.append(
-                CarriedOriginals(span.start_seq, span.stop_seq, span.head, blob.output_id)
-            )
-            blobs.append(blob)
+            blobs.append(packed(context.gates.json(as_json(short))))
+            carried[span_of(context, replaced).pointer] = blobs[-1].output_id
     for message in messages:
-        kept = placeholders.span_replaced_by(message)
-        known = carried_for(kept, states) if kept is not None else None
-        if known is not None and known not in carried:
-            carried.append(known)
+        span = placeholders.span_replaced_by(message)
+        if span is not None and (output_id := carried_for(span, states)):
+            carried.setdefault(span.pointer, output_id)
     return carried, blobs
 
 

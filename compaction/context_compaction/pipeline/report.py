@@ -6,17 +6,10 @@ from dataclasses import asdict, dataclass, replace
 
 from context_compaction import formats
 from context_compaction.activity.digest import digest
-from context_compaction.archive import AppendResult
 from context_compaction.budget import limit_tokens, reserve_warnings
-from context_compaction.context import (
-    CompactionContext,
-    Plan,
-    ReceivedInput,
-    SummaryText,
-    Validation,
-    span_of,
-)
+from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText, span_of
 from context_compaction.formats.known_lists import as_given
+from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
@@ -35,10 +28,9 @@ from context_compaction.result import (
     SummaryPrompt,
     TokenReport,
 )
-from context_compaction.session import prepared
 from context_compaction.session.earlier_calls import Decision, warnings_of
 from context_compaction.session.resume import Session
-from context_compaction.session.save import CarriedOn, ToSave, commit_of, new_counts
+from context_compaction.session.save import CarriedOn, Finished, ToSave, prepared_result, to_save
 from context_compaction.session.state import PreparedList
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
@@ -58,86 +50,60 @@ class Outcome:
     stats: CompactionStats | None = None
 
 
-def report(
-    given: ReceivedInput,
-    session: Session,
-    context: CompactionContext,
-    decision: Decision,
-    words: SummaryText,
-    validation: Validation,
-    secrets: JsonObject | None,
-    now_seconds: float,
-) -> Outcome:
-    """The outcome of a call.
-
-    Args:
-        given: The list that came in.
-        session: Its session.
-        context: The call.
-        decision: The decision, its plan with the room that the text left filled.
-        words: The text of the summary.
-        validation: The messages that go out.
-        secrets: How many secrets each gate met; None for none.
-        now_seconds: The time.
-    """
-    plan, request = decision.plan, context.request
-    messages = validation.edited.messages
+def report(done: Finished, secrets: JsonObject | None) -> Outcome:
+    """The outcome of a call; `secrets` says how many each gate met, None for none."""
+    session, context, plan = done.session, done.context, done.decision.plan
+    messages, request = done.messages, context.request
     render = formats.FORMATS[context.format].render_message
     rendered: list[list[JsonObject]] = []
     if messages is not context.parsed:
         rendered = [as_given(m, render(m), session.payload) for m in messages]
-    raws = [raw for raws in rendered for raw in raws]
-    result = _result(session, raws, context, decision, words, validation)
-    if secrets is not None:
-        result = replace(result, warnings=(*result.warnings, *_secret_warnings(secrets)))
+    result = _result(done, [raw for raws in rendered for raw in raws], secrets)
     result, reactive = _with_rejections(result, session)
-    receipt = _receipt(result, context, plan, messages, words)
-    receipt |= {} if secrets is None else {"redaction": secrets}
-    receipt |= {} if reactive is None else {"reactive": reactive}
-    result = replace(result, receipt=receipt)
+    more: JsonObject = {} if secrets is None else {"redaction": secrets}
+    more |= {} if reactive is None else {"reactive": reactive}
+    if session.applied is not None and result.status == "compacted":
+        kept = session.applied[0]
+        result = _applied(result, done, kept)
+        more |= {"applied": kept.prepared_id}
+        more |= {name: kept.report[name] for name in ("writer", "digest")}
+    result = replace(result, receipt=_receipt(result, done) | more)
     if request.mode == "plan":
         result = _as_it_came(result, session, context)
         status = "planned" if result.status in ("repaired", "compacted") else result.status
         receipt = result.receipt | {"status": status}
         result = replace(result, status=status, changed=False, receipt=receipt)
-        return Outcome(replace(result, messages=list(given.payload)))
-    kept: PreparedList | None = None
-    if session.applied is not None:
-        result = prepared.applied_result(result, validation, session.applied[0])
+        return Outcome(replace(result, messages=list(done.given.payload)))
+    prepared: PreparedList | None = None
     if request.prepare:
-        result, kept = prepared.prepared_result(
-            result,
-            given.payload,
-            session.payload,
-            session.recognised,
-            len(context.repairs),
-            validation,
-            rendered,
-            now_seconds,
-        )
-    carried: CarriedOn = (), ()
-    if result.changed or kept is not None:
+        result, prepared = prepared_result(done, result, rendered)
+    carried: CarriedOn = {}, ()
+    if result.changed or prepared is not None:
         parent = session.appended.parent_session_id
         placed = {"head": session.history[:HEAD_CHARS], "parent_session_id": parent}
         result = replace(result, receipt=result.receipt | placed)
-        carried = carried_on(context, plan, decision.archived, messages, session.all_states)
-    commit = commit_of(
-        result,
-        context,
-        session,
-        decision.earlier_calls,
-        words,
-        validation,
-        rendered,
-        kept,
-        carried,
-        wishes=given.request,
-        now_seconds=now_seconds,
-    )
+        carried = carried_on(context, plan, done.decision.archived, messages, session.all_states)
+    saved = to_save(done, result, rendered, prepared, carried)
     result = _as_it_came(result, session, context)
-    size_bytes = context.count.request_bytes(messages)
-    to_save = ToSave(commit, new_counts(context, session), tuple(result.messages), size_bytes)
-    return Outcome(result, to_save, stats_of(context, plan, messages) if plan.acts else None)
+    saved = replace(saved, messages=tuple(result.messages))
+    return Outcome(result, saved, stats_of(context, plan, messages) if plan.acts else None)
+
+
+def _applied(result: CompactResult, done: Finished, kept: PreparedList) -> CompactResult:
+    """`result` of the swap, with what was recorded when it was prepared."""
+    warnings, boundary = result.warnings, kept.report["boundary"]
+    if not result.fits:
+        said = (
+            "What came since leaves the list above its target. Compact it once more without apply."
+        )
+        warnings = (*(w for w in warnings if w not in done.validation.warnings), said)
+    return replace(
+        result,
+        boundary=Boundary(**boundary) if boundary else None,
+        summary=placeholders.summary_of(done.messages) if boundary else None,
+        irreducible=(),
+        warnings=warnings,
+    )
 
 
 def _as_it_came(
@@ -251,53 +217,34 @@ def token_report(context: CompactionContext, after: Estimate) -> TokenReport:
     )
 
 
-def boundary_of(context: CompactionContext, plan: Plan) -> Boundary | None:
-    """The place of the summary, if history was replaced."""
-    if plan.cut is None:
-        return None
+def _boundary_of(context: CompactionContext, plan: Plan, cut: CutPoint) -> Boundary:
+    """The place of the summary."""
     span = span_of(context, plan.replaced)
-    kept = plan.edited.messages[plan.cut.first_kept :]
+    kept = plan.edited.messages[cut.first_kept :]
     places = (context.place_of(message.index) for message in kept)
     end = context.place_of(len(context.seqs)) or 0
     first_kept = next((place for place in places if place is not None), end)
-    return Boundary(
-        first_kept, span.start_seq, span.stop_seq, plan.cut.request_at is not None, span.pointer
-    )
+    is_split = cut.request_at is not None
+    return Boundary(first_kept, span.start_seq, span.stop_seq, is_split, span.pointer)
 
 
-def _cache_effect(before: Messages, after: Messages, count: MessageCounter) -> JsonObject:
-    """What the change costs the provider's prompt cache, which is good up to `first_changed`."""
-    first = first_difference(before, after)
-    return {
-        "first_changed": first,
-        "rebilled_tokens": count.total(after[first:]),
-        "saved_tokens": count.messages(before) - count.messages(after),
-    }
-
-
-def _result(
-    session: Session,
-    rendered: list[JsonObject],
-    context: CompactionContext,
-    decision: Decision,
-    words: SummaryText,
-    validation: Validation,
-) -> CompactResult:
+def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) -> CompactResult:
     """The answer of the call, without its receipt."""
-    plan, edited, parsed = decision.plan, validation.edited, context.parsed
+    session, context, plan = done.session, done.context, done.decision.plan
+    validation, edited, parsed = done.validation, done.validation.edited, context.parsed
     changed = edited.messages is not parsed
-    is_cut = validation.status == "compacted" and plan.cut is not None
+    cut = plan.cut if validation.status == "compacted" else None
     return CompactResult(
         session_id=context.session_id,
         format=context.format,
         status=validation.status,
-        messages=rendered if changed else list(session.payload),
+        messages=raws if changed else list(session.payload),
         changed=changed,
         fits=validation.fits,
         tokens=token_report(context, context.request_count.estimate(edited.messages)),
         layers=(*_given_layers(context), *edited.layers),
         edits=_placed(_with_pointers((*context.repairs, *edited.edits), context), context),
-        boundary=boundary_of(context, plan) if is_cut else None,
+        boundary=_boundary_of(context, plan, cut) if cut else None,
         restored=tuple(edit.note for edit in edited.edits if edit.action == "restored"),
         irreducible=() if validation.fits else placed_pieces(context, edited.messages),
         warnings=(
@@ -305,26 +252,24 @@ def _result(
             *_snip_warnings(context),
             *validation.warnings,
             *_request_warnings(edited.edits),
-            *(_system_warnings(context) if is_cut else ()),
-            *words.warnings,
+            *(_system_warnings(context) if cut else ()),
+            *done.words.warnings,
             *reserve_warnings(context.request, context.settings),
-            *pin_warnings(context.request, context.pins, parsed, edited.messages, was_cut=is_cut),
-            *warnings_of(decision.earlier_calls, context),
+            *pin_warnings(
+                context.request, context.pins, parsed, edited.messages, was_cut=cut is not None
+            ),
+            *warnings_of(done.decision.earlier_calls, context),
+            *_secret_warnings(secrets),
         ),
-        summary=placeholders.summary_of(edited.messages) if is_cut else None,
+        summary=placeholders.summary_of(edited.messages) if cut else None,
         recognised=session.recognised,
     )
 
 
-def _receipt(
-    result: CompactResult,
-    context: CompactionContext,
-    plan: Plan,
-    messages: Messages,
-    words: SummaryText,
-) -> JsonObject:
+def _receipt(result: CompactResult, done: Finished) -> JsonObject:
     """The receipt as it is archived: everything except the messages."""
-    parsed, is_cut = context.parsed, result.boundary is not None
+    context, replaced, messages = done.context, done.decision.plan.replaced, done.messages
+    parsed, words, is_cut = context.parsed, done.words, result.boundary is not None
     receipt: JsonObject = {
         "session_id": result.session_id,
         "format": result.format,
@@ -346,13 +291,23 @@ def _receipt(
     # A list that becomes nobody's context can be compared here alone; see `read_losses`.
     if result.changed and (context.request.mode == "plan" or context.request.prepare):
         receipt["losses"] = dropped_names(parsed, messages).as_json()
-    if is_cut and plan.replaced:
-        receipt["digest"] = digest(plan.replaced).as_json()
+    if is_cut and replaced:
+        receipt["digest"] = digest(replaced).as_json()
     if snips := _snips(context):
         receipt["snip"] = _snip_json(snips, messages)
     if result.recognised is not None:
         receipt["recognised"] = asdict(result.recognised)
     return receipt
+
+
+def _cache_effect(before: Messages, after: Messages, count: MessageCounter) -> JsonObject:
+    """What the change costs the provider's prompt cache, which is good up to `first_changed`."""
+    first = first_difference(before, after)
+    return {
+        "first_changed": first,
+        "rebilled_tokens": count.total(after[first:]),
+        "saved_tokens": count.messages(before) - count.messages(after),
+    }
 
 
 def _placed(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
@@ -471,7 +426,7 @@ def _pointer(context: CompactionContext, index: int) -> str:
 def redaction_report(
     context: CompactionContext,
     given: Messages,
-    appended: AppendResult,
+    session: Session,
     decision: Decision,
     words: SummaryText,
 ) -> JsonObject | None:
@@ -480,7 +435,7 @@ def redaction_report(
     The archive itself removes them from what it keeps; here what a writer is shown and what we put
     into the context is searched. With "warn" nothing is changed, and everything is counted.
     """
-    mode, originals = context.gates.mode, decision.originals
+    mode, originals, appended = context.gates.mode, decision.originals, session.appended
     if mode == "off":
         return None
     newest = sorted(range(len(given)), key=lambda at: appended.seqs[at])
@@ -494,8 +449,8 @@ def redaction_report(
     return {"mode": mode, **{gate: dict(kinds) for gate, kinds in found.items()}}
 
 
-def _secret_warnings(secrets: JsonObject) -> tuple[str, ...]:
-    if secrets["mode"] != "warn" or not secrets["archived"]:
+def _secret_warnings(secrets: JsonObject | None) -> tuple[str, ...]:
+    if secrets is None or secrets["mode"] != "warn" or not secrets["archived"]:
         return ()
     kinds: Mapping[str, int] = secrets["archived"]
     told = ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))

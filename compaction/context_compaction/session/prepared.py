@@ -7,11 +7,8 @@ its first N messages are still those, exactly they are replaced, and what follow
 compaction.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from context_compaction import formats
 from context_compaction.context import (
@@ -19,20 +16,17 @@ from context_compaction.context import (
     EditedMessages,
     EffortLevel,
     Plan,
-    Validation,
 )
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.attribution import Ours, attributed
-from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.edits import Edit
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, Thinking
-from context_compaction.messages.placeholders import summary_of
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import index_calls, runs, safe_cuts
 from context_compaction.request import CompactRequest
-from context_compaction.result import Boundary, CompactResult, LayerReport, Prepared, Recognised
+from context_compaction.result import LayerReport
 from context_compaction.session.state import PreparedList, SessionState
 
 # A host applies it within minutes; after a day the files that it restores are old.
@@ -94,63 +88,6 @@ def settled_request(request: CompactRequest, count: int, format: str) -> Compact
     return replace(request, usage=None, usage_message_index=None)
 
 
-def prepared_result(
-    result: CompactResult,
-    given: Sequence[JsonObject],
-    payload: Sequence[JsonObject],
-    recognised: Recognised | None,
-    repair_count: int,
-    validation: Validation,
-    rendered: Sequence[Sequence[JsonObject]],
-    now_seconds: float,
-) -> tuple[CompactResult, PreparedList | None]:
-    """`result` with the caller's own list instead; and the list that is kept to be applied.
-
-    Args:
-        result: The outcome for the settled messages.
-        given: The whole list that came in.
-        payload: What was compacted: the first messages, which nothing will change ...
-        recognised: ... and how many of them replace how many that came in.
-        repair_count: How many edits repaired those.
-        validation: The list that the outcome was made from.
-        rendered: Its messages in the provider's form.
-        now_seconds: The time.
-    """
-    if not result.changed:
-        why = "Nothing is prepared: nothing had to be done. Use mode='full', or a target_tokens."
-        warnings = (*result.warnings, why) if result.status == "unchanged" else result.warnings
-        return replace(result, messages=list(given), warnings=warnings), None
-    count, prefix, receipt = len(payload), history_hash(payload), result.receipt
-    entries = _entries(validation.edited.messages, rendered)
-    kept = PreparedList(
-        f"p_{_hash([result.session_id, prefix, entries])}",
-        count,
-        prefix,
-        int(now_seconds) + LIFETIME_SECONDS,
-        messages=entries,
-        # A repair is made again when it is applied, so it is not reported twice.
-        edits=receipt["edits"][repair_count:],
-        layers=receipt["layers"][1 if repair_count else 0 :],
-        boundary=receipt["boundary"],
-        writer=receipt["writer"],
-        digest=receipt.get("digest"),
-    )
-    if recognised is not None:
-        count = recognised.message_count + max(0, count - recognised.context_count)
-        prefix = history_hash(given[:count])
-    prepared = Prepared(kept.prepared_id, count, prefix, kept.expires_seconds)
-    receipt = {**receipt, "status": "prepared", "prepared": asdict(prepared)}
-    result = replace(
-        result,
-        status="prepared",
-        messages=list(given),
-        changed=False,
-        prepared=prepared,
-        receipt=receipt,
-    )
-    return result, kept
-
-
 def is_prepared_for(
     states: Sequence[SessionState], prepared_id: str, payload: Sequence[JsonObject]
 ) -> bool:
@@ -197,7 +134,7 @@ def find(
             f"begin with, but {found_count}. Apply it to a list that only grew since, or prepare "
             "anew."
         )
-    pointers = (pointer for edit in kept.edits for pointer in edit["pointers"])
+    pointers = (pointer for edit in kept.report["edits"] for pointer in edit["pointers"])
     return kept, Ours(frozenset(made), frozenset(pointers))
 
 
@@ -219,58 +156,11 @@ def applied_plan(context: CompactionContext, kept: PreparedList, ours: Ours) -> 
     )
     edited = EditedMessages(
         (*first, *context.messages[later_at:]),
-        tuple(replace(Edit(**told), pointers=tuple(told["pointers"])) for told in kept.edits),
-        layers=tuple(LayerReport(**layer) for layer in kept.layers),
+        tuple(replace(Edit(**e), pointers=tuple(e["pointers"])) for e in kept.report["edits"]),
+        layers=tuple(LayerReport(**layer) for layer in kept.report["layers"]),
     )
     return Plan(edited, EffortLevel(context.settings, 0.0))
 
 
-def applied_result(
-    result: CompactResult, validation: Validation, kept: PreparedList
-) -> CompactResult:
-    """`result` of the swap, with what was recorded when it was prepared."""
-    if result.status != "compacted":
-        return result
-    warnings = result.warnings
-    if not result.fits:
-        said = (
-            "What came since leaves the list above its target. Compact it once more without apply."
-        )
-        warnings = (*(w for w in warnings if w not in validation.warnings), said)
-    return replace(
-        result,
-        boundary=Boundary(**kept.boundary) if kept.boundary else None,
-        summary=summary_of(validation.edited.messages) if kept.boundary else None,
-        irreducible=(),
-        warnings=warnings,
-        receipt={
-            **result.receipt,
-            "boundary": kept.boundary,
-            "writer": kept.writer,
-            "digest": kept.digest,
-            "irreducible": [],
-            "warnings": list(warnings),
-            "applied": kept.prepared_id,
-        },
-    )
-
-
 def _begins(payload: Sequence[JsonObject], kept: PreparedList) -> bool:
     return history_hash(payload[: kept.message_count]) == kept.prefix_hash
-
-
-def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:
-    """The result: positions of messages that stay, and the others in full."""
-    entries: list[Any] = []
-    for message, raws in zip(messages, rendered, strict=True):
-        if message.index is not None and message.source is not None and not message.edited:
-            entries.append(message.index)
-        else:
-            # Without the host's cache markers, which will be elsewhere by then.
-            entries += [{"index": message.index, "raw": without_cache_markers(raw)} for raw in raws]
-    return entries
-
-
-def _hash(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return hashlib.blake2b(text.encode("ascii"), digest_size=12).hexdigest()

@@ -58,14 +58,6 @@ _MOST_CLAIMS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A list in the archive: all of it is durable, except with the mode "plan"."""
-
-    session_id: str
-    appended: AppendResult
-
-
-@dataclass(frozen=True, slots=True)
 class Session:
     """The list that a call continues from, and what earlier calls of the session left.
 
@@ -115,9 +107,12 @@ class Session:
         return self.known.messages
 
 
-async def store(given: ReceivedInput, archive: Archive) -> Stored:
-    """Archive the list in the session it belongs to; with the mode "plan", only look it up."""
-    session_id, appended = await append_to_session(
+async def store(given: ReceivedInput, archive: Archive) -> tuple[str, AppendResult]:
+    """Archive the list in the session it belongs to: its ID, and the list's place in it.
+
+    With the mode "plan" it is only looked up.
+    """
+    return await append_to_session(
         given.messages,
         format=given.format,
         archive=archive,
@@ -127,26 +122,29 @@ async def store(given: ReceivedInput, archive: Archive) -> Stored:
         dry_run=given.request.mode == "plan",
         counted_by=given.counted_by,
     )
-    return Stored(session_id, appended)
 
 
 async def load(
-    given: ReceivedInput, stored: Stored, archive: Archive, now_seconds: float
+    given: ReceivedInput,
+    session_id: str,
+    appended: AppendResult,
+    archive: Archive,
+    now_seconds: float,
 ) -> Session:
-    """The session of the call.
+    """The session of the call, where `appended` says how the list continues it.
 
     Raises:
         NotFoundError: The session has nothing prepared with the ID that `apply` gives.
         SettingsError: That has expired, or was prepared for another list.
     """
-    after = _first_needed(stored.appended.receipts, given.request)
+    after = _first_needed(appended.receipts, given.request)
     receipts: Sequence[JsonObject] = ()
-    if stored.appended.receipts:
-        receipts = await archive.receipts(stored.session_id, after=after)
-    resuming = partial(_resumed, given, stored, now_seconds=now_seconds)
+    if appended.receipts:
+        receipts = await archive.receipts(session_id, after=after)
+    resuming = partial(_resumed, given, session_id, appended, now_seconds=now_seconds)
     session, claims = await to_thread.run_sync(resuming, receipts, after)
-    if after and not claims.hashes_of(stored.session_id) <= made_by(session.all_states):
-        receipts = await archive.receipts(stored.session_id)
+    if after and not claims.hashes_of(session_id) <= made_by(session.all_states):
+        receipts = await archive.receipts(session_id)
         session, claims = await to_thread.run_sync(resuming, receipts, 0)
     return replace(session, ours=await _ours(claims, session, archive))
 
@@ -161,21 +159,22 @@ def _first_needed(is_own: Sequence[bool], request: CompactRequest) -> int:
 
 def _resumed(
     given: ReceivedInput,
-    stored: Stored,
+    session_id: str,
+    appended: AppendResult,
     receipts: Sequence[JsonObject],
     after: int,
     *,
     now_seconds: float,
 ) -> tuple[Session, Claims]:
     """The session by its receipts without the first `after`, and what its list claims."""
-    request, appended = given.request, stored.appended
+    request = given.request
     all_states = states_of(receipts)
     # Others may have written receipts since.
     is_own = zip(all_states, appended.receipts[after:], strict=False)
     states = tuple(state for state, own in is_own if own)
     session = _continued(
         Session(
-            stored.session_id,
+            session_id,
             appended,
             given.payload,
             given.known,
@@ -196,9 +195,7 @@ def _resumed(
         rejections = rejections_of(session.payload, all_states, settings.reactive_retries)
         session = replace(session, rejections=rejections)
     if request.apply is not None:
-        applied = prepared.find(
-            all_states, request.apply, session.payload, stored.session_id, now_seconds
-        )
+        applied = prepared.find(all_states, request.apply, session.payload, session_id, now_seconds)
         session = replace(session, applied=applied)
     return session, claims
 

@@ -3,9 +3,11 @@
 Later calls read the state; the receipt is a report.
 """
 
+import hashlib
+import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from context_compaction.archive import Archive, ContextEntry
@@ -13,16 +15,16 @@ from context_compaction.context import CompactionContext, ReceivedInput, Summary
 from context_compaction.errors import ArchiveError
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import made_in
+from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import pin_blobs
-from context_compaction.request import CompactRequest
-from context_compaction.result import CompactResult
-from context_compaction.session.earlier_calls import EarlierCalls
+from context_compaction.result import CompactResult, Prepared
+from context_compaction.session.earlier_calls import Decision
+from context_compaction.session.prepared import LIFETIME_SECONDS
 from context_compaction.session.resume import RECENT_LISTS, Session
 from context_compaction.session.state import (
-    CarriedOriginals,
     ModelCall,
     PreparedList,
     Rejection,
@@ -38,19 +40,37 @@ from context_compaction.session.state import (
 # device's.
 KEPT_FROM_TOKENS = 20_000
 _logger = logging.getLogger(__name__)
-# For each summary in a result, where its shortened originals are; and those that are new.
-CarriedOn: TypeAlias = tuple[Sequence[CarriedOriginals], Sequence[Blob]]
+# For each summary in a result, by its pointer, the output with its shortened originals; and those
+# that are new.
+CarriedOn: TypeAlias = tuple[Mapping[str, str], Sequence[Blob]]
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """The parts of a call that the archive keeps in one step; see `Archive.commit`."""
+class Finished:
+    """A call whose messages are final.
 
-    receipt: JsonObject
-    head: str
-    blobs: Sequence[Blob] = ()
-    context: Sequence[ContextEntry] = ()
-    listed: str = ""
+    Attributes:
+        given: The list that came in.
+        session: Its session before the call.
+        context: The call.
+        decision: The decision, its plan with the room that the text left filled.
+        words: The text of the summary.
+        validation: The messages that go out.
+        now_seconds: The time.
+    """
+
+    given: ReceivedInput
+    session: Session
+    context: CompactionContext
+    decision: Decision
+    words: SummaryText
+    validation: Validation
+    now_seconds: float
+
+    @property
+    def messages(self) -> Messages:
+        """The messages that go out."""
+        return self.validation.edited.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +78,18 @@ class ToSave:
     """What one call leaves to its session.
 
     Attributes:
-        commit: What the archive keeps in one step; None if only the messages are kept.
+        receipt: The receipt with the state; None if only the messages are kept ...
+        head: ... and what else `Archive.commit` takes.
         counts: Token counts that the archive lacks, by fingerprint.
         messages: The list that the session continues from ...
         size_bytes: ... and its size.
     """
 
-    commit: Commit | None = None
+    receipt: JsonObject | None = None
+    head: str = ""
+    blobs: Sequence[Blob] = ()
+    context: Sequence[ContextEntry] = ()
+    listed: str = ""
     counts: Mapping[bytes, Any] = field(default_factory=dict[bytes, Any])
     messages: Sequence[JsonObject] = ()
     size_bytes: int = 0
@@ -76,14 +101,14 @@ async def save(
     """Make durable what a result rests on; its context replaces the list from now on."""
     if made is None:
         return
-    if (commit := made.commit) is not None:
+    if made.receipt is not None:
         await archive.commit(
             session_id,
-            blobs=commit.blobs,
-            receipt=commit.receipt,
-            context=commit.context,
-            head=commit.head,
-            listed=commit.listed,
+            blobs=made.blobs,
+            receipt=made.receipt,
+            context=made.context,
+            head=made.head,
+            listed=made.listed,
         )
     if made.counts:
         try:
@@ -95,66 +120,44 @@ async def save(
     RECENT_LISTS.keep(archive, session_id, given.format, made.messages, made.size_bytes)
 
 
-def new_counts(context: CompactionContext, session: Session) -> Mapping[bytes, Any]:
-    """The counts of the list that the archive lacks; empty if they are soon made again."""
-    keys, count = session.fingerprints, context.count
-    missing = [(keys[at], context.parsed[at]) for at in context.uncounted if keys[at]]
-    if sum(count.message(message) for _, message in missing) < KEPT_FROM_TOKENS:
-        return {}
-    return {key: count.count_of(message) for key, message in missing}
-
-
-def commit_of(
+def to_save(
+    done: Finished,
     result: CompactResult,
-    context: CompactionContext,
-    session: Session,
-    earlier_calls: EarlierCalls,
-    words: SummaryText,
-    validation: Validation,
     rendered: Sequence[Sequence[JsonObject]],
     prepared: PreparedList | None,
     carried: CarriedOn,
-    *,
-    wishes: CompactRequest,
-    now_seconds: float,
-) -> Commit | None:
-    """The commit for `result`; mostly None: only the messages are kept.
+) -> ToSave:
+    """What the call leaves; mostly no receipt, and only the messages are kept.
 
     Args:
+        done: The call.
         result: The outcome.
-        context: The call.
-        session: The session before the call.
-        earlier_calls: The files that earlier calls recorded, and how the context was refilled.
-        words: The summary's text.
-        validation: The messages that go out ...
-        rendered: ... in the provider's form.
+        rendered: The messages that go out, in the provider's form.
         prepared: The prepared list, to be applied later.
         carried: The outputs with the shortened originals of its summaries, and the new ones.
-        wishes: The request as it came in.
-        now_seconds: The time.
     """
+    context, session, words = done.context, done.session, done.words
+    size_bytes = context.count.request_bytes(done.messages)
+    saved = ToSave(head=session.history, counts=_new_counts(done), size_bytes=size_bytes)
     is_reported = result.changed or prepared is not None or bool(session.rejections.key)
     if not (is_reported or words.model is not None or words.told):
-        return None
-    messages, receipt = validation.edited.messages, result.receipt
-    entries = context_entries(messages, rendered, context.seqs) if result.changed else []
+        return saved
+    receipt = result.receipt
+    entries = context_entries(done.messages, rendered, context.seqs) if result.changed else []
     # Every call of a model is recorded, and what it or the host wrote is used until it is applied.
-    state = SessionState(
-        memory=_summary(words, wishes, now_seconds),
-        model=_model_call(words),
-        carried=tuple(carried[0]),
-    )
+    state = SessionState(memory=_summary(done), model=_model_call(words), carried=carried[0])
     if prepared is not None:
-        state = replace(state, made=made_in(messages))
+        state = replace(state, made=made_in(done.messages))
     elif is_reported or words.model is not None:
+        wishes = done.given.request
         # To find nothing again costs little, and says again why; a model is not asked twice.
         is_final = result.status != "no_progress" or words.model is not None
         state = replace(
             state,
             stop_seq=stop_seq_of(context.seqs),
-            files=tuple(earlier_calls.states.values()),
+            files=tuple(done.decision.earlier_calls.states.values()),
             rejection=_rejection(result, session),
-            made=made_in(messages),
+            made=made_in(done.messages),
             repeat_key=repeat_key(_name(result, entries), wishes) if is_final else "",
             mode=wishes.mode,
         )
@@ -164,26 +167,34 @@ def commit_of(
     if prepared is not None:
         receipt = with_prepared(receipt, prepared)
     elif not result.changed:
-        return Commit(receipt, session.history)
-    blobs = (*_dated(validation, context), *pin_blobs(context.pins.candidates), *carried[1])
+        return replace(saved, receipt=receipt)
     is_behind = result.changed and session.recognised is not None
-    listed = history_hash(session.payload) if is_behind else ""
-    return Commit(receipt, session.history, blobs, entries, listed)
+    return replace(
+        saved,
+        receipt=receipt,
+        blobs=(*_dated(done), *pin_blobs(context.pins.candidates), *carried[1]),
+        context=entries,
+        listed=history_hash(session.payload) if is_behind else "",
+    )
 
 
-def _summary(
-    words: SummaryText, request: CompactRequest, now_seconds: float
-) -> SavedSummary | None:
+def _new_counts(done: Finished) -> Mapping[bytes, Any]:
+    """The counts of the list that the archive lacks; empty if they are soon made again."""
+    keys, context, count = done.session.fingerprints, done.context, done.context.count
+    missing = [(keys[at], context.parsed[at]) for at in context.uncounted if keys[at]]
+    if sum(count.message(message) for _, message in missing) < KEPT_FROM_TOKENS:
+        return {}
+    return {key: count.count_of(message) for key, message in missing}
+
+
+def _summary(done: Finished) -> SavedSummary | None:
     """The summary to save for later compactions; None where none was written."""
-    if words.told is None:
+    words, told = done.words, done.words.told
+    if told is None:
         return None
+    instructions, at_seconds = done.given.request.instructions, int(done.now_seconds)
     return SavedSummary(
-        words.prose,
-        words.told.start_seq,
-        words.told.stop_seq,
-        words.writer,
-        request.instructions,
-        int(now_seconds),
+        words.prose, told.start_seq, told.stop_seq, words.writer, instructions, at_seconds
     )
 
 
@@ -219,15 +230,16 @@ def context_entries(
     return entries
 
 
-def _dated(validation: Validation, context: CompactionContext) -> list[Blob]:
+def _dated(done: Finished) -> list[Blob]:
     """The result's blobs, each with the archived message that held it."""
+    edited = done.validation.edited
     seqs = {
-        pointer: context.seqs[edit.index]
-        for edit in validation.edited.edits
+        pointer: done.context.seqs[edit.index]
+        for edit in edited.edits
         if edit.index is not None
         for pointer in edit.pointers
     }
-    return [replace(blob, seq=seqs.get(blob.output_id)) for blob in validation.edited.blobs]
+    return [replace(blob, seq=seqs.get(blob.output_id)) for blob in edited.blobs]
 
 
 def _model_call(words: SummaryText) -> ModelCall | None:
@@ -235,3 +247,70 @@ def _model_call(words: SummaryText) -> ModelCall | None:
     if not report.get("requested"):
         return None
     return ModelCall(float(report.get("at_seconds", 0)), failed=bool(report.get("failure")))
+
+
+def prepared_result(
+    done: Finished, result: CompactResult, rendered: Sequence[Sequence[JsonObject]]
+) -> tuple[CompactResult, PreparedList | None]:
+    """`result` with the caller's own list instead; and the list that is kept to be applied.
+
+    Args:
+        done: The call, for the settled messages.
+        result: Its outcome.
+        rendered: The messages of that in the provider's form.
+    """
+    given, session = done.given.payload, done.session
+    if not result.changed:
+        why = "Nothing is prepared: nothing had to be done. Use mode='full', or a target_tokens."
+        warnings = (*result.warnings, why) if result.status == "unchanged" else result.warnings
+        return replace(result, messages=list(given), warnings=warnings), None
+    count, prefix, receipt = len(session.payload), history_hash(session.payload), result.receipt
+    entries = _entries(done.messages, rendered)
+    # A repair is made again when it is applied, so it is not reported twice.
+    repair_count = len(done.context.repairs)
+    kept = PreparedList(
+        f"p_{_hash([result.session_id, prefix, entries])}",
+        count,
+        prefix,
+        int(done.now_seconds) + LIFETIME_SECONDS,
+        messages=entries,
+        report={
+            "edits": receipt["edits"][repair_count:],
+            "layers": receipt["layers"][1 if repair_count else 0 :],
+            "boundary": receipt["boundary"],
+            "writer": receipt["writer"],
+            "digest": receipt.get("digest"),
+        },
+    )
+    if session.recognised is not None:
+        recognised = session.recognised
+        count = recognised.message_count + max(0, count - recognised.context_count)
+        prefix = history_hash(given[:count])
+    prepared = Prepared(kept.prepared_id, count, prefix, kept.expires_seconds)
+    receipt = {**receipt, "status": "prepared", "prepared": asdict(prepared)}
+    result = replace(
+        result,
+        status="prepared",
+        messages=list(given),
+        changed=False,
+        prepared=prepared,
+        receipt=receipt,
+    )
+    return result, kept
+
+
+def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:
+    """The result: positions of messages that stay, and the others in full."""
+    entries: list[Any] = []
+    for message, raws in zip(messages, rendered, strict=True):
+        if message.index is not None and message.source is not None and not message.edited:
+            entries.append(message.index)
+        else:
+            # Without the host's cache markers, which will be elsewhere by then.
+            entries += [{"index": message.index, "raw": without_cache_markers(raw)} for raw in raws]
+    return entries
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=12).hexdigest()

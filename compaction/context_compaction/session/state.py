@@ -5,8 +5,8 @@ rest of a receipt is a report, which nothing here reads back.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from context_compaction.activity.read_state import FileState
@@ -72,11 +72,8 @@ class PreparedList:
         prefix_hash: ... which this names.
         expires_seconds: Until when it can be applied, in Unix time.
         messages: For one that stays, its position; for any other, `index` and `raw`.
-        edits: What was done, and ...
-        layers: ... by which layers, as in a receipt; no repair, which is made again.
-        boundary: The boundary of the summary, as in a receipt ...
-        writer: ... its writer ...
-        digest: ... and the work done in the messages that it replaces.
+        report: The part of the receipt that tells what was done: `edits` and `layers` without
+            repairs, which are made again, `boundary`, `writer` and `digest`.
     """
 
     prepared_id: str
@@ -84,28 +81,7 @@ class PreparedList:
     prefix_hash: str
     expires_seconds: int
     messages: Sequence[Any]
-    edits: Sequence[JsonObject]
-    layers: Sequence[JsonObject]
-    boundary: JsonObject | None = None
-    writer: str | None = None
-    digest: JsonObject | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CarriedOriginals:
-    """The output that holds the shortened originals of a summary of ours.
-
-    Attributes:
-        start_seq: The first archived message that the summary replaces ...
-        stop_seq: ... and the last one ...
-        head: ... in the history that this names.
-        output_id: The output that holds it.
-    """
-
-    start_seq: int
-    stop_seq: int
-    head: str
-    output_id: str
+    report: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +98,8 @@ class SessionState:
         repeat_key: Names the result together with what was asked of it; "" for none.
         mode: The mode that was asked for.
         prepared: The list prepared to be applied later, if any.
-        carried: For each summary in the result, the output that holds its shortened originals.
+        carried: For each summary in the result, by the pointer to what it replaces, the output
+            that holds its shortened originals.
     """
 
     stop_seq: int = -1
@@ -134,7 +111,7 @@ class SessionState:
     repeat_key: str = ""
     mode: str = ""
     prepared: PreparedList | None = None
-    carried: tuple[CarriedOriginals, ...] = ()
+    carried: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 _DEFAULTS = asdict(SessionState())
@@ -169,15 +146,13 @@ def state_of(receipt: JsonObject) -> SessionState:
     if "files" in kept:
         kept["files"] = tuple(FileState(**item) for item in kept["files"])
     kept["made"] = tuple(kept.get("made", ()))
-    kept["carried"] = tuple(CarriedOriginals(**item) for item in kept.get("carried", ()))
     return SessionState(**kept)
 
 
-def carried_for(span: Span, states: Sequence[SessionState]) -> CarriedOriginals | None:
+def carried_for(span: Span, states: Sequence[SessionState]) -> str | None:
     """The output with the shortened originals of `span`, by the newest of `states` naming one."""
-    names = span.start_seq, span.stop_seq, span.head
-    known = (item for state in reversed(states) for item in state.carried)
-    return next((c for c in known if (c.start_seq, c.stop_seq, c.head) == names), None)
+    known = (state.carried.get(span.pointer) for state in reversed(states))
+    return next(filter(None, known), None)
 
 
 def made_by(states: Sequence[SessionState]) -> frozenset[str]:
@@ -297,16 +272,10 @@ def rejections_of(
     rejected = frozenset({key, *(item.request for item in told)})
     # Lists of which one was made from the other, both of them rejected.
     links = [item for item in told if item.result in rejected]
-    versions, found = {key}, {key}
-    while found:
-        ends = {
-            end
-            for item in links
-            if not versions.isdisjoint((item.request, item.result))
-            for end in (item.request, item.result)
-        }
-        found = {end for end in ends if end is not None} - versions
-        versions |= found
+    versions: set[str | None] = {key}
+    for item in (*reversed(links), *links):  # back to the first version, and on from there
+        if not versions.isdisjoint((item.request, item.result)):
+            versions |= {item.request, item.result}
     sizes = [item.result_tokens for item in links if item.result in versions]
     return PromptTooLongRejections(
         key, rejected, len(versions), min(sizes, default=None), max_retries
