@@ -7,10 +7,10 @@ every byte, one message a line; receipts are JSON lines.
 
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeAlias
 
 from anyio import to_thread
 from context_compaction import (
@@ -54,58 +54,22 @@ class Lines:
     count: int
 
 
-class TextSource(ABC):
-    """A text that need not be in memory as a whole. A line ends after its newline character.
-
-    Attributes:
-        pointer: The pointer that names it.
-        size_chars: Length in characters.
-        line_count: Number of lines.
-        headings: The lines that name messages, rising; a text with any is no one's exact text.
-        seqs: The numbers of the messages that its lines hold, where each line is one.
-        gap: A note on what is missing from it or unsure in it; empty where nothing is.
-    """
-
-    def __init__(
-        self,
-        pointer: str,
-        size_chars: int,
-        line_count: int,
-        *,
-        headings: Sequence[int] = (),
-        seqs: Sequence[int] = (),
-        gap: str = "",
-    ) -> None:
-        self.pointer = pointer
-        self.size_chars = size_chars
-        self.line_count = line_count
-        self.headings = headings
-        self.seqs = seqs
-        self.gap = gap
-
-    @abstractmethod
-    async def lines(self, start_line: int, count: int) -> Lines:
-        """`count` lines from `start_line`; a negative one counts from the end (-1 the last)."""
-
-    @abstractmethod
-    async def characters(self, offset: int, count: int) -> str:
-        """`count` characters from `offset` on."""
-
-    @abstractmethod
-    async def offset_of_line(self, line: int) -> int:
-        """Characters before `line`."""
-
-
-class OutputSource(TextSource):
+class OutputSource:
     """A stored output, of which only what is asked for is read."""
 
+    headings: Sequence[int] = ()
+    seqs: Sequence[int] = ()
+    gap = ""
+
     def __init__(self, archive: Archive, info: OutputInfo) -> None:
-        super().__init__(info.output_id, info.size_chars, info.line_count)
+        self.pointer = info.output_id
+        self.size_chars = info.size_chars
+        self.line_count = info.line_count
         self._archive = archive
         self._is_ascii = info.size_bytes == info.size_chars
 
     async def lines(self, start_line: int, count: int) -> Lines:
-        """See `TextSource`."""
+        """`count` lines from `start_line`; a negative one counts from the end (-1 the last)."""
         found = await self._archive.read_output_lines(
             self.pointer, start_line=start_line, line_count=count
         )
@@ -113,7 +77,7 @@ class OutputSource(TextSource):
         return Lines(text, found.start_line, len(_split(text)))
 
     async def characters(self, offset: int, count: int) -> str:
-        """See `TextSource`."""
+        """`count` characters from `offset` on."""
         if self._is_ascii:
             found = await self._archive.read_output(
                 self.pointer, start_byte=offset, limit_bytes=count
@@ -123,7 +87,7 @@ class OutputSource(TextSource):
         return _decode(whole.data)[offset : offset + count]
 
     async def offset_of_line(self, line: int) -> int:
-        """See `TextSource`."""
+        """Characters before `line`."""
         found = await self._archive.read_output_lines(self.pointer, start_line=line, line_count=1)
         if self._is_ascii or found.start_byte == 0:
             return found.start_byte
@@ -131,8 +95,16 @@ class OutputSource(TextSource):
         return len(_decode(before.data))
 
 
-class MemorySource(TextSource):
-    """A text that is in memory."""
+class MemorySource:
+    """A text that is in memory; read as an `OutputSource` is.
+
+    Args:
+        pointer: The pointer that names it.
+        text: The text. A line ends after its newline character.
+        headings: The lines that name messages, rising; a text with any is no one's exact text.
+        seqs: The numbers of the messages that its lines hold, where each line is one.
+        gap: A note on what is missing from it or unsure in it; empty where nothing is.
+    """
 
     def __init__(
         self,
@@ -145,23 +117,29 @@ class MemorySource(TextSource):
     ) -> None:
         self._text = text
         self._lines = _split(text)
-        super().__init__(
-            pointer, len(text), len(self._lines), headings=headings, seqs=seqs, gap=gap
-        )
+        self.pointer = pointer
+        self.size_chars = len(text)
+        self.line_count = len(self._lines)
+        self.headings = headings
+        self.seqs = seqs
+        self.gap = gap
 
     async def lines(self, start_line: int, count: int) -> Lines:
-        """See `TextSource`."""
+        """See `OutputSource`."""
         first = start_line if start_line > 0 else max(1, self.line_count + start_line + 1)
         chosen = self._lines[first - 1 : first - 1 + count]
         return Lines("".join(chosen), first, len(chosen))
 
     async def characters(self, offset: int, count: int) -> str:
-        """See `TextSource`."""
+        """See `OutputSource`."""
         return self._text[offset : offset + count]
 
     async def offset_of_line(self, line: int) -> int:
-        """See `TextSource`."""
+        """See `OutputSource`."""
         return sum(map(len, self._lines[: line - 1]))
+
+
+TextSource: TypeAlias = OutputSource | MemorySource
 
 
 def _split(text: str) -> list[str]:
