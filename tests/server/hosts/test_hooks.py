@@ -1,5 +1,7 @@
 """`hook EVENT`, as a host runs it: JSON in, JSON or nothing out, and never any harm."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_server_compaction.__main__ import run as program
 from mcp_server_compaction.hosts.hook_events import KINDS, LARGE_CHARS, shortened
 
 from tests.server.helpers import Json
@@ -29,44 +32,46 @@ def text_of(values: Json, *path: str | int) -> Any:
     return value
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return {
-        "HOME": str(tmp_path / "home"),
-        "PATH": "/usr/bin:/bin",
-        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
+Run = Callable[..., str]
+
+# A hook does not wait for the process that it starts.
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
 
-def run(arguments: list[str], stdin: bytes, environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "mcp_server_compaction", *arguments],
-        input=stdin,
-        capture_output=True,
-        env=environment,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert arguments[0] != "hook" or done.stderr == b""
-    return done.stdout.decode("utf-8")
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's folder of the test's own, also for the processes that hooks start."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MCP_COMPACTION_ARCHIVE", str(tmp_path / "archive"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
-def hook(environment: dict[str, str]) -> Hook:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """What the program prints, called as its script calls it; here, since a process is slow."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> str:
+        monkeypatch.setattr(sys, "argv", ["mcp-server-compaction", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        # Only commands that are no hook end with it.
+        with contextlib.suppress(SystemExit):
+            program()
+        printed = capsys.readouterr()
+        assert "hook" not in arguments or printed.err == ""
+        return printed.out
+
+    return run
+
+
+@pytest.fixture
+def hook(run: Run) -> Hook:
     """One run of a hook; its answer, None where it said nothing."""
 
     def hook(event: str, payload: Json, host: str = "claude-code") -> Any:
-        said = run(["hook", event, "--host", host], json.dumps(payload).encode(), environment)
+        said = run("hook", event, "--host", host, stdin=json.dumps(payload).encode())
         return json.loads(said) if said else None
 
     return hook
-
-
-@pytest.fixture
-def read(environment: dict[str, str]) -> Callable[[str], str]:
-    return lambda pointer: run(["read", pointer], b"", environment)
 
 
 def claude(tool: str, response: Any, **arguments: Any) -> Json:
@@ -146,7 +151,7 @@ RESULTS: list[Any] = [
 )
 def test_a_large_output_becomes_a_pointer_in_the_shape_of_its_tool(
     hook: Hook,
-    read: Callable[[str], str],
+    run: Run,
     host: str,
     event: str,
     payload: Json,
@@ -157,7 +162,7 @@ def test_a_large_output_becomes_a_pointer_in_the_shape_of_its_tool(
     marker = text_of(specific, *path)
     assert len(marker) < 4_000
     pointer = next(word for word in marker.split('"') if word.startswith("o_"))
-    assert read(pointer) == LARGE
+    assert run("read", pointer) == LARGE
     if host == "claude-code":
         assert specific["hookEventName"] == event
     rest = json.dumps(answer).replace(json.dumps(marker), json.dumps(LARGE))
@@ -193,20 +198,25 @@ def test_what_is_small_or_media_or_asked_for_or_not_ours_is_left_alone(
     assert not (tmp_path / "archive").exists()
 
 
-def test_a_hook_takes_the_flags_before_its_name_too(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_hook_takes_the_flags_before_its_name_too(tmp_path: Path, run: Run) -> None:
+    """In a process of its own, as a host starts it."""
     secret = "ghp_" + "a1B2" * 9
-    payload = json.dumps(claude("Bash", f"{secret}\n{LARGE}")).encode()
-    elsewhere = tmp_path / "elsewhere"
-    flags = ["--archive", str(elsewhere), "--redaction", "on"]
-    said = run([*flags, "hook", "PostToolUse"], payload, environment)
+    elsewhere = ["--archive", str(tmp_path / "elsewhere")]
+    flags = [*elsewhere, "--redaction", "on", "hook", "PostToolUse"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mcp_server_compaction", *flags],
+        input=json.dumps(claude("Bash", f"{secret}\n{LARGE}")).encode(),
+        capture_output=True,
+        timeout=150,
+        check=True,
+    )
+    assert done.stderr == b""
     assert not (tmp_path / "archive").exists()
-    marker = json.loads(said)["hookSpecificOutput"]["updatedToolOutput"]
+    marker = json.loads(done.stdout)["hookSpecificOutput"]["updatedToolOutput"]
     pointer = next(word for word in marker.split('"') if word.startswith("o_"))
-    kept = run(["--archive", str(elsewhere), "read", pointer], b"", environment)
-    assert "step_7" in kept
-    assert secret not in kept
+    stored = run(*elsewhere, "read", pointer)
+    assert "step_7" in stored
+    assert secret not in stored
 
 
 VALUES = st.recursive(
@@ -260,29 +270,26 @@ def test_whatever_a_tool_answers_the_hook_fails_not_and_cuts_only_long_texts(
     ],
 )
 def test_what_cannot_be_understood_stops_no_host(
-    environment: dict[str, str], arguments: list[str], stdin: bytes
+    run: Run, arguments: list[str], stdin: bytes
 ) -> None:
-    assert run(["hook", *arguments], stdin, environment) == ""
+    assert run("hook", *arguments, stdin=stdin) == ""
 
 
-def test_a_pipe_or_a_file_in_the_way_stops_no_host(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_pipe_or_a_file_in_the_way_stops_no_host(hook: Hook, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     payload = {**claude("Bash", BASH), "transcript_path": str(tmp_path / "pipe.jsonl")}
-    assert run(["hook", "UserPromptSubmit"], json.dumps(payload).encode(), environment) == ""
+    assert hook("UserPromptSubmit", payload) is None
     (tmp_path / "archive").write_text("", "utf-8")
     for event in ("PostToolUse", "PreCompact"):
-        assert run(["hook", event], json.dumps(payload).encode(), environment) == ""
+        assert hook(event, payload) is None
 
 
 def test_an_output_that_cannot_be_stored_stays_as_it_was_and_the_log_says_why(
-    environment: dict[str, str], tmp_path: Path
+    hook: Hook, tmp_path: Path
 ) -> None:
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive/blobs").write_text("in the way", "utf-8")
-    payload = json.dumps(claude("Bash", BASH)).encode()
-    assert run(["hook", "PostToolUse"], payload, environment) == ""
+    assert hook("PostToolUse", claude("Bash", BASH)) is None
     assert "PostToolUse" in (tmp_path / "archive/hooks/log").read_text("utf-8")
 
 
@@ -316,31 +323,31 @@ def eventually(found: Callable[[], Any]) -> Any:
 
 
 def test_no_secret_of_a_path_or_an_id_stands_in_the_log(
-    environment: dict[str, str], tmp_path: Path
+    hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"  # in parts: no key in a file
     file = tmp_path / f"{secret}.jsonl"
     file.write_text(transcript(tmp_path / "a").read_text("utf-8").replace("s-1", secret), "utf-8")
     payload = {**claude("Bash", BASH), "session_id": secret, "transcript_path": str(file)}
-    environment = {**environment, "MCP_COMPACTION_REDACTION": "on"}
+    monkeypatch.setenv("MCP_COMPACTION_REDACTION", "on")
     for event in ("PostToolUse", "PreCompact"):
-        assert run(["hook", event], json.dumps(payload).encode(), environment) == ""
+        assert hook(event, payload) is None
     log = tmp_path / "archive/hooks/log"
     eventually(lambda: "[redacted: github token].jsonl" in log.read_text("utf-8"))
     assert secret not in log.read_text("utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("event", ["Stop", "PreCompact", "SessionEnd"])
+@pytest.mark.parametrize("event", ["Stop", "SessionEnd"])
 def test_the_transcript_is_archived_beside_the_host(
-    hook: Hook, environment: dict[str, str], tmp_path: Path, event: str
+    hook: Hook, run: Run, tmp_path: Path, event: str
 ) -> None:
     path = transcript(tmp_path / "s-1.jsonl")
     payload = {"session_id": "s-1", "transcript_path": str(path), "cwd": "/"}
     assert hook(event, payload) is None
 
     def sessions() -> list[Json]:
-        said = run(["sessions", "--json"], b"", environment)
+        said = run("sessions", "--json")
         found = [json.loads(line) for line in said.splitlines()]
         return [one for one in found if one["message_count"] == 6]
 
@@ -349,7 +356,7 @@ def test_the_transcript_is_archived_beside_the_host(
 
 @pytest.mark.slow
 def test_after_a_compaction_the_model_is_told_the_rules_and_where_to_look(
-    hook: Hook, environment: dict[str, str], tmp_path: Path
+    hook: Hook, run: Run, tmp_path: Path
 ) -> None:
     path = transcript(tmp_path / "s-1.jsonl", turns=12)
     payload = {"session_id": "s-1", "transcript_path": str(path), "cwd": "/"}
@@ -366,8 +373,8 @@ def test_after_a_compaction_the_model_is_told_the_rules_and_where_to_look(
     text = eventually(notes)
     assert len(text) < 10_000
     found = text.partition('originals="')[2].partition('"')[0]
-    assert "never use tabs" in run(["read", found], b"", environment)
-    run(["delete", "--yes", "s-1"], b"", environment)
+    assert "never use tabs" in run("read", found)
+    run("delete", "--yes", "s-1")
     assert list((tmp_path / "archive/hooks").rglob("*.md")) == []  # the user's words go with it
 
 
@@ -425,9 +432,7 @@ def test_hosts_that_start_no_session_after_it_tell_the_model_at_the_next_prompt(
 
 
 @pytest.mark.slow
-def test_a_session_of_opencode_is_archived_from_what_its_plugin_sends(
-    hook: Hook, environment: dict[str, str]
-) -> None:
+def test_a_session_of_opencode_is_archived_from_what_its_plugin_sends(hook: Hook, run: Run) -> None:
     tool = {"status": "completed", "input": {"command": "ls"}, "output": "KANGAROO_TOKEN_5"}
     messages = [
         {"info": {"role": "user"}, "parts": [{"type": "text", "text": "List it."}]},
@@ -442,9 +447,9 @@ def test_a_session_of_opencode_is_archived_from_what_its_plugin_sends(
     ]
     payload = {"session_id": "ses_1", "cwd": "/", "messages": messages}
     assert hook("session.idle", payload, "opencode") is None
-    found = eventually(lambda: run(["sessions"], b"", environment))
+    found = eventually(lambda: run("sessions"))
     assert "ses_1" in found
-    assert "ses_1" in run(["search", "KANGAROO_TOKEN_5"], b"", environment)
+    assert "ses_1" in run("search", "KANGAROO_TOKEN_5")
     answer = hook("session.compacting", payload, "opencode")
     assert "ses_1" in answer["context"]
 

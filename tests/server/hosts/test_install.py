@@ -359,22 +359,6 @@ def test_a_host_that_was_moved_is_found(home: Path, run: Run) -> None:
     )
 
 
-def process(home: Path, *arguments: str, code: int = 0) -> str:
-    """The program in a process of its own, as a person or a host starts it."""
-    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [sys.executable, "-m", "mcp_server_compaction", *arguments],
-        capture_output=True,
-        cwd=home,
-        env=environment,
-        encoding="utf-8",
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -396,19 +380,24 @@ def test_toml_of_one_line_and_behind_a_byte_order_mark_is_added_to_and_restored(
 
 
 @pytest.mark.slow
-def test_doctor_starts_the_server_as_the_host_would(tmp_path: Path) -> None:
-    assert "install codex --hooks" in process(tmp_path, "doctor", "codex", code=1)
-    process(tmp_path, "install", "codex")
-    said = process(tmp_path, "doctor", "codex", code=1)
+def test_doctor_starts_the_server_as_the_host_would(home: Path, run: Run) -> None:
+    def doctor(code: int = 1) -> str:
+        done = CliRunner().invoke(main, ["doctor", "codex"], catch_exceptions=False)
+        assert done.exit_code == code
+        return done.stdout
+
+    assert "install codex --hooks" in doctor()
+    run("install", "codex")
+    said = doctor()
     assert "search_transcript" in said
     assert "PROBLEM  no hooks" in said
-    process(tmp_path, "install", "codex", "--hooks")
-    assert "PROBLEM" not in process(tmp_path, "doctor", "codex")
-    path = tmp_path / ".codex/config.toml"
+    run("install", "codex", "--hooks")
+    assert "ok       hooks are registered" in doctor(0)
+    path = home / ".codex/config.toml"
     path.write_text(path.read_text("utf-8").replace(this_program()[0], "/nowhere/program"), "utf-8")
-    assert "/nowhere/program cannot be started" in process(tmp_path, "doctor", "codex", code=1)
+    assert "/nowhere/program cannot be started" in doctor()
     path.write_text("[", "utf-8")
-    assert "PROBLEM" in process(tmp_path, "doctor", "codex", code=1)
+    assert "PROBLEM" in doctor()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

@@ -56,6 +56,12 @@ async def first_hit(client: Client, query: str) -> Json:
 async def test_what_was_said_in_a_hosts_session_is_found_without_an_import(
     own: dict[str, str], session: Path
 ) -> None:
+    """Beside files that are no sessions, or cannot be read: they fail no search."""
+    (session.parent / "torn.jsonl").write_bytes(b'{"type": "user", "message"\xff')
+    (session.parent / "folder.jsonl").mkdir()
+    (session.parent / "locked.jsonl").write_text("{}", "utf-8")
+    (session.parent / "locked.jsonl").chmod(0)
+    (session.parent / "gone.jsonl").symlink_to(session.parent / "nowhere")
     async with spawned(own) as client:
         assert "printer" in (await first_hit(client, "ZEBRA_TOKEN_99"))["snippet"]
         with session.open("a", encoding="utf-8") as file:
@@ -67,13 +73,3 @@ async def test_it_can_be_turned_off(own: dict[str, str], session: Path) -> None:
     async with spawned({**own, "MCP_COMPACTION_IMPORT": "off"}) as client:
         assert await hits(client, "ZEBRA_TOKEN_99") == []
     assert not await anyio.Path(own["MCP_COMPACTION_ARCHIVE"], "imports").exists()
-
-
-async def test_a_broken_session_fails_no_search(own: dict[str, str], session: Path) -> None:
-    (session.parent / "torn.jsonl").write_bytes(b'{"type": "user", "message"\xff')
-    (session.parent / "folder.jsonl").mkdir()
-    (session.parent / "locked.jsonl").write_text("{}", "utf-8")
-    (session.parent / "locked.jsonl").chmod(0)
-    (session.parent / "gone.jsonl").symlink_to(session.parent / "nowhere")
-    async with spawned(own) as client:
-        assert await first_hit(client, "ZEBRA_TOKEN_99")
