@@ -112,14 +112,15 @@ class ListAppend:
         names = standing.fingerprints if standing else ()
         state.keep_fingerprints((*found.keys, *names), self._after)
         if found.is_known:
-            self._sync_before(state, found)
+            sessions.secure(state)  # what is acknowledged survives power loss
             return found.result
         with sessions.writing(self._session_id, opens=self._after == ROOT) as current:
             if current is not state or current.next_number != found.next_number:
                 state, found = current, self._place(current)  # others wrote meanwhile
                 if _shares_too_little(found.result, least_shared):
                     return found.result
-            self._sync_before(state, found)
+            # Nothing may reach the device before what it builds upon.
+            sessions.secure(state)
             records = self._new_records(found, time.time())
             if records:
                 counted_now = zip(found.keys, counts, strict=False)  # it may have none
@@ -130,7 +131,6 @@ class ListAppend:
                 sessions.write(state, self._session_id, parent_session_id, records)
                 if record is not None:
                     keep.written(made)
-        sessions.secure(state, found.result.head)
         parent = state.parent_session_id
         return replace(found.result, revision=state.revision, parent_session_id=parent)
 
@@ -239,16 +239,6 @@ class ListAppend:
         return StandingContext(
             found.message_count, tuple(entries), found.heads, tuple(names), counts
         )
-
-    def _sync_before(self, state: TranscriptState, found: PlacedList) -> None:
-        """Make durable what the list builds upon: nothing may reach the device before that."""
-        sessions = self._store.sessions
-        if found.placed.repeats or found.result.standing is not None:
-            sessions.secure(state)
-            return
-        seqs, chain = found.placed.seqs, found.chain
-        known = seqs.index(None) if None in seqs else len(chain)
-        sessions.secure(state, chain[known - 1] if known else self._after)
 
     def _new_records(self, found: PlacedList, now_seconds: float) -> list[Record]:
         """The records of what is new of the list, in their order."""

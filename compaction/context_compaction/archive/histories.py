@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import TypeGuard
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.records import LinePlace
+from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 
 # A session may contain a text often; so many of its newest places are tried as the end of a run.
@@ -61,11 +61,6 @@ class MessageNode(Node):
     role: str = field(kw_only=True)
 
 
-def is_message(node: Node | None) -> TypeGuard[MessageNode]:
-    """Whether it is that of a message's own record."""
-    return isinstance(node, MessageNode)
-
-
 @dataclass(frozen=True, slots=True)
 class MessageRun:
     """Several messages after `parent`: the last `count` of the history `source`."""
@@ -101,13 +96,15 @@ class Placed:
     forks_at: int | None = None
 
 
-class MissingHistoryError(LookupError):
+class MissingHistoryError(ArchiveDamagedError):
     """What a history builds upon is not known: its record is damaged."""
 
     def __init__(self, name: str, seq: int) -> None:
-        super().__init__(name)
+        super().__init__(
+            f"What stood before message {seq} is damaged. Hand over the whole message list again, "
+            "which stores it anew."
+        )
         self.name = name
-        self.seq = seq
 
 
 @dataclass(slots=True)

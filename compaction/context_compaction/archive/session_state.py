@@ -5,8 +5,7 @@ depends on the order of `learn`.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Generator, Hashable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from sys import intern
@@ -18,11 +17,10 @@ from context_compaction.archive.histories import (
     HistoryTree,
     MessageNode,
     MessageRun,
-    MissingHistoryError,
     Node,
 )
 from context_compaction.archive.records import LoggedRecord, Record
-from context_compaction.errors import ArchiveDamagedError, NotFoundError
+from context_compaction.errors import NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
 
 K = TypeVar("K")
@@ -323,11 +321,10 @@ class TranscriptState:
         )
         newest = next(found, starts[0] if starts else ROOT)
         path: list[Node] = []
-        with self._told_of_damage():
-            for name, node in self.tree.walk(newest):
-                if name in starts:
-                    break
-                path.append(node)
+        for name, node in self.tree.walk(newest):
+            if name in starts:
+                break
+            path.append(node)
         return path[::-1]
 
     def current_places(self) -> list[tuple[str, int]]:
@@ -379,27 +376,7 @@ class TranscriptState:
                 f"Session {self.session_id} holds no history {head!r}. Give the pointer as it was "
                 "told, with the 12 characters after its @, or leave them out for all branches."
             )
-        with self._told_of_damage():
-            return self.tree.numbers(name)
-
-    def walk(self, head: str) -> list[tuple[str, Node]]:
-        """The messages of history `head` as it was handed over, newest first, with their names.
-
-        Raises:
-            ArchiveDamagedError: A part of it cannot be read.
-        """
-        with self._told_of_damage():
-            return [*self.tree.walk(head)]
-
-    @contextmanager
-    def _told_of_damage(self) -> Generator[None]:
-        try:
-            yield
-        except MissingHistoryError as error:
-            raise ArchiveDamagedError(
-                f"Session {self.session_id}: what stood before message {error.seq} is damaged. "
-                "Hand over the whole message list again, which stores it anew."
-            ) from error
+        return self.tree.numbers(name)
 
     def receipts_of(self, heads: Collection[str]) -> list[int]:
         """The numbers of the receipts of the compactions that a list went through, oldest first.

@@ -23,7 +23,7 @@ from context_compaction.archive import (
 )
 from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
-from context_compaction.archive.histories import MessageNode, is_message
+from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.records import (
     LoggedRecord,
     Record,
@@ -77,8 +77,8 @@ class Sessions(Protocol[S]):
         """Add `records` as one call, all of it or nothing, and have the `state` learn them."""
         ...
 
-    def secure(self, state: S, head: str | None = None) -> None:
-        """Make durable what is known of the history `head`, or without it of the session."""
+    def secure(self, state: S) -> None:
+        """Make durable what is known of the session."""
         ...
 
     def bodies(self, state: S, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
@@ -278,8 +278,8 @@ class TranscriptStore(Generic[S]):
         number = numbers[number]
         made: dict[int, dict[str, ContextEntry]] = {}
         before: list[ContextEntry] = []
-        for name, node in state.walk(state.receipts[number].head.get("of", ROOT)):
-            if is_message(node):
+        for name, node in state.tree.walk(state.receipts[number].head.get("of", ROOT)):
+            if isinstance(node, MessageNode):
                 before.append(ContextEntry(node.seq, {}))
                 continue
             if node.number not in made:

@@ -110,7 +110,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-@settings(max_examples=max(12, settings().max_examples // 8), deadline=None)
+@settings(max_examples=max(5, settings().max_examples // 20), deadline=None)
 @given(
     format=st.sampled_from(FORMATS),
     is_named=st.booleans(),
@@ -170,7 +170,7 @@ async def check_told(result: CompactResult, own: set[str], archive: LocalArchive
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-@settings(max_examples=max(10, settings().max_examples // 10), deadline=None)
+@settings(max_examples=max(5, settings().max_examples // 20), deadline=None)
 @given(
     window=st.integers(2, 12),
     sizes=st.lists(st.integers(1, 3), min_size=2, max_size=25),

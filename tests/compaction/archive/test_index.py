@@ -226,7 +226,7 @@ SEARCHED = [Query(words, limit=50) for words in ("apple", "apple fruit")]
 
 
 @example(steps=[(step, "a") for step in ("append", "search", "begin anew", "append")])
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from("abc")), max_size=10))
 def test_a_kept_index_answers_as_a_new_one_does_whatever_happened_to_the_log(
     steps: list[tuple[str, str]],

@@ -43,7 +43,7 @@ async def test_the_local_archive_keeps_its_promise(check: Check, tmp_path: Path)
 
 @given(extras=st.lists(_JSON, min_size=1, max_size=5))
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_json_survives_the_archive_and_a_restart(extras: list[Any], tmp_path: Path) -> None:
     raws = [user(f"m{count}") | {"extra": extra} for count, extra in enumerate(extras)]
@@ -65,7 +65,7 @@ def test_any_json_survives_the_archive_and_a_restart(extras: list[Any], tmp_path
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data())
 @settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_conversation_is_archived_and_indexed(
     format: str, data: st.DataObject, tmp_path: Path

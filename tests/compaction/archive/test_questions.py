@@ -50,7 +50,7 @@ _LINES = st.lists(
 
 
 @given(_LINES, st.integers(0, 40))
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_whatever_was_said_is_shown_for_its_exact_words_however_often_it_was_said(
     tmp_path: Path, lines: list[list[str]], which: int
 ) -> None:

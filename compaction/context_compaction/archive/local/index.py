@@ -100,8 +100,8 @@ class SearchIndex:
 
     def __init__(self, root: Path, index_root: Path) -> None:
         key = blake2b(str(root).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        self._root = root
-        self._blobs = BlobStore(root / "blobs")
+        self.root = root
+        self.blobs = BlobStore(root / "blobs")
         self._file = IndexFile(index_root / key, SCHEMA, VERSION)
         self._last_notice: int | None = None
         self._look_until_seconds = 0.0
@@ -167,7 +167,7 @@ class SearchIndex:
             if sum(count for _, _, count in sessions) > row_count / 2:  # a rebuild is faster
                 raise StaleIndexError
             for session, key, _ in sessions:
-                remove_words(connection, self._blobs, session, session_folder(self._root, key))
+                remove_words(connection, self.blobs, session, session_folder(self.root, key))
                 for table in ("doc", "segment"):
                     connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
                 connection.execute("DELETE FROM session WHERE id = ?", (session,))
@@ -233,7 +233,7 @@ class SearchIndex:
         if version != self._data_version:  # another process has written
             self._data_version = version
             self.counts = {}
-        noticed = last_notice(self._root)
+        noticed = last_notice(self.root)
         is_long_ago = time.time_ns() - noticed > STAMP_NANOSECONDS
         if connection is not self._caught_up:
             self._last_notice = None
@@ -270,14 +270,14 @@ class SearchIndex:
         trusted_from = time.time_ns() - STAMP_NANOSECONDS
         stamps.update(item for item in written.items() if item[1] < trusted_from)
         self._check_rows(connection, moved)
-        changed = session_folders(self._root, sorted(moved & written.keys()))
+        changed = session_folders(self.root, sorted(moved & written.keys()))
         # A rebuilt index gets the sessions in about the order in which they were written.
         for folder in sorted(changed, key=_written_nanoseconds) if len(changed) > 1 else changed:
             yield from self._session_news(connection, folder)
 
     def _folder_stamps(self) -> dict[str, int]:
         """When each outer folder of the log was last written to, Unix nanoseconds."""
-        sessions = self._root / "sessions"
+        sessions = self.root / "sessions"
         with explaining(sessions, "Reading"):
             try:
                 with os.scandir(sessions) as entries:
@@ -294,7 +294,7 @@ class SearchIndex:
         for folder in folders:
             for row in self._segments(connection, folder):
                 key, name, end, tail_length, tail_crc = row
-                path = session_folder(self._root, key) / name
+                path = session_folder(self.root, key) / name
                 tail = _read_log(path, end - tail_length, tail_length)
                 if len(tail) != tail_length or zlib.crc32(tail) != tail_crc:
                     # A deletion may have removed the log, and not committed the index yet.
@@ -338,9 +338,9 @@ class SearchIndex:
             with self._file.transaction(connection):
                 for news in batch:
                     known_to = indexed_to(connection, news.session_key, news.segment)
-                    path = session_folder(self._root, news.session_key) / news.segment
+                    path = session_folder(self.root, news.session_key) / news.segment
                     if known_to == news.start and path.exists():
-                        rows += take_in(connection, self._blobs, news)
+                        rows += take_in(connection, self.blobs, news)
                     else:
                         is_whole = False  # another process was faster, or deleted it
                 insert_rows(connection, rows)
@@ -349,49 +349,6 @@ class SearchIndex:
                 return False
             raise
         return is_whole
-
-    def next_doc(self, connection: sqlite3.Connection, doc: Doc) -> Doc | None:
-        """The row of the message with the next number in the same session."""
-        row = connection.execute(
-            "SELECT next.id FROM doc JOIN doc AS next ON next.session = doc.session"
-            " AND next.seq = doc.seq + 1 WHERE doc.id = ?",
-            (doc.doc_id,),
-        ).fetchone()
-        return None if row is None else next(iter(self.docs(connection, [row[0]])), None)
-
-    def docs(self, connection: sqlite3.Connection, ids: Sequence[int]) -> list[Doc]:
-        """The rows of `ids`, in their order."""
-        rows = connection.execute(
-            "SELECT doc.id, session_id, seq, output_id, start_byte, size_bytes, start_char,"
-            " start_line, seconds, key, segment.name, offset, length"
-            " FROM doc JOIN session ON session.id = doc.session"
-            " JOIN segment ON segment.id = doc.segment"
-            " WHERE doc.id IN (SELECT value FROM json_each(?))",
-            (json.dumps(ids),),
-        )
-        found = {row[0]: Doc(*row) for row in rows}
-        return [found[doc_id] for doc_id in ids if doc_id in found]
-
-    def read(self, doc: Doc) -> DocText | None:
-        """What a row contains; None where the log no longer holds it."""
-        path = session_folder(self._root, doc.session_key) / doc.segment
-        line = _read_log(path, doc.offset, doc.length)
-        try:
-            head = decode_head(line)
-            named = head and (head.get("seq", NO_SEQ), head.get("id"))
-            if head is None or named != (doc.seq, doc.output_id):
-                return None
-            body = decode_body(line)
-            if BLOB_MARK in line:
-                body = internalise(body, self._blobs.read_whole)
-            return doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
-        except (ArchiveDamagedError, NotFoundError):
-            # The doctor reports damaged lines and missing files; a search passes them over.
-            return None
-        except ArchiveError as error:
-            if is_gone(error):
-                return None
-            raise
 
 
 def _read_log(path: Path, offset: int, size_bytes: int) -> bytes:
@@ -485,15 +442,47 @@ class IndexRows:
 
     def docs(self, ids: Sequence[int]) -> list[Doc]:
         """See `Rows.docs`."""
-        return self._index.docs(self._connection, ids)
+        rows = self._connection.execute(
+            "SELECT doc.id, session_id, seq, output_id, start_byte, size_bytes, start_char,"
+            " start_line, seconds, key, segment.name, offset, length"
+            " FROM doc JOIN session ON session.id = doc.session"
+            " JOIN segment ON segment.id = doc.segment"
+            " WHERE doc.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(ids),),
+        )
+        found = {row[0]: Doc(*row) for row in rows}
+        return [found[doc_id] for doc_id in ids if doc_id in found]
 
     def next_doc(self, doc: Doc) -> Doc | None:
         """See `Rows.next_doc`."""
-        return self._index.next_doc(self._connection, doc)
+        row = self._connection.execute(
+            "SELECT next.id FROM doc JOIN doc AS next ON next.session = doc.session"
+            " AND next.seq = doc.seq + 1 WHERE doc.id = ?",
+            (doc.doc_id,),
+        ).fetchone()
+        return None if row is None else next(iter(self.docs(row)), None)
 
     def read(self, doc: Doc) -> DocText | None:
         """See `Rows.read`."""
-        return self._index.read(doc)
+        blobs = self._index.blobs
+        path = session_folder(self._index.root, doc.session_key) / doc.segment
+        line = _read_log(path, doc.offset, doc.length)
+        try:
+            head = decode_head(line)
+            named = head and (head.get("seq", NO_SEQ), head.get("id"))
+            if head is None or named != (doc.seq, doc.output_id):
+                return None
+            body = decode_body(line)
+            if BLOB_MARK in line:
+                body = internalise(body, blobs.read_whole)
+            return doc_text(head, body, doc.start_byte, doc.size_bytes, blobs)
+        except (ArchiveDamagedError, NotFoundError):
+            # The doctor reports damaged lines and missing files; a search passes them over.
+            return None
+        except ArchiveError as error:
+            if is_gone(error):
+                return None
+            raise
 
     def near(self, ids: Sequence[int]) -> dict[int, dict[int, int]]:
         """See `Rows.near`."""

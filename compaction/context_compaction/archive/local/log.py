@@ -381,25 +381,11 @@ def cut_segment(folder: Path, segment: str, size_bytes: int) -> None:
         os.truncate(folder / segment, size_bytes)
 
 
-class Writer:
-    """This process's name as a writer, held by a lock file until `release`.
+def claim_writer(root: Path) -> tuple[str, int]:
+    """The first writer's name of this machine that no live process holds, and its open lock file.
 
     Names are reused: a short-lived process (a hook) goes on in the segments of the last one rather
     than leave a file of its own behind for each call.
-    """
-
-    def __init__(self, name: str, lock: int) -> None:
-        """`lock` is the open lock file."""
-        self.name = name
-        self._lock = lock
-
-    def release(self) -> None:
-        """Let another process be this writer."""
-        os.close(self._lock)
-
-
-def claim_writer(root: Path) -> Writer:
-    """The first writer's name of this machine that no live process holds.
 
     Raises:
         ArchiveBusyError: Every name is taken.
@@ -413,7 +399,7 @@ def claim_writer(root: Path) -> Writer:
             name = f"{machine}-{slot:03x}"
             lock = try_lock(folder / f"{name}.lock")
             if lock is not None:
-                return Writer(name, lock)
+                return name, lock
     raise ArchiveBusyError(
         f"{WRITER_SLOTS} processes of this machine write to {root} already. "
         "Stop those that are no longer needed."

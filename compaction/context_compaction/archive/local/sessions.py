@@ -4,7 +4,7 @@ Everything blocks. Calls on different sessions may come from several threads at 
 session come one after the other: `archive.py` sees to that.
 """
 
-from collections import deque
+import os
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,13 +12,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from context_compaction.archive.histories import MessageNode, is_message
+from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.local.durable_files import explaining, locked, make_folder
 from context_compaction.archive.local.log import (
     LOCK_NAME,
     SEGMENT_BYTES,
     BlobStore,
-    Writer,
     append_records,
     claim_writer,
     cut_segment,
@@ -36,7 +35,6 @@ from context_compaction.archive.session_state import (
     numbered,
 )
 from context_compaction.errors import ArchiveError
-from context_compaction.messages.history_hash import ROOT
 
 
 @dataclass(slots=True)
@@ -48,7 +46,6 @@ class LocalState(TranscriptState):
         sizes: By segment, how large it was when last looked at.
         read_to: By segment, up to where it was read.
         synced_to: By segment, up to where this process knows it to be on the device.
-        durable: The newest histories of which this process knows that all of them is on the device.
         to_sync: The segments that the write under way has to bring to the device.
     """
 
@@ -56,26 +53,7 @@ class LocalState(TranscriptState):
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
-    durable: deque[str] = field(default_factory=lambda: deque(maxlen=16))
     to_sync: set[str] = field(default_factory=set[str])
-
-    def unsynced(self) -> set[str]:
-        """The segments that hold what is not known to be on the device."""
-        return {name for name, end in self.read_to.items() if self.synced_to.get(name, 0) < end}
-
-    def unsynced_under(self, head: str) -> set[str]:
-        """Those of the `unsynced` segments that hold a part of the history `head`."""
-        found: set[str] = set()
-        while head != ROOT and head not in self.durable:
-            node = self.tree.nodes.get(head)
-            # A context names messages of any segment, and so does a run.
-            if node is None or not is_message(node):
-                return self.unsynced()
-            place = node.place
-            if self.synced_to.get(place.segment, 0) < place.offset + place.length:
-                found.add(place.segment)
-            head = node.parent
-        return found
 
 
 def refresh(state: LocalState) -> LocalState:
@@ -105,13 +83,13 @@ class LocalSessions:
         self.root = root
         self.blobs = BlobStore(root / "blobs")
         self._states = StateCache[LocalState]()
-        self._writer: Writer | None = None
+        self._writer: tuple[str, int] | None = None  # name, and the lock file that holds it
         self._writer_lock = Lock()
 
     def close(self) -> None:
         """Release this writer's name to other processes."""
         if self._writer is not None:
-            self._writer.release()
+            os.close(self._writer[1])
 
     def holding(self, output_id: str) -> list[str]:
         """The sessions in memory that hold an output."""
@@ -168,7 +146,7 @@ class LocalSessions:
         """Number `records`, append them as one call, and learn them; `writing` syncs them."""
         with self._writer_lock:
             self._writer = self._writer or claim_writer(self.root)
-        segment, size = _segment_to_append(state, self._writer.name)
+        segment, size = _segment_to_append(state, self._writer[0])
         new = numbered(state, session_id, parent_session_id, records, opens=not size)
         places = append_records(self.root, state.folder.name, segment, size, new)
         for record, place in zip(new, places, strict=True):
@@ -176,17 +154,13 @@ class LocalSessions:
         state.read_to[segment] = places[-1].offset + places[-1].length
         if any(record.head["kind"] != "counts" for record in records):
             state.to_sync.add(segment)
+        elif size and state.synced_to.get(segment, 0) == size:
+            state.synced_to[segment] = state.read_to[segment]  # no call needs to wait for counts
 
-    def secure(self, state: LocalState, head: str | None = None) -> None:
-        """Make durable the history `head`, so that it may be acknowledged and built upon.
-
-        Without it, all that is known of the session.
-        """
-        if head is None:
-            self._sync(state, state.unsynced())
-            return
-        self._sync(state, state.unsynced_under(head))
-        state.durable.append(head)
+    def secure(self, state: LocalState) -> None:
+        """Make durable all that is known of the session, so that it may be built upon."""
+        ends = state.read_to.items()
+        self._sync(state, {name for name, end in ends if state.synced_to.get(name, 0) < end})
 
     def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """The bodies of records."""

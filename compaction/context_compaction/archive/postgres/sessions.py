@@ -156,7 +156,7 @@ class TenantSessions:
             ),
         )
 
-    def secure(self, state: RowState, head: str | None = None) -> None:
+    def secure(self, state: RowState) -> None:
         """See `Sessions.secure`: what can be read here was committed, and so is durable."""
 
     def bodies(self, state: RowState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
