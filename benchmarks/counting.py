@@ -17,7 +17,7 @@ from context_compaction import formats
 from context_compaction.messages.model import Block, Message, Messages, Text, ToolCall, ToolResult
 from context_compaction.tokens.counter import MessageCounter, message_bytes
 from context_compaction.tokens.models import profile_for
-from context_compaction.tokens.tokenizers import O200kCounter, ScaledCounter
+from context_compaction.tokens.tokenizers import ModelCounter, o200k_count
 from context_compaction.tokens.vocabulary import load_o200k
 
 SESSION = Path(__file__).parent.parent / "examples" / "pi-session.jsonl"
@@ -47,7 +47,7 @@ def report(messages: Messages) -> None:
         "count, grown by a turn": best_ms(lambda: counter.messages(messages + newest_turn())),
         "request bytes": best_ms(lambda: sum(map(message_bytes, messages))),
     }
-    tokens = sum(map(O200kCounter().count, texts))
+    tokens = sum(map(o200k_count, texts))
     print(
         f"\n{len(messages)} messages, {len(texts)} texts, {sum(map(len, texts)):,} characters, "
         f"{tokens:,} o200k tokens"
@@ -59,7 +59,7 @@ def report(messages: Messages) -> None:
 def fresh_counter() -> MessageCounter:
     """A counter that remembers nothing yet."""
     profile = profile_for(MODEL)
-    return MessageCounter(ScaledCounter(O200kCounter(), profile), profile.image, profile.margin)
+    return MessageCounter(ModelCounter(profile), profile.image, profile.margin)
 
 
 def read_session(path: Path) -> Messages:
@@ -71,14 +71,13 @@ def read_session(path: Path) -> Messages:
 
 def grow(session: Messages, size_tokens: int) -> Messages:
     """The session over and over, every text made unlike the one before."""
-    counter = O200kCounter()
     messages: list[Message] = []
     tokens = 0
     while tokens < size_tokens:
         message = session[len(messages) % len(session)]
         blocks = tuple(mark(block, f"{len(messages)}: ") for block in message.blocks)
         messages.append(Message(message.role, blocks, source=message.source))
-        tokens += sum(map(counter.count, texts_of(messages[-1])))
+        tokens += sum(map(o200k_count, texts_of(messages[-1])))
     return tuple(messages)
 
 

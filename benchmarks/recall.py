@@ -38,6 +38,7 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter, counter_for
+from context_compaction.tokens.request_count import request_count
 
 from benchmarks.controls import CONTROLS, keep_last
 from benchmarks.needed import (
@@ -151,7 +152,7 @@ def run(case: Case) -> Outcome | None:
         return None
     before, past, needed = needs.before, needs.past, needs.needed
     count = counter_for(MODEL)
-    sizes = count.estimate(before)
+    sizes = request_count(before, count, overhead_tokens=0, anchor=None).estimate(before)
     target_tokens = case.target_tokens or int(sizes.upper * case.share)
     output = anyio.run(_compacted, needs.payload, needs.format, target_tokens)
     tokens = count.messages(output)

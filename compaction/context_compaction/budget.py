@@ -15,14 +15,10 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.settings import Settings, SmallWindowRule
-from context_compaction.tokens.counter import (
-    Estimate,
-    MessageCounter,
-    UsageAnchor,
-    anchor_from_usage,
-)
+from context_compaction.tokens.counter import Estimate, MessageCounter
 from context_compaction.tokens.models import profile_for
 from context_compaction.tokens.request_count import RequestCount, request_count
+from context_compaction.tokens.usage import UsageAnchor, anchor_from_usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,12 @@ Every figure names its method, such as "o200k*1.50/claude": the counter, the fac
 family, and the family. Pictures and documents are charged by size, never as text.
 """
 
-import logging
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
-from context_compaction.errors import SettingsError, VocabularyError
+from context_compaction.errors import SettingsError
 from context_compaction.messages.cache import (
     CountCache,
     ObjectCache,
@@ -34,6 +32,7 @@ from context_compaction.messages.model import (
     is_list,
     utf8_json,
 )
+from context_compaction.settings import EstimatorName
 from context_compaction.tokens.media import (
     ImageRule,
     base64_tokens,
@@ -43,15 +42,7 @@ from context_compaction.tokens.media import (
     image_tokens,
 )
 from context_compaction.tokens.models import profile_for
-from context_compaction.tokens.tokenizers import (
-    Chars3Counter,
-    Chars4Counter,
-    HeuristicCounter,
-    O200kCounter,
-    ScaledCounter,
-    TokenCounter,
-)
-from context_compaction.tokens.usage import UsageAnchor, anchor_from_usage
+from context_compaction.tokens.tokenizers import CharsCounter, ModelCounter, TokenCounter
 from context_compaction.tokens.vocabulary import load_o200k, vocabulary_version
 
 # Keys, braces and type names around a block or message of our own making, in the longest format.
@@ -94,20 +85,6 @@ def _block_bytes(block: Block) -> int:
     return BLOCK_FRAME_BYTES + content
 
 
-__all__ = [
-    "Estimate",
-    "Estimator",
-    "MessageCounter",
-    "TokenCounter",
-    "UsageAnchor",
-    "anchor_from_usage",
-    "counter_for",
-    "is_count_of",
-    "message_bytes",
-]
-
-
-Estimator: TypeAlias = Literal["auto", "o200k", "chars/4", "chars/3", "heuristic"]
 # It grows whenever any message comes to count otherwise: counts that were kept are made anew then.
 COUNTING_VERSION = 1
 BASE_TOKENS = 10
@@ -121,11 +98,8 @@ TOOLS_BASE_TOKENS = 550
 TOOL_TOKENS = 55
 
 
-# The heuristic itself errs on the high side; what is left is a session of logs or base64.
-HEURISTIC_MARGIN = 1.25
 _TEXT_TYPES = ("text/", "application/json", "application/xml")
 _LONG_BASE64 = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_\-\r\n]{256,}={0,2}")
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +123,16 @@ class MessageCounter:
         image: How pictures are charged.
         margin: The factor from an estimate to its upper estimate; a provider's count has none.
         cache: Counts of earlier calls, of this same counter.
-        message_tokens: Counts of messages and lists seen in this call; see `for_one_call`.
-        message_bytes: The same for their bytes ...
-        block_tokens: ... and for the tokens of their blocks.
+        tokens: Counts of the messages, lists and blocks seen in this call; see `for_one_call`.
+        sizes: The same for the bytes of messages.
     """
 
     counter: TokenCounter
     image: ImageRule
     margin: float
     cache: CountCache = field(default_factory=CountCache)
-    message_tokens: ObjectCache | None = None
-    message_bytes: ObjectCache | None = None
-    block_tokens: ObjectCache | None = None
+    tokens: ObjectCache | None = None
+    sizes: ObjectCache | None = None
 
     @property
     def method(self) -> str:
@@ -169,18 +141,12 @@ class MessageCounter:
 
     def for_one_call(self) -> "MessageCounter":
         """The same counter, with a memory of messages and blocks that nobody else adds to."""
-        return replace(
-            self,
-            message_tokens=ObjectCache(self.message_tokens),
-            message_bytes=ObjectCache(self.message_bytes),
-            block_tokens=ObjectCache(self.block_tokens),
-        )
+        return replace(self, tokens=ObjectCache(self.tokens), sizes=ObjectCache(self.sizes))
 
     @property
     def counted_by(self) -> str:
         """Names all that its counts come from: another name may count the same text otherwise."""
-        inner = self.counter.inner if isinstance(self.counter, ScaledCounter) else self.counter
-        vocabulary = vocabulary_version() if isinstance(inner, O200kCounter) else ""
+        vocabulary = vocabulary_version() if isinstance(self.counter, ModelCounter) else ""
         return f"{COUNTING_VERSION}/{self.method}/{vocabulary}"
 
     def count_of(self, message: Message) -> list[Any]:
@@ -188,7 +154,7 @@ class MessageCounter:
 
         Of a tool result, instead, a list with the tokens of each of its parts.
         """
-        counts: list[Any] = [self.bytes_of(message)]
+        counts: list[Any] = [self.request_bytes((message,))]
         for block in message.blocks:
             if isinstance(block, ToolResult):
                 counts.append([self.block(part) for part in block.content])
@@ -201,8 +167,8 @@ class MessageCounter:
 
         False where it cannot be one: nothing is taken over then.
         """
-        tokens, messages, sizes = self.block_tokens, self.message_tokens, self.message_bytes
-        if tokens is None or messages is None or sizes is None or not is_count_of(message, count):
+        tokens, sizes = self.tokens, self.sizes
+        if tokens is None or sizes is None or not is_count_of(message, count):
             return False
         total = MESSAGE_TOKENS
         for block, counted in zip(message.blocks, count[1:], strict=True):
@@ -212,7 +178,7 @@ class MessageCounter:
                 counted = TOOL_RESULT_TOKENS + sum(counted)
             tokens.learn(block, counted)
             total += counted
-        messages.learn(message, total)
+        tokens.learn(message, total)
         sizes.learn(message, count[0])
         return True
 
@@ -222,9 +188,8 @@ class MessageCounter:
 
     def block(self, block: Block) -> int:
         """Tokens of a block."""
-        if self.block_tokens is None:
-            return self._block(block)
-        return self.block_tokens.get_or_compute(block, self._block)
+        known = self.tokens
+        return self._block(block) if known is None else known.get_or_compute(block, self._block)
 
     def _block(self, block: Block) -> int:
         match block:
@@ -245,33 +210,25 @@ class MessageCounter:
 
     def message(self, message: Message) -> int:
         """Tokens of a message: its blocks and its frame."""
-        if self.message_tokens is None:
-            return self._message(message)
-        return self.message_tokens.get_or_compute(message, self._message)
+        return self.total((message,))
 
     def total(self, messages: Sequence[Message]) -> int:
         """Tokens of several messages together, without what a list adds."""
-        if self.message_tokens is None:
+        if self.tokens is None:
             return sum(map(self._message, messages))
-        return self.message_tokens.total(messages, self._message)
+        return self.tokens.total(messages, self._message)
 
     def messages(self, messages: Messages) -> int:
         """Tokens of a list: `BASE_TOKENS` and those of each message."""
-        if self.message_tokens is None:
+        if self.tokens is None:
             return self._messages(messages)
-        return self.message_tokens.get_or_compute(messages, self._messages)
+        return self.tokens.get_or_compute(messages, self._messages)
 
-    def request_bytes(self, messages: Messages) -> int:
-        """Bytes of a list in a request, for the provider's limit on its size."""
-        if self.message_bytes is None:
+    def request_bytes(self, messages: Sequence[Message]) -> int:
+        """Bytes of messages in a request, for the provider's limit on its size."""
+        if self.sizes is None:
             return sum(map(message_bytes, messages))
-        return self.message_bytes.total(messages, message_bytes)
-
-    def bytes_of(self, message: Message) -> int:
-        """Bytes of a message in a request."""
-        if self.message_bytes is None:
-            return message_bytes(message)
-        return self.message_bytes.get_or_compute(message, message_bytes)
+        return self.sizes.total(messages, message_bytes)
 
     def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
         """Tokens of the system prompt and the tool definitions.
@@ -286,38 +243,6 @@ class MessageCounter:
         if tools:
             tokens += TOOLS_BASE_TOKENS + sum(TOOL_TOKENS + self._json(tool) for tool in tools)
         return tokens
-
-    def estimate(
-        self,
-        messages: Messages,
-        *,
-        overhead_tokens: int = 0,
-        anchor: UsageAnchor | None = None,
-    ) -> Estimate:
-        """The tokens of the whole request.
-
-        Args:
-            messages: The list, the same that `anchor` was reported for, or grown since.
-            overhead_tokens: System prompt and tools; ignored with an `anchor`, which
-                includes them.
-            anchor: The provider's own count of an earlier request of this conversation.
-
-        Raises:
-            SettingsError: The anchor's message does not exist, or the overhead is negative.
-        """
-        if overhead_tokens < 0:
-            raise SettingsError(
-                f"`overhead_tokens` is {overhead_tokens}. Pass 0 or the tokens of system prompt "
-                "and tools."
-            )
-        if anchor is None:
-            tokens = self.messages(messages) + overhead_tokens
-            return Estimate(tokens, math.ceil(tokens * self.margin), self.method)
-        _check_anchor(messages, anchor)
-        newer = messages[anchor.message_index + 1 :]
-        newer_tokens = sum(self.message(message) for message in newer)
-        upper = anchor.total_tokens + math.ceil(round(newer_tokens * self.margin, 6))
-        return Estimate(anchor.total_tokens + newer_tokens, upper, f"usage+{self.method}")
 
     def _messages(self, messages: Messages) -> int:
         return BASE_TOKENS + self.total(messages)
@@ -351,46 +276,29 @@ class MessageCounter:
         )
 
 
-def counter_for(model: str | None = None, *, estimator: Estimator = "auto") -> MessageCounter:
+def counter_for(model: str | None = None, *, estimator: EstimatorName = "auto") -> MessageCounter:
     """The counter for a model.
 
     Args:
         model: Its name, with or without a provider before it; without one, cautious figures.
-        estimator: "o200k" counts with the shipped vocabulary, times the factor of the model;
-            "chars/4" is the papers' estimator and "chars/3" Claude Code's; "heuristic" needs no
-            vocabulary; "auto" is "o200k", or "heuristic" (with a warning in the log) where the
-            vocabulary cannot be loaded.
+        estimator: "auto" counts with the shipped vocabulary, times the factor of the model;
+            "chars/4" is the papers' estimator and "chars/3" Claude Code's.
 
     The first call of a process loads the vocabulary (about 0.4 s of CPU).
 
     Raises:
-        VocabularyError: "o200k" was asked for and the shipped vocabulary is missing or damaged.
+        VocabularyError: The shipped vocabulary is missing or damaged.
         SettingsError: There is no such estimator.
     """
     profile = profile_for(model)
     if estimator in {"chars/4", "chars/3"}:
-        plain = Chars4Counter() if estimator == "chars/4" else Chars3Counter()
+        plain = CharsCounter(4 if estimator == "chars/4" else 3)
         return MessageCounter(plain, profile.image, margin=1.0)
-    if estimator not in {"auto", "o200k", "heuristic"}:
-        raise SettingsError(
-            f"`estimator` is {estimator!r}. Pass 'auto', 'o200k', 'chars/4', 'chars/3' or "
-            "'heuristic'."
-        )
-    inner = HeuristicCounter() if estimator == "heuristic" else _o200k_or_heuristic(estimator)
-    margin = HEURISTIC_MARGIN if isinstance(inner, HeuristicCounter) else profile.margin
-    counter = ScaledCounter(inner, profile)
-    return MessageCounter(counter, profile.image, margin, cache_for(counter.name))
-
-
-def _o200k_or_heuristic(estimator: Estimator) -> O200kCounter | HeuristicCounter:
-    try:
-        load_o200k()
-    except VocabularyError as error:
-        if estimator == "o200k":
-            raise
-        _logger.warning("Counting with the heuristic instead of o200k_base: %s", error)
-        return HeuristicCounter()
-    return O200kCounter()
+    if estimator != "auto":
+        raise SettingsError(f"`estimator` is {estimator!r}. Pass 'auto', 'chars/4' or 'chars/3'.")
+    load_o200k()
+    counter = ModelCounter(profile)
+    return MessageCounter(counter, profile.image, profile.margin, cache_for(counter.name))
 
 
 def is_count_of(message: Message, count: Any) -> bool:
@@ -409,14 +317,6 @@ def _is_count_of_block(block: Block, counted: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
-
-
-def _check_anchor(messages: Messages, anchor: UsageAnchor) -> None:
-    if not 0 <= anchor.message_index < len(messages):
-        raise SettingsError(
-            f"`usage_message_index` is {anchor.message_index}, but there are {len(messages)} "
-            "messages. Pass the position, from 0, of the message that the usage was reported with."
-        )
 
 
 def _without_base64(value: Any, found: list[str]) -> Any:

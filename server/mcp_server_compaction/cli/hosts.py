@@ -244,7 +244,7 @@ def _vocabulary() -> str:
     from context_compaction import counter_for
 
     try:
-        counted = counter_for(estimator="o200k").text("hello world")
+        counted = counter_for().text("hello world")
     except VocabularyError as error:
         return f"{_PROBLEM}{error}"
     return f"ok (o200k_base, checksum verified; a test text counts {counted})"

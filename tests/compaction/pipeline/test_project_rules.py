@@ -123,7 +123,7 @@ async def test_five_rounds_neither_lose_nor_double_the_rules_of_the_project(
     handed: Handed, target_tokens: int
 ) -> None:
     messages = handed.messages()
-    size_tokens = counter_for(estimator="o200k").text(handed.text())
+    size_tokens = counter_for().text(handed.text())
     async with temporary_archive() as archive:
         for number in range(2, 7):
             payload = [*messages, *more(handed.format, number)]

@@ -19,15 +19,15 @@ from context_compaction.archive.local.archive import open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
-from context_compaction.tokens.tokenizers import O200kCounter
+from context_compaction.tokens import tokenizers
 
 REQUEST = CompactRequest(format="anthropic", session_id="s", context_window=400_000)
 counted: list[int] = []
-o200k_count = O200kCounter.count
+o200k_count = tokenizers.o200k_count
 
 
-def counting(counter: O200kCounter, text: str) -> int:
-    counted.append(o200k_count(counter, text))
+def counting(text: str) -> int:
+    counted.append(o200k_count(text))
     return counted[-1]
 
 
@@ -56,7 +56,7 @@ async def main(root: Path, redaction: RedactionMode, lists: list[list[Any]]) -> 
 
 
 if __name__ == "__main__":
-    O200kCounter.count = counting  # type: ignore[method-assign]
+    tokenizers.o200k_count = counting
     given = [json.loads(line) for line in sys.stdin]
     if sys.argv[3:]:
         die_at(int(sys.argv[3]))

@@ -20,17 +20,18 @@ from context_compaction.messages.model import (
     edit_result,
     make_message,
 )
+from context_compaction.settings import EstimatorName
 from context_compaction.tokens.counter import (
     COUNTING_VERSION,
-    Estimator,
     counter_for,
     message_bytes,
 )
 from context_compaction.tokens.models import profile_for
+from context_compaction.tokens.request_count import request_count
 from context_compaction.tokens.tokenizers import (
     PIECE_CHARS,
-    O200kCounter,
-    ScaledCounter,
+    ModelCounter,
+    o200k_count,
     split_pieces,
 )
 from hypothesis import given, settings
@@ -39,8 +40,6 @@ from hypothesis import strategies as st
 from tests.support.converted import PROVIDER_FORMATS
 from tests.support.script import TINY_PNG
 from tests.support.synthetic import synthetic_session
-
-O200K = O200kCounter()
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=400)  # lone surrogates too
 json_values = st.recursive(
@@ -69,12 +68,12 @@ conversations = st.lists(
     max_size=5,
 ).map(tuple)
 models = st.sampled_from([None, "gpt-4o", "gpt-4", "claude-opus-4-8", "claude-3-haiku", "gemini-3"])
-estimators: st.SearchStrategy[Estimator] = st.sampled_from(["auto", "chars/4", "heuristic"])
+estimators: st.SearchStrategy[EstimatorName] = st.sampled_from(["auto", "chars/4", "chars/3"])
 
 
 @settings(deadline=None)  # the first example loads the vocabulary
 @given(any_text, models, estimators)
-def test_any_text_has_a_count(text: str, model: str | None, estimator: Estimator) -> None:
+def test_any_text_has_a_count(text: str, model: str | None, estimator: EstimatorName) -> None:
     assert 0 <= counter_for(model, estimator=estimator).text(text) <= 6 * len(text)
 
 
@@ -123,7 +122,7 @@ def test_the_factor_of_the_model_and_its_name_stand_in_the_method(
     text = "def add(a, b):\n    return a + b\n" * 40
 
     assert counter.method == method
-    assert counter.text(text) == math.ceil(O200K.count(text) * factor)
+    assert counter.text(text) == math.ceil(o200k_count(text) * factor)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def test_the_factor_of_the_model_and_its_name_stand_in_the_method(
 def test_other_scripts_weigh_what_claude_was_measured_to_make_of_them(
     text: str, least: float, most: float
 ) -> None:
-    raw = O200K.count(text)
+    raw = o200k_count(text)
 
     assert raw * least <= counter_for("claude-opus-4-8").text(text) <= raw * most + 1
     assert counter_for("gpt-4o").text(text) == raw
@@ -155,7 +154,7 @@ def test_a_remembered_count_is_the_count(text: str, model: str) -> None:
     long = text * 3 + "long enough to be remembered by its hash" * 5
 
     for each in (text, long):
-        fresh = ScaledCounter(O200K, profile_for(model)).count(each)
+        fresh = ModelCounter(profile_for(model)).count(each)
         assert [counter.text(each), counter.text(each)] == [fresh, fresh]
 
 
@@ -165,7 +164,7 @@ def test_counts_add_up_exactly(
     first: tuple[Message, ...],
     second: tuple[Message, ...],
     model: str | None,
-    estimator: Estimator,
+    estimator: EstimatorName,
 ) -> None:
     counter = counter_for(model, estimator=estimator)
     base = counter.messages(())
@@ -190,11 +189,12 @@ def test_system_prompt_and_tools_are_overhead_in_any_form() -> None:
 @settings(deadline=None)
 @given(conversations, models, estimators, st.integers(0, 50_000))
 def test_an_upper_estimate_is_never_below_the_estimate(
-    messages: tuple[Message, ...], model: str | None, estimator: Estimator, overhead: int
+    messages: tuple[Message, ...], model: str | None, estimator: EstimatorName, overhead: int
 ) -> None:
     counter = counter_for(model, estimator=estimator)
 
-    estimate = counter.estimate(messages, overhead_tokens=overhead)
+    requests = request_count(messages, counter, overhead_tokens=overhead, anchor=None)
+    estimate = requests.estimate(messages)
 
     assert estimate.tokens == counter.messages(messages) + overhead
     assert estimate.tokens <= estimate.upper <= math.ceil(estimate.tokens * 1.25)
@@ -229,10 +229,10 @@ def test_counts_that_archives_keep_are_named_anew_when_they_change() -> None:
     ]
     parsed = formats.parse(raws, format="anthropic")
     names = [None, "gpt-4o", "claude-3-haiku", "claude-opus-4-8", "gemini-3"]
-    counters = [counter_for(name) for name in names] + [counter_for(estimator="heuristic")]
+    counters = [counter_for(name) for name in names]
     counts = [[counter.count_of(message) for message in parsed] for counter in counters]
     digest = sha256(json.dumps(counts).encode()).hexdigest()[:16]
-    assert (COUNTING_VERSION, digest) == (1, "7392f6f7b7428321"), (
+    assert (COUNTING_VERSION, digest) == (1, "3b8dcc46ce4be649"), (
         "raise COUNTING_VERSION: archives keep counts"
     )
 

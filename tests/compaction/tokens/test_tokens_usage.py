@@ -9,7 +9,9 @@ import pytest
 from context_compaction import formats
 from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject, Messages, make_message
-from context_compaction.tokens.counter import UsageAnchor, anchor_from_usage, counter_for
+from context_compaction.tokens.counter import counter_for
+from context_compaction.tokens.request_count import request_count
+from context_compaction.tokens.usage import UsageAnchor, anchor_from_usage
 
 SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
 SHORT = tuple(make_message("user", f"message {number}") for number in range(6))
@@ -130,7 +132,9 @@ def test_a_report_that_makes_no_sense_is_refused(
 def test_only_what_came_after_the_anchor_is_estimated() -> None:
     counter = counter_for("claude-opus-4-8")
 
-    estimate = counter.estimate(SHORT, anchor=UsageAnchor(50_000, 3), overhead_tokens=9_999)
+    anchor = UsageAnchor(50_000, 3)
+    requests = request_count(SHORT, counter, overhead_tokens=9_999, anchor=anchor)
+    estimate = requests.estimate(SHORT)
 
     assert estimate.tokens == 50_000 + counter.message(SHORT[4]) + counter.message(SHORT[5])
     assert estimate.upper == 50_000 + -(-(estimate.tokens - 50_000) * 110 // 100)
@@ -156,6 +160,8 @@ def test_the_upper_estimate_from_an_anchor_holds_throughout_a_real_session() -> 
     anchors = real_anchors()
 
     for anchor, truth in pairwise(anchors[::6]):
-        estimate = counter.estimate(messages[: truth.message_index + 1], anchor=anchor)
+        part = messages[: truth.message_index + 1]
+        requests = request_count(part, counter, overhead_tokens=0, anchor=anchor)
+        estimate = requests.estimate(part)
 
         assert truth.total_tokens * 0.992 <= estimate.upper <= truth.total_tokens * 1.02

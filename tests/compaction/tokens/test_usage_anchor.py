@@ -8,8 +8,9 @@ from context_compaction import formats
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.tokens.counter import UsageAnchor, counter_for
+from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.request_count import RequestCount, request_count
+from context_compaction.tokens.usage import UsageAnchor
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,7 +84,6 @@ def test_what_leaves_never_makes_a_request_larger_and_its_room_is_what_it_says(
 
     after = requests.estimate(rest)
 
-    assert before == count.estimate(messages, anchor=anchor)
     assert after.tokens <= before.tokens
     assert after.upper <= before.upper
     assert after.tokens <= after.upper

@@ -51,7 +51,7 @@ O200K_PATTERN = f"{_WORDS}|{_BLANKS}"
 # alternatives beside it one by one unless they stand in a group of their own.
 _GROUPED_PATTERN = f"(?:{_WORDS})|{_BLANKS}"
 
-_REINSTALL = "Reinstall mcp-server-compaction, or count with estimator='heuristic'"
+_REINSTALL = "Reinstall mcp-server-compaction"
 
 
 @once
