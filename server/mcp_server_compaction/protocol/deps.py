@@ -27,18 +27,26 @@ GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
 
 
 class LazyArchive:
-    """The archive, opened by the first call that needs it.
+    """The archive, opened by the first call that needs it, while `running` is entered.
 
     Hosts wait for `initialize`, and opening would load SQLite before they get their answer. A task
     of the lifespan enters and leaves the archive, so that both happen in one task.
     """
 
-    def __init__(self, config: Config, task_group: TaskGroup) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._task_group = task_group
-        self._lock = anyio.Lock()
-        self._closing = anyio.Event()
+        self._tasks: TaskGroup | None = None
         self._archive: Archive | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Let calls open the archive; it is closed with the block."""
+        self._lock, self._closing = anyio.Lock(), anyio.Event()
+        async with anyio.create_task_group() as self._tasks:
+            try:
+                yield
+            finally:
+                self._closing.set()
 
     async def get(self) -> "Archive":
         """The open archive. A call that is cancelled while it opens leaves it to the next one.
@@ -46,19 +54,14 @@ class LazyArchive:
         Raises:
             ArchiveError: It cannot be opened; the next call tries again.
         """
-        archive = self._archive
-        if archive is not None:
-            return archive  # the lock would cost each call a round of the loop
-        async with self._lock:
-            archive = self._archive
-            if archive is None:
-                archive = await self._task_group.start(self._keep_open)
-                self._archive = archive
+        if self._tasks is None:
+            raise RuntimeError("The application's lifespan has not begun.")
+        if (archive := self._archive) is not None:
             return archive
-
-    def close(self) -> None:
-        """Let the task close the archive."""
-        self._closing.set()
+        async with self._lock:
+            if (archive := self._archive) is None:
+                archive = self._archive = await self._tasks.start(self._keep_open)
+            return archive
 
     async def _keep_open(self, *, task_status: "TaskStatus[Archive]") -> None:
         # Here and not above: SQLite and zstandard are loaded when they are needed.
@@ -67,17 +70,6 @@ class LazyArchive:
         async with open_archive(self._config.archive, redaction=self._config.redaction) as archive:
             task_status.started(archive)
             await self._closing.wait()
-
-
-@asynccontextmanager
-async def lazy_archive(config: Config) -> AsyncGenerator[LazyArchive]:
-    """An archive that is opened when it is first asked for, and closed with the block."""
-    async with anyio.create_task_group() as task_group:
-        archive = LazyArchive(config, task_group)
-        try:
-            yield archive
-        finally:
-            archive.close()
 
 
 class Turns:
@@ -144,7 +136,9 @@ async def open_deps(
     """What one run of the server works with: an archive that others opened, else one of its own."""
     async with AsyncExitStack() as stack:
         if archives is None:
-            archives = (await stack.enter_async_context(lazy_archive(config))).get
+            archive = LazyArchive(config)
+            await stack.enter_async_context(archive.running())
+            archives = archive.get
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives)
         # While one compaction waits for the disk the other goes on. More of them only take the

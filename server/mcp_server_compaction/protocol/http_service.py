@@ -41,6 +41,7 @@ from mcp_server_compaction.operations.prometheus import METRICS_PATH, metrics_ro
 from mcp_server_compaction.operations.readiness import Readiness
 from mcp_server_compaction.operations.telemetry import measured
 from mcp_server_compaction.protocol.app import build_server, collect_seldom, load_engine
+from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, json_bodies
 from mcp_server_compaction.protocol.http_gate import Gate, Names, refused
 from mcp_server_compaction.protocol.http_listening import (
@@ -50,7 +51,7 @@ from mcp_server_compaction.protocol.http_listening import (
     share_fairly,
 )
 from mcp_server_compaction.protocol.logs import log_to_stderr
-from mcp_server_compaction.viewer.app import Access, Archives, viewer_app
+from mcp_server_compaction.viewer.app import Access, viewer_app
 
 MCP_PATH = "/mcp"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
@@ -141,7 +142,7 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
     listener = bind("127.0.0.1", port)
     listener.listen()  # the browser waits until it is answered
     names, address = _local_names(listener), _address_of(listener)
-    archives = Archives(config)
+    archives = LazyArchive(config)
     access = Access(LocalToken(ensure_local_token(config.archive_folder)), archives.get)
     place = f"{address} (opened in your browser)"
     if not (opens and webbrowser.open(f"{address}/enter/{access.new_entry()}")):
@@ -162,7 +163,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     log_to_stderr(as_json=service.logs_json)
     if service.audit_log is not None:
         write_audit(service.audit_log)
-    archives = Archives(config)
+    archives = LazyArchive(config)
     verifier: Verifier | None = None
     if names.hosts is not None or token is not None:
         own = [LocalToken(token)] if token is not None else []

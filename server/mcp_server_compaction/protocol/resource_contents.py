@@ -11,9 +11,11 @@ from context_compaction import (
     Archive,
     CompactionError,
     History,
+    JsonObject,
     NotFoundError,
     Policy,
     QueryError,
+    SessionInfo,
     Settings,
     compact_json,
 )
@@ -38,7 +40,6 @@ from mcp_server_compaction.protocol.resources import (
 from mcp_server_compaction.protocol.schemas import CompactOptions
 from mcp_server_compaction.protocol.sessions import (
     branches_document,
-    family_document,
     pointer_to,
     session_document,
 )
@@ -106,8 +107,10 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
     info = await archive.session_info(session_id)
     branches, count = await archive.branches(session_id)
     document = session_document(info) | branches_document(session_id, branches, count)
-    if family := await family_document(archive, session_id):
-        document["family"] = family
+    family, _ = await archive.sessions(limit=50, family_of=session_id)
+    if len(family) > 1:
+        family.sort(key=lambda info: (info.session_id != session_id, info.first_seconds))
+        document["family"] = [await _member(archive, info) for info in family]
     about = TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=compact_json(document))
     lines: list[str] = []
     used_chars = 0
@@ -131,6 +134,13 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
             text="".join(f"{line}\n" for line in lines),
         ),
     ]
+
+
+async def _member(archive: Archive, info: SessionInfo) -> JsonObject:
+    """A session of a family, with the tokens that its newest receipt reports."""
+    receipts = await archive.receipts(info.session_id, after=-1)
+    tokens: JsonObject | None = receipts[-1].get("tokens") if receipts else None
+    return session_document(info) | {"tokens": tokens}
 
 
 def options_document() -> dict[str, Any]:

@@ -28,7 +28,7 @@ from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
-from mcp_server_compaction.protocol.deps import LazyArchive, lazy_archive
+from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_gate import bearer_token
 from mcp_server_compaction.viewer import compactions, context_now, keeping, searching, sessions
 from mcp_server_compaction.viewer.web import (
@@ -64,38 +64,6 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/archive/prune", keeping.plan),
     ("POST", "/archive/prune", keeping.prune),
 )
-
-
-class Archives:
-    """The archive, opened by the first page that needs it, while `closing` is entered."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._lazy: LazyArchive | None = None
-
-    async def get(self) -> Archive:
-        """The open archive.
-
-        Raises:
-            ArchiveError: It cannot be opened; the next page tries again.
-        """
-        if self._lazy is None:
-            raise RuntimeError("The application's lifespan has not begun.")
-        return await self._lazy.get()
-
-    @asynccontextmanager
-    async def closing(self, _: Starlette) -> AsyncGenerator[None]:
-        """Close it behind the application, which meanwhile learns of this user's new sessions."""
-        # Only for this machine's own user: elsewhere nobody's folders are looked into.
-        folders = host_folders(Path.home()) if self._config.imports_sessions else ()
-        imports = SessionImports(self._config.archive_folder, folders, self.get)
-        async with (
-            lazy_archive(self._config) as self._lazy,
-            anyio.create_task_group() as background,
-        ):
-            background.start_soon(_import_new, imports)
-            yield
-            background.cancel_scope.cancel()
 
 
 async def _import_new(imports: SessionImports) -> None:
@@ -178,7 +146,7 @@ def _give_cookie(response: Response, request: Request, cookie: str) -> None:
     )
 
 
-def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
+def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlette:
     """All pages.
 
     Args:
@@ -219,6 +187,16 @@ def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
         _give_cookie(response, request, cookie)
         return response
 
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        # Only for this machine's own user: elsewhere nobody's folders are looked into.
+        folders = host_folders(Path.home()) if config.imports_sessions else ()
+        imports = SessionImports(config.archive_folder, folders, archives.get)
+        async with archives.running(), anyio.create_task_group() as background:
+            background.start_soon(_import_new, imports)
+            yield
+            background.cancel_scope.cancel()
+
     routes = [
         *(
             Route(path, endpoint(handler), methods=[method], name=handler.__qualname__)
@@ -229,7 +207,7 @@ def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
         Route("/healthz", _healthy),
         Route("/static/{name}", _static),
     ]
-    app = Starlette(routes=routes, lifespan=archives.closing)
+    app = Starlette(routes=routes, lifespan=lifespan)
     app.add_exception_handler(404, _nothing_here)
     app.add_exception_handler(405, _nothing_here)
     app.add_middleware(_Door, access=access)

@@ -314,7 +314,7 @@ kinds = (reads, searches, compactions, persists, resources, completions, pages, 
 
 
 @given(ask=st.one_of(*kinds))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_somebody_elses_answers_as_what_never_was(served: Served, ask: Ask) -> None:
     number = next(_numbers)
     digest = sha256(b"%d" % number).hexdigest()

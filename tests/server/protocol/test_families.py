@@ -47,14 +47,12 @@ async def test_each_session_keeps_its_own_budget_and_the_parent_tells_what_all_h
     async with spawned(environment) as client:
         document = await family(client)
         alone = await client.read_resource("transcript://small")
-    held = {member["session_id"]: member for member in document["family"]["sessions"]}
+    held = {member["session_id"]: member for member in document["family"]}
     assert list(held) == ["parent", "small", "large"]
     assert held["small"]["parent_session_id"] == "parent"
-    assert [held[name]["target_tokens"] for name in held] == [15_000, 4_000, 9_000]
-    assert 0 < held["small"]["context_tokens"] <= 4_000
-    total = sum(member["context_tokens"] for member in held.values())
-    assert document["family"]["context_tokens"] == total
-    assert document["family"]["message_count"] == 3 * len(conversation(CALLS))
+    assert [held[name]["tokens"]["target"] for name in held] == [15_000, 4_000, 9_000]
+    assert 0 < held["small"]["tokens"]["after"] <= 4_000
+    assert {member["message_count"] for member in held.values()} == {len(conversation(CALLS))}
     assert "family" not in getattr(alone.contents[0], "text", "")
 
 

@@ -13,7 +13,8 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from mcp_server_compaction.access.access_tokens import LocalToken
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.viewer.app import Access, Archives, viewer_app
+from mcp_server_compaction.protocol.deps import LazyArchive
+from mcp_server_compaction.viewer.app import Access, viewer_app
 
 from tests.support.story import story
 
@@ -53,7 +54,7 @@ class Site:
 @asynccontextmanager
 async def visiting(config: Config) -> AsyncGenerator[Site]:
     """A viewer of the archive that `config` names."""
-    archives = Archives(config)
+    archives = LazyArchive(config)
     access = Access(LocalToken(TOKEN), archives.get)
     app = viewer_app(config, access, archives)
     shown = {"Authorization": f"Bearer {TOKEN}"}
