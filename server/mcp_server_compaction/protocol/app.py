@@ -15,12 +15,18 @@ from typing import Any
 import anyio
 import context_compaction
 from anyio import to_thread
+from context_compaction import CompactionError, NotFoundError, QueryError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, ReadResourceRequestParams, ReadResourceResult
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+)
 from pydantic import ValidationError
 
 from mcp_server_compaction.access.scopes import allow
@@ -60,15 +66,19 @@ INSTRUCTIONS = (
 )
 
 
-async def hide_faults(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Answer a fault of ours without its text, which may hold what others said; log it instead.
+async def answer_errors(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Answer an expected failure with its text.
 
-    Expected failures never come here: the handlers turn them into answers.
+    A fault of ours is answered without its text, which may contain what others said; it is logged.
     """
     try:
         return await call_next(ctx)
     except (MCPError, ValidationError):
         raise
+    except CompactionError as error:
+        code = INVALID_PARAMS if isinstance(error, NotFoundError | QueryError) else INTERNAL_ERROR
+        uri = (ctx.params or {}).get("uri")
+        raise MCPError(code, str(error), data={"uri": uri} if uri else None) from error
     except Exception as error:
         _logger.exception("%s failed unexpectedly", ctx.method)
         raise MCPError(
@@ -105,9 +115,10 @@ async def read_resource(
     context: RequestContext, params: ReadResourceRequestParams
 ) -> ReadResourceResult:
     """Handle `resources/read`; what reads transcripts is loaded then, not for the greeting."""
-    from mcp_server_compaction.protocol import resource_contents
+    from mcp_server_compaction.protocol.resource_contents import contents_of
 
-    return await resource_contents.read_resource(context, params)
+    archive = context.lifespan_context.archive
+    return ReadResourceResult(contents=[*await contents_of(params.uri, archive)])
 
 
 async def _work_ahead(deps: Deps) -> None:
@@ -178,7 +189,7 @@ def build_server(config: Config, archives: GetArchive | None = None) -> Compacti
         # through a tool's schema at each call over HTTP.
         get_tool_input_schema=lambda _: None,
     )
-    server.middleware += [note_greeting, hide_faults, allow]
+    server.middleware += [note_greeting, answer_errors, allow]
     return server
 
 

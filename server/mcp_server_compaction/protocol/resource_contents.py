@@ -1,6 +1,7 @@
 """What a resource contains: a transcript, a range of it, receipts, an output, what options mean."""
 
 import re
+from collections.abc import Awaitable, Callable
 from inspect import cleandoc
 from typing import Any
 
@@ -9,27 +10,17 @@ from context_compaction import (
     SETTING_NAMES,
     STRATEGY_NAMES,
     Archive,
-    CompactionError,
     History,
     JsonObject,
-    NotFoundError,
     Policy,
     QueryError,
     SessionInfo,
     Settings,
     compact_json,
 )
-from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    TextResourceContents,
-)
+from mcp_types import TextResourceContents
 
 from mcp_server_compaction.protocol.arguments import short_schema
-from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.resources import (
     APP_URIS,
     JSON_LINES_TYPE,
@@ -52,20 +43,14 @@ _NEWEST_CHARS = 7_000
 _TRANSCRIPT = re.compile(r"transcript://([A-Za-z0-9_.:-]+)/?\Z")
 
 
-async def read_resource(
-    context: RequestContext, params: ReadResourceRequestParams
-) -> ReadResourceResult:
-    """Handle `resources/read`."""
-    uri = params.uri
-    try:
-        return ReadResourceResult(contents=[*await _contents(context, uri)])
-    except (NotFoundError, QueryError) as error:
-        raise MCPError(INVALID_PARAMS, str(error), data={"uri": uri}) from error
-    except CompactionError as error:
-        raise MCPError(INTERNAL_ERROR, str(error), data={"uri": uri}) from error
+async def contents_of(
+    uri: str, archive_of_caller: Callable[[], Awaitable[Archive]]
+) -> list[TextResourceContents]:
+    """The contents of a resource; only those that need the archive open it.
 
-
-async def _contents(context: RequestContext, uri: str) -> list[TextResourceContents]:
+    Raises:
+        CompactionError: There is no such resource, or it cannot be read.
+    """
     documents = {OPTIONS_URI: options_document, POLICIES_URI: policies_document}
     if uri in documents:
         text = compact_json(documents[uri]())
@@ -75,7 +60,7 @@ async def _contents(context: RequestContext, uri: str) -> list[TextResourceConte
 
         shown_as: dict[str, Any] = {"ui": {"prefersBorder": True, "csp": {}}}
         return [TextResourceContents(uri=uri, mime_type=APP_TYPE, text=host_app(), _meta=shown_as)]
-    archive = await context.lifespan_context.archive()
+    archive = await archive_of_caller()
     if found := _TRANSCRIPT.match(uri):
         return await _transcript(archive, uri, found.group(1))
     source = await open_source(archive, uri, as_json=True)

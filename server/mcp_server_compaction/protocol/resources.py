@@ -1,13 +1,9 @@
 """The list of resources, completing their ids, and who wants to know when one changes."""
 
-import base64
 from typing import TYPE_CHECKING
 
-from context_compaction import CompactionError, NotFoundError
-from mcp.shared.exceptions import MCPError
+from context_compaction import NotFoundError, QueryError
 from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
     CompleteRequestParams,
     CompleteResult,
     Completion,
@@ -101,25 +97,14 @@ async def list_resources(
 ) -> ListResourcesResult:
     """Handle `resources/list`: names for `options` and `policy`, then sessions, newest first."""
     cursor = params.cursor if params else None
+    archive = await context.lifespan_context.archive()
     try:
-        archive = await context.lifespan_context.archive()
-    except CompactionError as error:
-        raise MCPError(INTERNAL_ERROR, str(error)) from error
-    try:
-        # A cursor of the archive may hold anything; clients get one that is safe to pass about.
-        after = base64.urlsafe_b64decode(cursor.encode()).decode() if cursor else None
-        sessions, next_cursor = await archive.sessions(limit=PAGE_SIZE, cursor=after)
-    except ValueError as error:
-        raise MCPError(
-            INVALID_PARAMS, f"{cursor!r} is no cursor of this list. Start again without one."
-        ) from error
-    except CompactionError as error:
-        raise MCPError(INVALID_PARAMS, f"{error} Start again without a cursor.") from error
+        sessions, next_cursor = await archive.sessions(limit=PAGE_SIZE, cursor=cursor)
+    except QueryError as error:
+        raise QueryError(f"{error} Start again without a cursor.") from error
+    first = () if cursor else _FIRST_RESOURCES
     return ListResourcesResult(
-        resources=[*(() if cursor else _FIRST_RESOURCES), *map(_session_resource, sessions)],
-        next_cursor=base64.urlsafe_b64encode(next_cursor.encode()).decode()
-        if next_cursor
-        else None,
+        resources=[*first, *map(_session_resource, sessions)], next_cursor=next_cursor
     )
 
 
