@@ -1,6 +1,6 @@
 """How much fuzz there is, where what once failed is kept, and real transcripts gone wrong.
 
-CI tries 250 cases of each of four kinds, the same every time; `.ci/nightly` 5,000 of each, new
+CI tries 100 cases of each of four kinds, the same every time; `.ci/nightly` 5,000 of each, new
 ones, and prints its seed. A case that fails is written into `tests/data/fuzz_corpus`, as small as
 hypothesis could make it: give it a name that says what it is, and every later run replays it.
 """
@@ -22,7 +22,7 @@ from .corpus import DATA, sample_transcripts
 from .json_types import Json, is_list, is_object
 from .mutations import MUTATIONS, apply
 
-CASES = 5_000 if settings().max_examples > 1_000 else 250
+CASES = 5_000 if settings().max_examples > 1_000 else 100
 FUZZ = settings(
     max_examples=CASES,
     deadline=None,

@@ -1,32 +1,13 @@
 """Faults that were found from outside, each through an MCP client."""
 
 import itertools
-import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
 from mcp import Client
 from mcp_server_compaction.config import Config
 
-from tests.server.helpers import Json, connect, spawned
-from tests.server.http import over_http, serving
+from tests.server.helpers import Json, connect
 from tests.support.small import agent, answered, user
-
-
-@asynccontextmanager
-async def server_process(transport: str, folder: Path) -> AsyncGenerator[Client]:
-    """A client of a server process of its own, over stdio or HTTP."""
-    if transport == "http":
-        with serving(folder) as served:
-            async with over_http(served) as client:
-                yield client
-        return
-    places = {"MCP_COMPACTION_ARCHIVE": folder / "archive", "XDG_CACHE_HOME": folder / "cache"}
-    async with spawned({**os.environ, **{name: str(at) for name, at in places.items()}}) as client:
-        yield client
 
 
 async def compact(client: Client, messages: list[Json], **given: Any) -> Json:
@@ -192,14 +173,12 @@ async def test_no_figure_sign_or_word_is_cut_out_of_a_sentence(
             assert sentence in str(answer["messages"]).replace("\\n- ", " ")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_a_whole_list_at_every_call_keeps_its_beginning_until_the_trigger_is_met(
-    transport: str, tmp_path: Path
+    config: Config,
 ) -> None:
     history = [user("Audit all files. Never edit vendor/.")]
     sent: list[list[Json]] = []
-    async with server_process(transport, tmp_path) as client:
+    async with connect(config) as client:
         for number in range(30):
             answer = await compact(
                 client, history, session_id="w", context_window=50_000, summarizer="extractive"

@@ -97,13 +97,12 @@ async def test_status_changed_fits_and_the_figures_mean_one_thing_each_in_every_
         "role": "user",
         "content": [{"type": "tool_result", "tool_use_id": "x", "content": "no call"}],
     }
-    lists = {"small": conversation(1, 5), "large": conversation(30, 120)}
+    lists = {"small": conversation(1, 5), "large": conversation(20, 80)}
     lists["broken"] = [*conversation(2, 20)[:-1], orphan]
     wishes: list[Json] = [{"context_window": 200_000}, {"context_window": 16_000}]
-    wishes += [{"target_tokens": 2_000}, {"target_tokens": 60}]
-    for used in (9_000, 30_000):  # what the provider counted, below our estimate and above it
-        told = {"usage": {"input_tokens": used, "output_tokens": 9}, "usage_message_index": 1}
-        wishes.append({"context_window": 60_000, "options": told})
+    wishes += [{"target_tokens": 60}]
+    told = {"usage": {"input_tokens": 30_000, "output_tokens": 9}, "usage_message_index": 1}
+    wishes.append({"context_window": 60_000, "options": told})
     seen: set[str] = set()
     async with spawned(environment) as client:
         for name, messages in lists.items():
