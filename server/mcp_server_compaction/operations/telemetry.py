@@ -4,14 +4,19 @@ Without an SDK that is nowhere, and costs nothing. No figure contains anything o
 nor the name of a tenant, a user or a session: those are in the audit log.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from context_compaction import ArchiveError, NotFoundError, QueryError
+from context_compaction import ArchiveError, NotFoundError, QueryError, SettingsError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from opentelemetry import metrics, trace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
+METRICS_PATH = "/metrics"
 # A fast call takes some milliseconds, a compaction of millions of tokens some seconds.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _TOKENS = (1e3, 1e4, 3e4, 1e5, 2e5, 5e5, 1e6, 5e6)
@@ -113,3 +118,26 @@ def _note_compaction(answer: Mapping[str, Any]) -> None:
     span.set_attribute("compaction.tokens.after", tokens["after"])
     span.set_attribute("compaction.status", labels["status"])
     span.set_attribute("compaction.writer", labels["writer"])
+
+
+def metrics_route() -> Route:
+    """Collect the figures in this process for Prometheus; return the route that shows them.
+
+    Raises:
+        SettingsError: The extra is not installed.
+    """
+    try:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+        from opentelemetry.sdk.metrics import MeterProvider
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"--metrics needs {error.name}: install mcp-server-compaction[metrics]."
+        ) from error
+    os.environ.setdefault("OTEL_SERVICE_NAME", "mcp-server-compaction")
+    metrics.set_meter_provider(MeterProvider([PrometheusMetricReader()]))
+
+    async def show(_: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    return Route(METRICS_PATH, show)

@@ -37,9 +37,8 @@ from mcp_server_compaction.access.audit import write_audit
 from mcp_server_compaction.access.oauth import JwtVerifier, OAuthSettings
 from mcp_server_compaction.access.principal import SCOPES
 from mcp_server_compaction.config import LOOPBACK_HOSTS, Config, is_loopback
-from mcp_server_compaction.operations.prometheus import METRICS_PATH, metrics_route
 from mcp_server_compaction.operations.readiness import Readiness
-from mcp_server_compaction.operations.telemetry import measured
+from mcp_server_compaction.operations.telemetry import METRICS_PATH, measured, metrics_route
 from mcp_server_compaction.protocol.app import build_server, collect_seldom, load_engine
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, json_bodies

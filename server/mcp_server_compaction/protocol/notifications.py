@@ -5,7 +5,7 @@ to single resources, and the server sent on the connection.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
@@ -17,9 +17,6 @@ from mcp.server.subscriptions import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_server_compaction.access.principal import caller
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 class TenantBus(InMemorySubscriptionBus):
@@ -86,7 +83,7 @@ class Changes:
         return not was_told
 
 
-def _remember(known: dict[Key, Value], key: Key, value: Value, *, most: int) -> None:
+def _remember(known: dict[Any, Any], key: object, value: object, *, most: int) -> None:
     """Set a value; the oldest goes where there are too many."""
     known[key] = value
     while len(known) > most:

@@ -10,7 +10,6 @@ from context_compaction import (
     SETTING_NAMES,
     STRATEGY_NAMES,
     Archive,
-    History,
     JsonObject,
     Policy,
     QueryError,
@@ -39,7 +38,6 @@ from mcp_server_compaction.reading.text_source import json_line, open_source, re
 APP_TYPE = "text/html;profile=mcp-app"
 # Clients of the handshake era refuse events of more than 1 MiB over HTTP.
 MAX_RESOURCE_BYTES = 900_000
-_NEWEST_CHARS = 7_000
 _TRANSCRIPT = re.compile(r"transcript://([A-Za-z0-9_.:-]+)/?\Z")
 
 
@@ -56,7 +54,7 @@ async def contents_of(
         text = compact_json(documents[uri]())
         return [TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=text)]
     if uri in APP_URIS.values():
-        from mcp_server_compaction.viewer.host_app import host_app  # with its templates
+        from mcp_server_compaction.viewer.web import host_app  # with its templates
 
         shown_as: dict[str, Any] = {"ui": {"prefersBorder": True, "csp": {}}}
         return [TextResourceContents(uri=uri, mime_type=APP_TYPE, text=host_app(), _meta=shown_as)]
@@ -97,28 +95,21 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
         family.sort(key=lambda info: (info.session_id != session_id, info.first_seconds))
         document["family"] = [await _member(archive, info) for info in family]
     about = TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=compact_json(document))
-    lines: list[str] = []
-    used_chars = 0
-    newest = branches[0] if branches else History("", ())
-    for seq in reversed(newest.seqs):
-        found = await archive.read_messages(session_id, seq, seq)
-        if not found:  # damaged: a read of the range says so
-            continue
-        line = json_line(found[0].raw)
-        used_chars += len(line) + 1
-        if used_chars > _NEWEST_CHARS:
-            break
-        lines.insert(0, line)
-    if not lines:
+    if not branches or not branches[0].seqs:
         return [about]
-    return [
-        about,
-        TextResourceContents(
-            uri=pointer_to(session_id, newest, len(lines)),
-            mime_type=JSON_LINES_TYPE,
-            text="".join(f"{line}\n" for line in lines),
-        ),
-    ]
+    newest = branches[0]
+    seqs = newest.seqs[-20:]
+    found = await archive.read_messages(session_id, seqs[0], seqs[-1], head=newest.head)
+    text, count = "", 0
+    for message in reversed(found):
+        line = f"{json_line(message.raw)}\n"
+        if len(text) + len(line) > 7_000:
+            break
+        text, count = line + text, count + 1
+    if not text:
+        return [about]
+    uri = pointer_to(session_id, newest, count)
+    return [about, TextResourceContents(uri=uri, mime_type=JSON_LINES_TYPE, text=text)]
 
 
 async def _member(archive: Archive, info: SessionInfo) -> JsonObject:

@@ -1,8 +1,8 @@
-"""The list of resources, completing their ids, and who wants to know when one changes."""
+"""The list of resources, completing the ids of sessions, and who wants to know of changes."""
 
 from typing import TYPE_CHECKING
 
-from context_compaction import NotFoundError, QueryError
+from context_compaction import QueryError
 from mcp_types import (
     CompleteRequestParams,
     CompleteResult,
@@ -21,7 +21,7 @@ from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.sessions import iso_time
 
 if TYPE_CHECKING:
-    from context_compaction import Archive, SessionInfo
+    from context_compaction import SessionInfo
 
 OPTIONS_URI = "options://compact_messages"
 POLICIES_URI = "policies://compact_messages"
@@ -33,9 +33,6 @@ APP_URIS = {
 PAGE_SIZE = 25
 JSON_TYPE = "application/json"
 JSON_LINES_TYPE = "application/jsonl"
-MAX_COMPLETIONS = 100  # the protocol's limit
-# What is completed, and for how many of the newest sessions.
-_COMPLETED = {"session_id": 1_000, "output_id": 20}
 
 _FIRST_RESOURCES = (
     Resource(
@@ -139,29 +136,14 @@ async def unsubscribe(context: RequestContext, params: UnsubscribeRequestParams)
 
 
 async def complete(context: RequestContext, params: CompleteRequestParams) -> CompleteResult:
-    """Handle `completion/complete`: ids of sessions and outputs, newest first, as one is typed."""
-    wanted = params.argument.name
-    if wanted not in _COMPLETED:
-        return CompleteResult(completion=Completion(values=[]))
-    archive = await context.lifespan_context.archive()
-    sessions, _ = await archive.sessions(limit=_COMPLETED[wanted])
-    names = [session.session_id for session in sessions]
-    if wanted == "output_id":
-        names = [output_id for name in names for output_id in await _output_ids(archive, name)]
-    found = dict.fromkeys(name for name in names if name.startswith(params.argument.value))
+    """Handle `completion/complete`: ids of sessions, newest first, as one is typed."""
+    found: list[str] = []
+    if params.argument.name == "session_id":
+        archive = await context.lifespan_context.archive()
+        sessions, _ = await archive.sessions(limit=1_000)
+        names = [session.session_id for session in sessions]
+        found = [name for name in names if name.startswith(params.argument.value)]
+    shown = found[:100]  # the protocol's limit
     return CompleteResult(
-        completion=Completion(
-            values=list(found)[:MAX_COMPLETIONS],
-            total=len(found),
-            has_more=len(found) > MAX_COMPLETIONS,
-        )
+        completion=Completion(values=shown, total=len(found), has_more=len(found) > len(shown))
     )
-
-
-async def _output_ids(archive: "Archive", session_id: str) -> list[str]:
-    try:
-        outputs = await archive.outputs(session_id, limit=MAX_COMPLETIONS)
-    except NotFoundError:
-        return []  # deleted since
-    # What is carried from one summary to the next is packed, and nothing to read.
-    return [one.output_id for one in outputs if one.media_type != "application/zlib"]

@@ -1,9 +1,12 @@
 """What a page is, and how it becomes an answer: HTML for people, its JSON for programs."""
 
 import json
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs, urlencode
@@ -199,3 +202,23 @@ def static_text(name: str) -> str:
 def _text(folder: str, name: str) -> str | None:
     found = files("mcp_server_compaction.viewer").joinpath(folder, name)
     return found.read_text(encoding="utf-8") if "/" not in name and found.is_file() else None
+
+
+@cache
+def host_app() -> str:
+    """The page that hosts with MCP Apps show beside a compaction or a search.
+
+    It is one document, as such hosts want it: it contains its script and style, named by their
+    hashes, so that nothing else runs. It loads nothing and asks the host for more by the server's
+    own tools.
+    """
+    script, style = static_text("app.js"), static_text("app.css")
+    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    template = environment().get_template("host_app.html")
+    return template.render(
+        policy=policy, script=script, style=style, version=version("mcp-server-compaction")
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

@@ -164,20 +164,6 @@ async def test_the_ids_of_sessions_complete(config: Config, era: Era) -> None:
     assert of_prompt.completion.values == []
 
 
-async def test_outputs_that_left_a_context_complete(config: Config) -> None:
-    template = ResourceTemplateReference(uri="output://{output_id}")
-    async with connect(config) as client:
-        await client.call_tool(
-            "compact_messages",
-            {"messages": conversation(), "session_id": "s", "mode": "micro"},
-        )
-        every = (await client.complete(template, {"name": "output_id", "value": "o_"})).completion
-        some = await client.complete(template, {"name": "output_id", "value": every.values[0][:12]})
-        (text,) = _texts(await client.read_resource(f"output://{every.values[0]}"))
-    assert some.completion.values == [every.values[0]]
-    assert "module_" in text
-
-
 async def test_the_prompts_carry_what_the_person_typed(config: Config, era: Era) -> None:
     async with connect(config, era) as client:
         listed = (await client.list_prompts()).prompts
