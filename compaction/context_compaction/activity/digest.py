@@ -6,9 +6,8 @@ It is read from calls and results alone, so it cannot invent anything. Receipts 
 import json
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_compaction.activity.calls import (
@@ -54,15 +53,12 @@ _TYPE_KEYS = ("mime", "mime_type", "media_type", "mimeType")
 _SOURCE_KEYS = ("sources_used", "sources")
 # Commands that change something which no undo of a file brings back.
 _EFFECT_COMMAND = re.compile(
-    r"\bgit\s+(?:commit|push|merge|rebase|reset|revert|cherry-pick|tag\s+[\w'\"-])"
-    r"|\b(?:npm|pnpm|yarn|pip3?|uv|cargo|gem|go|apt(?:-get)?|brew|conda|poetry)\s+(?:\w{1,30}\s+)?"
-    r"(?:install|add|remove|uninstall|publish|upgrade|update)\b"
-    r"|\b(?:migrate|alembic|terraform\s+(?:apply|destroy)|kubectl\s+(?:apply|delete|scale)"
-    r"|helm\s+(?:install|upgrade)|twine\s+upload|docker\s+(?:push|rm|compose\s+(?:up|down))"
-    r"|gh\s+(?:pr|issue|release)\s+(?:create|merge|close|comment)|createdb|dropdb|psql\s"
-    r"|systemctl\s+(?:start|stop|restart|enable|disable)|sendmail|scp|rsync)\b"
+    r"\bgit\s+(?:commit|push|merge|rebase|reset|revert|tag)\b|\b(?:psql|sendmail|scp|rsync)\s"
+    r"|\b(?:npm|pnpm|yarn|pip3?|uv|cargo|go|apt|apt-get|brew)\s+(?:pip\s+)?"
+    r"(?:install|add|remove|publish|upgrade)\b"
+    r"|\b(?:terraform|kubectl|helm|twine|docker|gh|systemctl|alembic)\s+(?:\w{1,20}\s+)?"
+    r"(?:apply|delete|install|upgrade|upload|push|up|down|create|merge|close|comment|start|stop)\b"
     r"|\bcurl\b[^|\n]{0,400}?(?:-X\s*(?:POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
-    r"|\b(?:DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
 )
 # Verbs in the names of tools that act outside the conversation.
 _EFFECT_WORDS = frozenset({
@@ -81,13 +77,11 @@ class CommandRun:
         command: The command, or the call with its arguments, on one line.
         failed: Whether it failed; None if it has no answer.
         error: The line that names the error.
-        resolved: Whether the same command passed later.
     """
 
     command: str
     failed: bool | None
     error: str = ""
-    resolved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +140,7 @@ class Digest:
     effects: list[CommandRun] = field(default_factory=list[CommandRun])
     errors: list[str] = field(default_factory=list[str])
     memory_reads: list[MemoryRead] = field(default_factory=list[MemoryRead])
-    other_calls: Counter[str] = field(default_factory=Counter[str])
+    other_calls: dict[str, int] = field(default_factory=dict[str, int])
     plan: tuple[str, ...] = ()
     in_flight: list[str] = field(default_factory=list[str])
     hidden: list[str] = field(default_factory=list[str])
@@ -154,32 +148,9 @@ class Digest:
 
     def as_json(self) -> JsonObject:
         """The digest for a receipt."""
-        return {
-            "files": {
-                "read": self.read,
-                "written": self.written,
-                "edited": self.edited,
-                "deleted": self.deleted,
-            },
-            "runs": [
-                {"command": run.command, "failed": run.failed, "resolved": run.resolved}
-                for run in self.runs
-            ],
-            "effects": [{"call": run.command, "failed": run.failed} for run in self.effects],
-            "errors": self.errors,
-            "memory_reads": [
-                {"call": read.call, "paths": list(read.paths), "turn_ids": list(read.turn_ids)}
-                for read in self.memory_reads
-            ],
-            "other_calls": dict(self.other_calls),
-            "plan": list(self.plan),
-            "in_flight": self.in_flight,
-            "hidden": self.hidden,
-            "artifacts": [
-                {**asdict(artifact), "sources": list(artifact.sources)}
-                for artifact in self.artifacts
-            ],
-        }
+        told: JsonObject = json.loads(json.dumps(asdict(self)))
+        files = {name: told.pop(name) for name in ("read", "written", "edited", "deleted")}
+        return {"files": files, **told}
 
 
 def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> Digest:
@@ -205,7 +176,6 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
                     found.hidden.append(result_text(block))
     for name in ("read", "written", "edited", "deleted", "artifacts"):
         setattr(found, name, list(dict.fromkeys(getattr(found, name))))
-    found.runs = _with_resolved(found.runs)
     return found
 
 
@@ -234,7 +204,7 @@ def _add_call(found: Digest, call: ToolCall, result: ToolResult | None, use: Too
     elif words_in_name(call.name) & _MEMORY_WORDS:
         found.memory_reads.append(_memory_read(_short(call, use), result))
     else:
-        found.other_calls[call.name] += 1
+        found.other_calls[call.name] = found.other_calls.get(call.name, 0) + 1
 
 
 def _has_effect(tool_name: str, use: ToolUse) -> bool:
@@ -300,15 +270,6 @@ def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
     turns = (name for found in _TURN_IDS.findall(text) for name in re.findall(r"[\w.-]+", found))
     paths = dict.fromkeys(name for name in names_in(text) if kind_of(name) == "path")
     return MemoryRead(call, tuple(paths)[:_NAMES_FOUND], tuple(dict.fromkeys(turns))[:_NAMES_FOUND])
-
-
-def _with_resolved(runs: Sequence[CommandRun]) -> list[CommandRun]:
-    """The runs; a failed one is resolved if the same command passed later."""
-    last_pass = {run.command: n for n, run in enumerate(runs) if run.failed is False}
-    return [
-        replace(run, resolved=True) if run.failed and last_pass.get(run.command, -1) > n else run
-        for n, run in enumerate(runs)
-    ]
 
 
 def _short(call: ToolCall, use: ToolUse) -> str:

@@ -152,12 +152,6 @@ def error_line(text: str) -> str:
     return counts or last
 
 
-def error_lines(text: str) -> str:
-    """The lines at the end of an output that name errors, each once, in order; "" if none."""
-    lines = [line for line in _reversed_lines(text) if names_error(line)]
-    return "\n".join(dict.fromkeys(reversed(lines)))
-
-
 def counts_failures(text: str) -> bool:
     """Whether the end of an output counts failed tests."""
     return _FAILURE_COUNT.search(text[-_READ_CHARS:]) is not None

@@ -28,8 +28,7 @@ class FileText:
         note: Why the text may be out of date, or why there is none; "" if it is certain.
         parts: Line ranges if `text` is None: number of the first line, and the text.
         focus: Character offset of the last edit in `text`.
-        used_at: Position of the message that used it last.
-        was_written: Whether the conversation itself changed it.
+        shown_in: Index of the message that showed it last; None if none did.
     """
 
     path: str
@@ -37,8 +36,7 @@ class FileText:
     note: str = ""
     parts: tuple[tuple[int, str], ...] = ()
     focus: int = 0
-    used_at: int = -1
-    was_written: bool = False
+    shown_in: int | None = None
 
     @property
     def has_content(self) -> bool:

@@ -6,7 +6,7 @@ more room never keeps less. Pieces are verbatim, and a gap has the number of lin
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import accumulate, chain, islice
 from typing import NamedTuple, TypeAlias
 
@@ -51,7 +51,7 @@ def extract(
     """
     pieces = list(_pieces(text))
     gap_cost = measure(f"\n{_gap(1_000)}\n")
-    chosen: dict[int, str] = {}
+    chosen: set[int] = set()
     used = gap_cost  # what is left out at the end is said as well
     wanted = dict.fromkeys(_with_passages(pieces, first))
     rest = (at for at in _in_order(pieces, sought) if at not in wanted)
@@ -59,14 +59,11 @@ def extract(
         neighbours = (at - 1 in chosen) + (at + 1 in chosen)
         cost = measure(f"{pieces[at].text}\n") + gap_cost * (1 - neighbours)
         if used + cost > room:
-            left = room - used - gap_cost * (1 - neighbours)
-            if short := _beginning(pieces[at].text, left, measure):
-                chosen[at] = short
             break
-        chosen[at] = pieces[at].text
+        chosen.add(at)
         used += cost
     else:
-        whole = _rendered(pieces, dict(enumerate(piece.text for piece in pieces)))
+        whole = _rendered(pieces, set(range(len(pieces))))
         if measure(whole) <= room:
             return whole
     return _rendered(pieces, chosen)
@@ -167,7 +164,7 @@ def _with_passages(pieces: Sequence[_Piece], passages: Iterable[str]) -> Iterato
             yield from range(told[begin][0], told[end][0] + 1)
 
 
-def _rendered(pieces: Sequence[_Piece], chosen: dict[int, str]) -> str:
+def _rendered(pieces: Sequence[_Piece], chosen: Set[int]) -> str:
     """The chosen pieces in their places, with what is left out between them counted in lines."""
     told: list[str] = []
     before, at_before = _Piece("", -1), -1
@@ -177,7 +174,7 @@ def _rendered(pieces: Sequence[_Piece], chosen: dict[int, str]) -> str:
             told.append(f"{chr(10) * bool(told)}{_gap(piece.line - before.line - 1)}\n")
         elif told:
             told.append("\n" if piece.line != before.line else "")
-        told.append(chosen[at] if chosen[at] == piece.text else f"{chosen[at]} …")
+        told.append(piece.text)
         before, at_before = piece, at
     if at_before < len(pieces) - 1:
         told.append(f"{chr(10) * bool(told)}{_gap(pieces[-1].line - before.line)}")
@@ -186,14 +183,3 @@ def _rendered(pieces: Sequence[_Piece], chosen: dict[int, str]) -> str:
 
 def _gap(lines: int) -> str:
     return f"… {lines} lines left out …" if lines > 0 else "…"
-
-
-def _beginning(text: str, room: int, measure: Measure) -> str:
-    """As many words of `text` as fit in `room`; "" where these are too few."""
-    words, low, high = text.split(" "), 0, text.count(" ") + 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = measure(f"{' '.join(words[:middle])} …\n") <= room
-        low, high = (middle, high) if fits else (low, middle - 1)
-    shown = " ".join(words[:low]).rstrip()
-    return shown if len(shown) >= 40 else ""

@@ -6,7 +6,7 @@ name only.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from context_compaction.activity.files import holds_secrets, unsure_note
@@ -19,14 +19,9 @@ from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     Message,
     Messages,
-    Text,
-    ToolCall,
-    ToolResult,
-    is_list,
-    is_object,
     make_message,
+    tool_results,
 )
-from context_compaction.messages.tool_results import result_text
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
@@ -34,12 +29,11 @@ CHANGED = "changed on disk since it was last read here"
 SECRET = "may hold secrets"  # noqa: S105 - a note, no secret
 UNKNOWN = "its text is not known"
 _TEMPORARY = re.compile(r"(?:^|/)(?:\.?[Tt]e?mp|scratch(?:pad)?|\.cache|var/folders)/")
-# A tool's number before a line, or the sign of a patch.
-_LINE_MARK = re.compile(r"[ \t]{0,20}\d{1,7}(?:\t|→|: ?|\. | ?\| ?)|[+-]")
 
 
 def recent_files(
     known: Mapping[str, KnownFile],
+    messages: Messages,
     kinds: Sequence[str] = ("read", "write", "edit"),
     number_of: Callable[[int], int | None] = lambda at: at,
 ) -> list[FileText]:
@@ -48,7 +42,8 @@ def recent_files(
     Deleted files, empty files and files in temporary folders are left out.
 
     Args:
-        known: The files as the calls leave them.
+        known: The files as the calls in `messages` leave them.
+        messages: The conversation.
         kinds: What counts as use.
         number_of: The number in the transcript of the message at a position; None if it has none.
     """
@@ -58,75 +53,33 @@ def recent_files(
         used_at = file.touched_at if counts_changes else file.read_at
         if file.is_deleted or used_at < 0 or file.text == "" or _TEMPORARY.search(file.path):
             continue
-        found.append((file.unsure_since is not None, -used_at, _text_of(file, used_at, number_of)))
+        note = ""
+        if file.unsure_since is not None:
+            note = unsure_note(number_of(file.unsure_since))
+        elif file.text is None and not file.parts:
+            note = UNKNOWN
+        text = FileText(file.path, file.text, note, focus=file.focus)
+        if file.parts:
+            # Ranges that were read after the text became unsure are what the file says now.
+            parts = tuple((part.start_line, part.text) for part in file.parts)
+            note = note if file.text is None else ""
+            text = FileText(file.path, None, note, parts, file.focus)
+        if holds_secrets(file.path):
+            text = FileText(file.path, None, SECRET)
+        shown_at = next((at for at in (file.read_at, file.written_at) if at >= 0), used_at)
+        text = replace(text, shown_in=messages[shown_at].index)
+        found.append((file.unsure_since is not None, -used_at, text))
     return [file for _, _, file in sorted(found, key=lambda item: item[:2])]
 
 
-def _text_of(file: KnownFile, used_at: int, number_of: Callable[[int], int | None]) -> FileText:
-    if holds_secrets(file.path):
-        return FileText(file.path, None, SECRET, used_at=used_at, was_written=file.was_written)
-    note = ""
-    if file.unsure_since is not None:
-        note = unsure_note(number_of(file.unsure_since))
-    elif file.text is None and not file.parts:
-        note = UNKNOWN
-    parts = tuple((part.start_line, part.text) for part in file.parts)
-    # Ranges that were read after the text became unsure are what the file says now.
-    text = None if parts else file.text
-    return FileText(
-        path=file.path,
-        text=text,
-        note="" if parts and file.text is not None else note,
-        parts=parts,
-        focus=file.focus,
-        used_at=used_at,
-        was_written=file.was_written,
-    )
-
-
 def not_visible(files: Sequence[FileText], kept: Messages) -> list[FileText]:
-    """Those of `files` whose text is not visible in the messages `kept`."""
-    visible = visible_lines(kept)
-    return [file for file in files if not file.has_content or not _is_visible(file, visible)]
-
-
-def _is_visible(file: FileText, visible: frozenset[str]) -> bool:
-    texts = [text for _, text in file.parts] if file.text is None else [file.text]
-    lines = [line.strip() for text in texts for line in text.split("\n")]
-    lines = [line for line in lines if any(map(str.isalnum, line))]
-    # Edits inside lines change few of them.
-    return sum(line not in visible for line in lines) <= 0.1 * len(lines)
-
-
-def visible_lines(messages: Messages) -> frozenset[str]:
-    """The lines that `messages` contain, without the marks of tools before them."""
-    found: set[str] = set()
-    for message in messages:
-        for block in message.blocks:
-            if isinstance(block, ToolResult):
-                texts = [result_text(block)]
-            elif isinstance(block, ToolCall):
-                texts = list(_strings_in(block.arguments))
-            else:
-                texts = [block.text] if isinstance(block, Text) else []
-            for text in texts:
-                for line in text.split("\n"):
-                    found.add(line.strip())
-                    if mark := _LINE_MARK.match(line):
-                        found.add(line[mark.end() :].strip())
-    return frozenset(found)
-
-
-def _strings_in(value: object) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, str):
-            yield inner
-        elif is_object(inner):
-            waiting += inner.values()
-        elif is_list(inner):
-            waiting += inner
+    """Those of `files` that no result in the messages `kept` shows."""
+    shown = {
+        message.index
+        for message in kept
+        if not all(map(placeholders.seems_placeholder, tool_results(message)))
+    }
+    return [file for file in files if file.shown_in not in shown]
 
 
 async def files_on_disk(paths: Sequence[str], read_file: ReadFile | None) -> dict[str, DiskFile]:
@@ -143,18 +96,14 @@ def with_disk(
     on_disk: Mapping[str, DiskFile],
 ) -> list[FileText]:
     """`files` as they are on disk, if they were read there. Names without a text come last."""
-    found = [_from_disk(file, states.get(file.path), on_disk.get(file.path)) for file in files]
+    found: list[FileText] = []
+    for file in files:
+        disk, state = on_disk.get(file.path), states.get(file.path)
+        if disk is not None and not holds_secrets(file.path):
+            note = CHANGED if state is not None and state.is_changed else ""
+            file = replace(file, text=disk.text, note=note, parts=())
+        found.append(file)
     return sorted(found, key=lambda file: not file.has_content)
-
-
-def _from_disk(file: FileText, state: FileState | None, on_disk: DiskFile | None) -> FileText:
-    if on_disk is None or holds_secrets(file.path):
-        return file
-    is_changed = state is not None and state.is_changed
-    if file.text is not None and not file.note:
-        is_changed = is_changed or file.text.rstrip() != on_disk.text.rstrip()
-    note = CHANGED if is_changed else ""
-    return replace(file, text=on_disk.text, note=note, parts=())
 
 
 def restore_files(messages: Messages, context: LayerContext) -> Step:

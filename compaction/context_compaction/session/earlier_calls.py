@@ -168,7 +168,7 @@ def _recent_files(context: CompactionContext, known: Mapping[str, KnownFile]) ->
         index = context.messages[at].index
         return None if index is None or context.seqs[index] < 0 else context.seqs[index]
 
-    return recent_files(known, context.settings.restore_kinds, number_of)
+    return recent_files(known, context.messages, context.settings.restore_kinds, number_of)
 
 
 def noted(

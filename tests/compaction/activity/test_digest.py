@@ -148,7 +148,7 @@ async def test_the_receipt_of_a_summary_carries_the_digest_of_what_it_stands_for
     answer = await compacted(payload, mode="full")
     assert answer.receipt["digest"]["files"]["read"] == ["a.py"]
     assert answer.receipt["digest"]["runs"] == [
-        {"command": "make", "failed": False, "resolved": False}
+        {"command": "make", "failed": False, "error": ""}
     ]
 
 

@@ -96,7 +96,8 @@ def test_a_large_file_comes_back_as_the_lines_around_its_last_edit() -> None:
 def test_a_file_that_holds_secrets_comes_back_by_name_only(path: str, is_secret: bool) -> None:
     assert holds_secrets(path) is is_secret
     used = answered("r", "Read", "     1\tPASSWORD=hunter2", file_path=path)
-    [file] = recent_files(follow_files(read([user("Go."), *used])))
+    messages = read([user("Go."), *used])
+    [file] = recent_files(follow_files(messages), messages)
     step = restored([file])
     assert ("hunter2" in text_of(step)) is not is_secret
     assert path in text_of(step)
@@ -104,7 +105,7 @@ def test_a_file_that_holds_secrets_comes_back_by_name_only(path: str, is_secret:
 
 def recent(*parts: list[Json]) -> list[FileText]:
     messages = read([user("Go."), *(message for part in parts for message in part)])
-    return recent_files(follow_files(messages), number_of=lambda at: at + 100)
+    return recent_files(follow_files(messages), messages, number_of=lambda at: at + 100)
 
 
 def test_certain_texts_come_first_and_the_newest_use_first() -> None:
@@ -144,7 +145,7 @@ def test_text_that_is_visible_in_the_kept_messages_is_not_restored(way: str) -> 
         "part": answered("a", "Read", numbered[:800], file_path="a.py", offset=1, limit=20),
     }
     messages = read([user("Go."), *calls[way], assistant("Done.")])
-    files = recent_files(follow_files(messages))
+    files = recent_files(follow_files(messages), messages)
     assert not_visible(files, messages) == []
     assert not_visible(files, messages[3:]) == files
 

@@ -17,7 +17,6 @@ from context_compaction.summarizers.llm.model import ModelPrompt
 from context_compaction.summarizers.llm.record import (
     PromptPart,
     clip,
-    each_result_once,
     escaped,
     groups_of,
     rendered,
@@ -105,7 +104,7 @@ def _shown(job: SummaryJob, number: int) -> tuple[str, Sequence[PromptPart], str
     """Name, parts, previous summary and extracts of a version, from 0 on each shorter."""
     # Where originals say all that a previous summary says, they speak: so facts do not erode.
     before = "" if job.has_originals else job.previous
-    record = each_result_once(job.record) if job.too_long == "clip" else job.record
+    record = job.record
     if not number:
         return "whole", record, before, ""
     if job.too_long == "drop_oldest":

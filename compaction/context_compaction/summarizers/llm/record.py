@@ -1,11 +1,11 @@
 """A record as a model reads it: its parts, cut where it is too long, as escaped data. Pure."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction.activity.calls import brings_report, classify
-from context_compaction.activity.outcome import error_lines, is_failed
+from context_compaction.activity.outcome import is_failed
 from context_compaction.activity.shown import without_reminder
 from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
@@ -77,32 +77,18 @@ def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> lis
     """The parts cut to their two ends, with the number of characters left out between.
 
     Of a result or a call in the middle of the record `result_chars` stay; of the oldest half as
-    much, of the newest half as much again. Errors in the part of a failed result that is left out
-    are named.
+    much, of the newest half as much again.
     """
     shown: list[PromptPart] = []
     for at, part in enumerate(parts):
         nearness = 0.5 + at / len(parts)
         if part.speaker == "tool":
-            errors = error_lines if part.text.startswith(_FAILED) else None
-            text = _ends(part.text, int(result_chars * nearness), errors)
+            text = _ends(part.text, int(result_chars * nearness))
         elif part.call is not None:
             text = _call_text(part.call, int(result_chars * nearness))
         else:
             text = _ends(part.text, said_chars)
         shown.append(replace(part, text=text))
-    return shown
-
-
-def each_result_once(parts: Sequence[PromptPart], *, least_chars: int = 200) -> list[PromptPart]:
-    """The parts; a result of `least_chars` that repeats one is replaced by the first's number."""
-    first: dict[str, PromptPart] = {}
-    shown: list[PromptPart] = []
-    for part in parts:
-        is_long = part.speaker == "tool" and len(part.text) >= least_chars
-        same = first.setdefault(part.text, part) if is_long else part
-        told = f"[the same as in message {same.number}]"
-        shown.append(part if same is part else replace(part, text=told))
     return shown
 
 
@@ -171,13 +157,10 @@ def _json(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _ends(text: str, max_chars: int, named_in: Callable[[str], str] | None = None) -> str:
-    """The two ends of `text`, and what is named in between."""
+def _ends(text: str, max_chars: int) -> str:
+    """The two ends of `text`, with the number of characters left out between."""
     if len(text) <= max_chars:
         return text
     head, tail = max_chars * 3 // 4, max_chars // 4
-    middle = text[head : len(text) - tail]
-    told = f"{len(middle)} characters left out"
-    if named_in is not None and (found := named_in(middle)[:600]):
-        told += f", in them: {found}"
-    return f"{text[:head]} [… {told} …] {text[-tail:]}"
+    left_out = len(text) - head - tail
+    return f"{text[:head]} [… {left_out} characters left out …] {text[-tail:]}"
