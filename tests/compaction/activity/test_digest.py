@@ -147,9 +147,7 @@ async def test_the_receipt_of_a_summary_carries_the_digest_of_what_it_stands_for
     ]
     answer = await compacted(payload, mode="full")
     assert answer.receipt["digest"]["files"]["read"] == ["a.py"]
-    assert answer.receipt["digest"]["runs"] == [
-        {"command": "make", "failed": False, "error": ""}
-    ]
+    assert answer.receipt["digest"]["runs"] == [{"command": "make", "failed": False, "error": ""}]
 
 
 def test_an_error_is_named_by_its_exception_not_by_the_traceback() -> None:
