@@ -22,7 +22,7 @@ from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pin, Pins
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.policies import Policy
 from context_compaction.redaction import Gates, redact_message
 from context_compaction.request import CompactRequest

@@ -20,7 +20,6 @@ from context_compaction.activity.edits import Deletes, changes_of
 from context_compaction.activity.json_rows import named, shown
 from context_compaction.activity.outcome import error_line, is_failed
 from context_compaction.messages import placeholders
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Document,
     Image,
@@ -34,7 +33,7 @@ from context_compaction.messages.model import (
     tool_results,
 )
 from context_compaction.messages.names import kind_of, names_in
-from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_pairs import index_calls, with_own_ids
 from context_compaction.messages.tool_results import result_text
 
 _logger = logging.getLogger(__name__)

@@ -55,7 +55,6 @@ from context_compaction.activity.shown import (
     tools_that_number,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Message,
     Messages,
@@ -66,7 +65,7 @@ from context_compaction.messages.model import (
     tool_results,
     worked_out,
 )
-from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_pairs import index_calls, with_own_ids
 from context_compaction.messages.tool_results import result_text
 
 _logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from context_compaction.formats.parsing import (
 )
 from context_compaction.formats.pi import FORMAT as PI
 from context_compaction.messages.model import JsonObject, Message, Messages
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 
 __all__ = ["FORMATS", "MessageFormat", "ProviderRules", "detect", "parse", "render"]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from context_compaction.formats.parsing import Node
 from context_compaction.messages.model import JsonObject, Message, Messages
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 
 
 @dataclass(frozen=True, slots=True)

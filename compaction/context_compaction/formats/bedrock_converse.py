@@ -33,7 +33,7 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 
 # Bedrock's own checks ("A conversation must alternate between user and assistant roles", "The text
 # field in the ContentBlock object ... is blank"), and behind them those of Claude, the strictest

@@ -35,7 +35,7 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 
 RULES = ProviderRules(
     results_follow_call=True,

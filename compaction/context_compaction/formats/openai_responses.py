@@ -33,7 +33,7 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 
 _ROLES: dict[str, Role] = {
     "system": "system",

@@ -37,7 +37,7 @@ from context_compaction.messages.model import (
     ToolResult,
     tool_results,
 )
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 
 RULES = ProviderRules(
     first_role_user=True,

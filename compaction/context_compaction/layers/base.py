@@ -9,7 +9,7 @@ from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.placeholders import SpanOf
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 

@@ -22,8 +22,7 @@ from context_compaction.messages.model import (
     tool_calls,
     tool_results,
 )
-from context_compaction.messages.provider_rules import ProviderRules
-from context_compaction.messages.tool_pairs import safe_cuts
+from context_compaction.messages.tool_pairs import ProviderRules, safe_cuts
 from context_compaction.tokens.counter import MessageCounter
 
 # A turn boundary is preferred while it keeps at least this part of what the budget allows.

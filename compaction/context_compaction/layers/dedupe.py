@@ -19,10 +19,9 @@ from context_compaction.layers.replace_blocks import (
     replace_blocks,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages, ToolCall, ToolResult
-from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_pairs import index_calls, with_own_ids
 from context_compaction.messages.tool_results import newest_results, result_text
 
 # True for ever, whatever becomes of the newer one: these bytes stay when that is cleared, too.

@@ -12,12 +12,6 @@ from functools import partial
 from operator import is_
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.call_ids import (
-    BlockPlace,
-    answers_by_call,
-    open_ids,
-    with_own_ids,
-)
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     NO_RESULT,
@@ -35,18 +29,22 @@ from context_compaction.messages.model import (
     make_message,
     tool_calls,
 )
-from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import (
+    BlockPlace,
+    ProviderRules,
+    answers_by_call,
     has_empty_list,
     has_misplaced_calls,
     has_repeated_ids,
     is_blank,
     item_id,
     misplaced_system,
+    open_ids,
     problems,
     run_end,
     runs,
     server_calls,
+    with_own_ids,
 )
 from context_compaction.messages.tool_results import media_json
 

@@ -1,8 +1,11 @@
-"""Which call belongs to which result, what a provider would refuse, and where a cut is safe.
+"""What a provider demands of a list: its rules, which call has which result, where a cut is safe.
 
 A *run* is an assistant's turn between two other messages: several adjacent messages where the
 provider joins them, else a single one. The calls of a run are answered in the messages that
 directly follow it. Everything here is linear in the number of messages.
+
+Providers match calls and results by id, and some take the same id again in a later turn, as local
+servers number the calls of each answer anew. Who reads a list by ids reads `with_own_ids` of it.
 
 Calls of the provider's own tools (`server_tool_use`, `mcp_tool_use`) are answered by the provider
 in the same turn of the assistant, mostly in the same message. If the assistant calls a tool of the
@@ -10,13 +13,13 @@ host's beside them, if their code does, or if the turn was paused, the result is
 only messages of the assistant, and such as have results, are between the two.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TypeAlias
+from operator import is_not
+from typing import Literal, TypeAlias
 
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Message,
     Messages,
@@ -25,17 +28,177 @@ from context_compaction.messages.model import (
     Thinking,
     ToolCall,
     ToolResult,
+    edit_message,
     is_stand_in,
     tool_calls,
     tool_results,
 )
-from context_compaction.messages.provider_rules import ProviderRules
 
 _CALL_KINDS = ("server_tool_use", "mcp_tool_use")
 _RESULT_ENDING = "_tool_result"
 
-# Positions of a message and of one of its blocks.
-_Place: TypeAlias = tuple[int, int]
+# Position of a message, and of a block in it.
+BlockPlace: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRules:
+    """The rules of one format.
+
+    Attributes:
+        groups_results: All results of one assistant message stand together in the one message
+            that follows it (Anthropic, Gemini), rather than in a message each.
+        first_role_user: The first message that is not a system message must be the user's.
+        text_after_results: In a message that carries results, text follows them.
+        refuses_empty_text: Text blocks without a visible character are refused.
+        thinking_is_bound: A thinking block is void once anything before it was edited.
+        joins_assistant_messages: Adjacent assistant messages count as one (Anthropic, Gemini, and
+            Responses, whose items are parts of a turn).
+        results_follow_call: Results are directly after the call; else anywhere after it.
+        refuses_empty_messages: A message without any content is refused.
+        refuses_trailing_thinking: An assistant turn may not end with a thinking block.
+        refuses_trailing_space: A last message of the assistant may not end in white space.
+        calls_follow_user: A message with calls may not follow another of the assistant (Gemini).
+        refuses_empty_lists: A message may not name an empty list of content or of calls.
+        unique_call_ids: No call id may come twice in a list; else only not twice in a message.
+        system_follows_user: A system message may stand only between a user message and the
+            assistant's answer (Anthropic); elsewhere it may stand anywhere.
+        roles_alternate: "all" if no message may follow one of the same role (Bedrock Converse).
+            "ours" if no message that we add may: some servers behind the format refuse that, and
+            a host that uses them sends no such list (OpenAI Chat). Else the provider joins them.
+        may_end_empty: A last message of the assistant may be empty, as some hosts ask for a
+            continuation; Gemini refuses it there too.
+        joins_results: Results in adjacent messages count as those of one, as the provider joins
+            them; Gemini counts the results in the one message that follows the calls.
+        unique_item_ids: No two messages may have the same `id` (Responses).
+        outputs: By the type of a call, the type of what answers it, where each kind of call has
+            one of its own (Responses).
+        calls_have_ids: Calls and results are matched by an id; without, by order and name.
+    """
+
+    groups_results: bool = False
+    first_role_user: bool = False
+    text_after_results: bool = False
+    refuses_empty_text: bool = False
+    thinking_is_bound: bool = False
+    joins_assistant_messages: bool = False
+    results_follow_call: bool = False
+    refuses_empty_messages: bool = False
+    refuses_trailing_thinking: bool = False
+    refuses_trailing_space: bool = False
+    unique_call_ids: bool = False
+    calls_follow_user: bool = False
+    refuses_empty_lists: bool = False
+    system_follows_user: bool = False
+    roles_alternate: Literal["all", "ours", ""] = ""
+    may_end_empty: bool = True
+    joins_results: bool = True
+    calls_have_ids: bool = True
+    unique_item_ids: bool = False
+    outputs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def answers_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
+    """By the place of each call of the assistant that of the user's result that answers it.
+
+    An id means the calls of the newest turn of the assistant that uses it: every provider has
+    results behind their calls. Of several such calls each result answers the next one; only where
+    a result merely stands in, one that follows takes its place. All other results answer none.
+    """
+    waiting: dict[str, tuple[int, deque[BlockPlace]]] = {}  # by id, behind the number of the turn
+    answers: dict[BlockPlace, BlockPlace] = {}
+    turn, spoke_last = 0, False
+    for at, message in enumerate(messages):
+        speaks = message.role == "assistant"
+        turn += speaks and not spoke_last
+        spoke_last = speaks
+        for n, block in enumerate(message.blocks):
+            if isinstance(block, ToolCall) and speaks:
+                known = waiting.get(block.call_id)
+                if known is None or known[0] != turn:
+                    known = waiting[block.call_id] = turn, deque()
+                known[1].append((at, n))
+            elif isinstance(block, ToolResult) and message.role == "user":
+                _, calls = waiting.get(block.call_id, (0, deque[BlockPlace]()))
+                if calls and is_stand_in(block):
+                    answers.setdefault(calls[0], (at, n))
+                    calls.rotate(-1)
+                elif calls:
+                    answers[calls.popleft()] = at, n
+    return answers
+
+
+def with_own_ids(messages: Messages) -> Messages:
+    """The same messages; each call has an id of its own, and with it the result that answers it.
+
+    A result that answers none has an id that no call has. What is already so stays the same object.
+    """
+    if _is_plain(messages):
+        return messages
+    results = {place: call for call, place in answers_by_call(messages).items()}
+    ids = _Ids(open_ids(messages))
+    called = {call.call_id for message in messages for call in tool_calls(message)}
+    names: dict[BlockPlace, str] = {}
+    out = list(messages)
+    for at, message in enumerate(messages):
+        blocks = list(message.blocks)
+        for n, block in enumerate(blocks):
+            if isinstance(block, ToolCall):
+                name = names[at, n] = ids.own(block.call_id, is_last=at == len(out) - 1)
+            elif not isinstance(block, ToolResult):
+                continue
+            elif call := results.get((at, n)):
+                name = names[call]
+            else:
+                name = ids.own(block.call_id, is_taken=block.call_id in called)
+            if name != block.call_id:
+                blocks[n] = replace(block, call_id=name, edited=True)
+        if any(map(is_not, blocks, message.blocks)):
+            out[at] = edit_message(message, blocks)
+    return tuple(out) if any(map(is_not, out, messages)) else messages
+
+
+def open_ids(messages: Messages) -> frozenset[str]:
+    """The ids of the calls that the list ends with."""
+    return frozenset(call.call_id for call in tool_calls(messages[-1])) if messages else frozenset()
+
+
+def _is_plain(messages: Messages) -> bool:
+    """Whether no id is used twice, and every result stands behind its call: as nearly all are."""
+    called: set[str] = set()
+    answered: set[str] = set()
+    for message in messages:
+        speaks = message.role == "assistant"
+        for block in message.blocks:
+            if isinstance(block, ToolCall):
+                if not speaks or block.call_id in called:
+                    return False
+                called.add(block.call_id)
+            elif isinstance(block, ToolResult):
+                call_id = block.call_id
+                if message.role != "user" or call_id in answered or call_id not in called:
+                    return False
+                answered.add(call_id)
+    return True
+
+
+class _Ids:
+    """Gives ids of their own, in order, so that a list that grows keeps those it has."""
+
+    def __init__(self, still_open: frozenset[str]) -> None:
+        # The host will answer calls that are still open by the ids it knows: those stay.
+        self._still_open = still_open
+        self._used: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def own(self, call_id: str, *, is_last: bool = False, is_taken: bool = False) -> str:
+        """`call_id`, or one made of it; `is_last`: of the last message, which has it if open."""
+        name = call_id
+        while is_taken or name in self._used or (name in self._still_open and not is_last):
+            number = self._next[call_id] = self._next.get(call_id, 1) + 1
+            name, is_taken = f"{call_id}_{number}", False
+        self._used.add(name)
+        return name
 
 
 @dataclass(slots=True)
@@ -50,9 +213,9 @@ class ServerCalls:
     """
 
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    waiting: dict[str, _Place] = field(default_factory=dict[str, _Place])
-    unanswered: set[_Place] = field(default_factory=set[_Place])
-    orphans: set[_Place] = field(default_factory=set[_Place])
+    waiting: dict[str, BlockPlace] = field(default_factory=dict[str, BlockPlace])
+    unanswered: set[BlockPlace] = field(default_factory=set[BlockPlace])
+    orphans: set[BlockPlace] = field(default_factory=set[BlockPlace])
 
 
 def server_calls(messages: Messages) -> ServerCalls:
@@ -167,10 +330,19 @@ def answers(messages: Messages, start: int) -> list[tuple[int, ToolResult]]:
 
 def problems(messages: Messages, rules: ProviderRules) -> list[str]:
     """What the provider would refuse, one sentence each; empty for a valid list."""
+    found = server_calls(messages)
+    orphans = (
+        f"message {at} has a server tool's result without its call" for at, _ in found.orphans
+    )
+    unanswered = (
+        f"message {at} has a call of a server tool without its result" for at, _ in found.unanswered
+    )
+    item_ids = [found for found in map(item_id, messages) if found] if rules.unique_item_ids else []
     return [
-        *(_repeated_item_ids(messages) if rules.unique_item_ids else ()),
+        *(f"item id {found!r} is used twice" for found in _repeated(item_ids, set())),
         *_content_problems(messages, rules),
-        *_server_problems(messages),
+        *sorted(orphans),
+        *sorted(unanswered),
         *_order_problems(messages, rules),
         *_pair_problems(messages, rules),
     ]
@@ -180,11 +352,6 @@ def item_id(message: Message) -> str | None:
     """The provider's id of the item that `message` is; None where it has none."""
     found = (message.source or {}).get("id")
     return found if isinstance(found, str) else None
-
-
-def _repeated_item_ids(messages: Messages) -> Iterator[str]:
-    ids = [found for message in messages if (found := item_id(message)) is not None]
-    yield from (f"item id {found!r} is used twice" for found in _repeated(ids, set()))
 
 
 def has_repeated_ids(messages: Messages) -> bool:
@@ -295,19 +462,16 @@ def _content_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]
         yield "the last message is the assistant's and ends in white space"
 
 
-def _server_problems(messages: Messages) -> Iterator[str]:
-    found = server_calls(messages)
-    for position, _ in sorted(found.orphans):
-        yield f"message {position} has a server tool's result without its call"
-    for position, _ in sorted(found.unanswered):
-        yield f"message {position} has a call of a server tool without its result"
-
-
 def _order_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
     first = next((message for message in messages if message.role != "system"), None)
     if rules.first_role_user and first is not None and first.role != "user":
         yield "the first message is not the user's"
-    yield from _neighbour_problems(messages, rules)
+    for position, (one, other) in enumerate(pairwise(messages), 1):
+        if one.role == other.role and rules.roles_alternate == "all":
+            yield f"message {position} follows another of the role {other.role}"
+        speaks_on = one.role == other.role == "assistant"
+        if speaks_on and rules.calls_follow_user and tool_calls(other):
+            yield f"message {position} makes calls right after the assistant spoke"
     if rules.system_follows_user:
         for position in misplaced_system(messages):
             yield f"message {position} is a system message where none is allowed"
@@ -315,16 +479,6 @@ def _order_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
         for _, stop in runs(messages, rules):
             if messages[stop - 1].blocks and isinstance(messages[stop - 1].blocks[-1], Thinking):
                 yield f"the assistant's turn ending at message {stop - 1} ends with thinking"
-
-
-def _neighbour_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
-    for position, (one, other) in enumerate(pairwise(messages), 1):
-        if one.role != other.role:
-            continue
-        if rules.roles_alternate == "all":
-            yield f"message {position} follows another of the role {other.role}"
-        if rules.calls_follow_user and other.role == "assistant" and tool_calls(other):
-            yield f"message {position} makes calls right after the assistant spoke"
 
 
 def _pair_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
@@ -339,38 +493,25 @@ def _pair_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
         if not ids or stop == len(messages):
             continue
         if rules.results_follow_call:
-            near = [
-                (at, result.call_id)
-                for at, result in answers(messages, stop)
-                if rules.joins_results or at == stop
-            ]
-            mine = [(at, call_id) for at, call_id in near if call_id in ids]
+            near = [(at, result.call_id) for at, result in answers(messages, stop)]
+            mine = [(at, i) for at, i in near if i in ids and (rules.joins_results or at == stop)]
         else:
-            mine = [
-                (at, call_id) for call_id in ids for at in places.get(call_id, ()) if at >= stop
-            ]
+            mine = [(at, i) for i in ids for at in places.get(i, ()) if at >= stop]
         answered.update(mine)
-        told = [call_id for _, call_id in mine]
-        if told != ids:
-            yield from _miscounted(ids, told)
+        given = Counter(call_id for _, call_id in mine)
+        for call_id in (call_id for call_id in ids if given[call_id] != 1):
+            yield f"call {call_id!r} has {given[call_id]} results where one belongs"
     for call_id, positions in places.items():
         for position in positions:
             if (position, call_id) not in answered:
                 yield f"message {position} answers call {call_id!r}, which is not before it"
 
 
-def _miscounted(ids: list[str], told: list[str]) -> Iterator[str]:
-    given = Counter(told)
-    for call_id in ids:
-        if given[call_id] != 1:
-            yield f"call {call_id!r} has {given[call_id]} results where one belongs"
-
-
 def _repeated(ids: list[str], seen: set[str]) -> Iterator[str]:
-    for call_id in ids:
-        if call_id in seen:
-            yield call_id
-        seen.add(call_id)
+    for found in ids:
+        if found in seen:
+            yield found
+        seen.add(found)
 
 
 def _result_places(messages: Messages) -> Mapping[str, list[int]]:
@@ -382,12 +523,8 @@ def _result_places(messages: Messages) -> Mapping[str, list[int]]:
 
 
 def _has_result_after_other(message: Message) -> bool:
-    seen_other = False
-    for block in message.blocks:
-        if isinstance(block, ToolResult) and seen_other:
-            return True
-        seen_other = seen_other or not isinstance(block, ToolResult)
-    return False
+    is_result = [isinstance(block, ToolResult) for block in message.blocks]
+    return any(after and not before for before, after in pairwise(is_result))
 
 
 def _ends_in_space(message: Message) -> bool:

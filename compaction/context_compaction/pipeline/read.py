@@ -21,7 +21,7 @@ from context_compaction.messages.cache_control import cache_markers, keep_cache_
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pins
-from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.pipeline.clear import first_level
 from context_compaction.pipeline.collect_pins import check_pins, gather_pins
 from context_compaction.pipeline.project_rules import fixed_tokens_of

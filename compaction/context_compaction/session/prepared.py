@@ -19,12 +19,16 @@ from context_compaction.context import (
 )
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.attribution import Ours, attributed
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.edits import Edit
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, Thinking
-from context_compaction.messages.provider_rules import ProviderRules
-from context_compaction.messages.tool_pairs import index_calls, runs, safe_cuts
+from context_compaction.messages.tool_pairs import (
+    ProviderRules,
+    index_calls,
+    runs,
+    safe_cuts,
+    with_own_ids,
+)
 from context_compaction.request import CompactRequest
 from context_compaction.result import LayerReport
 from context_compaction.session.state import PreparedList, SessionState

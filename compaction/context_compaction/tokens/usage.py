@@ -72,11 +72,6 @@ def anchor_from_usage(usage: JsonObject, message_index: int) -> UsageAnchor:
     Raises:
         SettingsError: The report is of no known shape, or holds impossible numbers.
     """
-    if message_index < 0:
-        raise SettingsError(
-            f"`usage_message_index` is {message_index}. Pass the position, from 0, of the message "
-            "that the usage was reported with."
-        )
     report = _unwrap(usage)
     for names in _SHAPES.values():
         if report.get(names[0]) is not None:

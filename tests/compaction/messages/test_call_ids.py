@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from context_compaction import formats
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     NO_RESULT,
     Message,
@@ -14,6 +13,7 @@ from context_compaction.messages.model import (
     tool_calls,
     tool_results,
 )
+from context_compaction.messages.tool_pairs import with_own_ids
 from context_compaction.messages.tool_results import result_text
 from hypothesis import given
 from hypothesis import strategies as st

@@ -14,7 +14,6 @@ from itertools import filterfalse
 from typing import Any
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.edits import Blob, output_id_of
 from context_compaction.messages.model import (
     Block,
@@ -29,6 +28,7 @@ from context_compaction.messages.model import (
     is_rules,
 )
 from context_compaction.messages.speakers import passages_of, user_text
+from context_compaction.messages.tool_pairs import with_own_ids
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions

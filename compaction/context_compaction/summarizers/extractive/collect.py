@@ -22,7 +22,6 @@ from context_compaction.activity.calls import (
 from context_compaction.activity.files import holds_secrets
 from context_compaction.activity.outcome import command_output, counts_failures, is_failed
 from context_compaction.messages import placeholders
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Document,
     Image,
@@ -39,6 +38,7 @@ from context_compaction.messages.model import (
     text_of,
 )
 from context_compaction.messages.speakers import passages_of
+from context_compaction.messages.tool_pairs import with_own_ids
 from context_compaction.messages.tool_results import result_text, said_in_refusal
 from context_compaction.summarizers.extractive.paragraphs import (
     GROUP_CHARS,

@@ -21,9 +21,8 @@ from context_compaction.activity.calls import is_question
 from context_compaction.activity.digest import one_line
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import Messages, tool_results
-from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_pairs import index_calls, with_own_ids
 from context_compaction.messages.tool_results import result_text, said_in_refusal
 from context_compaction.summarizers.extractive.render import unforged
 from context_compaction.summarizers.llm.record import parts_of

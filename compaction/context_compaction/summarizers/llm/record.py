@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from context_compaction.activity.calls import brings_report, classify
 from context_compaction.activity.outcome import is_failed
 from context_compaction.activity.shown import without_reminder
-from context_compaction.messages.call_ids import with_own_ids
 from context_compaction.messages.model import (
     Author,
     Block,
@@ -22,7 +21,7 @@ from context_compaction.messages.model import (
     named_arguments,
 )
 from context_compaction.messages.speakers import passages_of
-from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_pairs import index_calls, with_own_ids
 
 _FAILED = "[failed] "
 _TOLD_BY_CALL = ("write", "edit", "notebook")
