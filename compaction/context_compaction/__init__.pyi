@@ -156,7 +156,6 @@ from .session.resume import (
     CurrentContext as CurrentContext,
     append_to_session as append_to_session,
     current_context as current_context,
-    is_recent as is_recent,
     name_if_current as name_if_current,
 )
 from .settings import (

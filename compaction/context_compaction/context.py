@@ -262,6 +262,11 @@ class CompactionContext:
         """Where the message at `index` is in the list that came in, if it is there."""
         return index if index is None or self.places is None else self.places[index]
 
+    def number_of(self, message: Message) -> int | None:
+        """The number of `message` in the transcript, where it has one."""
+        number = -1 if message.index is None else self.seqs[message.index]
+        return number if number >= 0 else None
+
     def room_tokens(self, messages: Messages) -> int:
         """How many tokens may be added to `messages`; below 0, how many must be removed."""
         return self.request_count.room(messages, self.limits.target_tokens)

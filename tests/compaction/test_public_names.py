@@ -131,7 +131,6 @@ def test_the_public_names_are_these() -> None:
         "is_encoded",
         "is_list",
         "is_object",
-        "is_recent",
         "is_request",
         "make_blob",
         "make_budget",

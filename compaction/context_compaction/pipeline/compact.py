@@ -44,8 +44,8 @@ from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.earlier_calls import (
     Decision,
-    KnownFiles,
-    files_for,
+    FilesInWork,
+    files_to_restore,
     known_files,
     noted,
 )
@@ -136,7 +136,7 @@ async def compact(
 
 def _planned(
     given: ReceivedInput, session: Session, redaction: RedactionMode
-) -> tuple[CompactionContext, Plan, KnownFiles | None]:
+) -> tuple[CompactionContext, Plan, FilesInWork | None]:
     """The call, its plan, and the known files that it concerns."""
     context = context_of(given, session, redaction)
     plan = make_plan(context, session)
@@ -158,10 +158,10 @@ def _finished(
     secrets = redaction_report(context, given.messages, session, decision, words)
     words, edited = words.redacted(gates), plan.edited
     if plan.acts:
-        files = files_for(decision.earlier_calls, plan)
-        edited = assemble(context, plan, words.summary, words.checkpoint, files).redacted(gates)
+        restored = files_to_restore(context, decision.files, plan)
+        edited = assemble(context, plan, words.summary, words.checkpoint, restored).redacted(gates)
     validation = validate(context, edited, is_repeated=session.is_answered)
-    validation, earlier_calls = noted(validation, decision.earlier_calls, context)
-    decision = replace(decision, plan=plan, earlier_calls=earlier_calls)
+    validation, files = noted(validation, decision.files, context)
+    decision = replace(decision, plan=plan, files=files)
     done = Finished(given, session, context, decision, words, validation, now_seconds)
     return report(done, secrets)

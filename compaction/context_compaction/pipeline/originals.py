@@ -119,12 +119,6 @@ def carried_on(
     return carried, blobs
 
 
-def number_of(context: CompactionContext, message: Message) -> int | None:
-    """The number of `message` in the transcript, where it has one."""
-    number = -1 if message.index is None else context.seqs[message.index]
-    return number if number >= 0 else None
-
-
 def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> Originals:
     """The originals of what `plan` replaces.
 
@@ -153,7 +147,7 @@ def _originals_in(
         if placeholders.originals_of(message) is None:
             whole = found.messages or (_as_it_came(context, message),)
             originals += whole
-            numbers += [number_of(context, message)] * len(whole)
+            numbers += [context.number_of(message)] * len(whole)
             continue
         originals += found.messages
         numbers += found.numbers
@@ -195,7 +189,7 @@ def span_of_ours(context: CompactionContext, message: Message) -> Span | None:
     That of an extract of a long request is the request itself.
     """
     if placeholders.is_request_extract(message):
-        return span_of(context, (message,)) if number_of(context, message) is not None else None
+        return span_of(context, (message,)) if context.number_of(message) is not None else None
     span = placeholders.originals_of(message)
     if span is None or not span.head or span.session_id != context.session_id:
         return None

@@ -6,11 +6,13 @@ from dataclasses import asdict, dataclass, replace
 
 from context_compaction import formats
 from context_compaction.activity.digest import digest
+from context_compaction.activity.read_state import changed_warning
 from context_compaction.budget import limit_tokens, reserve_warnings
 from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText, span_of
 from context_compaction.formats.known_lists import as_given
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
+from context_compaction.messages.attribution import unknown_warning
 from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, text_of
@@ -28,7 +30,7 @@ from context_compaction.result import (
     SummaryPrompt,
     TokenReport,
 )
-from context_compaction.session.earlier_calls import Decision, warnings_of
+from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.resume import Session
 from context_compaction.session.save import CarriedOn, Finished, ToSave, prepared_result, to_save
 from context_compaction.session.state import PreparedList
@@ -85,7 +87,6 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
         carried = carried_on(context, plan, done.decision.archived, messages, session.all_states)
     saved = to_save(done, result, rendered, prepared, carried)
     result = _as_it_came(result, session, context)
-    saved = replace(saved, messages=tuple(result.messages))
     return Outcome(result, saved, stats_of(context, plan, messages) if plan.acts else None)
 
 
@@ -247,7 +248,7 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
         boundary=_boundary_of(context, plan, cut) if cut else None,
         restored=tuple(edit.note for edit in edited.edits if edit.action == "restored"),
         irreducible=() if validation.fits else placed_pieces(context, edited.messages),
-        warnings=(
+        warnings=_present(
             *_repair_warnings(_placed(context.repairs, context)),
             *_snip_warnings(context),
             *validation.warnings,
@@ -258,12 +259,17 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
             *pin_warnings(
                 context.request, context.pins, parsed, edited.messages, was_cut=cut is not None
             ),
-            *warnings_of(done.decision.earlier_calls, context),
+            unknown_warning(context.messages),
+            changed_warning(done.decision.files.states),
             *_secret_warnings(secrets),
         ),
         summary=placeholders.summary_of(edited.messages) if cut else None,
         recognised=session.recognised,
     )
+
+
+def _present(*warnings: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, warnings))
 
 
 def _receipt(result: CompactResult, done: Finished) -> JsonObject:

@@ -38,7 +38,6 @@ from context_compaction.pipeline.kept import with_bought
 from context_compaction.pipeline.originals import (
     Archived,
     Read,
-    number_of,
     originals_of,
     parsed_originals,
     span_of_ours,
@@ -52,10 +51,9 @@ from context_compaction.pipeline.summarize import (
 )
 from context_compaction.session.earlier_calls import (
     Decision,
-    EarlierCalls,
-    KnownFiles,
+    FilesInWork,
     SummaryMatch,
-    earlier_calls_of,
+    checked_files,
     summary_that_reaches,
 )
 from context_compaction.session.prepared import applied_plan
@@ -170,7 +168,7 @@ def decide(
     context: CompactionContext,
     session: Session,
     plan: Plan,
-    known: KnownFiles | None,
+    known: FilesInWork | None,
     on_disk: Mapping[str, DiskFile],
     read: Mapping[Span, Read],
     *,
@@ -182,15 +180,15 @@ def decide(
         context: The call.
         session: Its session.
         plan: What the mode does.
-        known: The known files; None where none are needed.
+        known: The files in work; None where none are needed.
         on_disk: Those that may be read, by path.
         read: The archived originals of earlier summaries.
         has_model: Whether there is a model to write the text.
     """
     archived = parsed_originals(read, context.format)
-    earlier_calls = earlier_calls_of(context, plan, known, on_disk)
+    files = checked_files(context, known, on_disk)
     if plan.fills:
-        record = _record_of(context, archived, earlier_calls)
+        record = _record_of(context, archived, files)
         has_prose = brings_text(context.request) or (has_model and asks_model(context, plan))
         share = _PROSE_SHARE if has_prose and not plan.refusals else 0.0
         if has_prose and context.request.mode == "full":
@@ -198,18 +196,18 @@ def decide(
         filled = _filled(context, plan, record, prose_share=share)
         if filled.cut is None:
             # Nothing is put back where nothing is replaced: the results show the files.
-            record = _record_of(context, archived, earlier_calls, has_files=False)
+            record = _record_of(context, archived, files, has_files=False)
             filled = _filled(context, plan, record, prose_share=share)
         plan = filled
     originals = originals_of(context, plan, archived)
     memory = summary_that_reaches(context, plan, session.states)
-    return Decision(plan, earlier_calls, originals, archived, memory)
+    return Decision(plan, files, originals, archived, memory)
 
 
 def _record_of(
     context: CompactionContext,
     archived: Archived,
-    earlier_calls: EarlierCalls,
+    known: FilesInWork,
     *,
     has_files: bool = True,
 ) -> Record:
@@ -233,7 +231,7 @@ def _record_of(
             numbers += earlier.numbers
             positions += [None] * len(earlier.messages)
         messages.append(message)
-        numbers.append(number_of(context, message))
+        numbers.append(context.number_of(message))
         positions.append(at)
     newest = newest_results(context.messages)
     # Some formats have several messages for calls that are answered together.
@@ -242,7 +240,7 @@ def _record_of(
     items = collect(
         tuple(messages),
         numbers,
-        files=_files_of(context, earlier_calls, shift) if has_files else (),
+        files=_files_of(context, known, shift) if has_files else (),
         earlier=labels,
         kinds=context.settings.tool_kinds,
         newest_at=newest_at + shift if newest else None,
@@ -250,22 +248,20 @@ def _record_of(
     return Record(items, positions)
 
 
-def _files_of(
-    context: CompactionContext, earlier_calls: EarlierCalls, shift: int
-) -> Iterator[FileItem]:
+def _files_of(context: CompactionContext, known: FilesInWork, shift: int) -> Iterator[FileItem]:
     """The files in work, as they are on disk or as the conversation saw them last."""
     if not (context.policy.restores_files and context.settings.restore_files):
         return
     unread = newest_results(context.messages)
-    for path, file in earlier_calls.files.items():
+    for path, file in known.files.items():
         text, note, focus = file.text, "", file.focus
         if text is None:
             text = f"\n{LEFT_OUT}\n".join(part.text for part in file.parts)
         if file.unsure_since is not None:
             message = context.messages[file.unsure_since]
-            note = unsure_note(number_of(context, message))
-        if disk := earlier_calls.on_disk.get(path):
-            state = earlier_calls.states.get(path)
+            note = unsure_note(context.number_of(message))
+        if disk := known.on_disk.get(path):
+            state = known.states.get(path)
             text, note = disk.text, CHANGED if state and state.is_changed else ""
         is_shown = unread and file.read_at >= unread.start
         if text.strip() and not (file.is_deleted or is_shown or holds_secrets(path)):

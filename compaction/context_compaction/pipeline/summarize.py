@@ -3,6 +3,8 @@
 Prose is written by the host or by a model; where it fails, extracts replace it.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,21 +22,20 @@ from context_compaction.context import (
     SummaryText,
     span_of,
 )
-from context_compaction.errors import NotFoundError, SummaryError
+from context_compaction.errors import NotFoundError, SettingsError, SummaryError
 from context_compaction.layers.cut_point import request_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import attributed
-from context_compaction.messages.history_hash import HEAD_CHARS
+from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
 from context_compaction.pipeline.assemble import assemble
-from context_compaction.pipeline.originals import joined, number_of
+from context_compaction.pipeline.originals import joined
 from context_compaction.redaction import gates_of
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
-from context_compaction.session import continuation
 from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.resume import Session
 from context_compaction.session.state import SessionState, wait_seconds
@@ -69,6 +70,9 @@ _EXTRACTS_TOKENS = 3_000
 _MAX_FAILURES = 3
 COOL_DOWN_SECONDS = 900
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
+# A person may have to approve the host's request to its model.
+_LIFETIME_SECONDS = 3_600
+_CONTINUATION = re.compile(r"c2-(\d{1,12})-(\d{1,12})-([0-9a-f]{0,12})-(\d{1,12})-[0-9a-f]{24}")
 _NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
 
 
@@ -144,7 +148,7 @@ def _job(context: CompactionContext, plan: Plan, originals: Originals) -> Summar
         max_tokens=min(room_tokens, replaced_tokens // 3),
         # What the user said is in the record itself.
         extracts=cache(partial(extract_of, context, replaced, _EXTRACTS_TOKENS)),
-        kept=parts_of(kept, [number_of(context, message) for message in kept]),
+        kept=parts_of(kept, [context.number_of(message) for message in kept]),
         pinned=tuple(_pin_told(context, pin, kept) for pin in context.pins.candidates),
         instructions=context.request.instructions,
         outline=context.settings.summary_outline,
@@ -161,7 +165,7 @@ def _record_of(context: CompactionContext, plan: Plan, originals: Originals) -> 
         before = replace(
             before,
             messages=(*before.messages, request),
-            numbers=(*before.numbers, number_of(context, request)),
+            numbers=(*before.numbers, context.number_of(request)),
         )
     return joined(replace(originals, history=before))
 
@@ -221,7 +225,7 @@ async def ask_host(
 ) -> SummaryPrompt:
     """The prompt with which a host's model writes the summary, with its continuation token."""
     span = span_of(context, decision.plan.replaced)
-    token = continuation.issue(span, await _raws(span, archive), now_seconds)
+    token = await _continuation(span, archive, int(now_seconds) + _LIFETIME_SECONDS)
     return await to_thread.run_sync(_prompt_for, context, decision, token)
 
 
@@ -246,25 +250,49 @@ async def _continuation_warnings(
     token = context.request.continuation
     if token is None:
         return ()
-    given = continuation.parse_continuation(token, context.session_id, now_seconds)
-    continuation.verify(given, await _raws(given.span, archive))
+    found = _CONTINUATION.fullmatch(token)
+    if found is None:
+        raise SettingsError(
+            f"continuation is {token[:60]!r}. Give it exactly as summary_request had it, or leave "
+            "it out."
+        )
+    start_seq, stop_seq, expires_seconds = (int(found[number]) for number in (1, 2, 4))
+    if now_seconds > expires_seconds:
+        raise SettingsError(
+            "The continuation has expired: the conversation may have moved on since. Call again "
+            "without summary and continuation to get a new request."
+        )
+    span = Span(context.session_id, start_seq, stop_seq, found[3])
+    if await _continuation(span, archive, expires_seconds) != token:
+        raise SettingsError(
+            f"The continuation does not belong to session {context.session_id}: the summary would "
+            "stand for another conversation. Call again without summary and continuation to get a "
+            "new request."
+        )
     stop = span_of(context, plan.replaced).stop_seq
-    if not plan.text_tokens or stop <= given.span.stop_seq:
+    if not plan.text_tokens or stop <= stop_seq:
         return ()
     return (
         f"The conversation has grown since the summary was asked for: of messages "
-        f"{given.span.stop_seq + 1} to {stop} only verbatim extracts stand in it.",
+        f"{stop_seq + 1} to {stop} only verbatim extracts stand in it.",
     )
 
 
-async def _raws(span: Span, archive: Archive) -> list[JsonObject]:
+async def _continuation(span: Span, archive: Archive, expires_seconds: int) -> str:
+    """The token that ties a summary to the messages that a host was asked to summarise.
+
+    It names them and holds a hash of what the archive has of them. So no key has to be kept, it
+    holds across restarts and processes, and a summary of another conversation is recognised.
+    """
+    start, stop, head = span.start_seq, span.stop_seq, span.head
     try:
-        found = await archive.read_messages(
-            span.session_id, span.start_seq, span.stop_seq, head=span.head or None
-        )
+        found = await archive.read_messages(span.session_id, start, stop, head=head or None)
     except NotFoundError:
-        return []
-    return [item.raw for item in found]
+        found = []
+    history = history_hash(item.raw for item in found)
+    named = json.dumps([span.session_id, start, stop, expires_seconds, history])
+    digest = hashlib.blake2b(named.encode("ascii"), digest_size=12).hexdigest()
+    return f"c2-{start}-{stop}-{head}-{expires_seconds}-{digest}"
 
 
 async def _summarize_with_model(

@@ -35,7 +35,6 @@ from context_compaction.layers.cut_point import CutPoint
 from context_compaction.layers.repair import alternate_roles
 from context_compaction.layers.restore import not_visible, recent_files, with_disk
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import unknown_warning
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     Message,
@@ -67,33 +66,18 @@ class SummaryMatch:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierCalls:
-    """The state before this call, brought up to its list.
+class FilesInWork:
+    """The files that the list and earlier calls name.
 
     Attributes:
-        files: The files as the conversation leaves them, by path.
-        states: What is known of them and of those of earlier calls, by path.
+        files: Those of the list, as the conversation leaves them, by path.
+        states: What earlier calls recorded, by path; once the disk is read, for this list.
         on_disk: Those of them that lie inside the roots, as they are now.
-        recent: Files that the layer `restore` may put back, highest priority first.
     """
 
     files: Mapping[str, KnownFile] = field(default_factory=dict[str, KnownFile])
     states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
-    recent: Sequence[FileText] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class KnownFiles:
-    """The files that the list and earlier calls name, before the disk is read.
-
-    Attributes:
-        files: Those of the list, as the conversation leaves them ...
-        states: ... and the states that earlier calls left, both by path.
-    """
-
-    files: Mapping[str, KnownFile]
-    states: Mapping[str, FileState]
 
     @property
     def paths(self) -> list[str]:
@@ -107,14 +91,14 @@ class Decision:
 
     Attributes:
         plan: What is cleared, and where history is cut.
-        earlier_calls: The files that they recorded, and how the context was filled since.
+        files: The files in work.
         originals: The messages that the text is to replace.
         archived: The archived originals of earlier summaries.
         memory: A summary written earlier that can replace a new one.
     """
 
     plan: Plan
-    earlier_calls: EarlierCalls = field(default_factory=EarlierCalls)
+    files: FilesInWork = field(default_factory=FilesInWork)
     originals: Originals = field(default_factory=Originals)
     archived: Mapping[Span, Carried] = field(default_factory=dict[Span, Carried])
     memory: SummaryMatch | None = None
@@ -122,69 +106,56 @@ class Decision:
 
 def known_files(
     context: CompactionContext, plan: Plan, states: Sequence[SessionState]
-) -> KnownFiles | None:
-    """The files that the list and the newest of `states` name; None where this call needs none."""
+) -> FilesInWork | None:
+    """The files before the disk is read; None where this call needs none."""
     if not (plan.acts or context.budget.is_over or _tells(context)):
         return None
     earlier = before(states, stop_seq_of(context.seqs))
     files = follow_files(context.messages, context.settings.tool_kinds)
     newest = next((s.files for s in reversed(earlier) if s.files is not None), ())
-    return KnownFiles(files, {file.path: file for file in newest})
+    return FilesInWork(files, {file.path: file for file in newest})
 
 
-def earlier_calls_of(
-    context: CompactionContext,
-    plan: Plan,
-    known: KnownFiles | None,
-    on_disk: Mapping[str, DiskFile],
-) -> EarlierCalls:
-    """The state that earlier calls left, brought up to date with `context.messages`.
-
-    Args:
-        context: The call.
-        plan: Its plan: no file is put back where history stays.
-        known: The files that both name; None where none are needed.
-        on_disk: Those that may be read, by path.
-    """
+def checked_files(
+    context: CompactionContext, known: FilesInWork | None, on_disk: Mapping[str, DiskFile]
+) -> FilesInWork:
+    """`known` with the states brought up to date with the list and the disk."""
     if known is None:
-        return EarlierCalls()
-    recent: Sequence[FileText] = ()
-    if plan.cut is not None and context.policy.restores_files and not plan.fills:
-        recent = _recent_files(context, known.files)
+        return FilesInWork()
     states = checked(known.files, known.states, on_disk, context.messages, context.seqs)
-    return EarlierCalls(known.files, states, on_disk, recent)
+    return FilesInWork(known.files, states, on_disk)
 
 
-def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
+def files_to_restore(context: CompactionContext, known: FilesInWork, plan: Plan) -> list[FileText]:
     """Files that `restore` may put back, most wanted first; none where no history is replaced."""
-    if plan.cut is None or not plan.level.settings.restore_files:
+    if plan.cut is None or plan.fills or not context.policy.restores_files:
         return []
-    files = not_visible(earlier_calls.recent, plan.edited.messages[plan.cut.first_kept :])
-    return with_disk(files, earlier_calls.states, earlier_calls.on_disk)
-
-
-def _recent_files(context: CompactionContext, known: Mapping[str, KnownFile]) -> list[FileText]:
-    def number_of(at: int) -> int | None:
-        index = context.messages[at].index
-        return None if index is None or context.seqs[index] < 0 else context.seqs[index]
-
-    return recent_files(known, context.messages, context.settings.restore_kinds, number_of)
+    if not plan.level.settings.restore_files:
+        return []
+    recent = recent_files(
+        known.files,
+        context.messages,
+        context.settings.restore_kinds,
+        lambda at: context.number_of(context.messages[at]),
+    )
+    files = not_visible(recent, plan.edited.messages[plan.cut.first_kept :])
+    return with_disk(files, known.states, known.on_disk)
 
 
 def noted(
-    validation: Validation, earlier_calls: EarlierCalls, context: CompactionContext
-) -> tuple[Validation, EarlierCalls]:
+    validation: Validation, known: FilesInWork, context: CompactionContext
+) -> tuple[Validation, FilesInWork]:
     """`validation` with a note of files that changed since they were read, each change once.
 
     It precedes the newest request, or follows the newest results: nothing there is cached yet.
     """
     messages = validation.edited.messages
-    changed = untold(earlier_calls.states, earlier_calls.on_disk) if _tells(context) else {}
+    changed = untold(known.states, known.on_disk) if _tells(context) else {}
     warning = changed_warning(changed)
     if warning is None or validation.status == "no_progress":
-        return validation, earlier_calls
+        return validation, known
     if not messages or messages[-1].role != "user":
-        return validation, earlier_calls
+        return validation, known
     note = make_message("user", placeholders.changed_files(warning))
     at = len(messages) - 1 if placeholders.is_request(messages[-1]) else len(messages)
     edit = Edit("changed_files", "added", None, 0, context.count.message(note))
@@ -193,17 +164,8 @@ def noted(
         alternating = alternate_roles(step.messages, context.rules)
         step = Step(alternating.messages, (edit, *alternating.edits))
     edited = validation.edited.then("changed_files", step, context.count)
-    known = replace(earlier_calls, states={**earlier_calls.states, **changed})
+    known = replace(known, states={**known.states, **changed})
     return replace(validation, edited=edited, status="compacted"), known
-
-
-def warnings_of(earlier_calls: EarlierCalls, context: CompactionContext) -> tuple[str, ...]:
-    """The warnings that earlier calls give rise to."""
-    warnings = (
-        unknown_warning(context.messages),
-        changed_warning(earlier_calls.states) if earlier_calls.states else None,
-    )
-    return tuple(warning for warning in warnings if warning is not None)
 
 
 def _tells(context: CompactionContext) -> bool:

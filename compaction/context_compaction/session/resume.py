@@ -9,18 +9,13 @@ one with an ID derived from its beginning. There a call continues from one of th
   reached again. Positions in the request and in the result are those of the list that came in;
 - for `prepare`, the messages of either that nothing will change.
 
-Callers may pass only new messages: `current_context` is the list that these follow. The newest
-lists of a process stay in memory. One is used only if the archive names the session's context by
-the same hash, so nothing that a caller or another process has changed since can be taken for it.
+Callers may pass only new messages: `current_context` is the list that these follow.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Lock
-from typing import Any, TypeAlias
-from weakref import ref
+from typing import Any
 
 from anyio import to_thread
 
@@ -49,7 +44,6 @@ from context_compaction.session.state import (
     states_of,
 )
 from context_compaction.settings import override
-from context_compaction.tokens.counter import json_bytes
 
 # Only so many of the newest receipts are read at first: they contain what most calls need.
 _NEWEST_RECEIPTS = 8
@@ -452,9 +446,6 @@ async def _states_in(session_id: str, archive: Archive) -> Sequence[SessionState
         return ()
 
 
-MAX_BYTES = 64 * 1024 * 1024
-
-
 @dataclass(frozen=True, slots=True)
 class CurrentContext:
     """The list that a session continues from.
@@ -470,78 +461,14 @@ class CurrentContext:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Recent:
-    format: str
-    messages: Sequence[JsonObject]
-    size_bytes: int
-
-
-_Key: TypeAlias = "tuple[ref[Archive], str]"
-
-
-class RecentLists:
-    """The newest list of each session, limited by bytes. Threads may share it."""
-
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._lists: OrderedDict[_Key, _Recent] = OrderedDict()
-        self._lock = Lock()
-
-    def keep(
-        self,
-        archive: Archive,
-        session_id: str,
-        format: str,
-        messages: Sequence[JsonObject],
-        size_bytes: int,
-    ) -> None:
-        """Remember `messages` as the newest list of a session."""
-        key = (ref(archive), session_id)
-        with self._lock:
-            self._drop(key)
-            self._lists[key] = _Recent(format, messages, size_bytes)
-            self._bytes += size_bytes
-            while self._bytes > self._max_bytes:
-                self._drop(next(iter(self._lists)))
-
-    def get(self, archive: Archive, session_id: str) -> _Recent | None:
-        """The newest list of a session, if this process knows it."""
-        key = (ref(archive), session_id)
-        with self._lock:
-            if key in self._lists:
-                self._lists.move_to_end(key)
-            return self._lists.get(key)
-
-    def _drop(self, key: _Key) -> None:
-        dropped = self._lists.pop(key, None)
-        self._bytes -= dropped.size_bytes if dropped else 0
-
-
-RECENT_LISTS = RecentLists()
-
-
-def is_recent(archive: Archive, session_id: str) -> bool:
-    """Whether this process knows the newest list of a session."""
-    return RECENT_LISTS.get(archive, session_id) is not None
-
-
 async def current_context(session_id: str, archive: Archive) -> CurrentContext:
-    """What `Archive.context` returns; from memory if that is the same list.
+    """What `Archive.context` returns, with its name.
 
     Raises:
         NotFoundError: There is no such session.
     """
-    recent = RECENT_LISTS.get(archive, session_id)
-    # With redaction, the archive's names are those of the lists before it.
-    if recent is not None and archive.redaction != "on":
-        name = await archive.context_name(session_id)
-        if name == await to_thread.run_sync(history_hash, recent.messages):
-            return CurrentContext(recent.format, list(recent.messages), name)
     format_name, messages = await archive.context(session_id)
-    name, size_bytes = await to_thread.run_sync(_measured, messages)
-    RECENT_LISTS.keep(archive, session_id, format_name, messages, size_bytes)
+    name = await to_thread.run_sync(history_hash, messages)
     return CurrentContext(format_name, messages, name)
 
 
@@ -551,14 +478,10 @@ async def name_if_current(
     """The hash of `messages` if `Archive.context` returns this very list; else None."""
     name = await to_thread.run_sync(history_hash, messages)
     try:
-        if archive.redaction == "on":
+        if archive.redaction == "on":  # the archive's names are those before it
             current = (await current_context(session_id, archive)).name
         else:
             current = await archive.context_name(session_id)
     except NotFoundError:
         return None
     return name if name == current else None
-
-
-def _measured(messages: Sequence[JsonObject]) -> tuple[str, int]:
-    return history_hash(messages), sum(map(json_bytes, messages))

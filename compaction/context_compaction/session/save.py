@@ -23,7 +23,7 @@ from context_compaction.messages.pins import pin_blobs
 from context_compaction.result import CompactResult, Prepared
 from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.prepared import LIFETIME_SECONDS
-from context_compaction.session.resume import RECENT_LISTS, Session
+from context_compaction.session.resume import Session
 from context_compaction.session.state import (
     ModelCall,
     PreparedList,
@@ -81,8 +81,6 @@ class ToSave:
         receipt: The receipt with the state; None if only the messages are kept ...
         head: ... and what else `Archive.commit` takes.
         counts: Token counts that the archive lacks, by fingerprint.
-        messages: The list that the session continues from ...
-        size_bytes: ... and its size.
     """
 
     receipt: JsonObject | None = None
@@ -91,8 +89,6 @@ class ToSave:
     context: Sequence[ContextEntry] = ()
     listed: str = ""
     counts: Mapping[bytes, Any] = field(default_factory=dict[bytes, Any])
-    messages: Sequence[JsonObject] = ()
-    size_bytes: int = 0
 
 
 async def save(
@@ -117,7 +113,6 @@ async def save(
             )
         except ArchiveError as error:  # counts are made again; the rest is durable by now
             _logger.warning("The counts of session %s could not be kept: %s", session_id, error)
-    RECENT_LISTS.keep(archive, session_id, given.format, made.messages, made.size_bytes)
 
 
 def to_save(
@@ -137,8 +132,7 @@ def to_save(
         carried: The outputs with the shortened originals of its summaries, and the new ones.
     """
     context, session, words = done.context, done.session, done.words
-    size_bytes = context.count.request_bytes(done.messages)
-    saved = ToSave(head=session.history, counts=_new_counts(done), size_bytes=size_bytes)
+    saved = ToSave(head=session.history, counts=_new_counts(done))
     is_reported = result.changed or prepared is not None or bool(session.rejections.key)
     if not (is_reported or words.model is not None or words.told):
         return saved
@@ -155,7 +149,7 @@ def to_save(
         state = replace(
             state,
             stop_seq=stop_seq_of(context.seqs),
-            files=tuple(done.decision.earlier_calls.states.values()),
+            files=tuple(done.decision.files.states.values()),
             rejection=_rejection(result, session),
             made=made_in(done.messages),
             repeat_key=repeat_key(_name(result, entries), wishes) if is_final else "",

@@ -1,5 +1,6 @@
 """What the handlers work with: made once by the lifespan, closed by it."""
 
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -78,9 +79,13 @@ class Turns:
     First lists of sessions and large requests have turns of their own. A first list takes ten times
     as long as one that goes on: after a restart all are first ones, and each session's second call
     would wait for those of all the others.
+
+    Attributes:
+        recent_sessions: The sessions that were compacted last.
     """
 
     def __init__(self, most: int) -> None:
+        self.recent_sessions: deque[str] = deque(maxlen=1_000)
         self._turns = {
             name: anyio.Semaphore(most, fast_acquire=True) for name in ("known", "first", "large")
         }

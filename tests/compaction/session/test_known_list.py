@@ -17,7 +17,6 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.session import save
-from context_compaction.session.resume import current_context
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -49,12 +48,10 @@ def timeless(value: Any) -> Any:
     return value
 
 
-def told(outcome: Any, is_spelt_otherwise: bool = False) -> str:
-    """All that a call answers, to the byte, but for times; or messages by their name alone."""
+def told(outcome: Any) -> str:
+    """All that a call answers, to the byte, but for times."""
     if isinstance(outcome, CompactionError):
         return f"{type(outcome).__name__}: {outcome}"
-    if is_spelt_otherwise:
-        outcome = replace(outcome, messages=[{"name": history_hash(outcome.messages)}])
     return json.dumps(timeless(asdict(outcome)))
 
 
@@ -66,18 +63,13 @@ async def outcome_of(payload: list[Json], request: CompactRequest, archive: Loca
 
 
 class Host:
-    """An agent that grows a list, edits it, goes back, adopts what it gets, and asks this and that.
+    """An agent that grows a list, edits it, goes back, adopts what it gets, and asks for this."""
 
-    `answers` has what each of its calls got.
-    """
-
-    def __init__(self, script: list[Json], request: CompactRequest, root: Path) -> None:
-        self._root = root
+    def __init__(self, script: list[Json], request: CompactRequest) -> None:
         self._rest = copy.deepcopy(script)
         self._wishes = request
         self.payload: list[Json] = []
         self.last: list[Json] = []
-        self._session_id = ""
 
     def prepare(self, act: str, number: int) -> CompactRequest:
         """Bring the list into its next state; what is then asked of it."""
@@ -91,34 +83,11 @@ class Host:
         self.payload = self._changed(act, number) if said is None else said
         return self._wishes
 
-    async def handed(self, act: str, archive: LocalArchive) -> list[Json]:
-        """The list that a call hands in; with "new alone" what the archive has, and what is new."""
-        if act not in ("new alone", "overtaken") or not self._session_id:
-            return self.payload
-        context = await current_context(self._session_id, archive)
-        assert context.name == history_hash((await archive.context(self._session_id))[1])
-        if archive.redaction != "on":
-            assert context.name == await archive.context_name(self._session_id)
-        assert context.name == history_hash(context.messages)
-        if act == "overtaken":
-            await self.elsewhere(1)
-        new, self._rest = self._rest[:3], self._rest[3:]
-        self.payload = [*self.last, *copy.deepcopy(new)]
-        return [*context.messages, *new]
-
-    async def elsewhere(self, number: int) -> None:
-        """Another process hands in the list with more behind it, and this host learns nothing."""
-        new = [user(f"Elsewhere {number}."), assistant("Done there.")]
-        request = replace(self._wishes, session_id="s", mode="full" if number % 3 == 0 else "auto")
-        async with open_archive(self._root, index_root=self._root / "index") as archive:
-            await outcome_of([*self.payload, *new], request, archive)
-
     def learn(self, outcome: Any) -> None:
         """Take in an answer."""
         if not isinstance(outcome, CompactionError):
             # What a session goes on from belongs to nobody.
             self.last = copy.deepcopy(outcome.messages)
-            self._session_id = outcome.session_id if self.last else ""
 
     def _changed(self, act: str, number: int) -> list[Json]:
         payload, at = self.payload, number % max(1, len(self.payload))
@@ -193,10 +162,7 @@ WHOLE = (
     "adopt", "small", "full", "usage", "model", "economy", "record",
 )  # fmt: skip
 NUMBERS = st.integers(0, 30)
-STEPS = st.lists(
-    st.tuples(st.sampled_from([*WHOLE, "new alone", "new alone"]), NUMBERS), min_size=4, max_size=12
-)
-WHOLE_STEPS = st.lists(st.tuples(st.sampled_from(WHOLE), NUMBERS), min_size=4, max_size=12)
+STEPS = st.lists(st.tuples(st.sampled_from(WHOLE), NUMBERS), min_size=4, max_size=12)
 REDACTIONS: tuple[RedactionMode, ...] = ("off", "off", "warn", "on")
 REQUESTED = st.sampled_from([None, "s"])
 REQUESTS = st.builds(
@@ -216,27 +182,18 @@ async def run(
     """The calls of one host twice: to one process, and each to one that knows nothing yet."""
     with TemporaryDirectory() as folder, anyio.fail_after(LIMIT_SECONDS):
         one, other = Path(folder, "one"), Path(folder, "other")
-        known, fresh = Host(script, request, one), Host(script, request, other)
+        known, fresh = Host(script, request), Host(script, request)
         async with open_archive(one, index_root=one / "index", redaction=redaction) as archive:
             for act, number in [("grow", 4), *steps]:
-                if act == "elsewhere":
-                    await known.elsewhere(number)
-                    await fresh.elsewhere(number)
-                    continue
                 asked = known.prepare(act, number), fresh.prepare(act, number)
-                first = await outcome_of(await known.handed(act, archive), asked[0], archive)
+                first = await outcome_of(known.payload, asked[0], archive)
                 async with open_archive(
                     other, index_root=other / "index", redaction=redaction
                 ) as anew:
-                    second = await outcome_of(await fresh.handed(act, anew), asked[1], anew)
-                is_spelt_otherwise = act in (
-                    "new alone",
-                    "overtaken",
-                )  # the archive has the first spelling
-                assert told(first, is_spelt_otherwise) == told(second, is_spelt_otherwise), act
+                    second = await outcome_of(fresh.payload, asked[1], anew)
+                assert told(first) == told(second), act
                 known.learn(first)
-                # Where only the spelling differs, both go on from the same.
-                fresh.learn(first if is_spelt_otherwise else second)
+                fresh.learn(second)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -247,7 +204,7 @@ def test_a_process_that_remembers_answers_as_one_that_knows_nothing(
     format: str, data: st.DataObject, request: CompactRequest, hostile: bool
 ) -> None:
     script = data.draw(hostile_conversations(format) if hostile else conversations(format))
-    steps = data.draw(WHOLE_STEPS if hostile else STEPS)
+    steps = data.draw(STEPS)
     request = replace(request, format=format if hostile or data.draw(st.booleans()) else None)
     redaction = data.draw(st.sampled_from(REDACTIONS))
     anyio.run(run, script, steps, request, redaction)
@@ -256,8 +213,8 @@ def test_a_process_that_remembers_answers_as_one_that_knows_nothing(
 SCRIPTED = st.lists(
     st.tuples(
         st.sampled_from([
-            *("grow", "grow", "grow", "same", "new alone", "adopt", "go back", "full"),
-            *("write into", "edit", "order", "mark", "elsewhere", "overtaken", *SAID, *RARE),
+            *("grow", "grow", "grow", "same", "adopt", "go back", "full"),
+            *("write into", "edit", "order", "mark", *SAID, *RARE),
         ]),
         NUMBERS,
     ),
@@ -270,16 +227,11 @@ SCRIPTED = st.lists(
 @EXAMPLES
 @given(steps=SCRIPTED, window=st.sampled_from([40_000, 400_000]), session_id=REQUESTED)
 @example([("same", 0), ("no session", 0), ("grow", 4), ("no session", 0)], 400_000, "s")
-@example([("new alone", 0), ("overtaken", 0), ("new alone", 0)], 400_000, "s")
-@example([("grow", 0), ("mark", 0), ("new alone", 0), ("adopt", 0)], 400_000, None)
 @example([("grow", 4), ("rested", 0), ("same", 0)], 40_000, None)
-@example([("same", 0), ("pin a message", 0), ("full", 0)], 400_000, None)
 @example([("same", 0), ("call again", 0), ("same", 0)], 400_000, None)
-@example([("same", 0), ("mark a passage", 0), ("full", 0)], 400_000, None)
 @example([("full", 0), ("adopt", 0), ("claim", 0), ("same", 0)], 400_000, None)
 @example([("go back", 2), ("go back", 0), ("ask else", 0), ("ask else", 1)], 400_000, None)
 @example([("grow", 4), ("full", 0), ("same", 0), *[("go back", 2)] * 3], 400_000, "s")
-@example([("grow", 2), ("write into", 6), ("new alone", 0)], 400_000, "s")
 @example([("grow", 4), ("mark", 0), ("full", 0), ("mark", 0), ("same", 0)], 400_000, "s")
 def test_so_it_does_whatever_is_asked_and_done_between(
     steps: list[tuple[str, int]], window: int, session_id: str | None
@@ -300,21 +252,6 @@ def turn(number: int, result_lines: int = 30) -> list[Json]:
 
 def session(turns: int) -> list[Json]:
     return [message for number in range(turns) for message in turn(number)]
-
-
-class Watched:
-    """An archive that counts how often a context is read from it."""
-
-    def __init__(self, archive: LocalArchive) -> None:
-        self._archive = archive
-        self.contexts_read = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._archive, name)
-
-    async def context(self, session_id: str) -> tuple[str, list[Json]]:
-        self.contexts_read += 1
-        return await self._archive.context(session_id)
 
 
 @pytest.mark.anyio
@@ -346,20 +283,6 @@ async def test_what_another_process_writes_is_seen(tmp_path: Path) -> None:
         grown = await compact(session(21), WIDE, archive=one)
     assert compacted.status == grown.status == "compacted"
     assert json.dumps(grown.messages[:1]) == json.dumps(compacted.messages[:1])
-
-
-@pytest.mark.anyio
-async def test_new_messages_alone_go_behind_a_context_that_is_read_once() -> None:
-    async with temporary_archive() as archive:
-        await compact(session(20), WIDE, archive=archive)  # by a process that has ended
-        watched = Watched(archive)
-        store = cast("LocalArchive", watched)
-        for number in range(20, 25):
-            context = await current_context("s", store)
-            await compact([*context.messages, *turn(number)], WIDE, archive=store)
-        context = await current_context("s", store)
-        assert context.messages == session(25)
-    assert watched.contexts_read == 1
 
 
 @pytest.mark.anyio

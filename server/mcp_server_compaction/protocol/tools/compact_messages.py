@@ -84,7 +84,7 @@ NOT_RESUMED = "No session was written, since nothing was compacted. mode='full' 
 async def compact_messages(context: RequestContext, arguments: CompactArguments) -> CallToolResult:
     """Compact one conversation and answer with as much of it as was asked for."""
     # The engine loads the tokenizer and SQLite: hosts wait for `initialize`, not for this.
-    from context_compaction import compact, is_recent, with_losses
+    from context_compaction import compact, with_losses
 
     from mcp_server_compaction.operations.telemetry import stage_clock
     from mcp_server_compaction.protocol.sampling import sampling_model
@@ -100,7 +100,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
 
     sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
     model = model_for(wanted_writer(arguments.summarizer, deps.config), deps.config, sampling)
-    is_known = request.session_id is not None and is_recent(archive, request.session_id)
+    is_known = request.session_id in deps.turns.recent_sessions
     turn = deps.turns.of(context.request, is_known=is_known)
     async with turn if model is None else nullcontext():
         stage_ended(0.0)
@@ -112,6 +112,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
             model=model,
             report_progress=report_progress,
         )
+    deps.turns.recent_sessions.append(result.session_id)
     wrote = arguments.mode != "plan"
     if wrote:
         await deps.changes.updated(f"transcript://{result.session_id}")
