@@ -1,23 +1,10 @@
-"""Hostile texts: no sign again and again costs more than its length, no nesting is a fault."""
+"""Text that nests too deeply for a parser is text, wherever it stands."""
 
 from pathlib import Path
-from statistics import median
-from time import process_time
 
 import pytest
 from context_compaction import CompactRequest, compact, open_archive
 from context_compaction.messages.model import JsonObject
-
-SIZE_CHARS = 30_000
-# Linear work takes as long for one sign as for another, within a factor of five; quadratic work on
-# so much text takes sixty times as long.
-MOST_OF_MEDIAN = 20
-UNITS = [
-    *"aA1[*-`\"' <>/\\.{(é中#=~“@|$,!?:;_\t\n",
-    "aA", "a.", "a/", "a-", "a_", "A.", "a ", "1. ", ": ", "- ", "# ", "x=", "0x", "a1",
-    "<pin>", "</pin>", "<a", "http://", "```", "you ", "never ", "Error: ", 'File "', "😀",
-]  # fmt: skip
-
 
 # Python's parser of JSON gives up at a depth of a thousand.
 NESTED = [
@@ -27,12 +14,9 @@ NESTED = [
 ]
 TOOLS = {
     "Bash": "command",
-    "exec_command": "cmd",
-    "exec": "input",
     "Read": "file_path",
     "apply_patch": "input",
     "mcp__tracker__list": "query",
-    "TodoWrite": "todos",
 }
 
 
@@ -52,28 +36,6 @@ def conversation(text: str, place: str, tool: str = "Bash") -> list[JsonObject]:
             for role in ("assistant", "user")
         ),
     ]
-
-
-@pytest.mark.parametrize("place", ["user", "agent", "input", "result", "error"])
-async def test_no_text_takes_more_than_its_length(tmp_path: Path, place: str) -> None:
-    async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
-
-        async def seconds(unit: str, session: str) -> float:
-            text = (unit * SIZE_CHARS)[:SIZE_CHARS]
-            request = CompactRequest(mode="full", context_window=60_000, session_id=session)
-            began = process_time()
-            await compact(conversation(text, place), request, archive=archive)
-            return process_time() - began
-
-        await seconds("a", "first")  # whatever is loaded by it
-        took = {unit: await seconds(unit, f"s{at}") for at, unit in enumerate(UNITS)}
-        most = MOST_OF_MEDIAN * median(took.values())
-        for at, unit in enumerate(UNITS):
-            if took[unit] < most:
-                continue
-            # What else the machine does is not in the least of several.
-            again = [await seconds(unit, f"s{at}-{count}") for count in range(3)]
-            assert min(again) < most, unit
 
 
 @pytest.mark.parametrize("tool", TOOLS)

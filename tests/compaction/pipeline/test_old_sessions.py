@@ -18,14 +18,14 @@ from context_compaction.summarizers.extractive.carried import (
     packed,
     unpacked,
 )
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, lines, ours, read, user
 from tests.support.strategies import hostile_conversations
 
-COMPACTIONS = 25
+COMPACTIONS = 18
 GOAL = "Rename the ledger of the invoices."
 RULE = "Never push to the branch main."
 REQUEST = CompactRequest(
@@ -129,6 +129,7 @@ async def test_what_is_carried_holds_no_secret_that_the_archive_takes_out(tmp_pa
 
 
 @given(hostile_conversations("anthropic"))
+@settings(max_examples=30)
 def test_what_is_carried_is_the_same_after_it_was_packed(payload: list[Json]) -> None:
     messages = read(payload)
     numbers = tuple(range(len(messages)))

@@ -15,7 +15,7 @@ from context_compaction.messages.model import (
 from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
 from context_compaction.request import CompactRequest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS, Mode
@@ -80,7 +80,7 @@ def last_run(messages: Messages) -> list[ToolCall]:
     mode=MODES,
     share=SHARES,
 )
-@settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)  # of all policies
+@EXAMPLES
 def test_a_call_whose_result_is_still_to_come_stays_and_takes_its_result(
     policy: str,
     format: str,

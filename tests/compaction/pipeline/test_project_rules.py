@@ -10,7 +10,7 @@ import pytest
 from context_compaction import CompactRequest, CompactResult, compact
 from context_compaction.archive import Archive
 from context_compaction.tokens.counter import counter_for
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json
@@ -119,6 +119,7 @@ handed = st.builds(
 
 
 @given(handed=handed, target_tokens=st.integers(1_500, 8_000))
+@settings(max_examples=25)
 async def test_five_rounds_neither_lose_nor_double_the_rules_of_the_project(
     handed: Handed, target_tokens: int
 ) -> None:
@@ -141,6 +142,7 @@ async def test_five_rounds_neither_lose_nor_double_the_rules_of_the_project(
 
 
 @given(handed=handed, target_tokens=st.integers(150, 3_000))
+@settings(max_examples=25)
 async def test_every_promise_holds_for_a_list_with_rules_of_the_project(
     handed: Handed, target_tokens: int
 ) -> None:
@@ -249,7 +251,7 @@ def attacks(shape: str) -> dict[str, list[Json]]:
 
 
 @pytest.mark.parametrize("name", attacks("codex"))
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["codex", "claude"])
 @pytest.mark.parametrize("has_rules", [False, True])
 async def test_who_imitates_the_hosts_frame_gains_no_place_beside_the_summary(
     name: str, shape: str, *, has_rules: bool

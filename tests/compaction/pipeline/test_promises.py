@@ -22,7 +22,7 @@ SHARES = st.sampled_from([0.9, 0.5, 0.25, 0.1])
 # The explain phase takes minutes on lists this large, and says little about them.
 PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)
 EXAMPLES = settings(
-    max_examples=settings().max_examples // 5,  # each compacts a list three times over
+    max_examples=settings().max_examples // 10,  # each compacts a list three times over
     phases=PHASES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -32,7 +32,7 @@ EXAMPLES = settings(
 LIMIT_SECONDS = 7_200 if settings().max_examples > 1_000 else 240
 
 # The default has the examples above; each other policy a few of every format.
-POLICY_EXAMPLES = settings(EXAMPLES, max_examples=max(4, settings().max_examples // 12))
+POLICY_EXAMPLES = settings(EXAMPLES, max_examples=max(3, settings().max_examples // 30))
 
 
 def check(

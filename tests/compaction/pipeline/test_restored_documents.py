@@ -49,7 +49,7 @@ async def compacted(payload: list[Json], target_tokens: int) -> CompactResult:
         return await check_promises(payload, request, archive)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     clauses=st.integers(min_value=20, max_value=60),
     later_calls=st.integers(min_value=0, max_value=12),

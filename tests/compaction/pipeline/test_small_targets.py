@@ -34,7 +34,7 @@ def session(request_lines: int, answer_lines: int) -> list[Json]:
     ]
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(1, 120), st.integers(1, 200), st.integers(1_200, 4_000))
 @example(request_lines=60, answer_lines=150, target=1_200)
 @example(request_lines=30, answer_lines=4, target=1_200)
