@@ -85,7 +85,7 @@ async def test_twenty_turns_that_fit_between_trigger_and_target_break_the_prefix
 @pytest.mark.timeout(120)
 async def test_the_prefix_breaks_only_where_the_context_was_above_its_trigger() -> None:
     sizes = (300, 22_000, 4_000, 800, 61_000, 9_000, 1_500, 30_000)
-    calls = await grown([turn(n, sizes[n % len(sizes)]) for n in range(32)], "default")
+    calls = await grown([turn(n, sizes[n % len(sizes)]) for n in range(48)], "default")
     assert sum(call.breaks for call in calls) >= 3
     assert [call for call in calls if call.breaks and not call.was_over] == []
     quiet = [call for call in calls if not call.was_over]
