@@ -319,6 +319,17 @@ def reserve_warnings(request: CompactRequest, settings: Settings) -> tuple[str, 
     )
 
 
+def usage_warnings(requests: RequestCount) -> tuple[str, ...]:
+    """The warning where the reported usage cannot be that of the list."""
+    if not requests.doubted_tokens:
+        return ()
+    return (
+        f"`usage` reports {requests.doubted_tokens:,} tokens where the list has about "
+        f"{requests.expected_tokens:,}. It was not used. Pass the whole usage object of the "
+        "request, with the tokens that were read from and written to the cache.",
+    )
+
+
 def _kept_tokens(movable_tokens: int, request: CompactRequest, settings: Settings) -> int:
     """Tokens of the movable part that a compaction leaves.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.activity.read_state import changed_warning
-from context_compaction.budget import limit_tokens, reserve_warnings
+from context_compaction.budget import limit_tokens, reserve_warnings, usage_warnings
 from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText, span_of
 from context_compaction.formats.known_lists import as_given
 from context_compaction.layers.cut_point import CutPoint
@@ -256,6 +256,7 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
             *(_system_warnings(context) if cut else ()),
             *done.words.warnings,
             *reserve_warnings(context.request, context.settings),
+            *usage_warnings(context.request_count),
             *pin_warnings(
                 context.request, context.pins, parsed, edited.messages, was_cut=cut is not None
             ),

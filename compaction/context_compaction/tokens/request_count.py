@@ -12,6 +12,9 @@ from context_compaction.messages.model import Message, Messages
 from context_compaction.tokens.counter import MESSAGE_TOKENS, Estimate, MessageCounter
 from context_compaction.tokens.usage import UsageAnchor
 
+# A report of less than this share of our estimate is no count of the list. Hosts leave out cached
+# tokens, or pass the usage of another request; no tokenizer differs from the estimate so much.
+LEAST_PLAUSIBLE_SHARE = 0.6
 # Binary fractions are a little off: 110.00000000000001 tokens are 110.
 _DIGITS = 6
 
@@ -27,6 +30,8 @@ class RequestCount:
         anchored_tokens: Our count of the messages that are in it.
         scale: The provider's tokens per token of ours there, where it counted fewer than we did;
             else 1, and the excess of its count is overhead.
+        doubted_tokens: The provider's count where it is too low to be one of this list ...
+        expected_tokens: ... and ours of the same messages. It is not used then.
         messages: The ids of those messages ...
         blocks: ... and of their blocks.
     """
@@ -36,6 +41,8 @@ class RequestCount:
     anchor_tokens: int = 0
     anchored_tokens: int = 0
     scale: float = 1.0
+    doubted_tokens: int = 0
+    expected_tokens: int = 0
     messages: frozenset[int] = frozenset()
     blocks: frozenset[int] = frozenset()
 
@@ -118,8 +125,14 @@ def request_count(
         return RequestCount(count, overhead_tokens)
     counted = messages[: anchor.message_index + 1]
     ours = count.messages(counted)
+    expected_tokens = ours + overhead_tokens
+    if anchor.total_tokens < LEAST_PLAUSIBLE_SHARE * expected_tokens:
+        doubted = anchor.total_tokens
+        return RequestCount(
+            count, overhead_tokens, doubted_tokens=doubted, expected_tokens=expected_tokens
+        )
     # A provider that counted less than we did counts a part of each: of the overhead too.
-    scale = min(1.0, anchor.total_tokens / (ours + overhead_tokens))
+    scale = min(1.0, anchor.total_tokens / expected_tokens)
     return RequestCount(
         count,
         max(0, anchor.total_tokens - ours) if scale == 1.0 else math.ceil(overhead_tokens * scale),

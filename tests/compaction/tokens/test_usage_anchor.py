@@ -1,5 +1,6 @@
 """What the provider counted stands as it is; only what is estimated has a margin."""
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -20,8 +21,8 @@ from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
 from tests.support.strategies import FORMATS, conversations
 
-# A provider that counts a third of what we do, and one with a long system prompt.
-RATIOS = st.floats(0.3, 3)
+# A provider that counts much less than we do, and one with a long system prompt.
+RATIOS = st.floats(0.65, 3)
 
 
 async def told(
@@ -89,3 +90,26 @@ def test_what_leaves_never_makes_a_request_larger_and_its_room_is_what_it_says(
     assert after.tokens <= after.upper
     assert requests.room(rest, after.upper) >= 0
     assert requests.room(rest, after.upper - 2) < 0
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), share=st.floats(0.0, 0.55))
+@EXAMPLES
+def test_a_usage_far_below_the_estimate_is_reported_and_not_used(
+    format: str, data: st.DataObject, share: float
+) -> None:
+    payload = data.draw(conversations(format))
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            plain = CompactRequest(mode="record", format=format)
+            counted = await compact(payload, plain, archive=archive)
+            usage = {"input_tokens": max(1, int(counted.tokens.before * share))}
+            at = len(payload) - 1
+            request = replace(plain, usage=usage, usage_message_index=at)
+            result = await compact(payload, request, archive=archive)
+            assert result.tokens.before == counted.tokens.before
+            (warning,) = (text for text in result.warnings if "`usage` reports" in text)
+            assert f"{usage['input_tokens']:,} tokens" in warning
+
+    anyio.run(run)
