@@ -114,6 +114,7 @@ def test_a_value_that_an_option_cannot_have_ends_with_2(
         ("prune", "--older-than"),
         ("wrap", "--url"),
         ("migrate archive archive", "same archive"),
+        ("migrate nothing archive", "no archive in"),
         ("pin a/b", "a/b"),
         ("search --kind regex (", "("),
         ("search x --since yesterday", "ISO 8601"),

@@ -87,21 +87,15 @@ async def test_the_value_is_read_like_a_text_of_its_own(config: Config) -> None:
         )
         said = await read("transcript://s/messages/0-2", json_path="$[1].content[0].text")
         assert said == "I look at module 0."
-        message = error_of(
-            await client.call_tool(
-                "read_persisted_output", {"output_id": output_id, "json_path": "$.nothing"}
-            )
-        )
-        assert '"odd key"' in message
-
-
-async def test_a_text_that_is_no_json_is_said_to_be_none(config: Config) -> None:
-    async with connect(config) as client:
-        stored = answer_of(
-            await client.call_tool(
-                "persist_large_output", {"output": "no json", "threshold_tokens": 0}
-            )
-        )
+        for pointer, path, problem in (
+            (output_id, "$.nothing", '"odd key"'),
+            ("transcript://s/messages/0-0", "$..x", "cannot be read from"),
+        ):
+            arguments = {"output_id": pointer, "json_path": path}
+            refused = await client.call_tool("read_persisted_output", arguments)
+            assert problem in error_of(refused)
+        arguments = {"output": "no json", "threshold_tokens": 0}
+        stored = answer_of(await client.call_tool("persist_large_output", arguments))
         arguments = {"output_id": stored["output_id"], "json_path": "$.a"}
-        message = error_of(await client.call_tool("read_persisted_output", arguments))
-    assert "is no JSON" in message
+        refused = await client.call_tool("read_persisted_output", arguments)
+        assert "is no JSON" in error_of(refused)

@@ -63,11 +63,9 @@ async def test_an_output_can_be_taken_from_a_file_inside_the_roots(
     assert str(files) in message
 
 
-@pytest.mark.parametrize("text", [BIG, UNICODE, "x" * 30_000, "a\r\nb\n\n\nc" * 3_000])
-async def test_paging_by_offset_gives_every_character_back(
-    config: Config, era: Era, text: str
-) -> None:
-    async with connect(config, era) as client:
+@pytest.mark.parametrize("text", [UNICODE, "x" * 30_000, "a\r\nb\n\n\nc" * 3_000])
+async def test_paging_by_offset_gives_every_character_back(config: Config, text: str) -> None:
+    async with connect(config) as client:
         output_id = (await _persist(client, text))["output_id"]
         parts: list[str] = []
         while sum(map(len, parts)) < len(text):
@@ -214,9 +212,9 @@ async def test_a_part_is_exact_and_what_is_not_there_is_named(
         assert note in text_of(result) + text_of(result, 1)
 
 
-async def test_messages_read_as_exact_json_lines(config: Config, era: Era) -> None:
+async def test_messages_read_as_exact_json_lines(config: Config) -> None:
     messages = conversation(calls=3)
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         session_id = answer_of(
             await client.call_tool("compact_messages", {"messages": messages, "mode": "record"})
         )["session_id"]

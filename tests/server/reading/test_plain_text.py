@@ -4,22 +4,19 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from context_compaction import formats
 from context_compaction.messages.model import Block, Document, Text, ToolCall, ToolResult
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mcp_server_compaction.config import Config
 from mcp_server_compaction.reading.plain_text import plain_text
 
-from tests.server.helpers import Json, answer_of, spawned, text_of
+from tests.server.helpers import Json, answer_of, connect, text_of
 from tests.support.strategies import FORMATS, conversations
 
-pytestmark = pytest.mark.slow
 
-
-@pytest.mark.parametrize("format", FORMATS)
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
+@given(format=st.sampled_from(FORMATS), data=st.data())
 def test_every_line_that_was_said_stands_in_the_plain_text(format: str, data: Any) -> None:
     payload: list[Json] = data.draw(conversations(format))
     shown = plain_text((str(at), format, raw, None) for at, raw in enumerate(payload))
@@ -129,10 +126,10 @@ def test_a_diff_holds_both_texts_whole(old: list[str], new: list[str], times: in
 
 
 async def test_line_numbers_of_messages_lead_to_the_same_lines_by_range_and_pattern(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     wish: Json = {"messages": MESSAGES, "session_id": "s", "mode": "record"}
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         answer_of(await client.call_tool("compact_messages", wish))
 
         async def read(**part: Any) -> list[str]:

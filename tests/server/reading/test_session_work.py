@@ -6,17 +6,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unicodedata import normalize
 
-import pytest
 from context_compaction import formats
 from context_compaction.archive.local.archive import open_archive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mcp_server_compaction.config import Config
 from mcp_server_compaction.reading.session_work import file_text
 
-from tests.server.helpers import Json, answer_of, error_of, spawned, text_of
+from tests.server.helpers import Json, answer_of, connect, error_of, text_of
 from tests.support.small import answered, user
-
-pytestmark = pytest.mark.slow
 
 MESSAGES: list[Json] = [
     user("Write the plan, then mend the price."),
@@ -34,9 +32,9 @@ MESSAGES: list[Json] = [
 
 
 async def test_a_file_reads_as_its_calls_leave_it_at_the_end_and_as_of_any_message(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         wish: Json = {"messages": MESSAGES, "session_id": "s", "mode": "record"}
         answer_of(await client.call_tool("compact_messages", wish))
 
@@ -84,7 +82,7 @@ async def test_a_file_is_read_however_the_accents_of_its_path_are_made(tmp_path:
 
 
 async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     def plan(call_id: str, *states: str) -> list[Json]:
         items = zip(("mend the price", "tell Ines"), states, strict=True)
@@ -99,7 +97,7 @@ async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
         *answered("4", "Bash", "sent", command="mail ines"),
     ]
     only_new = answered("5", "TodoWrite", "ok", todos=[{"content": "rest", "status": "pending"}])
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         wish: Json = {"messages": messages, "session_id": "s", "mode": "record"}
         answer_of(await client.call_tool("compact_messages", wish))
 
@@ -127,7 +125,7 @@ async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
 
 
 async def test_tasks_made_one_by_one_and_a_plan_of_one_text_are_the_plan(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     text = "# Ship it\n\n1. Tag it.\n2. Push it."
     messages = [
@@ -139,7 +137,7 @@ async def test_tasks_made_one_by_one_and_a_plan_of_one_text_are_the_plan(
         *answered("5", "Bash", "", command="git tag v1"),
         *answered("6", "TaskUpdate", "Updated task #4", taskId="4", status="completed"),
     ]
-    async with spawned(environment) as client:
+    async with connect(config) as client:
 
         async def read(pointer: str) -> Any:
             return await client.call_tool("read_persisted_output", {"output_id": pointer})
@@ -168,7 +166,7 @@ _STEPS = st.lists(
 
 @given(_STEPS, *[st.integers(0, 40)] * 3)
 @settings(
-    max_examples=25,
+    max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_any_name_of_a_file_reads_what_stands_in_one_that_is_named_so_after_any_message(
