@@ -1,10 +1,8 @@
-"""Prepared while the host goes on and applied later, over real stdio and across two servers."""
+"""Prepared while the host goes on and applied later, across two servers."""
 
-import pytest
+from mcp_server_compaction.config import Config
 
-from tests.server.helpers import Json, answer_of, conversation, error_of, parsed, spawned
-
-pytestmark = pytest.mark.slow
+from tests.server.helpers import Json, answer_of, connect, conversation, error_of, parsed
 
 LATER: list[Json] = [
     {"role": "assistant", "content": "I mend the timeout."},
@@ -13,11 +11,11 @@ LATER: list[Json] = [
 
 
 async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_become(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     messages = conversation()
     wish: Json = {"messages": messages, "session_id": "s", "mode": "full"}
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         result = await client.call_tool("compact_messages", {**wish, "options": {"prepare": True}})
     answer = answer_of(result)
     assert parsed(result) == answer
@@ -30,7 +28,7 @@ async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_be
     grown = [*messages, *LATER]
     options = {"apply": prepared["prepared_id"]}
     wish = {"messages": grown, "session_id": "s", "options": options, "reply": "messages"}
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         applied = answer_of(await client.call_tool("compact_messages", wish))
         changed = [{"role": "user", "content": "Something else."}, *grown[1:]]
         refused = await client.call_tool(
@@ -44,10 +42,10 @@ async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_be
 
 
 async def test_a_list_that_the_server_holds_goes_on_growing_until_it_is_applied(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     messages = conversation()
-    async with spawned(environment) as client:
+    async with connect(config) as client:
 
         async def call(new: list[Json], **wishes: object) -> Json:
             wish = {"new_messages": new, "session_id": "s", "reply": "messages", **wishes}

@@ -2,12 +2,10 @@
 
 import json
 
-import pytest
 from mcp import Client
+from mcp_server_compaction.config import Config
 
-from tests.server.helpers import Json, answer_of, conversation, spawned
-
-pytestmark = pytest.mark.slow
+from tests.server.helpers import Json, answer_of, connect, conversation
 
 CALLS = 6
 
@@ -42,9 +40,9 @@ async def family(client: Client) -> Json:
 
 
 async def test_each_session_keeps_its_own_budget_and_the_parent_tells_what_all_hold(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         document = await family(client)
         alone = await client.read_resource("transcript://small")
     held = {member["session_id"]: member for member in document["family"]}
@@ -57,9 +55,9 @@ async def test_each_session_keeps_its_own_budget_and_the_parent_tells_what_all_h
 
 
 async def test_one_search_finds_what_any_of_them_saw_and_a_child_is_searched_alone(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         await family(client)
 
         async def sessions(where: str, query: str) -> set[str]:
@@ -74,9 +72,9 @@ async def test_one_search_finds_what_any_of_them_saw_and_a_child_is_searched_alo
 
 
 async def test_a_receipt_in_the_archive_names_the_parent_where_a_later_call_does_not(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         await compacted(client, "small", 9_000, "parent")
         await compacted(client, "small", 4_000, None)
         read = await client.read_resource("transcript://small/receipts")

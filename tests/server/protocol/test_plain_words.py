@@ -5,14 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS
 
-from tests.server.helpers import Json, answer_of, conversation, parsed, spawned, text_of
+from tests.server.helpers import Json, answer_of, connect, conversation, parsed, text_of
 
 pytestmark = pytest.mark.slow
 
 
-async def test_markers_name_tools_as_they_are_called(environment: dict[str, str]) -> None:
+async def test_markers_name_tools_as_they_are_called(config: Config) -> None:
     messages: list[Json] = [{"role": "user", "content": "Read the logs."}]
     for n in range(6):
         call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"cat {n}"}}
@@ -22,7 +23,7 @@ async def test_markers_name_tools_as_they_are_called(environment: dict[str, str]
             {"role": "assistant", "content": [call]},
             {"role": "user", "content": [result]},
         ]
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         stored = answer_of(await client.call_tool("persist_large_output", {"output": "x" * 9_000}))
         texts = [stored["marker"]]
         for policy in ("default", "claude-code", "three-layer"):
@@ -38,12 +39,12 @@ async def test_markers_name_tools_as_they_are_called(environment: dict[str, str]
 
 
 async def test_a_transcript_is_answered_with_its_whole_summary_and_the_truth_about_the_host(
-    environment: dict[str, str], files: Path
+    config: Config, files: Path
 ) -> None:
     path = files / "session.json"
     path.write_text(json.dumps(conversation(40, 60)), encoding="utf-8")
     wish: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 3_000}
-    async with spawned({**environment, "MCP_COMPACTION_ROOTS": str(files)}) as client:
+    async with connect(config) as client:
         plan = answer_of(await client.call_tool("compact_messages", {**wish, "mode": "plan"}))
         result = await client.call_tool("compact_messages", wish)
         answer = answer_of(result)
@@ -90,7 +91,7 @@ CHANGED = {
 
 
 async def test_status_changed_fits_and_the_figures_mean_one_thing_each_in_every_mode(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     """What a host developer may rely on, whatever was asked."""
     orphan = {
@@ -104,7 +105,7 @@ async def test_status_changed_fits_and_the_figures_mean_one_thing_each_in_every_
     told = {"usage": {"input_tokens": 30_000, "output_tokens": 9}, "usage_message_index": 1}
     wishes.append({"context_window": 60_000, "options": told})
     seen: set[str] = set()
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         for name, messages in lists.items():
             for number, wish in enumerate(wishes):
                 for mode in ("auto", "plan", "micro", "full", "reactive", "record"):

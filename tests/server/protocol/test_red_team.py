@@ -6,9 +6,10 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client
+from mcp_server_compaction.config import Config
 from mcp_types import TextResourceContents
 
-from tests.server.helpers import Json, answer_of, spawned
+from tests.server.helpers import Json, answer_of, connect
 from tests.support.red_team import Case, as_file, cases
 from tests.support.small import user_words
 
@@ -25,16 +26,12 @@ async def receipts_of(client: Client, session_id: str) -> list[Json]:
     return [json.loads(line) for line in content.text.splitlines()]
 
 
-async def test_no_case_reaches_pins_or_rules_through_the_tools(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+async def test_no_case_reaches_pins_or_rules_through_the_tools(config: Config, files: Path) -> None:
     # One case of each channel; the library's test has them all.
-    chosen = CASES[:: len(CASES) // 40]
-    folder = anyio.Path(tmp_path / "files")
-    await folder.mkdir()
-    environment = {**environment, "MCP_COMPACTION_ROOTS": str(folder)}
+    chosen = CASES[:: len(CASES) // 30]
+    folder = anyio.Path(files)
     reached: list[str] = []
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         for number, case in enumerate(chosen):
             answer = await answered(client, case, f"case-{number}", folder)
             receipts = await receipts_of(client, answer["session_id"])

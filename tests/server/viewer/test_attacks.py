@@ -94,7 +94,7 @@ async def pages_of(site: Site, session_id: str) -> list[str]:
     count = (await site.json(f"/sessions/{session_id}"))["message_count"]
     addresses = [
         "/", f"/?q={quote(PAYLOADS[0])}", "/archive", "/archive/prune?days=0",
-        *(f"/sessions/{session_id}?at={at}" for at in range(0, count, 30)),
+        *(f"/sessions/{session_id}?at={at}" for at in (0, count - 1)),
         *(f"/sessions/{session_id}/messages/{at}-{at + 29}" for at in range(0, count, 30)),
         *(f"/sessions/{session_id}/messages/{seq}/{block}" for seq in (1, 2) for block in range(8)),
         *(f"/sessions/{session_id}/messages/2/{block}?part=body" for block in range(8)),

@@ -58,7 +58,7 @@ def texts_in(result: dict[str, Any]) -> list[str]:
 
 
 @given(results)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_result_keeps_its_fields_and_what_is_small(result: dict[str, Any]) -> None:
     before = json.dumps(result)
     found = demote(result, DEMOTION, tool_name="t")
@@ -79,7 +79,7 @@ def test_a_result_keeps_its_fields_and_what_is_small(result: dict[str, Any]) -> 
 
 
 @given(results)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_of_many_short_texts_no_more_stays_than_of_a_long_one(result: dict[str, Any]) -> None:
     after = demote(result, DEMOTION, tool_name="t").result
     short = [text for text in texts_in(after) if "<persisted-output" not in text]
@@ -88,7 +88,7 @@ def test_of_many_short_texts_no_more_stays_than_of_a_long_one(result: dict[str, 
 
 
 @given(results)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_every_text_that_left_is_kept_and_named(result: dict[str, Any]) -> None:
     found = demote(result, DEMOTION, tool_name="t")
     shown = json.dumps(found.result)

@@ -13,10 +13,12 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
+from click.testing import CliRunner
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_server_compaction.cli import main
 from mcp_types import CallToolResult
 
 from tests.server.helpers import Era, Json, error_of, text_of
@@ -76,7 +78,18 @@ async def whole(client: Client, output_id: str) -> str:
             return found
 
 
-async def test_what_is_small_passes_as_it_is(tmp_path: Path, era: Era) -> None:
+async def test_small_results_pass_and_large_ones_are_demoted_and_read_back(
+    tmp_path: Path, era: Era
+) -> None:
+    async with both(tmp_path, era) as (direct, proxied):
+        await small_results_pass(direct, proxied)
+        await proxied.list_tools()  # from here on the client checks answers by their schema
+        for tool in ("lines", "text", "fails"):
+            await a_large_text_is_demoted(direct, proxied, tool)
+        await a_large_table_is_demoted(direct, proxied)
+
+
+async def small_results_pass(direct: Client, proxied: Client) -> None:
     calls: list[tuple[str, Json]] = [
         ("lines", {"count": 3}),
         ("text", {"count": 3}),
@@ -86,36 +99,30 @@ async def test_what_is_small_passes_as_it_is(tmp_path: Path, era: Era) -> None:
         ("lines", {}),
         ("no_such_tool", {}),
     ]
-    async with both(tmp_path, era) as (direct, proxied):
-        for name, arguments in calls:
-            answers: list[Any] = []
-            for client in (direct, proxied):
-                try:
-                    answers.append(as_json(await client.call_tool(name, arguments)))
-                except MCPError as error:
-                    answers.append(error.error)
-            assert answers[0] == answers[1]
-        assert as_json(await direct.read_resource("note://one")) == as_json(
-            await proxied.read_resource("note://one")
-        )
-        assert as_json(await direct.get_prompt("greet", {"name": "Ann"})) == as_json(
-            await proxied.get_prompt("greet", {"name": "Ann"})
-        )
-        assert proxied.instructions == direct.instructions
+    for name, arguments in calls:
+        answers: list[Any] = []
+        for client in (direct, proxied):
+            try:
+                answers.append(as_json(await client.call_tool(name, arguments)))
+            except MCPError as error:
+                answers.append(error.error)
+        assert answers[0] == answers[1]
+    assert as_json(await direct.read_resource("note://one")) == as_json(
+        await proxied.read_resource("note://one")
+    )
+    assert as_json(await direct.get_prompt("greet", {"name": "Ann"})) == as_json(
+        await proxied.get_prompt("greet", {"name": "Ann"})
+    )
+    assert proxied.instructions == direct.instructions
 
 
-@pytest.mark.parametrize("tool", ["lines", "text", "fails"])
-async def test_a_large_text_becomes_a_preview_and_is_read_back_to_the_byte(
-    tmp_path: Path, tool: str
-) -> None:
-    async with both(tmp_path, "legacy") as (direct, proxied):
-        await proxied.list_tools()
-        original = await direct.call_tool(tool, {"count": LARGE})
-        demoted = await proxied.call_tool(tool, {"count": LARGE})
-        assert len(shown(demoted)) < 4_000
-        assert demoted.is_error == original.is_error
-        [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
-        assert await whole(proxied, output_id) == shown(original)
+async def a_large_text_is_demoted(direct: Client, proxied: Client, tool: str) -> None:
+    original = await direct.call_tool(tool, {"count": LARGE})
+    demoted = await proxied.call_tool(tool, {"count": LARGE})
+    assert len(shown(demoted)) < 4_000
+    assert demoted.is_error == original.is_error
+    [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
+    assert await whole(proxied, output_id) == shown(original)
     if original.structured_content is not None:
         # Hosts show a model the one or the other: both say where the text is.
         assert demoted.structured_content is not None
@@ -123,23 +130,19 @@ async def test_a_large_text_becomes_a_preview_and_is_read_back_to_the_byte(
         assert len(str(demoted.structured_content)) < 4_000
 
 
-async def test_a_large_table_keeps_its_schema_and_says_where_the_whole_is(
-    tmp_path: Path, era: Era
-) -> None:
-    async with both(tmp_path, era) as (direct, proxied):
-        await proxied.list_tools()  # from here on the client checks answers by their schema
-        original = await direct.call_tool("table", {"count": LARGE})
-        demoted = await proxied.call_tool("table", {"count": LARGE})
-        assert original.structured_content is not None
-        assert demoted.structured_content is not None
-        kept = demoted.structured_content["rows"]
-        assert 0 < len(kept) < LARGE
-        assert kept == original.structured_content["rows"][: len(kept)]
-        [output_id] = _OUTPUT_ID.findall(demoted.structured_content["persisted_output"])[:1]
-        last = await proxied.call_tool(
-            READ, {"output_id": output_id, "json_path": f"$.rows[{LARGE - 1}].name"}
-        )
-        assert f"row {LARGE - 1}" in text_of(last)
+async def a_large_table_is_demoted(direct: Client, proxied: Client) -> None:
+    original = await direct.call_tool("table", {"count": LARGE})
+    demoted = await proxied.call_tool("table", {"count": LARGE})
+    assert original.structured_content is not None
+    assert demoted.structured_content is not None
+    kept = demoted.structured_content["rows"]
+    assert 0 < len(kept) < LARGE
+    assert kept == original.structured_content["rows"][: len(kept)]
+    [output_id] = _OUTPUT_ID.findall(demoted.structured_content["persisted_output"])[:1]
+    last = await proxied.call_tool(
+        READ, {"output_id": output_id, "json_path": f"$.rows[{LARGE - 1}].name"}
+    )
+    assert f"row {LARGE - 1}" in text_of(last)
 
 
 # A server by hand, which may do what the SDK never does; `written_server` fills in the expressions.
@@ -284,19 +287,25 @@ async def test_a_server_at_an_address_is_wrapped_too(
         (["--url", "nowhere"], "Give an address as https://host/mcp"),
         (["--", "/no/such/program"], "cannot be started"),
         (["--url", "http://127.0.0.1:1/mcp", "--header", "nothing"], "Name: value"),
-        (["--", sys.executable, "-c", "pass"], "the server behind the proxy ended"),
     ],
 )
 def test_a_server_that_cannot_be_wrapped_is_named(
     tmp_path: Path, arguments: list[str], says: str
 ) -> None:
-    command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", *arguments]
-    # Its standard input stays open: only what is said of the server ends it.
+    done = CliRunner().invoke(main, ["--archive", str(tmp_path / "archive"), "wrap", *arguments])
+    assert done.exit_code in {1, 2}
+    assert says in done.stderr
+
+
+def test_a_server_that_ends_ends_the_proxy(tmp_path: Path) -> None:
+    command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap"]
+    command += ["--", sys.executable, "-c", "pass"]
+    # Its standard input stays open: only the end of the server ends it.
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         told = process.stderr.read()
-        assert process.wait(timeout=150) in {1, 2}
-    assert says in told
+        assert process.wait(timeout=150) == 1
+    assert "the server behind the proxy ended" in told
     assert "Traceback" not in told

@@ -1,4 +1,4 @@
-"""Keeping, reading and finding over real stdio: every way in, each to its last page."""
+"""Keeping, reading and finding over MCP: every way in, each to its last page."""
 
 import random
 from itertools import pairwise
@@ -8,10 +8,9 @@ import anyio
 import pytest
 from context_compaction.tokens.counter import counter_for
 from mcp import Client
+from mcp_server_compaction.config import Config
 
-from tests.server.helpers import Json, answer_of, error_of, spawned, text_of
-
-pytestmark = pytest.mark.slow
+from tests.server.helpers import Json, answer_of, connect, error_of, text_of
 
 LINES = [f"{n:05} зона-{n} 値 module_{n % 7}: ok 🙂" for n in range(1, 1_501)]
 OUTPUT = "\n".join(LINES) + "\n"
@@ -33,9 +32,9 @@ async def stored(client: Client) -> str:
 
 
 async def test_a_large_output_reads_back_by_lines_offset_tail_and_pattern(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         output_id = await stored(client)
 
         async def read(**arguments: Any) -> tuple[str, str]:
@@ -82,7 +81,7 @@ ADJUSTED = "The failure is the rule for single words. I adjust it."
 
 
 async def test_a_pattern_shows_the_lines_around_what_matches_and_who_said_them(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     called = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "npm test"}}
     printed = {"type": "tool_result", "tool_use_id": "t1", "content": TEST_RUN}
@@ -93,7 +92,7 @@ async def test_a_pattern_shows_the_lines_around_what_matches_and_who_said_them(
         {"role": "assistant", "content": ADJUSTED},
     ]
     wish = {"messages": messages, "mode": "record", "session_id": "s"}
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         answer_of(await client.call_tool("compact_messages", wish))
 
         async def read(**arguments: Any) -> str:
@@ -145,9 +144,9 @@ QUERIES: list[tuple[Json, int]] = [
 
 
 async def test_search_finds_words_phrases_parts_of_names_places_and_scripts_without_spaces(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         await recorded(client)
         for query, at in QUERIES:
             answer = answer_of(await client.call_tool("search_transcript", query))
@@ -159,7 +158,7 @@ async def test_search_finds_words_phrases_parts_of_names_places_and_scripts_with
 
 @pytest.mark.parametrize("session_id", ["s", "0123456789abcdef-" * 7])
 async def test_a_reply_to_a_search_stays_below_its_bound_of_tokens_whatever_was_said(
-    environment: dict[str, str], session_id: str
+    config: Config, session_id: str
 ) -> None:
     dice = random.Random(5)
     alphabets = {
@@ -172,7 +171,7 @@ async def test_a_reply_to_a_search_stays_below_its_bound_of_tokens_whatever_was_
         "emoji": ["👩\u200d👩\u200d👧\u200d👦", "🏳️\u200d🌈", "🙂", "🚀"],
     }
     count_tokens = counter_for("gpt-4o").text
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         for name, alphabet in alphabets.items():
             texts = ["".join(dice.choices(alphabet, k=2_000)) for _ in range(24)]
             messages = [
@@ -196,18 +195,18 @@ async def test_a_reply_to_a_search_stays_below_its_bound_of_tokens_whatever_was_
 
 
 async def test_a_malformed_message_is_refused_with_its_index_and_nothing_is_written(
-    environment: dict[str, str],
+    config: Config,
 ) -> None:
     messages: list[Json] = [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Bash"}]},
     ]
-    async with spawned(environment) as client:
+    async with connect(config) as client:
         wish = {"messages": messages, "session_id": "s", "options": {"format": "anthropic"}}
         message = error_of(await client.call_tool("compact_messages", wish))
     assert message.startswith(
         "Message 1: content[0] (tool_use): `input` is null, not an object. "
         "Give the arguments as an object, {} if none."
     )
-    archive = anyio.Path(environment["MCP_COMPACTION_ARCHIVE"])
+    archive = anyio.Path(config.archive_folder)
     assert [str(path) async for path in archive.rglob("*") if await path.is_file()] == []
