@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -25,6 +25,7 @@ from context_compaction.archive.local.archive import LocalArchive
 from context_compaction.formats import parse
 from context_compaction.session.state import ModelCall, SessionState, wait_seconds
 from context_compaction.settings import TooLongRule
+from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, TellChars
 from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version
 from context_compaction.summarizers.llm.record import parts_of
 from context_compaction.tokens.counter import counter_for
@@ -304,6 +305,32 @@ async def test_no_server_at_all_is_an_honest_result_too(archive: Archive) -> Non
     with anyio.fail_after(WAIT_SECONDS):
         result = await compact(story(), REQUEST, archive=archive, model=model_at(api))
     assert_extracts(result, "The connection to")
+
+
+class Broken:
+    """A writer of somebody's own, with a fault in it."""
+
+    writer, model, window_tokens, timeout_seconds = "own", "own-1", 200_000, 60.0
+
+    def __init__(self, fault: Exception | None) -> None:
+        self._fault = fault
+
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+        if self._fault is not None:
+            raise self._fault
+        return cast("ModelAnswer", None)
+
+
+FAULTS = (ConnectionError("refused"), KeyError("choices"), RecursionError(), OSError("gone"), None)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=repr)
+async def test_whatever_a_writer_raises_the_context_comes_with_extracts(
+    archive: Archive, fault: Exception | None
+) -> None:
+    with anyio.fail_after(WAIT_SECONDS):
+        result = await compact(story(), REQUEST, archive=archive, model=Broken(fault))
+    assert_extracts(result, f"own-1 failed: {type(fault).__name__ if fault else 'AttributeError'}")
 
 
 async def test_a_cancelled_call_hangs_up_and_leaves_the_originals_archived(

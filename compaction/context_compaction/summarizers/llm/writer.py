@@ -4,6 +4,7 @@ Every failure, from no answer to an answer that is no summary, raises a `Summary
 reason; the caller then uses verbatim extracts. Nothing here writes text of its own.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,8 @@ from context_compaction.summarizers.llm.model import (
 )
 from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version, repair_prompt
 from context_compaction.tokens.counter import MessageCounter
+
+_logger = logging.getLogger(__name__)
 
 # Prose of fewer tokens than this says less than extracts of that size do.
 MIN_PROSE_TOKENS = 200
@@ -62,11 +65,18 @@ class ModelCalls:
         try:
             with anyio.fail_after(max(0.0, self._deadline - anyio.current_time())):
                 answer = await self.model.write(prompt, self._tell)
+                self.usage += answer.usage
         except TimeoutError:
             raise SummaryError(
                 f"{self.model.model} did not finish within {self.model.timeout_seconds:g} seconds"
             ) from None
-        self.usage += answer.usage
+        except (SummaryError, PromptTooLongError):
+            raise
+        except Exception as error:  # anybody may write a model, and no fault of one ends a call
+            _logger.warning("The writer %s failed.", self.model.model, exc_info=True)
+            raise SummaryError(
+                f"{self.model.model} failed: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
         if answer.failure:
             raise SummaryError(answer.failure)
         return answer
