@@ -85,8 +85,6 @@ _FAILURES = (
     "Read-only file", "command not found", "couldn't ", "can't ",
 )  # fmt: skip
 _PROGRAMS = ("cat: ", "head: ", "sed: ", "nl: ", "bash: ", "sh: ", "zsh: ")
-# They keep one shell for all commands, unless the commands show something else.
-_KEEP_SHELL = frozenset({"Bash", "execute_bash", "run_in_terminal"})
 _GLOB = frozenset("*?[")
 _SECRET_NAME = re.compile(
     r"\.env(?!\.(?:example|sample|template|dist))(?:\..{1,40})?\Z|\.envrc\Z|id_(?:rsa|dsa|ecdsa|ed25519)\Z"
@@ -152,7 +150,6 @@ class _Walk:
         # The file that each spelling of a path means in calls of file tools; None if several.
         self._spelled: dict[str, FollowedFile | None] = {}
         self._shell = ""  # the folder in which the last command left its shell
-        self._starts_anew = 0  # evidence that each command starts in the same folder; below 0 not
         self._is_stopped = False  # whether all texts are unsure for good
 
     def begin(self, messages: Messages) -> None:
@@ -351,8 +348,7 @@ class _Walk:
         complains = any(sign in output for sign in _FAILURES)
         given = _given_folder(call)
         # Some tools start each command in the same folder, others keep one shell for all.
-        goes_on = self._starts_anew < (call.name in _KEEP_SHELL)
-        folders = [given] if given else [self._shell, ""] if goes_on else ["", self._shell]
+        folders = [given] if given else ["", self._shell]
         if succeeded and not placeholders.seems_placeholder(result) and not is_cut(output):
             for shown, part in _outputs(effects.shows, output):
                 self._print(at, shown, part, folders)
@@ -364,21 +360,16 @@ class _Walk:
             self._spend_files()
             self.doubt((file for file in self.files.values() if file.was_written), at)
         if effects.folder and not given:
-            is_again = effects.folder == self._shell and not is_absolute(effects.folder)
-            if is_again and succeeded and (use.command or "").startswith("cd "):
-                self._starts_anew += 1
-            self._shell = posixpath.join(self._shell if goes_on else "", effects.folder)
+            self._shell = effects.folder
 
     def _print(self, at: int, shown: Shows, output: str, folders: Sequence[str]) -> None:
         """Take what a command prints of a file."""
-        file, is_certain = self._file_in(shown.path, folders)
-        file.touched_at = file.read_at = at
-        if not output.strip() or _is_unreadable(output):
+        files, is_certain = self._files_in(shown.path, folders)
+        for file in files:
+            file.touched_at = file.read_at = at
+        if not is_certain or not output.strip() or _is_unreadable(output):
             return
-        if len(folders) > 1 and file.text and output.strip() in file.text:
-            self._starts_anew += 1 if file is self.files.get(self._key(shown.path)) else -1
-        if not is_certain:
-            return
+        [file] = files
         self._budget.spend(len(output) + _LINE_CHARS * output.count("\n"))
         text = output.removesuffix("\n")
         if shown.is_numbered:
@@ -403,13 +394,12 @@ class _Walk:
         if isinstance(does, MayChange):
             self.doubt(self._may_concern(does, at), at)
             return
-        file, is_certain = self._file_in(does.path, folders)
-        inside = self._inside(file.path) if isinstance(does, edits.Deletes) else []
-        for changed in (file, *inside):
-            if is_done:
+        files, is_certain = self._files_in(does.path, folders)
+        if isinstance(does, edits.Deletes):
+            files += [inner for file in files for inner in self._inside(file.path)]
+        for changed in files:
+            if is_done and is_certain:
                 changed.apply(at, does)
-                if not is_certain:
-                    changed.doubt(at)
             else:
                 changed.doubt(at)
 
@@ -477,14 +467,12 @@ class _Walk:
             if file is not None:
                 file.names.append(name)
 
-    def _file_in(self, path: str, folders: Sequence[str]) -> tuple[FollowedFile, bool]:
-        """The file at `path` in one of `folders`, and whether it is certain in which."""
-        keys = [self._key(path, folder) for folder in folders]
-        if len(set(keys)) == 1:
-            return self._file(path, folders[0]), True
-        known = [folder for folder, key in zip(folders, keys, strict=True) if key in self.files]
-        is_certain = known == folders[:1] or (not known and abs(self._starts_anew) > 1)
-        return self._file(path, known[0] if known else folders[0]), is_certain
+    def _files_in(self, path: str, folders: Sequence[str]) -> tuple[list[FollowedFile], bool]:
+        """The file at `path` in one of `folders`, and True; if that is not certain, those known."""
+        keys = list(dict.fromkeys(self._key(path, folder) for folder in folders))
+        if len(keys) == 1:
+            return [self._file(path, folders[0])], True
+        return [self.files[key] for key in keys if key in self.files], False
 
     def _named(self, path: str, folder: str = "") -> list[FollowedFile]:
         file = self.files.get(self._key(path, folder)) if path else None

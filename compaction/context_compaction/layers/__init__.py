@@ -6,12 +6,11 @@ from types import MappingProxyType
 from context_compaction.layers.base import Layer
 from context_compaction.layers.collapse import collapse
 from context_compaction.layers.dedupe import clear_unchanged_reads, dedupe
+from context_compaction.layers.drop_messages import drop_waits, snip
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist
 from context_compaction.layers.restore import restore_files
-from context_compaction.layers.snip import snip
 from context_compaction.layers.summary_message import summarize
-from context_compaction.layers.waits import drop_waits
 
 LAYERS: Mapping[str, Layer] = MappingProxyType({
     "unchanged": Layer(

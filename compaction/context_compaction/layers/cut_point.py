@@ -63,7 +63,7 @@ def is_preserved(message: Message) -> bool:
     for block in message.blocks:  # each pass asks this of each message, so no generator
         if isinstance(block, Text | Opaque) and _stays(block):
             return True
-    return placeholders.is_system(message)
+    return message.role != "assistant" and placeholders.is_system(message)
 
 
 def kept_part(message: Message) -> Message | None:

@@ -6,8 +6,8 @@ of equals stays, where the model's attention is.
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
 
 from context_compaction.activity.calls import ToolUse, classify, is_steering
 from context_compaction.layers.base import LayerContext
@@ -44,15 +44,15 @@ class _Answered:
 
 def dedupe(messages: Messages, context: LayerContext) -> Step:
     """Clear superseded reads and repeated outputs. Linear in the number of results."""
-    newer = _Newer()
+    newer: set[tuple[str, ...]] = set()
     chosen: dict[Place, Replacement] = {}
     for answered in reversed([*_answered_calls(messages, context)]):
-        if reason := newer.reason_against(answered):
+        if reason := _reason_against(answered, newer):
             name = answered.call.name
             done = clear_result(answered.result, name, context.count, reason)
             if done is not None:
                 chosen[answered.place] = done
-        newer.learn(answered)
+        newer.update(_keys_of(answered))
     return replace_blocks(messages, chosen, context.count, layer="dedupe")
 
 
@@ -96,46 +96,31 @@ def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_Answ
                 yield _Answered(Place(position, at), call, block, use, result_text(block))
 
 
-@dataclass(slots=True)
-class _Newer:
-    """What the results behind the inspected one show.
-
-    Attributes:
-        reads: Path and range of every read; the range "" is the whole file.
-        contents: Path and text of every read.
-        changed: Paths that were edited or written.
-        outputs: Tool, arguments and text of every answer.
-    """
-
-    reads: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    contents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    changed: set[str] = field(default_factory=set[str])
-    outputs: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
-
-    def learn(self, answered: _Answered) -> None:
-        use = answered.use
-        if use.path and use.kind in ("edit", "write", "notebook"):
-            self.changed.add(use.path)
-        elif placeholders.seems_placeholder(answered.result):
-            return  # it shows its text no more
-        elif use.path and use.kind == "read":
-            self.reads.add((use.path, use.range))
-            self.contents.add((use.path, answered.text))
-        self.outputs.add(_output(answered))
-
-    def reason_against(self, answered: _Answered) -> str:
-        """Why a newer result supersedes this one; "" where none does."""
-        path, use = answered.use.path, answered.use
-        if use.kind == "read" and path:
-            if (path, answered.text) in self.contents:
-                return SAME_AGAIN
-            if (path, "") in self.reads or (path, use.range) in self.reads:
-                return f"superseded by a later read of {path}"
-            if path in self.changed:
-                return f"superseded by a later edit of {path}"
-        return REPEATED if _output(answered) in self.outputs else ""
+def _keys_of(answered: _Answered) -> Iterator[tuple[str, ...]]:
+    """What a result shows, in a form that a later one may repeat."""
+    path, use = answered.use.path, answered.use
+    if path and use.kind in ("edit", "write", "notebook"):
+        yield "changed", path
+    elif placeholders.seems_placeholder(answered.result):
+        return  # it shows its text no more
+    elif path and use.kind == "read":
+        yield from (("range", path, use.range), ("content", path, answered.text))
+    yield _output(answered)
 
 
-def _output(answered: _Answered) -> tuple[str, str, str]:
+def _reason_against(answered: _Answered, newer: Set[tuple[str, ...]]) -> str:
+    """Why one of the `newer` results supersedes this one; "" where none does."""
+    path = answered.use.path
+    if answered.use.kind == "read" and path:
+        if ("content", path, answered.text) in newer:
+            return SAME_AGAIN
+        if any(("range", path, lines) in newer for lines in ("", answered.use.range)):
+            return f"superseded by a later read of {path}"
+        if ("changed", path) in newer:
+            return f"superseded by a later edit of {path}"
+    return REPEATED if _output(answered) in newer else ""
+
+
+def _output(answered: _Answered) -> tuple[str, ...]:
     arguments = json.dumps(answered.call.arguments, sort_keys=True, default=str)
-    return answered.call.name, arguments, answered.text
+    return "output", answered.call.name, arguments, answered.text

@@ -1,5 +1,12 @@
-"""Drop whole messages: the one way in which layers replace a part of the list by a line."""
+"""Layers that drop whole messages, and leave a line with a pointer in their place.
 
+`drop_messages` is the one way to do that. `snip` drops the middle of a long list by message count,
+and the messages that the caller names (Claude Code's SnipTool). `drop_waits` drops calls that were
+made again and again with the same short answer: an agent that waits for a long command asks for its
+state a hundred times, and the last answer says it all.
+"""
+
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -9,13 +16,29 @@ from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import is_preserved
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Message, Messages, make_message
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    make_message,
+    text_of,
+    tool_calls,
+    tool_results,
+)
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import safe_cuts
+from context_compaction.messages.tool_results import result_text
 
 # Makes the line that replaces the dropped messages; their originals are at the span.
 Line: TypeAlias = Callable[[Messages, Span], str]
+
+_HEAD_MESSAGES = 3  # as in paper S3
+_NUMBER = re.compile(r"(?<![0-9a-f])(?=[a-f]*[0-9])[0-9a-f]+")
+_KINDS = (ToolCall, ToolResult, Text, Thinking)
 
 
 def drop_messages(
@@ -95,3 +118,96 @@ def _stays(message: Message, pinned: Collection[int]) -> bool:
         return True
     carried = carried_by(message)
     return carried is not None and bool(carried.pins)
+
+
+def snip(messages: Messages, context: LayerContext) -> Step:
+    """Keep the first three messages and the newest ones, `snip_max_messages` in all.
+
+    Both cuts move outward, to where no call is split from its result, so a few more may stay.
+    """
+    max_messages = max(1, context.settings.snip_max_messages)
+    if len(messages) <= max_messages:
+        return Step(messages)
+    safe = safe_cuts(messages, context.rules)
+    head_messages = min(_HEAD_MESSAGES, max_messages - 1)
+    head = head_messages
+    while head < len(messages) and not safe[head]:
+        head += 1
+    tail = len(messages) - (max_messages - head_messages)
+    while tail > head and not safe[tail]:
+        tail -= 1
+    return drop_messages(messages, context, [(range(head, tail), _line)], layer="snip")
+
+
+def snip_chosen(messages: Messages, context: LayerContext, chosen: Collection[int]) -> Step:
+    """Drop the messages with the indices `chosen`, each call with its result, and the reverse.
+
+    The newest request, the newest message, and every message with a pin or a rule always stay.
+    """
+    bound = {pin.index for pin in context.pins.candidates}
+    request = max((at for at, m in enumerate(messages) if placeholders.is_request(m)), default=-1)
+    positions = {
+        at
+        for unit in units_of(messages, context)
+        if any(messages[at].index in chosen for at in unit)
+        if not any(messages[at].index in bound for at in unit)
+        if request not in unit and unit.stop < len(messages)
+        for at in unit
+    }
+    return drop_messages(messages, context, [(positions, _line)], layer="snip")
+
+
+def drop_waits(messages: Messages, context: LayerContext) -> Step:
+    """Drop the waits before the last one of each series, and what the agent said to them."""
+    series = [(positions, _line) for positions in _series(messages, units_of(messages, context))]
+    return drop_messages(messages, context, series, layer="waits")
+
+
+def _series(messages: Messages, units: list[range]) -> Iterator[range]:
+    """For each series of waits, the positions before its last wait."""
+    waits: list[range] = []
+    asked_before: object = None
+    for unit in units:
+        part = messages[unit.start : unit.stop]
+        asked = _asked(part)
+        if asked is None and all(map(_is_short_remark, part)):
+            continue
+        if asked is None or asked != asked_before:
+            yield from _before_last(waits)
+            waits, asked_before = [], asked
+        waits.append(unit)
+    yield from _before_last(waits)
+
+
+def _before_last(waits: list[range]) -> Iterator[range]:
+    # Fewer equal calls in a row may be a test.
+    if len(waits) >= 3:
+        yield range(waits[0].start, waits[-1].start)
+
+
+def _asked(part: Messages) -> object:
+    """What the calls in `part` ask and are answered, but for numbers; None if it is no wait."""
+    if not all(map(_is_brief, part)):
+        return None
+    calls = [(call.name, call.arguments) for message in part for call in tool_calls(message)]
+    results = [result for message in part for result in tool_results(message)]
+    texts = [result_text(result) for result in results]
+    if not calls or any(len(text) > 400 for text in texts):
+        return None
+    return calls, [result.is_error for result in results], [_NUMBER.sub("#", t) for t in texts]
+
+
+def _is_short_remark(message: Message) -> bool:
+    return message.role == "assistant" and _is_brief(message) and not tool_calls(message)
+
+
+def _is_brief(message: Message) -> bool:
+    """Whether `message` has only calls, results, and at most a short text of the agent."""
+    text = text_of(message.blocks)
+    if message.role != "assistant" and (message.role == "system" or text):
+        return False
+    return len(text) <= 200 and all(isinstance(b, _KINDS) for b in message.blocks)
+
+
+def _line(dropped: Messages, span: Span) -> str:
+    return placeholders.snipped(len(dropped), span.pointer)

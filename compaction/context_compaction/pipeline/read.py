@@ -13,8 +13,8 @@ from context_compaction.context import CompactionContext, ReceivedInput, layer_c
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.detection import format_of_tools
 from context_compaction.formats.known_lists import KNOWN_LISTS
+from context_compaction.layers.drop_messages import snip_chosen
 from context_compaction.layers.repair import repair, repairs_beside_a_gap
-from context_compaction.layers.snip import snip_chosen
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.messages.attribution import attributed, claims_in
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers

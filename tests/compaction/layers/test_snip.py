@@ -1,6 +1,6 @@
 """Snip: the middle of a long list goes by message count, pairs kept."""
 
-from context_compaction.layers.snip import snip
+from context_compaction.layers.drop_messages import snip
 from context_compaction.messages.model import Text
 from context_compaction.messages.tool_pairs import problems
 from context_compaction.settings import Settings

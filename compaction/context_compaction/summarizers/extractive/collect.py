@@ -96,6 +96,7 @@ class Item:
         is_unread: Whether it is of the newest calls, whose results the model has not seen.
         age: How many newer items of its kind and newer turns there are.
         bought: The pieces that are in the context.
+        costs: The tokens of the pieces in the order in which they are bought, as far as counted.
     """
 
     at: int
@@ -111,6 +112,7 @@ class Item:
     is_unread: bool = False
     age: int = 0
     bought: set[int] = field(default_factory=set[int])
+    costs: list[int] = field(default_factory=list[int])
 
     @property
     def is_whole(self) -> bool:

@@ -55,7 +55,10 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
         typed = set(typed_pieces(item.pieces)) if item.kind == "user" else set[int]()
         total_tokens = HEAD_TOKENS
         for step, piece in enumerate(item.order):
-            tokens = count.text(item.pieces[piece]) + 1 + (0 if step else HEAD_TOKENS)
+            if step == len(item.costs):
+                head_tokens = 0 if step else HEAD_TOKENS
+                item.costs.append(count.text(item.pieces[piece]) + 1 + head_tokens)
+            tokens = item.costs[step]
             total_tokens += tokens
             is_order = id(item) in orders and total_tokens <= room_tokens * _ORDER_SHARE
             is_pasted = item.kind == "user" and piece not in typed and not is_order
