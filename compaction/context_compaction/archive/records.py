@@ -25,6 +25,7 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
 Histories are named by chain hashes (history_hash.py).
 """
 
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from context_compaction.archive import OutputInfo, OutputSlice
 from context_compaction.archive.frames import Blobs, OpenBlob, WholeContent
 from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
 from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
-from context_compaction.messages.model import JsonObject, is_list, is_object, json_writer, utf8_json
+from context_compaction.messages.model import JsonObject, is_list, is_object, utf8_json
 
 # Outputs above this go to a blob, which is read in parts.
 INLINE_LIMIT_BYTES = 32 * 1024
@@ -85,7 +86,7 @@ class LoggedRecord:
     place: LinePlace
 
 
-_escaped_json = json_writer(ascii_only=True)
+_escaped_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def ascii_json(value: Any) -> str:

@@ -6,7 +6,7 @@ a call its layers weigh the same messages again and again.
 
 import hashlib
 import marshal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache, wraps
 from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -26,20 +26,21 @@ class RecentCache(Generic[_T]):
     Threads may share it: at worst they compute something twice.
     """
 
-    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
-        self._half = max_entries // 2
-        self._newer: dict[Key, _T] = {}
-        self._older: dict[Key, _T] = {}
+    def __init__(self, max_size: int = MAX_ENTRIES) -> None:
+        self._half = max_size // 2
+        self._newer: dict[Hashable, _T] = {}
+        self._older: dict[Hashable, _T] = {}
+        self._newer_size = 0
 
-    def get_or_compute(self, key: Key, compute: Callable[[], _T]) -> _T:
-        """The value under `key`, computed where it is not known (or no longer)."""
-        newer = self._newer
-        value = newer.get(key)
+    def get_or_compute(self, key: Hashable, compute: Callable[[], _T], size: int = 1) -> _T:
+        """The value under `key`, which counts as `size`; computed where it is not known."""
+        value = self._newer.get(key)
         if value is None:
             value = self._older.get(key)
-            newer[key] = value = compute() if value is None else value
-            if len(newer) >= self._half:
-                self._older, self._newer = newer, {}
+            self._newer[key] = value = compute() if value is None else value
+            self._newer_size += size
+            if self._newer_size >= self._half:
+                self._older, self._newer, self._newer_size = self._newer, {}, 0
         return value
 
 

@@ -6,16 +6,16 @@ found by looking up one hash per message. Whatever names a list of messages uses
 them see messages in their normal form: a cache marker that the host moves names nothing new.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from context_compaction.messages.cache import MAX_MESSAGES, Key, RecentCache, json_key
 from context_compaction.messages.cache_control import canonical_form
-from context_compaction.messages.model import json_writer
 
 _HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
-_canonical_json = json_writer(ascii_only=True, sort_keys=True)
+_canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 ROOT = ""  # the chain hash of the empty history
 # How much of a chain hash names a history in pointers: 48 bits, for the histories of one session.
 HEAD_CHARS = 12

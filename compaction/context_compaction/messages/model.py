@@ -245,23 +245,7 @@ def starts_turn(message: Message) -> bool:
     )
 
 
-def json_writer(*, ascii_only: bool, sort_keys: bool = False) -> Callable[[Any], str]:
-    """What writes a JSON value without white space, as a `JSONEncoder` does.
-
-    That makes its part in C anew for every value, which takes longer than to write a short one.
-    """
-    encoder = json.JSONEncoder(ensure_ascii=ascii_only, sort_keys=sort_keys, separators=(",", ":"))
-    made: Any = json.encoder
-    if made.c_make_encoder is None:  # not CPython
-        return encoder.encode
-    string = made.encode_basestring_ascii if ascii_only else made.encode_basestring
-    write = made.c_make_encoder(
-        None, encoder.default, string, None, ":", ",", sort_keys, False, True
-    )
-    return lambda value: "".join(write(value, 0))
-
-
-compact_json: Callable[[Any], str] = json_writer(ascii_only=False)
+compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def utf8_json(value: Any) -> bytes:
