@@ -555,7 +555,7 @@ def test_an_empty_list_passes_only_if_the_original_was_empty(format: str) -> Non
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_generated_conversations_are_accepted(format: str) -> None:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=12, deadline=None)
     @given(conversations(format))
     def holds(conversation: list[Json]) -> None:
         assert problems(conversation, format, original=conversation) == []

@@ -60,7 +60,7 @@ def test_arguments_in_a_json_string_are_read_string_by_string() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_whatever_a_conversation_says_is_found_when_all_of_it_is_gone(format: str) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(conversations(format))
     def holds(conversation: list[Json]) -> None:
         raw = json.dumps(conversation, ensure_ascii=False)
@@ -76,7 +76,7 @@ def test_whatever_a_conversation_says_is_found_when_all_of_it_is_gone(format: st
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_dropped_message_is_missed_unless_another_says_the_same(format: str) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(hostile_conversations(format), st.integers(0, 50))
     def holds(conversation: list[Json], place: int) -> None:
         dropped = place % max(1, len(conversation))

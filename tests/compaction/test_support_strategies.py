@@ -23,7 +23,7 @@ CALLS = (Call("Read", {"path": "a"}, (Part("text", "A"),)), Call("Bash", {}, (Pa
 TURN = Turn((Part("text", "go"), Part("image")), (Step(CALLS, "I look.", aside="quick"),), "Done.")
 
 QUICK = settings(
-    max_examples=300,
+    max_examples=100,
     database=None,
     deadline=None,
     phases=(Phase.generate, Phase.shrink),  # explaining the example takes longer than finding it
@@ -88,7 +88,7 @@ def test_every_mutation_changes_something_in_some_format() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_hostile_conversations_are_lists_of_json_objects(format: str) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(hostile_conversations(format))
     def holds(conversation: list[Json]) -> None:
         assert json.loads(json.dumps(conversation, allow_nan=False)) == conversation

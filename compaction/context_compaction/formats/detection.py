@@ -4,8 +4,6 @@ Lists in the shape of agent libraries look like a provider's messages and are no
 a list loses all that is in it. So it is refused, with the way to convert it.
 """
 
-from collections.abc import Callable, Mapping
-
 from context_compaction.formats.parsing import (
     list_or_none,
     object_or_none,
@@ -14,58 +12,46 @@ from context_compaction.formats.parsing import (
 )
 from context_compaction.messages.model import JsonObject
 
+# What an agent library's own list is, and how it is converted.
+_PYDANTIC_AI = (
+    "pydantic-ai's own (ModelMessagesTypeAdapter dumps it). Give the messages that it sends to a "
+    "provider: what `_map_messages` of the model's class, such as OpenAIChatModel, makes of them"
+)
+_LANGCHAIN = (
+    "LangChain's own. Convert the list with langchain_core.messages.convert_to_openai_messages, "
+    "and the answer back with convert_to_messages"
+)
+_VERCEL = (
+    "the Vercel AI SDK's own. Give its parts as a provider's blocks: text as text, tool-call as "
+    "tool_use, tool-result as tool_result"
+)
+_HAYSTACK = "Haystack's own. Convert each message with ChatMessage.to_openai_dict_format()"
+_LLAMA_INDEX = (
+    "LlamaIndex's own. Convert the list with llama_index.llms.openai.utils.to_openai_message_dicts"
+)
+
 
 def conversion_of(message: JsonObject) -> str | None:
     """What `message` is and how it is converted, where it is a library's own; else None."""
-    return next((told for told, is_own in _SHAPES.items() if is_own(message)), None)
-
-
-def _is_pydantic_ai(message: JsonObject) -> bool:
-    return any("part_kind" in part for part in objects_in(message.get("parts")))
-
-
-def _is_langchain(message: JsonObject) -> bool:
-    if "role" in message:
-        return False
-    kind = text_or_none(message.get("type"))
-    if kind in {"human", "ai"}:
-        return "data" in message or "content" in message
-    return "additional_kwargs" in message or ("lc" in message and "kwargs" in message)
-
-
-def _is_vercel(message: JsonObject) -> bool:
-    if any(isinstance(part.get("type"), str) for part in objects_in(message.get("parts"))):
-        return "role" in message
-    blocks = objects_in(message.get("content"))
-    return any(text_or_none(block.get("type")) in {"tool-call", "tool-result"} for block in blocks)
-
-
-def _is_haystack(message: JsonObject) -> bool:
-    return "meta" in message and _is_untyped(message.get("content"))
-
-
-def _is_llama_index(message: JsonObject) -> bool:
-    return any("block_type" in block for block in objects_in(message.get("blocks")))
-
-
-def _is_untyped(content: object) -> bool:
-    blocks = objects_in(content)
-    return bool(blocks) and not any("type" in block for block in blocks)
-
-
-# The first that knows the message as its own tells what to do.
-_SHAPES: Mapping[str, Callable[[JsonObject], bool]] = {
-    "pydantic-ai's own (ModelMessagesTypeAdapter dumps it). Give the messages that it sends to a "
-    "provider: what `_map_messages` of the model's class, such as OpenAIChatModel, makes of "
-    "them": _is_pydantic_ai,
-    "LangChain's own. Convert the list with langchain_core.messages.convert_to_openai_messages, "
-    "and the answer back with convert_to_messages": _is_langchain,
-    "the Vercel AI SDK's own. Give its parts as a provider's blocks: text as text, tool-call as "
-    "tool_use, tool-result as tool_result": _is_vercel,
-    "Haystack's own. Convert each message with ChatMessage.to_openai_dict_format()": _is_haystack,
-    "LlamaIndex's own. Convert the list with "
-    "llama_index.llms.openai.utils.to_openai_message_dicts": _is_llama_index,
-}
+    parts, blocks = objects_in(message.get("parts")), objects_in(message.get("content"))
+    if any("part_kind" in part for part in parts):
+        return _PYDANTIC_AI
+    if "role" not in message:
+        is_typed = text_or_none(message.get("type")) in {"human", "ai"}
+        is_dumped = is_typed and ("data" in message or "content" in message)
+        is_built = "additional_kwargs" in message or {"lc", "kwargs"} <= message.keys()
+        return _LANGCHAIN if is_dumped or is_built else None
+    kinds = {text_or_none(block.get("type")) for block in blocks}
+    if any(isinstance(part.get("type"), str) for part in parts) or kinds & {
+        "tool-call",
+        "tool-result",
+    }:
+        return _VERCEL
+    if "meta" in message and blocks and not any("type" in block for block in blocks):
+        return _HAYSTACK
+    if any("block_type" in block for block in objects_in(message.get("blocks"))):
+        return _LLAMA_INDEX
+    return None
 
 
 BLOCK_TYPES: dict[str, frozenset[str]] = {

@@ -112,9 +112,6 @@ def test_files_of_our_own_have_a_legal_name_of_their_own_and_a_text_beside_them(
     assert problems([rendered], FORMAT) == []
 
 
-# Cache points
-
-
 def test_a_cache_point_says_nothing_so_results_before_it_begin_no_turn() -> None:
     [message] = formats.parse([user(result("a"), POINT)], format=FORMAT)
     assert [type(block) for block in message.blocks] == [ToolResult]
@@ -166,9 +163,3 @@ async def test_a_second_summary_replaces_all_messages_of_the_first(marked: int) 
         again = await compact([*first.messages, *_talk(3)], request, archive=archive)
         assert again.boundary is not None
         assert await read_pointer(again.boundary.pointer, archive) > {"Request 0.", "Request 5."}
-
-
-# Roles take turns
-
-
-# Detection

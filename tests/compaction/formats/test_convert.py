@@ -68,7 +68,7 @@ def test_what_was_said_is_still_said_after_a_conversion(transcript: Transcript, 
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_valid_list_is_valid_in_another_format(data: st.DataObject) -> None:
     format, to = data.draw(st.sampled_from(FORMATS)), data.draw(st.sampled_from(FORMATS))
     payload = data.draw(VALID[format])

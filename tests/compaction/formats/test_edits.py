@@ -53,7 +53,7 @@ def _shorten(block: Block) -> Block:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_message_marked_as_edited_but_equal_is_written_equal(data: st.DataObject) -> None:
     format = data.draw(st.sampled_from(FORMATS))
     payload = data.draw(VALID[format])
@@ -64,7 +64,7 @@ def test_a_message_marked_as_edited_but_equal_is_written_equal(data: st.DataObje
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_cleared_results_are_read_back_as_what_replaced_them(data: st.DataObject) -> None:
     format = data.draw(st.sampled_from(FORMATS))
     messages = formats.parse(data.draw(VALID[format]), format=format)

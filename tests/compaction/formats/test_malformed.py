@@ -163,7 +163,7 @@ _ROWS = st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), min_size=1, max_si
 
 
 @given(_ROWS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_input_makes_reading_fail_without_an_error_of_ours(rows: list[Any]) -> None:
     for format in (None, *formats.FORMATS):
         with contextlib.suppress(CompactionError):

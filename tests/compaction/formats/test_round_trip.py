@@ -66,7 +66,7 @@ def test_any_list_is_read_and_written_without_being_changed(data: st.DataObject)
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_valid_list_with_calls_is_recognised_and_its_results_have_the_calls_ids(
     format: str, data: st.DataObject
 ) -> None:

@@ -20,7 +20,7 @@ TEXT_TYPE = {"openai-responses": "input_text"}
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_a_moved_cache_marker_and_a_text_as_block_name_the_same_history(
     format: str, data: st.DataObject
@@ -53,7 +53,7 @@ def test_two_histories_share_a_name_only_where_all_that_was_said_is_the_same(
     assert (names[0] == names[1]) == (first == second)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(value=well_formed_json(), number=st.floats(), words=st.text())
 def test_a_name_is_made_of_sorted_ascii_json_as_archives_of_before_know_it(
     value: Any, number: float, words: str

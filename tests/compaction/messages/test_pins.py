@@ -96,7 +96,7 @@ def texts_in(value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("wish", SUMMARISING, ids=str)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(format=st.sampled_from(PROVIDER_FORMATS), texts=pinned_texts())
 async def test_pinned_text_stands_in_every_summary_whoever_writes_it(
     format: str, wish: dict[str, Any], texts: list[str]

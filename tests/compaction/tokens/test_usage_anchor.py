@@ -49,8 +49,7 @@ async def told(
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
-@given(data=st.data(), ratio=RATIOS, share=st.floats(0.2, 0.99))
+@given(format=st.sampled_from(FORMATS), data=st.data(), ratio=RATIOS, share=st.floats(0.2, 0.99))
 @EXAMPLES
 def test_above_the_trigger_the_target_is_met_by_the_providers_count(
     format: str, data: st.DataObject, ratio: float, share: float
