@@ -283,7 +283,6 @@ class Plan:
         history: The messages that a summary replaces ...
         prefix: ... and those of the running turn that a checkpoint replaces.
         pins: The texts that the summary carries verbatim.
-        bare: The list with nothing written in it yet, and no file put back.
         summary_tokens: The most that the summary may count; 0 where there is no history to replace.
         checkpoint_tokens: The same for the checkpoint inside the running turn.
         fills: Whether everything competes for the target, instead of a cut by the policy's rule.
@@ -300,7 +299,6 @@ class Plan:
     history: Messages = ()
     prefix: Messages = ()
     pins: tuple[Pin, ...] = ()
-    bare: Messages = ()
     summary_tokens: int = 0
     checkpoint_tokens: int = 0
     fills: bool = False

@@ -34,8 +34,8 @@ from context_compaction.summarizers.extractive.paragraphs import GROUP_CHARS
 from context_compaction.tokens.counter import MessageCounter
 
 REQUEST_LAYER = "request"
-# Items that repeat what others have.
-_DERIVED = ("deed", "rule", "wish", "replaced")
+# Items that repeat what others have: they do not keep a message from staying.
+DERIVED = ("deed", "rule", "wish", "replaced")
 # For a text that its host hands over in the user's name.
 _POSED_TOOL = "text in the user's name"
 
@@ -139,7 +139,7 @@ def _shorter_request(
     request: Message, at: int, said: Mapping[int, Sequence[Item]], count: MessageCounter
 ) -> dict[Place, Replacement]:
     """The longest text of a request that was not bought whole, with what was."""
-    items = [one for one in said.get(at, ()) if one.kind not in _DERIVED]
+    items = [one for one in said.get(at, ()) if one.kind not in DERIVED]
     texts = [
         (n, block)
         for n, block in enumerate(request.blocks)

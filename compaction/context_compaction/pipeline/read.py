@@ -28,8 +28,7 @@ from context_compaction.pipeline.project_rules import fixed_tokens_of
 from context_compaction.policies import policy_named
 from context_compaction.redaction import RedactionMode, gates_of
 from context_compaction.request import CompactRequest
-from context_compaction.session import prepared
-from context_compaction.session.resume import Session
+from context_compaction.session.resume import Session, check_prepared
 from context_compaction.settings import Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
@@ -65,7 +64,7 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
         SettingsError: An option is out of range, or contradicts another.
     """
     if request.prepare or request.apply is not None:
-        prepared.check(request)
+        check_prepared(request)
     payload = list(payload)  # the caller may change its own during the call
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)

@@ -253,7 +253,6 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
             *_snip_warnings(context),
             *validation.warnings,
             *_request_warnings(edited.edits),
-            *(_system_warnings(context) if cut else ()),
             *done.words.warnings,
             *reserve_warnings(context.request, context.settings),
             *usage_warnings(context.request_count),
@@ -375,19 +374,6 @@ def _snip_warnings(context: CompactionContext) -> tuple[str, ...]:
         f"Of snip_messages {', '.join(map(str, stay))} stay: the newest request, the newest "
         "message, what is pinned or a rule of the user, a call whose result is still to come, "
         "system messages, and what is no longer than the line that would stand for it.",
-    )
-
-
-def _system_warnings(context: CompactionContext) -> tuple[str, ...]:
-    """A word where instructions of the host, which always stay, leave a summary little room."""
-    target_tokens = context.budget.target_tokens
-    system = tuple(message for message in context.parsed if message.role == "system")
-    system_tokens = context.count.messages(system)
-    if not system or system_tokens * 2 <= target_tokens:
-        return ()
-    return (
-        f"System messages stay whole and take {system_tokens} of the {target_tokens} tokens that "
-        "are aimed for, more than all that the conversation is left with: name a larger target.",
     )
 
 

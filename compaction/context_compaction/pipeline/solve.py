@@ -26,15 +26,14 @@ from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import runs, safe_cuts
 from context_compaction.messages.tool_results import newest_results
-from context_compaction.pipeline.assemble import assemble, fits
+from context_compaction.pipeline.assemble import assemble, cut_at, fits, own_cut
 from context_compaction.pipeline.clear import (
     below_trigger,
     collapsed,
     gentle_level,
     plan_by_clearing,
 )
-from context_compaction.pipeline.cut import cut_at, own_cut
-from context_compaction.pipeline.kept import with_bought
+from context_compaction.pipeline.kept import DERIVED, with_bought
 from context_compaction.pipeline.originals import (
     Archived,
     Read,
@@ -56,8 +55,8 @@ from context_compaction.session.earlier_calls import (
     checked_files,
     summary_that_reaches,
 )
-from context_compaction.session.prepared import applied_plan
 from context_compaction.session.resume import Session
+from context_compaction.session.save import applied_plan
 from context_compaction.summarizers.extractive.collect import FileItem, Item, Record, collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
 from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
@@ -80,8 +79,6 @@ _FULL_SHARE = 0.5
 _SHORT_NOTE_CHARS = 800
 # In less, one message tells of all that was before, the running request included.
 _SMALL_TOKENS = 1_000
-# Items that do not keep a message from staying.
-_DERIVED = ("replaced", "deed", "rule", "wish")
 
 
 def make_plan(context: CompactionContext, session: Session) -> Plan:
@@ -360,7 +357,7 @@ def _cut_where_bought(
     if start == 0:
         request_at, everything = _newest_request(messages), range(len(messages))
         edited = with_bought(context, EditedMessages(messages), record, everything, request_at)
-        return replace(plan, edited=edited, cut=None, history=(), prefix=(), bare=edited.messages)
+        return replace(plan, edited=edited, cut=None, history=(), prefix=())
     where = _cut_point(context, start)
     kept = [*range(start, len(messages))]
     request_at = where.request_at if where.request_at is not None else _newest_request(messages)
@@ -430,7 +427,7 @@ def _tail_start(
     missing = {at for at, one in enumerate(messages) if placeholders.is_synthetic(one)}
     for item in record.items:
         at = record.position_of(item)
-        if at < 0 or item.path or item.kind in _DERIVED:
+        if at < 0 or item.path or item.kind in DERIVED:
             continue
         is_partial = is_whole and not (item.is_whole or item.is_unread or at == request_at)
         if is_partial or _is_missing(item, is_request=at == request_at):

@@ -9,6 +9,12 @@ one with an ID derived from its beginning. There a call continues from one of th
   reached again. Positions in the request and in the result are those of the list that came in;
 - for `prepare`, the messages of either that nothing will change.
 
+Preparing compacts the first N messages and keeps the outcome in the session's state: nothing is
+replaced yet, so a slow writer delays no call. Applying takes the list as it has become since. If
+its first N messages are still those, exactly they are replaced, and what follows stays unchanged
+(except for thinking that was bound to them). Anthropic's documentation calls it background
+compaction.
+
 Callers may pass only new messages: `current_context` is the list that these follow.
 """
 
@@ -22,17 +28,23 @@ from anyio import to_thread
 from context_compaction import formats
 from context_compaction.archive import AppendResult, Archive, StandingContext
 from context_compaction.context import Places, ReceivedInput
-from context_compaction.errors import NotFoundError
+from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.known_lists import KNOWN_LISTS, KnownList
 from context_compaction.messages.attribution import NOTHING, Claims, Ours, claims_in
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.history_hash import history_hash
-from context_compaction.messages.model import JsonObject, Messages, lead_of
+from context_compaction.messages.model import JsonObject, Messages, Thinking, lead_of
+from context_compaction.messages.tool_pairs import (
+    ProviderRules,
+    index_calls,
+    runs,
+    safe_cuts,
+    with_own_ids,
+)
 from context_compaction.messages.tool_results import whole_text
 from context_compaction.policies import policy_named
 from context_compaction.request import CompactRequest, check_session_id
 from context_compaction.result import Recognised
-from context_compaction.session import prepared
 from context_compaction.session.state import (
     NO_REJECTIONS,
     PreparedList,
@@ -45,6 +57,8 @@ from context_compaction.session.state import (
 )
 from context_compaction.settings import override
 
+# A host applies what was prepared within minutes; after a day the files that it restores are old.
+LIFETIME_SECONDS = 86_400
 # Only so many of the newest receipts are read at first: they contain what most calls need.
 _NEWEST_RECEIPTS = 8
 # A list may claim anything; only so many other sessions and outputs are looked up.
@@ -189,7 +203,7 @@ def _resumed(
         rejections = rejections_of(session.payload, all_states, settings.reactive_retries)
         session = replace(session, rejections=rejections)
     if request.apply is not None:
-        applied = prepared.find(all_states, request.apply, session.payload, session_id, now_seconds)
+        applied = find_prepared(all_states, request.apply, session.payload, session_id, now_seconds)
         session = replace(session, applied=applied)
     return session, claims
 
@@ -215,7 +229,7 @@ def _applies(session: Session) -> bool:
     prepared_id = session.request.apply
     if prepared_id is None:
         return False
-    return prepared.is_prepared_for(session.all_states, prepared_id, session.payload)
+    return is_prepared_for(session.all_states, prepared_id, session.payload)
 
 
 def _behind(session: Session, standing: StandingContext, format: str) -> Session:
@@ -317,7 +331,7 @@ def _is_outcome(session: Session, wishes: CompactRequest) -> bool:
 
 def _settled(session: Session, format: str) -> Session:
     """`session` with those of its messages that nothing will change."""
-    count = prepared.settled_message_count(session.messages, formats.FORMATS[format].rules)
+    count = settled_message_count(session.messages, formats.FORMATS[format].rules)
     return replace(
         session,
         payload=session.payload[:count],
@@ -327,7 +341,7 @@ def _settled(session: Session, format: str) -> Session:
         fingerprints=session.fingerprints[:count],
         counts=session.counts[:count],
         history=session.heads[count - 1] if count else "",
-        request=prepared.settled_request(session.request, count, format),
+        request=settled_request(session.request, count, format),
         # Positions are kept as those of the list in which this will be found again.
         places=None,
     )
@@ -356,6 +370,115 @@ async def _ours(claims: Claims, session: Session, archive: Archive) -> Ours:
             except NotFoundError:
                 continue
     return Ours(frozenset(hashes), frozenset(known))
+
+
+def check_prepared(request: CompactRequest) -> None:
+    """Refuse wishes that contradict each other.
+
+    Raises:
+        SettingsError: The mode cannot be prepared, or what was prepared is to be compacted again.
+    """
+    applies = request.apply is not None
+    if request.prepare and applies:
+        problem = "prepare and apply were given together. Prepare first, and apply in a later call."
+    elif request.snip_messages:
+        problem = (
+            "snip_messages was given with prepare or apply, which keep the list as it is. Leave it "
+            "out, or snip in a call of its own."
+        )
+    elif request.prepare and request.mode not in ("auto", "micro", "full"):
+        problem = (
+            f"prepare was given with mode {request.mode!r}, which has no outcome to keep. Use one "
+            "of: auto, micro, full."
+        )
+    elif applies and request.mode != "auto":
+        problem = (
+            f"apply was given with mode {request.mode!r}. Leave the mode out: what is applied was "
+            "decided when it was prepared."
+        )
+    else:
+        return
+    raise SettingsError(problem)
+
+
+def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
+    """How many leading messages can be replaced while the rest is still being written.
+
+    The newest turn of the assistant is not settled, nor what follows it, while one of its
+    calls has no answer, or while it ends with reasoning that belongs to what comes next.
+    """
+    stop = len(messages)
+    newest = max((start for start, _ in runs(messages, rules)), default=stop)
+    messages = with_own_ids(messages)
+    index = index_calls(messages)
+    is_open = any(at >= newest and key not in index.result_at for key, at in index.call_at.items())
+    last = messages[-1].blocks[-1:] if messages else ()
+    if is_open or (last and isinstance(last[0], Thinking)):
+        stop = newest
+    safe = safe_cuts(messages, rules)
+    return max(at for at in range(stop + 1) if safe[at])
+
+
+def settled_request(request: CompactRequest, count: int, format: str) -> CompactRequest:
+    """`request` for the first `count` messages: a usage report for a later one is dropped."""
+    request = replace(request, format=format)
+    if (request.usage_message_index or 0) < count:
+        return request
+    return replace(request, usage=None, usage_message_index=None)
+
+
+def is_prepared_for(
+    states: Sequence[SessionState], prepared_id: str, payload: Sequence[JsonObject]
+) -> bool:
+    """Whether `payload` begins with what something under `prepared_id` was prepared for."""
+    kept = (state.prepared for state in states if state.prepared is not None)
+    return any(item.prepared_id == prepared_id and _begins(payload, item) for item in kept)
+
+
+def find_prepared(
+    states: Sequence[SessionState],
+    prepared_id: str,
+    payload: Sequence[JsonObject],
+    session_id: str,
+    now_seconds: float,
+) -> tuple[PreparedList, Ours]:
+    """What was prepared under `prepared_id`, if it belongs to `payload`; and what it vouches for.
+
+    Raises:
+        NotFoundError: The session holds nothing under that name.
+        SettingsError: It has expired, or `payload` does not begin with what it was prepared for.
+    """
+    found = (
+        (state.prepared, state.made)
+        for state in reversed(states)
+        if state.prepared is not None and state.prepared.prepared_id == prepared_id
+    )
+    kept, made = next(found, (None, ()))
+    if kept is None:
+        raise NotFoundError(
+            f"Session {session_id} holds nothing prepared under {prepared_id!r}. Give the "
+            "prepared_id as it was answered, with the session_id that it was prepared for, or "
+            "prepare anew."
+        )
+    if now_seconds > kept.expires_seconds:
+        raise SettingsError(
+            f"What was prepared under {prepared_id} has expired: it holds for "
+            f"{LIFETIME_SECONDS // 3_600} hours. Prepare anew."
+        )
+    if not _begins(payload, kept):
+        is_short = len(payload) < kept.message_count
+        found_count = f"the list has {len(payload)}" if is_short else "they differ now"
+        raise SettingsError(
+            f"{prepared_id} was prepared for {kept.message_count} messages that the list must "
+            f"begin with, but {found_count}. Apply it to a list that only grew since, or prepare "
+            "anew."
+        )
+    pointers = (pointer for edit in kept.report["edits"] for pointer in edit["pointers"])
+    return kept, Ours(frozenset(made), frozenset(pointers))
+
+
+def _begins(payload: Sequence[JsonObject], kept: PreparedList) -> bool:
+    return history_hash(payload[: kept.message_count]) == kept.prefix_hash
 
 
 async def append_to_session(

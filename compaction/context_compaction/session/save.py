@@ -10,20 +10,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
+from context_compaction import formats
 from context_compaction.archive import Archive, ContextEntry
-from context_compaction.context import CompactionContext, ReceivedInput, SummaryText, Validation
+from context_compaction.context import (
+    CompactionContext,
+    EditedMessages,
+    EffortLevel,
+    Plan,
+    ReceivedInput,
+    SummaryText,
+    Validation,
+)
 from context_compaction.errors import ArchiveError
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import made_in
+from context_compaction.messages.attribution import Ours, attributed, made_in
 from context_compaction.messages.cache_control import without_cache_markers
-from context_compaction.messages.edits import Blob
+from context_compaction.messages.edits import Blob, Edit
 from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
-from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import pin_blobs
-from context_compaction.result import CompactResult, Prepared
+from context_compaction.result import CompactResult, LayerReport, Prepared
 from context_compaction.session.earlier_calls import Decision
-from context_compaction.session.prepared import LIFETIME_SECONDS
-from context_compaction.session.resume import Session
+from context_compaction.session.resume import LIFETIME_SECONDS, Session
 from context_compaction.session.state import (
     ModelCall,
     PreparedList,
@@ -291,6 +299,30 @@ def prepared_result(
         receipt=receipt,
     )
     return result, kept
+
+
+def applied_plan(context: CompactionContext, kept: PreparedList, ours: Ours) -> Plan:
+    """The messages of `context` with those that `kept` was prepared for replaced."""
+    present = {m.index: m for m in context.messages if m.index is not None}
+    raws = [entry["raw"] for entry in kept.messages if not isinstance(entry, int)]
+    made = iter(attributed(formats.parse(raws, format=context.format), ours))
+    first: list[Message] = []
+    for entry in kept.messages:
+        if isinstance(entry, int):
+            first += [present[entry]] if entry in present else []
+        else:
+            index = entry["index"]
+            first.append(replace(next(made), index=index, edited=index is not None))
+    later_at = next(
+        (at for at, m in enumerate(context.messages) if (m.index or 0) >= kept.message_count),
+        len(context.messages),
+    )
+    edited = EditedMessages(
+        (*first, *context.messages[later_at:]),
+        tuple(replace(Edit(**e), pointers=tuple(e["pointers"])) for e in kept.report["edits"]),
+        layers=tuple(LayerReport(**layer) for layer in kept.report["layers"]),
+    )
+    return Plan(edited, EffortLevel(context.settings, 0.0))
 
 
 def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:

@@ -48,17 +48,3 @@ async def test_rules_stay_beside_a_long_request_and_a_long_unread_answer(
     assert [rule for rule in RULES if rule not in out] == []
     assert "Find out why shard 7 is lost." in out
     assert "unread line 0" in out
-
-
-async def test_instructions_of_the_host_that_take_most_of_a_target_are_named() -> None:
-    told: list[Json] = [{"role": "system", "content": "\n".join(f"{n}. Obey." for n in range(800))}]
-    for number in range(40):
-        told.append({"role": "user", "content": lines(f"question_{number}", 30)})
-        told.append({"role": "assistant", "content": lines(f"answer_{number}", 30)})
-    crowded = await compacted(told, model="gpt-4o", target_tokens=6_000, format="openai-chat")
-    roomy = await compacted(told, model="gpt-4o", target_tokens=9_000, format="openai-chat")
-    assert "System messages stay whole and take " in "".join(crowded.warnings)
-    assert roomy.warnings == ()
-    none = await compacted(told[1:], model="gpt-4o", target_tokens=5, format="openai-chat")
-    assert not none.fits
-    assert "System messages" not in "".join(none.warnings)

@@ -40,36 +40,22 @@ async def test_a_policy_acts_at_its_part_of_the_window(
 
 
 @pytest.mark.parametrize(
-    ("wish", "expected"),
+    ("policy", "wish", "expected"),
     [
-        ({"target_tokens": 20_000}, (BUDGET_OF_200K, 20_000)),
-        ({"target_tokens": 120_000}, (BUDGET_OF_200K, 120_000)),
-        ({"settings": {"trigger_tokens": 100_000}}, (100_000, 15_000)),
-        ({"settings": {"trigger_fraction": 0.7}}, (140_000, 21_000)),
-        ({"settings": {"conversation_fraction": 0.3}}, (60_000, 9_000)),
-        ({"settings": {"conversation_fraction": 0.3}, "target_tokens": 20_000}, (60_000, 20_000)),
-        ({"settings": {"target_fraction": 0.05}}, (84_000, 4_200)),
+        ("economy", {"target_tokens": 20_000}, (BUDGET_OF_200K, 20_000)),
+        ("economy", {"settings": {"trigger_tokens": 100_000}}, (100_000, 15_000)),
+        ("economy", {"settings": {"trigger_fraction": 0.7}}, (140_000, 21_000)),
+        ("economy", {"settings": {"conversation_fraction": 0.3}}, (60_000, 9_000)),
+        ("economy", {"settings": {"target_fraction": 0.05}}, (84_000, 4_200)),
+        ("default", {"target_tokens": 20_000}, (BUDGET_OF_200K, 20_000)),
+        ("default", {"settings": {"conversation_fraction": 0.3}}, (60_000, 18_000)),
+        ("default", {"settings": {"target_fraction": 0.5}}, (BUDGET_OF_200K, 85_308)),
     ],
 )
-async def test_what_a_caller_names_is_what_economy_does(
-    wish: dict[str, Any], expected: tuple[int, int]
+async def test_what_a_caller_names_is_what_happens(
+    policy: str, wish: dict[str, Any], expected: tuple[int, int]
 ) -> None:
-    assert await trigger_and_target(policy="economy", context_window=200_000, **wish) == expected
-
-
-@pytest.mark.parametrize(
-    ("wish", "expected"),
-    [
-        ({"target_tokens": 20_000}, (BUDGET_OF_200K, 20_000)),
-        ({"settings": {"trigger_tokens": 100_000}}, (100_000, 30_000)),
-        ({"settings": {"conversation_fraction": 0.3}}, (60_000, 18_000)),
-        ({"settings": {"target_fraction": 0.5}}, (BUDGET_OF_200K, 85_308)),
-    ],
-)
-async def test_what_a_caller_names_is_what_default_does(
-    wish: dict[str, Any], expected: tuple[int, int]
-) -> None:
-    assert await trigger_and_target(context_window=200_000, **wish) == expected
+    assert await trigger_and_target(policy=policy, context_window=200_000, **wish) == expected
 
 
 @pytest.mark.parametrize("policy", ["default", "economy"])

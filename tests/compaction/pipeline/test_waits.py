@@ -4,7 +4,7 @@ import json
 
 import pytest
 from context_compaction import CompactRequest, CompactResult, compact
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json
@@ -89,6 +89,7 @@ async def test_what_the_user_says_between_waits_stays() -> None:
     series=st.lists(st.integers(0, 6), min_size=1, max_size=4),
     target_tokens=st.integers(300, 6_000),
 )
+@settings(max_examples=20)
 async def test_every_promise_holds_for_a_list_with_waits(
     format: str, series: list[int], target_tokens: int
 ) -> None:

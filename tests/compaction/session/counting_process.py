@@ -1,20 +1,16 @@
-"""A process that answers lists: `python counting_process.py ROOT REDACTION [DIES_AT]`.
+"""A process that answers lists: `python counting_process.py ROOT REDACTION`.
 
 It reads lists as JSON, one a line, and writes for each how many tokens it had to count and, as
-JSON, its answer. With `DIES_AT` it kills itself in the middle of so many'th write to the archive.
+JSON, its answer.
 """
 
 import json
-import os
-import signal
 import sys
 from dataclasses import asdict
-from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
-from context_compaction.archive.local import durable_files
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.redaction import RedactionMode
@@ -31,20 +27,6 @@ def counting(text: str) -> int:
     return counted[-1]
 
 
-def die_at(write_number: int) -> None:
-    """Half of that write is written, and then the process is gone."""
-    write, numbers = os.write, count()
-
-    def writing(handle: int, data: bytes) -> int:
-        if next(numbers) < write_number:
-            return write(handle, data)
-        write(handle, data[: len(data) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("killed")
-
-    durable_files.os.write = writing  # type: ignore[assignment]
-
-
 async def main(root: Path, redaction: RedactionMode, lists: list[list[Any]]) -> None:
     index = root / "index"
     async with open_archive(root / "archive", index_root=index, redaction=redaction) as archive:
@@ -58,6 +40,4 @@ async def main(root: Path, redaction: RedactionMode, lists: list[list[Any]]) -> 
 if __name__ == "__main__":
     tokenizers.o200k_count = counting
     given = [json.loads(line) for line in sys.stdin]
-    if sys.argv[3:]:
-        die_at(int(sys.argv[3]))
     anyio.run(main, Path(sys.argv[1]), cast("RedactionMode", sys.argv[2]), given)

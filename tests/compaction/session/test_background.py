@@ -12,7 +12,7 @@ from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.prepared import LIFETIME_SECONDS, find
+from context_compaction.session.resume import LIFETIME_SECONDS, find_prepared
 from context_compaction.session.state import states_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,7 +147,7 @@ async def test_it_is_refused_in_another_session_and_after_its_time(
     name = prepared.prepared.prepared_id
     late = time.time() + LIFETIME_SECONDS + 5
     with pytest.raises(SettingsError, match="has expired: it holds for 24 hours"):
-        find(states_of(receipts), name, payload, "s", late)
+        find_prepared(states_of(receipts), name, payload, "s", late)
 
 
 @pytest.mark.parametrize(

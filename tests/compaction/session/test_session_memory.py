@@ -88,16 +88,11 @@ async def test_without_one_the_host_is_asked_as_before() -> None:
     assert answer.status == "needs_summary"
 
 
-@pytest.mark.parametrize(
-    "wishes",
-    [
-        {"instructions": "Dwell on the lexer.", "settings": NEAR},
-    ],
-)
-async def test_a_memory_that_does_not_serve_is_left_alone(wishes: Json) -> None:
+async def test_a_memory_that_does_not_serve_is_left_alone() -> None:
+    wishes = replace(ASK, instructions="Dwell on the lexer.", settings=NEAR)
     async with temporary_archive() as archive:
         await recorded(archive, BEFORE)
-        answer = await compact([*BEFORE, *AFTER], replace(ASK, **wishes), archive=archive)
+        answer = await compact([*BEFORE, *AFTER], wishes, archive=archive)
     assert answer.status == "needs_summary"
 
 
