@@ -12,9 +12,11 @@ from typing import Any, get_args
 
 import anyio
 import pytest
+from click.testing import CliRunner
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_server_compaction import config
+from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts.catalog import HOSTS
 from mcp_server_compaction.protocol.tools import TOOLS
 
@@ -125,19 +127,21 @@ def test_a_package_without_the_program_says_what_to_install_and_its_hooks_are_qu
 
 
 def test_doctor_knows_a_package_and_says_when_the_server_is_registered_beside_it(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = _install_program(tmp_path)
-    ours = [sys.executable, "-m", "mcp_server_compaction"]
-    doctor = [*ours, "doctor", "gemini-cli"]
-    assert "does not know the server" in _run(doctor, tmp_path, code=1)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _install_program(tmp_path)
+
+    def ours(*arguments: str, code: int = 0) -> str:
+        done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    assert "does not know the server" in ours("doctor", "gemini-cli", code=1)
     shutil.copytree(EXTENSION, tmp_path / ".gemini/extensions/compaction")
-    assert "search_transcript" in _run(doctor, tmp_path)
-    _run([*ours, "install", "gemini-cli", "--hooks"], tmp_path)
-    assert "started twice" in _run(doctor, tmp_path, code=1)
-    _run([*ours, "uninstall", "gemini-cli"], tmp_path)
-    program.unlink()
-    assert "does not start" in _run(doctor, tmp_path, code=1)
+    assert "search_transcript" in ours("doctor", "gemini-cli")
+    ours("install", "gemini-cli", "--hooks")
+    assert "started twice" in ours("doctor", "gemini-cli", code=1)
 
 
 def test_the_registry_is_told_what_the_program_takes() -> None:

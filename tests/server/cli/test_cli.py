@@ -46,7 +46,7 @@ def transcript(tmp_path: Path) -> Path:
 
 def process(folder: Path, *arguments: str, **more: Any) -> "subprocess.CompletedProcess[bytes]":
     """The program in a process of its own, as a shell starts it."""
-    return subprocess.run(
+    done: subprocess.CompletedProcess[bytes] = subprocess.run(
         [sys.executable, "-m", "mcp_server_compaction", *arguments],
         stderr=subprocess.PIPE,
         env={**os.environ, "MCP_COMPACTION_ARCHIVE": str(folder / "archive")},
@@ -54,6 +54,7 @@ def process(folder: Path, *arguments: str, **more: Any) -> "subprocess.Completed
         check=False,
         **more,
     )
+    return done
 
 
 def test_a_process_reads_its_input_and_answers_on_its_output_alone(tmp_path: Path) -> None:
