@@ -20,10 +20,8 @@ from mcp_server_compaction.reading.text_source import MemorySource, TextSource
 MAX_JSON_CHARS = 64_000_000
 _SHOWN_KEYS = 20
 _STEP = re.compile(
-    r"""
-    \.(?P<name>[^.\[\]"'*\s]+) | \[(?P<quoted>"(?:[^"\\]|\\.)*")\] | \['(?P<single>[^']*)'\]
-    | \[(?P<index>-?\d+)\] | \[(?P<start>-?\d*):(?P<stop>-?\d*)\] | (?P<all>\.\*|\[\*\])
-    """,
+    r"""\.(?P<name>[^.\[\]"'*\s]+|\*) | \[(?P<key>"(?:[^"\\]|\\.)*"|'[^']*')\]
+    | \[(?P<place>\*|-?\d+|-?\d*:-?\d*)\]""",
     re.VERBOSE,
 )
 
@@ -114,16 +112,15 @@ def _steps(path: str) -> list[tuple[Step, str]]:
 
 
 def _step_of(found: re.Match[str]) -> Step:
-    part = found.groupdict()
-    if part["quoted"] is not None:
-        return str(json.loads(part["quoted"]))
-    if part["index"] is not None:
-        return int(part["index"])
-    if part["all"] is not None:
+    name, key, place = found.groups()
+    if key is not None:
+        return str(json.loads(key)) if key[0] == '"' else str(key[1:-1])
+    if "*" in (name, place):
         return slice(None)
-    if part["start"] is not None:
-        return slice(*(int(end) if end else None for end in (part["start"], part["stop"])))
-    return str(part["name"] if part["single"] is None else part["single"])
+    if place is None:
+        return str(name)
+    ends = [int(end) if end else None for end in place.split(":")]
+    return slice(*ends) if ":" in place else int(place)
 
 
 def _each(value: Any, step: Step) -> list[Any]:

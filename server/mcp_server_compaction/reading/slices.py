@@ -133,21 +133,14 @@ async def _matching_lines(source: TextSource, arguments: ReadArguments, pattern:
     """The matching lines as `grep -n` shows them, with as many around them as fit."""
     start_line = arguments.start_line or 1
     limit = arguments.limit or _MAX_MATCHES
-    if arguments.context is not None:
-        wanted = arguments.context
-    else:  # who goes on with the next matches lists them
+    wanted = arguments.context
+    if wanted is None:  # who goes on with the next matches lists them
         wanted = 0 if arguments.start_line else _CONTEXT_LINES[0]
     lines, matches = await _find(source, pattern, start_line, limit, wanted)
     if not matches:
         return TextPart("", f"No line of {source.line_count} matches. Try another pattern.")
-    around = next(
-        (
-            number
-            for number in (wanted, *_CONTEXT_LINES)
-            if number <= wanted and _fits(matches[:limit], lines, number)
-        ),
-        0,
-    )
+    sizes = [wanted, *(number for number in _CONTEXT_LINES if number < wanted)]
+    around = next((number for number in sizes if _fits(matches[:limit], lines, number)), 0)
     text, shown = await _show(source, lines, matches[:limit], start_line, around)
     further = "There are no more matches."
     if shown < len(matches):

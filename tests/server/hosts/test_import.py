@@ -153,19 +153,38 @@ def test_a_claude_code_file_is_archived_with_what_was_compacted_and_its_sub_agen
     assert texts(sessions["main:agent-7"][0])[:4] == ["task 0", "done", "task 1", "done"]
 
 
+def hurt(lines: Sequence[bytes], seed: int) -> bytes:
+    """The file after crashes: torn lines with zeros behind them, and lines that came twice."""
+    rng = Random(seed)
+    data = b""
+    for line in lines:
+        if rng.random() < 0.2:  # torn, and the host went on with the same line
+            data += line[: rng.randrange(len(line) - 1)] + bytes(rng.randrange(1, 99))
+        data += line * rng.choice([1, 1, 1, 2])
+    return data
+
+
 @pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
-@pytest.mark.parametrize("kind", ["gz", "loglines"])
-def test_a_file_that_is_not_read_line_by_line_is_archived_as_whole_as_one_that_is(
-    rows: list[Row], kind: str, tmp_path: Path
+@pytest.mark.parametrize("way", ["gz", "loglines", "lines", "batches", "hurt 0", "hurt 1"])
+def test_a_file_is_archived_as_if_it_were_read_at_once_and_nothing_twice(
+    rows: list[Row], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, other = tmp_path / "file.jsonl", tmp_path / f"other.{kind}"
-    plain.write_bytes(b"".join(lines_of(rows)))
-    if kind == "gz":
-        other.write_bytes(gzip.compress(plain.read_bytes()))
-    else:
-        other.write_text(json.dumps({"loglines": rows}, indent=1), encoding="utf-8")
+    lines = lines_of(rows)
+    plain, other = tmp_path / "file.jsonl", tmp_path / f"other.{way}"
+    plain.write_bytes(b"".join(lines))
     imported(tmp_path / "a", plain)
-    imported(tmp_path / "b", other)
+    if way == "gz":
+        other.write_bytes(gzip.compress(plain.read_bytes()))
+    elif way == "loglines":
+        other.write_text(json.dumps({"loglines": rows}, indent=1), encoding="utf-8")
+    else:
+        other = tmp_path / "other.jsonl"
+        other.write_bytes(hurt(lines, int(way[-1])) if "hurt" in way else plain.read_bytes())
+        found = read_conversation(other.read_bytes(), name="f.jsonl")
+        assert found.payload == read_conversation(plain.read_bytes(), name="f.jsonl").payload
+    if way in {"lines", "batches"}:
+        monkeypatch.setattr(importing, "BATCH_BYTES", 1 if way == "lines" else 700)
+    assert figures(imported(tmp_path / "b", other))["failed"] == 0
     assert held(tmp_path / "b", tmp_path / "i") == held(tmp_path / "a", tmp_path / "i")
     assert figures(imported(tmp_path / "b", other))["unchanged"] == 1
 
@@ -243,19 +262,6 @@ def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
         assert other[name][1:] == (context, parent)
         # A reply that was half written at a cut is there in both forms.
         assert [raw for raw in transcript if raw not in other[name][0]] == []
-
-
-@pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
-@pytest.mark.parametrize("batch_bytes", [1, 700])
-def test_a_file_larger_than_a_batch_is_archived_alike_and_nothing_twice(
-    rows: list[Row], batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "file.jsonl"
-    file.write_bytes(b"".join(lines_of(rows)))
-    imported(tmp_path / "a", file)
-    monkeypatch.setattr(importing, "BATCH_BYTES", batch_bytes)
-    imported(tmp_path / "b", file)
-    assert held(tmp_path / "b", tmp_path / "i") == held(tmp_path / "a", tmp_path / "i")
 
 
 def test_a_second_import_reads_nothing_and_a_third_only_what_grew(
@@ -354,30 +360,6 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: P
         assert f"the message of line {line} is left out" in result.stderr
     transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
     assert texts(transcript)[-1] == "answer 4"
-
-
-@pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
-@pytest.mark.parametrize("seed", range(2))
-def test_zeros_of_a_crash_and_rows_written_twice_change_nothing(
-    rows: list[Row], seed: int, tmp_path: Path
-) -> None:
-    rng = Random(seed)
-    whole, hurt = tmp_path / "whole.jsonl", tmp_path / "hurt.jsonl"
-    lines = lines_of(rows)
-    whole.write_bytes(b"".join(lines))
-    with hurt.open("wb") as file:
-        for line in lines:
-            if rng.random() < 0.2:  # torn, and the host went on with the same line
-                file.write(line[: rng.randrange(len(line) - 1)] + bytes(rng.randrange(1, 99)))
-            file.write(line)
-            if rng.random() < 0.2:
-                file.write(line)
-    imported(tmp_path / "a", whole)
-    result = imported(tmp_path / "b", hurt)
-    assert figures(result)["failed"] == 0
-    assert held(tmp_path / "b", tmp_path / "i") == held(tmp_path / "a", tmp_path / "i")
-    one, other = (read_conversation(f.read_bytes(), name="f.jsonl") for f in (whole, hurt))
-    assert one.payload == other.payload
 
 
 def test_a_pipe_or_device_among_session_files_is_named_and_holds_up_no_import(
