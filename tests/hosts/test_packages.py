@@ -130,6 +130,7 @@ def test_doctor_knows_a_package_and_says_when_the_server_is_registered_beside_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("mcp_server_compaction.hosts.checking.START_SECONDS", WAIT_SECONDS)
     _install_program(tmp_path)
 
     def ours(*arguments: str, code: int = 0) -> str:

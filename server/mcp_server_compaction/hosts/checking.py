@@ -23,7 +23,7 @@ from mcp_server_compaction.hosts.installing import (
 
 # A program that is started from a desktop gets this PATH. Codex waits this long for a server.
 _BARE_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
-_START_SECONDS = 20.0
+START_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ async def _start(command: list[str], entry: Mapping[str, Json]) -> Finding:
     )
     started = time.monotonic()
     try:
-        with anyio.fail_after(_START_SECONDS):
+        with anyio.fail_after(START_SECONDS):
             async with Client(server, mode="legacy") as client:
                 tools = [tool.name for tool in (await client.list_tools()).tools]
                 seconds = time.monotonic() - started

@@ -137,9 +137,7 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
 def test_import_reports_progress_on_a_pipe(
     run: Run, transcript: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "Importing" not in run("import", transcript).stderr, "a short one says nothing"
     monkeypatch.setattr("mcp_server_compaction.cli.terminal.PROGRESS_SECONDS", 0)
-    transcript.write_text(json.dumps(conversation()[:-1]), encoding="utf-8")
     assert "Importing: 0%  session.json\n" in run("import", transcript).stderr
 
 

@@ -380,7 +380,11 @@ def test_toml_of_one_line_and_behind_a_byte_order_mark_is_added_to_and_restored(
 
 
 @pytest.mark.slow
-def test_doctor_starts_the_server_as_the_host_would(home: Path, run: Run) -> None:
+def test_doctor_starts_the_server_as_the_host_would(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_server_compaction.hosts.checking.START_SECONDS", 150)
+
     def doctor(code: int = 1) -> str:
         done = CliRunner().invoke(main, ["doctor", "codex"], catch_exceptions=False)
         assert done.exit_code == code
