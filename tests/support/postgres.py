@@ -19,7 +19,7 @@ import anyio
 import psycopg
 import pytest
 from context_compaction import open_archive
-from context_compaction.archive.postgres.schema import SCHEMA, TABLES
+from context_compaction.archive.postgres.database import SCHEMA, TABLES
 
 ADDRESS_VARIABLE = "MCP_COMPACTION_TEST_POSTGRES"
 APP = "app"  # a role without rights of its own, as a service should have

@@ -7,7 +7,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from context_compaction.errors import NotFoundError, SettingsError
@@ -19,6 +19,7 @@ from context_compaction.request import DEFAULT_TENANT as DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from context_compaction.archive.records import StoredOutput
+    from context_compaction.archive.retention import Stored
     from context_compaction.archive.search.page import Check, RowsOf
     from context_compaction.archive.transcripts import TranscriptStore
 
@@ -465,10 +466,12 @@ class Archive(ABC):
         """Return what `work` returns of a store, after this session's other calls."""
 
     @abstractmethod
-    async def on_output(
-        self, output_id: str, work: "Callable[[StoredOutput], T]"
-    ) -> tuple[T] | None:
-        """Return what `work` returns of an output. None if there is none of that id."""
+    async def sessions_with(self, output_id: str) -> Sequence[str]:
+        """Return the ids of sessions that may hold an output."""
+
+    @abstractmethod
+    async def stored(self) -> "Stored":
+        """Return the sizes of all sessions and large contents."""
 
     @abstractmethod
     async def on_rows(
@@ -491,7 +494,6 @@ class Archive(ABC):
         dry_run: bool = False,
         least_shared: int = 0,
         counted_by: str = "",
-        counts: Sequence[Any] = (),
     ) -> AppendResult:
         """Keep what is new of `messages`; durable (survives power loss) when this returns.
 
@@ -506,8 +508,7 @@ class Archive(ABC):
         where the list shares fewer than `least_shared` messages with the session (`forks_at`).
 
         With `counted_by`, the counts are reported that were kept under this name for messages of
-        this format; `counts` has those that the caller has made, for each message one or None,
-        which are kept with what is new.
+        this format.
 
         Raises:
             SettingsError: An id or the format cannot be used, or a message has no source.
@@ -520,7 +521,7 @@ class Archive(ABC):
 
         def work(store: "_Store") -> AppendResult:
             call = ListAppend(store, session_id, messages, format, after, counted_by)
-            return call.run(parent_session_id, counts, dry_run=dry_run, least_shared=least_shared)
+            return call.run(parent_session_id, dry_run=dry_run, least_shared=least_shared)
 
         return await self.on_session(session_id, work)
 
@@ -651,13 +652,13 @@ class Archive(ABC):
 
     async def output_info(self, output_id: str) -> OutputInfo:
         """The figures of one output."""
-        return await self._on_found(output_id, lambda output: output.info)
+        return await self._on_output(output_id, lambda output: output.info)
 
     async def read_output(
         self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
     ) -> OutputSlice:
         """Bytes of an output, verified against its hash."""
-        return await self._on_found(
+        return await self._on_output(
             output_id, lambda output: output.read_bytes(start_byte, limit_bytes)
         )
 
@@ -665,18 +666,24 @@ class Archive(ABC):
         self, output_id: str, *, start_line: int = 1, line_count: int | None = None
     ) -> OutputSlice:
         """Whole lines of an output; a negative `start_line` counts from the end (-1 the last)."""
-        return await self._on_found(
+        return await self._on_output(
             output_id, lambda output: output.read_lines(start_line, line_count)
         )
 
-    async def _on_found(self, output_id: str, work: "Callable[[StoredOutput], T]") -> T:
-        done = await self.on_output(output_id, work)
-        if done is None:
-            raise NotFoundError(
-                f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
-                "compaction leaves, and in the hits of a search."
-            )
-        return done[0]
+    async def _on_output(self, output_id: str, work: "Callable[[StoredOutput], T]") -> T:
+        for session_id in await self.sessions_with(output_id):
+
+            def on_store(store: "_Store", session_id: str = session_id) -> tuple[T] | None:
+                output = store.output(session_id, output_id)
+                return None if output is None else (work(output),)
+
+            done = await self.on_session(session_id, on_store)
+            if done is not None:
+                return done[0]
+        raise NotFoundError(
+            f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
+            "compaction leaves, and in the hits of a search."
+        )
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """One session."""
@@ -761,13 +768,21 @@ class Archive(ABC):
     async def revoke_token(self, token_id: str) -> bool:
         """Remove a token, durably; return whether it existed."""
 
-    @abstractmethod
     async def usage(self) -> Usage:
         """How much room each session takes."""
+        return (await self.stored()).usage()
 
-    @abstractmethod
     async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
-        """Remove the sessions that `rules` choose, and what no session names; or return which."""
+        """Remove the sessions that `rules` choose, and what no session names; or return which.
+
+        Raises what `delete` raises.
+        """
+        plan = (await self.stored()).plan(rules)
+        if dry_run:
+            return plan
+        freed = await self.delete([session.session_id for session in plan.sessions])
+        left = plan.freed_bytes + plan.left_bytes - freed
+        return replace(plan, freed_bytes=freed, left_bytes=left)
 
     @abstractmethod
     async def delete(self, session_ids: Sequence[str]) -> int:

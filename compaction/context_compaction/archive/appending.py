@@ -93,12 +93,7 @@ class ListAppend:
         self._counter = _counter_name(counted_by, redacts=store.redacts)
 
     def run(
-        self,
-        parent_session_id: str | None,
-        counts: Sequence[Any],
-        *,
-        dry_run: bool,
-        least_shared: int,
+        self, parent_session_id: str | None, *, dry_run: bool, least_shared: int
     ) -> AppendResult:
         """Write what is new, and return the answer to the call."""
         if parent_session_id is not None:
@@ -123,14 +118,7 @@ class ListAppend:
             sessions.secure(state)
             records = self._new_records(found, time.time())
             if records:
-                counted_now = zip(found.keys, counts, strict=False)  # it may have none
-                made = {key: value for key, value in counted_now if value is not None and key}
-                keep = KeptCounts(state, self._counter, self._format)
-                record = keep.record_of(made, records[-1].head["ts"])
-                records += [] if record is None else [record]
                 sessions.write(state, self._session_id, parent_session_id, records)
-                if record is not None:
-                    keep.written(made)
         parent = state.parent_session_id
         return replace(found.result, revision=state.revision, parent_session_id=parent)
 
@@ -183,7 +171,13 @@ class ListAppend:
     def _counts(self, state: TranscriptState) -> CountOf:
         if not self._counter:
             return lambda _: None
-        return KeptCounts(state, self._counter, self._format).read(self._store)
+        held = _read_counts(self._store, state, self._counter, self._format)
+
+        def count_of(key: bytes) -> Any:
+            packed = held.get(key)
+            return None if packed is None else marshal.loads(packed)  # noqa: S302 - by `_packed`
+
+        return count_of
 
     def _hashed(
         self, at: int, known: Mapping[bytes, str], counted: CountOf
@@ -327,13 +321,44 @@ def keep_counts(
     store.existing(session_id)
     counter = _counter_name(counted_by, redacts=store.redacts)
     with store.sessions.writing(session_id) as state:
-        keep = KeptCounts(state, counter, format)
-        keep.read(store)
-        # With the time of the last message: counts do not make a session newer.
-        record = keep.record_of(counts, state.last_seconds)
-        if record is not None:
-            store.sessions.write(state, session_id, None, [record])
-            keep.written(counts)
+        held = _read_counts(store, state, counter, format)
+        new = {
+            key: value
+            for key, value in counts.items()
+            if key in state.contents and held.get(key) != _packed(value)
+        }
+        if new:
+            # With the time of the last message: counts do not make a session newer.
+            head = {"kind": "counts", "ts": state.last_seconds, "by": counter, "format": format}
+            body = ascii_json([[key.hex(), state.contents[key], new[key]] for key in new])
+            store.sessions.write(state, session_id, None, [Record(head, body)])
+            # What was written last is known without reading it.
+            state.unread_counts.pop()
+            held.update((key, _packed(value)) for key, value in new.items())
+
+
+def _read_counts(
+    store: TranscriptStore[Any], state: TranscriptState, counter: str, format: str
+) -> dict[bytes, bytes]:
+    """The packed counts by one counter that the session holds, by fingerprint.
+
+    What was written since the last call is read first.
+    """
+    held = state.counts.setdefault((counter, format), {})
+    left: list[LoggedRecord] = []
+    for record in state.unread_counts:
+        if (record.head.get("by"), record.head.get("format")) != (counter, format):
+            left.append(record)
+            continue
+        with suppress(ArchiveDamagedError):
+            entries = store.body(state, record)
+            for entry in entries if is_list(entries) else ():
+                with suppress(TypeError, ValueError):  # written by something else: count anew
+                    key, content, value = entry
+                    state.contents[bytes.fromhex(key)] = content
+                    held[bytes.fromhex(key)] = _packed(value)
+    state.unread_counts = left
+    return held
 
 
 def _counter_name(counted_by: str, *, redacts: bool) -> str:
@@ -343,61 +368,6 @@ def _counter_name(counted_by: str, *, redacts: bool) -> str:
     they came, and need not be looked through again.
     """
     return f"{counted_by}/{rules_version()}" if counted_by and redacts else counted_by
-
-
-@dataclass(frozen=True, slots=True)
-class KeptCounts:
-    """The counts of a session's messages by one counter, for messages of one format."""
-
-    state: TranscriptState
-    counter: str
-    format: str
-
-    def _held(self) -> dict[bytes, bytes]:
-        return self.state.counts.setdefault((self.counter, self.format), {})
-
-    def read(self, store: TranscriptStore[Any]) -> CountOf:
-        """The counts that the session holds; what was written since is read first."""
-        left: list[LoggedRecord] = []
-        for record in self.state.unread_counts:
-            if (record.head.get("by"), record.head.get("format")) == (self.counter, self.format):
-                with suppress(ArchiveDamagedError):
-                    self._learn(store.body(self.state, record))
-            else:
-                left.append(record)
-        self.state.unread_counts = left
-        counts = self._held()
-
-        def count_of(key: bytes) -> Any:
-            packed = counts.get(key)
-            return None if packed is None else marshal.loads(packed)  # noqa: S302 - by `_packed`
-
-        return count_of
-
-    def _learn(self, entries: Any) -> None:
-        for entry in entries if is_list(entries) else ():
-            with suppress(TypeError, ValueError):  # written by something else: count anew
-                key, content, value = entry
-                self.state.contents[bytes.fromhex(key)] = content
-                self._held()[bytes.fromhex(key)] = _packed(value)
-
-    def record_of(self, counts: Mapping[bytes, Any], seconds: float) -> Record | None:
-        """The record for those of `counts` that the session lacks; None where it holds all."""
-        held, contents = self._held(), self.state.contents
-        new = [
-            [key.hex(), contents[key], value]
-            for key, value in counts.items()
-            if key in contents and held.get(key) != _packed(value)
-        ]
-        if not new:
-            return None
-        head = {"kind": "counts", "ts": seconds, "by": self.counter, "format": self.format}
-        return Record(head, ascii_json(new))
-
-    def written(self, counts: Mapping[bytes, Any]) -> None:
-        """Know the counts of the record that was written last, without reading it."""
-        self.state.unread_counts.pop()
-        self._held().update((key, _packed(value)) for key, value in counts.items())
 
 
 def _packed(value: Any) -> bytes:

@@ -39,7 +39,6 @@ TITLE_CHARS = 80
 # BM25 would put a text of three words before any longer one; a text counts as this long at least.
 # Measured: LoCoMo's MRR rises from .45 to .48 with 30, own questions stay the same.
 MIN_DOC_TERMS = 30
-MAX_PATH_CHARS = 1000
 
 # Pictures, signatures and encrypted content: no word of them is searched for.
 _ENCODED = re.compile(r"(?:data:[^,]{0,100},)?[A-Za-z0-9+/_-]{200,}={0,2}")
@@ -49,11 +48,11 @@ _NO_TEXT = frozenset({
     "data", "signature", "thoughtSignature", "thinkingSignature", "textSignature",
     "encrypted_content", "redactedContent",
 })  # fmt: skip
-_PATH_NAME = re.compile("path|file", re.IGNORECASE)
-_PATH_MARK = "/"
-_OWN_TOOL = re.compile(
-    r"(?:\A|[^A-Za-z0-9])"
-    r"(?:compact_messages|persist_large_output|read_persisted_output|search_transcript)\Z"
+_OWN_TOOLS = (
+    "compact_messages",
+    "persist_large_output",
+    "read_persisted_output",
+    "search_transcript",
 )
 
 
@@ -94,7 +93,8 @@ def _names_of_answered(before: Sequence[Message], new: Sequence[Message]) -> dic
 
 def is_own_tool(name: str) -> bool:
     """Whether `name` is one of our four tools, as every host's name for them ends."""
-    return _OWN_TOOL.search(name) is not None
+    own = next((tool for tool in _OWN_TOOLS if name.endswith(tool)), None)
+    return own is not None and not name.removesuffix(own)[-1:].isalnum()
 
 
 def message_text(raw: JsonObject, format: str) -> str:
@@ -193,9 +193,10 @@ def _paths(arguments: Any) -> Iterator[str]:
     """The paths among the arguments of a call: what looks like one, or is called one."""
     if is_object(arguments):
         for name, value in arguments.items():
-            if not isinstance(value, str) or len(value) > MAX_PATH_CHARS or "\n" in value:
+            if not isinstance(value, str) or len(value) > 1_000 or "\n" in value:
                 continue
-            if _PATH_NAME.search(name) or (_PATH_MARK in value and " " not in value):
+            is_called_path = any(word in name.lower() for word in ("path", "file"))
+            if is_called_path or ("/" in value and " " not in value):
                 yield value
 
 

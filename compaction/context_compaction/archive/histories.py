@@ -17,11 +17,6 @@ from context_compaction.archive.records import LinePlace
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 
-# A session may contain a text often; so many of its newest places are tried as the end of a run.
-_CANDIDATES = 4
-# Fewer messages than these that are elsewhere as well may be so by chance ("go on", "done").
-_SURE_RUN = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -385,12 +380,13 @@ class HistoryTree:
     ) -> tuple[Repeat | None, list[int]]:
         """The longest part of a list that ends with the message `at` and ends a known history."""
         best: tuple[Repeat | None, list[int]] = None, []
-        for source in islice(self.newest_with(contents[at]), _CANDIDATES):
+        # A session may contain a text often: its newest places are tried as the end of a run.
+        for source in islice(self.newest_with(contents[at]), 4):
             seqs = self._common(contents, start, at, source, is_used)
             first = at + 1 - len(seqs)
             is_newest = not self.is_continued(source)
             is_meant = (
-                len(seqs) >= _SURE_RUN
+                len(seqs) >= 3  # fewer may be elsewhere by chance ("go on", "done")
                 or NO_SEQ in seqs
                 or (is_newest and (len(seqs) > 1 or (seqs and first <= lead)))
             )

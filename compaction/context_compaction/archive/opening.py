@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _SCHEMES = ("postgresql", "postgres")
 _RECORDS = 1_000  # a call
-_SESSIONS = 100  # a page of the list
 
 Report = Callable[[SessionInfo, int], None]
 
@@ -127,7 +126,7 @@ async def copy_archive(
 async def _sessions_of(archive: Archive) -> AsyncGenerator[SessionInfo]:
     cursor: str | None = None
     while True:
-        page, cursor = await archive.sessions(limit=_SESSIONS, cursor=cursor)
+        page, cursor = await archive.sessions(limit=100, cursor=cursor)
         for session in page:
             yield session
         if cursor is None:

@@ -43,7 +43,6 @@ INLINE_LIMIT_BYTES = 32 * 1024
 # Strings of messages are read whole, so it pays later: a file costs 1.1 ms and two waits for the
 # device (measured at 55 KB), a line in the log 0.1 ms and none; it takes a third of the space.
 _STRING_LIMIT_BYTES = 64 * 1024
-_SURELY_SHORT_CHARS = _STRING_LIMIT_BYTES // 4
 _BLOB_KEY = "$blob"
 BLOB_MARK = b'$blob":'  # a line without it holds nothing for `restore` to do
 
@@ -112,7 +111,7 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
 
 def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
     if isinstance(value, str):
-        if len(value) <= _SURELY_SHORT_CHARS:
+        if len(value) <= _STRING_LIMIT_BYTES // 4:  # a character has at most four bytes
             return value
         data = value.encode("utf-8", "surrogatepass")
         return {_BLOB_KEY: put(data)} if len(data) > _STRING_LIMIT_BYTES else value

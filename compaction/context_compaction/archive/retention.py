@@ -1,7 +1,7 @@
 """Retention: which sessions are removed, and what that frees; whatever stores them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from context_compaction.archive import PrunePlan, PruneRules, SessionUsage, Usage
@@ -20,80 +20,54 @@ class StoredSession:
     blobs: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
 class Stored:
-    """What an archive holds.
+    """What an archive holds."""
 
-    Attributes:
-        sessions: Longest unused first.
-        blob_bytes: Stored size of each large content, by hash.
-    """
+    def __init__(self, sessions: Iterable[StoredSession], blob_bytes: Mapping[str, int]) -> None:
+        """`blob_bytes` has the stored size of each large content, by hash."""
+        self.sessions = sorted(sessions, key=lambda one: (one.last_seconds, one.session_id))
+        self.blob_bytes = blob_bytes
+        # How many sessions name each large content.
+        self._users = Counter(digest for session in self.sessions for digest in session.blobs)
+        self._unnamed_bytes = self._bytes_of(blob_bytes.keys() - self._users.keys())
+        logs = sum(session.log_bytes for session in self.sessions)
+        self._total_bytes = logs + sum(blob_bytes.values())
 
-    sessions: Sequence[StoredSession]
-    blob_bytes: Mapping[str, int]
+    def usage(self) -> Usage:
+        """How much room each session takes."""
+        sessions = tuple(map(self._usage_of, self.sessions))
+        return Usage(sessions, self._total_bytes, self._unnamed_bytes)
 
-    @property
-    def total_bytes(self) -> int:
-        """All logs and large contents."""
-        return sum(session.log_bytes for session in self.sessions) + sum(self.blob_bytes.values())
+    def plan(self, rules: PruneRules) -> PrunePlan:
+        """The outcome of deleting the sessions that `rules` remove, oldest first."""
+        retained = {session.session_id for session in self.sessions if session.is_retained}
+        users = Counter(self._users)
+        left = self._total_bytes - self._unnamed_bytes
+        before_seconds, max_bytes = rules.before_seconds, rules.max_bytes
+        chosen: list[SessionUsage] = []
+        for session in self.sessions:
+            if {session.session_id, session.parent_session_id} & retained:
+                continue
+            is_old = before_seconds is not None and session.last_seconds < before_seconds
+            if is_old or (max_bytes is not None and left > max_bytes):
+                users.subtract(session.blobs)
+                gone = [digest for digest in session.blobs if not users[digest]]
+                left -= session.log_bytes + self._bytes_of(gone)
+                chosen.append(self._usage_of(session))
+        return PrunePlan(tuple(chosen), len(self.sessions), self._total_bytes - left, left)
 
-    def bytes_of(self, digests: Iterable[str]) -> int:
-        """What some large contents take."""
+    def _bytes_of(self, digests: Iterable[str]) -> int:
         return sum(self.blob_bytes[digest] for digest in digests)
 
-
-def usage_of(stored: Stored) -> Usage:
-    """How much room each session takes."""
-    users = Counter(digest for session in stored.sessions for digest in session.blobs)
-    unnamed = stored.blob_bytes.keys() - users.keys()
-    sessions = tuple(_usage_of(session, stored, users) for session in stored.sessions)
-    return Usage(sessions, stored.total_bytes, stored.bytes_of(unnamed))
-
-
-def plan_of(stored: Stored, chosen: Sequence[StoredSession]) -> PrunePlan:
-    """The outcome of deleting the `chosen` sessions."""
-    users = Counter(digest for session in stored.sessions for digest in session.blobs)
-    freed = _freed_bytes(stored, {session.session_id for session in chosen})
-    sessions = tuple(_usage_of(session, stored, users) for session in chosen)
-    return PrunePlan(sessions, len(stored.sessions), freed, stored.total_bytes - freed)
-
-
-def choose(stored: Stored, rules: PruneRules) -> list[StoredSession]:
-    """The sessions that `rules` remove, oldest first."""
-    retained = {session.session_id for session in stored.sessions if session.is_retained}
-    users = Counter(digest for session in stored.sessions for digest in session.blobs)
-    total = stored.total_bytes - stored.bytes_of(stored.blob_bytes.keys() - users.keys())
-    before_seconds, max_bytes = rules.before_seconds, rules.max_bytes
-    chosen: list[StoredSession] = []
-    for session in stored.sessions:
-        if {session.session_id, session.parent_session_id} & retained:
-            continue
-        is_old = before_seconds is not None and session.last_seconds < before_seconds
-        if is_old or (max_bytes is not None and total > max_bytes):
-            users.subtract(session.blobs)
-            gone = [digest for digest in session.blobs if not users[digest]]
-            total -= session.log_bytes + stored.bytes_of(gone)
-            chosen.append(session)
-    return chosen
-
-
-def _usage_of(session: StoredSession, stored: Stored, users: Mapping[str, int]) -> SessionUsage:
-    own = [digest for digest in session.blobs if users[digest] == 1]
-    return SessionUsage(
-        session.session_id,
-        session.parent_session_id,
-        session.is_retained,
-        session.message_count,
-        session.last_seconds,
-        session.log_bytes,
-        own_bytes=stored.bytes_of(own),
-        shared_bytes=stored.bytes_of(session.blobs.difference(own)),
-    )
-
-
-def _freed_bytes(stored: Stored, gone: Collection[str]) -> int:
-    """What deleting sessions frees, with the contents that no session names now."""
-    left = [session for session in stored.sessions if session.session_id not in gone]
-    kept = {digest for session in left for digest in session.blobs}
-    logs = sum(session.log_bytes for session in stored.sessions if session.session_id in gone)
-    return logs + stored.bytes_of(stored.blob_bytes.keys() - kept)
+    def _usage_of(self, session: StoredSession) -> SessionUsage:
+        own = [digest for digest in session.blobs if self._users[digest] == 1]
+        return SessionUsage(
+            session.session_id,
+            session.parent_session_id,
+            session.is_retained,
+            session.message_count,
+            session.last_seconds,
+            session.log_bytes,
+            own_bytes=self._bytes_of(own),
+            shared_bytes=self._bytes_of(session.blobs.difference(own)),
+        )

@@ -36,15 +36,6 @@ TERMS_VERSION = f"9-{_stemmer.version()}"  # another version of the stemmer may 
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_TERMS = 24
 MAX_QUERY_WORDS = 64  # that a phrase is looked for by, and that a text is read for
-MIN_STEMMED_CHARS = 3  # the stemmer leaves shorter words as they are
-MAX_SHORT_PIECES = 4  # what falls into more than these, of below 2 characters each, is no name
-MAX_ENDING_CHARS = 4  # of an ending that stemming takes away: `connecti*` asks for `connect` too
-# A short query may be the words of one identifier, so `turbo encabulator` also looks for
-# `turboencabulator`. A longer one is a sentence.
-MAX_NAME_RUNS = 5
-# What a word of a compound counts beside the whole, and what a piece of an identifier counts.
-WORD_WEIGHT = 0.5
-PIECE_WEIGHT = 0.25
 
 # Han, kana, Hangul, Thai, Lao, Myanmar, Khmer, and half-width kana. The letters among them only.
 _UNSPACED = (
@@ -59,7 +50,6 @@ _ACCENTED = re.compile("[\u00c0-\u024f\u1e00-\u1eff]")
 NO_WIDTH = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]+")
 _HASH = re.compile("[0-9a-f]{12,}|[0-9A-F]{12,}")  # commits, request ids, digests
 _FIRST_UNSPACED = re.compile(rf"[{_UNSPACED}]")
-_NON_BLANK = re.compile(r"\S+")
 _ENDING = re.compile(r"['’](?:s|d|m|t|ll|re|ve)\b", re.IGNORECASE)  # don't, Anna's
 
 # The same where all is ASCII: blanks for what is no letter or digit. Four times as fast.
@@ -183,7 +173,7 @@ def likely_names(text: str) -> list[QueryTerm]:
     `whenRotates`, where its stem would find any `rotate`.
     """
     runs = [run for run in _WORD.findall(folded(text)) if run.isascii()]
-    if len(runs) > MAX_NAME_RUNS:
+    if len(runs) > 5:  # a sentence
         return []
     names: list[QueryTerm] = []
     if len(runs) > 1:
@@ -203,7 +193,8 @@ def stems_of_prefix(prefix: str) -> list[str]:
     """Stems, other than those that begin with `prefix`, of words that may begin with it."""
     if not (prefix.isascii() and prefix.isalpha()):
         return []
-    shorter = [prefix[:end] for end in range(max(4, len(prefix) - MAX_ENDING_CHARS), len(prefix))]
+    # Stemming takes endings of up to four characters away: `connecti*` asks for `connect` too.
+    shorter = [prefix[:end] for end in range(max(4, len(prefix) - 4), len(prefix))]
     stems = dict.fromkeys([*shorter, _stemmed(prefix)])
     return [found for found in stems if not found.startswith(prefix)]
 
@@ -236,16 +227,17 @@ def _until_cut(runs: Sequence[str]) -> Iterator[str]:
 
 
 def _query_terms(text: str, dropped: frozenset[str]) -> Iterator[QueryTerm]:
-    for chunk in _NON_BLANK.findall(text):
+    for chunk in text.split():
         # By the word as it was asked for: "thé" is no "the".
         runs = [folded(run) for run in _WORD.findall(chunk) if run.lower() not in dropped]
         whole = phrase_term(chunk) if runs else None
         if whole is not None:
             words = runs if len(whole.runs) > 1 else []
-            smaller = [_weighed(word, WORD_WEIGHT) for word in words]
+            # A word of a compound counts half beside the whole, a piece of an identifier a quarter.
+            smaller = [_weighed(word, 0.5) for word in words]
             for run in runs:
                 pieces = _pairs(run) if _is_unspaced(run) else _identifier_pieces(run)
-                smaller += [_weighed(piece, PIECE_WEIGHT) for piece in pieces]
+                smaller += [_weighed(piece, 0.25) for piece in pieces]
             yield replace(whole, pieces=tuple(smaller[:MAX_QUERY_TERMS]))
 
 
@@ -265,7 +257,7 @@ def _identifier_pieces(run: str) -> list[str]:
     if not run.isascii() or (run.isalpha() and run.islower()) or _HASH.fullmatch(run):
         return []
     pieces = pieces_of(run[:MAX_TERM_CHARS])
-    is_hash = len(pieces) > MAX_SHORT_PIECES and len(run) < 2 * len(pieces)
+    is_hash = len(pieces) > 4 and len(run) < 2 * len(pieces)  # of single characters mostly
     return pieces if len(pieces) > 1 and not is_hash else []
 
 
@@ -282,8 +274,7 @@ def _prefix_words(run: str) -> list[str]:
 
 
 def _stemmed(word: str) -> str:
-    is_plain = len(word) >= MIN_STEMMED_CHARS and word.isascii() and word.isalpha()
-    return _stem(word) if is_plain else word
+    return _stem(word) if word.isascii() and word.isalpha() else word
 
 
 def _is_lone(run: str) -> bool:

@@ -4,7 +4,7 @@ Everything blocks and runs in one thread at a time, which the opener of an archi
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -149,8 +149,11 @@ class TranscriptStore(Generic[S]):
                     held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                     seconds = now_seconds if held_by is None else held_by.seconds
                     records.append(Record({"kind": "output", "ts": seconds} | output, body))
-            context = _in_own_words(state, context, self.kept)
-            entries = [_entry_of(entry) for entry in context]
+            context = self._in_own_words(state, context)
+            entries: list[list[Any]] = [
+                [e.content, e.seq, e.source_seq, *([e.stands_for] if e.stands_for else [])]
+                for e in context
+            ]
             if receipt is not None:
                 left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
                 named: JsonObject = {"of": head, "left": left, "outputs": output_ids}
@@ -163,6 +166,28 @@ class TranscriptStore(Generic[S]):
                 records.append(Record({"kind": "context", "ts": now_seconds} | named, body))
             if records:
                 self.sessions.write(state, session_id, None, records)
+
+    def _in_own_words(self, state: S, context: Sequence[ContextEntry]) -> list[ContextEntry]:
+        """`context`, without the number of a message that is no longer what the session holds.
+
+        What is in its own words stands as it is `kept`, and is known by that when it comes again.
+        """
+        entries: list[ContextEntry] = []
+        for entry in context:
+            record = state.messages.get(entry.seq) if entry.seq != NO_SEQ else None
+            if entry.seq != NO_SEQ and record is None:
+                raise NotFoundError(
+                    f"The context names message {entry.seq}, which the session does not hold. "
+                    "Append the messages before the context is committed; where the session was "
+                    "deleted meanwhile, call again."
+                )
+            if record is None or entry.content != record.content:
+                raw = self.kept(entry.raw)
+                entry = entry if raw is entry.raw else replace(entry, raw=raw, known_hash="")
+            if record is not None and entry.content != record.content:
+                entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, stands_for="")
+            entries.append(entry)
+        return entries
 
     def context(
         self, session_id: str, after: int, limit: int | None
@@ -420,37 +445,6 @@ class TranscriptStore(Generic[S]):
             ]
             if new:
                 sessions.write(state, session_id, parent_session_id, new)
-
-
-def _in_own_words(
-    state: TranscriptState, context: Sequence[ContextEntry], kept: Callable[[Any], Any]
-) -> list[ContextEntry]:
-    """`context`, without the number of a message that is no longer what the session holds.
-
-    What is in its own words stands as it is `kept`, and is known by that when it comes again.
-    """
-    entries: list[ContextEntry] = []
-    for entry in context:
-        record = state.messages.get(entry.seq) if entry.seq != NO_SEQ else None
-        if entry.seq != NO_SEQ and record is None:
-            raise NotFoundError(
-                f"The context names message {entry.seq}, which the session does not hold. "
-                "Append the messages before the context is committed; where the session was "
-                "deleted meanwhile, call again."
-            )
-        if record is None or entry.content != record.content:
-            raw = kept(entry.raw)
-            entry = entry if raw is entry.raw else replace(entry, raw=raw, known_hash="")
-        if record is not None and entry.content != record.content:
-            entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, stands_for="")
-        entries.append(entry)
-    return entries
-
-
-def _entry_of(entry: ContextEntry) -> list[Any]:
-    """An entry of a context record, as records.py describes it."""
-    named: list[Any] = [entry.content, entry.seq, entry.source_seq]
-    return [*named, entry.stands_for] if entry.stands_for else named
 
 
 def _is_stored(state: TranscriptState, head: JsonObject) -> bool:

@@ -105,9 +105,10 @@ async def counts_are_reported_to_whoever_counts_alike(archive: Archive) -> None:
     revision = first.revision
 
     grown = parsed(user("one"), assistant("two"), user("three"))
-    again = await archive.append(
-        "s", grown, format=FORMAT, counted_by="a", counts=[None, 0, {"x": 3}]
-    )
+    again = await archive.append("s", grown, format=FORMAT, counted_by="a")
+    three = again.fingerprints[2]
+    counted = {two: 0, three: {"x": 3}}
+    await archive.keep_counts("s", format=FORMAT, counted_by="a", counts=counted)
     assert (again.counts, again.revision_before) == ((None, [7, [8, 9]], None), revision)
 
     async def counts(counted_by: str, format: str = FORMAT) -> list[Any]:

@@ -25,9 +25,9 @@ from context_compaction.archive import (
     session_state,
 )
 from context_compaction.archive.opening import copy_archive
-from context_compaction.archive.postgres import schema, sessions
+from context_compaction.archive.postgres import sessions
 from context_compaction.archive.postgres.blobs import open_objects
-from context_compaction.archive.postgres.database import Database, read_address
+from context_compaction.archive.postgres.database import TABLES, Database, read_address
 from context_compaction.archive.postgres.rows import (
     block_query,
     block_words,
@@ -98,11 +98,11 @@ def test_every_key_and_foreign_key_begins_with_the_tenant(postgres_address: str)
             "SELECT partrelid::regclass::text, a.attname, partnatts FROM pg_partitioned_table"
             " JOIN pg_attribute a ON a.attrelid = partrelid AND a.attnum = partattrs[0]"
         ).fetchall()
-    assert len(unique) >= len(schema.TABLES)
+    assert len(unique) >= len(TABLES)
     assert {column for _, column in unique} == {"tenant"}
     assert foreign
     assert {column for _, *columns in foreign for column in columns} == {"tenant"}
-    assert sorted(by) == sorted((f"compaction.{table}", "tenant", 1) for table in schema.TABLES)
+    assert sorted(by) == sorted((f"compaction.{table}", "tenant", 1) for table in TABLES)
 
 
 async def test_the_database_itself_lets_a_tenant_see_its_own_rows_alone(

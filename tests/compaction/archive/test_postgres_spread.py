@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from context_compaction import open_archive
 from context_compaction.archive import Archive
-from context_compaction.archive.postgres.schema import PARTITIONS
+from context_compaction.archive.postgres.database import PARTITIONS
 
 from tests.compaction.archive.archive_contract import CONTRACT, Check, add, user
 from tests.support.postgres import APP, Server, clear, make_role, make_tables, named_database

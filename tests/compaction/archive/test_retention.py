@@ -16,7 +16,7 @@ from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.durable_files import locked
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.maintenance import delete_sessions
-from context_compaction.archive.retention import Stored, StoredSession, choose
+from context_compaction.archive.retention import Stored, StoredSession
 from context_compaction.errors import ArchiveBusyError
 from context_compaction.messages.edits import make_blob
 from hypothesis import given
@@ -48,7 +48,9 @@ def test_what_is_chosen_brings_the_size_down_and_nothing_more_goes_than_must(
     ordered = tuple(sorted(sessions, key=lambda session: session.last_seconds))
     used = {digest for session in ordered for digest in session.blobs}
     stored = Stored(ordered, dict.fromkeys(used, 20))
-    chosen = choose(stored, PruneRules(before_seconds, max_bytes))
+    plan = stored.plan(PruneRules(before_seconds, max_bytes))
+    names = [usage.session_id for usage in plan.sessions]
+    chosen = [session for session in ordered if session.session_id in names]
     assert not [session for session in chosen if session.is_retained]
     kept = [session for session in ordered if session not in chosen]
     assert not [

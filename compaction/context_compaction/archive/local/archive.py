@@ -2,11 +2,10 @@
 
 import json
 import logging
-import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -21,10 +20,7 @@ from context_compaction.archive import (
     AccessToken,
     Archive,
     Health,
-    PrunePlan,
-    PruneRules,
     SessionInfo,
-    Usage,
     check_tenant,
 )
 from context_compaction.archive.local.durable_files import (
@@ -34,20 +30,19 @@ from context_compaction.archive.local.durable_files import (
     put_file,
     sync_folder,
 )
-from context_compaction.archive.local.log import folders_naming
+from context_compaction.archive.local.log import folders_naming, session_key
 from context_compaction.archive.local.maintenance import (
-    checked_keys,
     delete_sessions,
     examine,
     finish_deletion,
     measure,
 )
 from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
-from context_compaction.archive.records import StoredOutput
-from context_compaction.archive.retention import choose, plan_of, usage_of
+from context_compaction.archive.retention import Stored
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
+from context_compaction.request import check_session_id
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -57,7 +52,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_TOKEN_ID = re.compile(r"[0-9a-f]{1,64}")
 # What this package puts into an archive's folder.
 _OURS = frozenset({
     "blobs",
@@ -177,23 +171,9 @@ class LocalArchive(Archive):
             lambda: self._opened_index().list_sessions(limit, cursor, family_of)
         )
 
-    async def usage(self) -> Usage:
-        """See `Archive.usage`. Reads the whole log."""
-        return await self._on_index(lambda: usage_of(measure(self._root)))
-
-    async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
-        """See `Archive.prune`. Reads the whole log; raises what `delete` raises."""
-
-        def planned() -> PrunePlan:
-            stored = measure(self._root)
-            return plan_of(stored, choose(stored, rules))
-
-        plan = await self._on_index(planned)
-        if dry_run:
-            return plan
-        freed = await self.delete([session.session_id for session in plan.sessions])
-        left = plan.freed_bytes + plan.left_bytes - freed
-        return replace(plan, freed_bytes=freed, left_bytes=left)
+    async def stored(self) -> Stored:
+        """See `Archive.stored`. Reads the whole log."""
+        return await self._on_index(lambda: measure(self._root))
 
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.
@@ -206,13 +186,9 @@ class LocalArchive(Archive):
             NotFoundError: There is no such session; nothing was deleted.
             ArchiveBusyError: Others kept writing for too long.
         """
-        checked = partial(checked_keys, self._root, session_ids)
-        keys = await to_thread.run_sync(checked, limiter=self._threads)
+        keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
         remove = partial(delete_sessions, self._root, session_ids)
-        if keys:
-            freed = await self._on_index(lambda: self._opened_index().delete(keys, remove))
-        else:
-            freed = await to_thread.run_sync(remove, limiter=self._threads)
+        freed = await self._on_index(lambda: self._opened_index().delete(keys, remove))
         self._sessions.forget(session_ids)
         return freed
 
@@ -229,7 +205,7 @@ class LocalArchive(Archive):
 
     async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
         """See `Archive.token`."""
-        if not _TOKEN_ID.fullmatch(token_id):
+        if not _can_name_token(token_id):
             return None
         path = self._token_path(token_id)
         if tenant is not None and check_tenant(tenant) != self.tenant:
@@ -239,7 +215,7 @@ class LocalArchive(Archive):
 
     async def tokens(self) -> list[AccessToken]:
         """See `Archive.tokens`."""
-        found = await to_thread.run_sync(_read_tokens, self._root / "tokens", "[0-9a-f]*.json")
+        found = await to_thread.run_sync(_read_tokens, self._root / "tokens", "*.json")
         return sorted(found, key=lambda token: (token.created_seconds, token.token_id))
 
     async def revoke_token(self, token_id: str) -> bool:
@@ -253,7 +229,7 @@ class LocalArchive(Archive):
                 return True
             return False
 
-        return _TOKEN_ID.fullmatch(token_id) is not None and await to_thread.run_sync(work)
+        return _can_name_token(token_id) and await to_thread.run_sync(work)
 
     def _token_path(self, token_id: str) -> Path:
         return self._root / "tokens" / f"{token_id}.json"
@@ -269,26 +245,14 @@ class LocalArchive(Archive):
         async with self._order.setdefault(session_id, Lock(fast_acquire=True)):
             return await to_thread.run_sync(work, self._store, limiter=self._threads)
 
-    async def on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
-        """What `work` returns of an output: of a session in memory, else the one in the index."""
-
-        def on_store(session_id: str, store: TranscriptStore[LocalState]) -> tuple[T] | None:
-            output = store.output(session_id, output_id)
-            return None if output is None else (work(output),)
-
+    async def sessions_with(self, output_id: str) -> list[str]:
+        """See `Archive.sessions_with`: sessions in memory, else those in the index."""
         known = self._sessions.holding(output_id)
-        for session_id in known or await self._on_index(lambda: self._sessions_with(output_id)):
-            done = await self.on_session(session_id, partial(on_store, session_id))
-            if done is not None:
-                return done
-        return None
+        return known or await self._on_index(lambda: self._sessions_with(output_id))
 
     def _sessions_with(self, output_id: str) -> list[str]:
-        """The sessions that may hold an output.
-
-        The index is derived, and pointers are read without it too: by a walk over the log where
-        the index cannot be used, as where its disk is full.
-        """
+        # The index is derived, and pointers are read without it too: by a walk over the log where
+        # the index cannot be used, as where its disk is full.
         try:
             session_id = self._opened_index().find_output(output_id)
         except ArchiveError as error:
@@ -344,6 +308,11 @@ class LocalArchive(Archive):
 
     async def _on_index(self, work: Callable[[], T]) -> T:
         return await to_thread.run_sync(work, limiter=self._index_limiter)
+
+
+def _can_name_token(token_id: str) -> bool:
+    """Whether a file may have this name."""
+    return token_id.isascii() and token_id.isalnum() and len(token_id) <= 64
 
 
 def _read_tokens(folder: Path, pattern: str) -> list[AccessToken]:

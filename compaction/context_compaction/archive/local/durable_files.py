@@ -25,7 +25,6 @@ except ModuleNotFoundError as _error:
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-LOCK_POLL_SECONDS = 0.001
 # Long enough for a queue of writers behind a slow disk, short enough for a caller to learn of it.
 LOCK_TIMEOUT_SECONDS = 20.0
 
@@ -87,7 +86,7 @@ def locked(path: Path, *, shared: bool = False) -> Generator[None]:
                 f"Another process has held {path} for {LOCK_TIMEOUT_SECONDS:g} seconds. Nothing "
                 "was changed; call again, or stop the process that hangs."
             )
-        time.sleep(LOCK_POLL_SECONDS)
+        time.sleep(0.001)
     try:
         yield
     finally:

@@ -57,7 +57,6 @@ from context_compaction.archive.local.log import (
 from context_compaction.archive.records import BLOB_MARK, internalise
 from context_compaction.archive.search.filters import (
     Filter,
-    no_session,
     session_cursor,
     session_page,
 )
@@ -107,7 +106,6 @@ class SearchIndex:
         self._look_until_seconds = 0.0
         self._seen_stamps: dict[str, int] = {}
         self._caught_up: sqlite3.Connection | None = None
-        self._data_version = -1
         # How many rows match an expression, as counted when the index had so many rows.
         self.counts: dict[str, tuple[int, int]] = {}
 
@@ -229,10 +227,6 @@ class SearchIndex:
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Index whatever any process has logged and the index does not hold."""
-        (version,) = connection.execute("PRAGMA data_version").fetchone()
-        if version != self._data_version:  # another process has written
-            self._data_version = version
-            self.counts = {}
         noticed = last_notice(self.root)
         is_long_ago = time.time_ns() - noticed > STAMP_NANOSECONDS
         if connection is not self._caught_up:
@@ -547,7 +541,7 @@ def _match_of(connection: sqlite3.Connection, allowed: Filter) -> str:
     if allowed.session_id is not None:
         family = connection.execute(FAMILY, (allowed.session_id,)).fetchall()
         if not family:
-            raise no_session(allowed.session_id)
+            raise NotFoundError.of_session(allowed.session_id)
         groups.append(_any_tag([session_tag(session) for (session,) in family]))
     groups += [_any_tag([tag]) for tag in allowed.tags]
     since, until = allowed.since_seconds, allowed.until_seconds

@@ -96,23 +96,7 @@ def measure(root: Path) -> Stored:
                     blobs=frozenset(named & blob_bytes.keys()),
                 )
             )
-    sessions.sort(key=lambda session: (session.last_seconds, session.session_id))
-    return Stored(tuple(sessions), blob_bytes)
-
-
-def checked_keys(root: Path, session_ids: Sequence[str]) -> list[str]:
-    """The keys of sessions that are there.
-
-    Raises:
-        SettingsError: An id cannot name a session.
-        NotFoundError: There is no such session.
-        ArchiveError: A folder cannot be read.
-    """
-    keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
-    for session_id, key in zip(session_ids, keys, strict=True):
-        if not refresh(LocalState(folder=session_folder(root, key))).exists:
-            raise NotFoundError.of_session(session_id)
-    return keys
+    return Stored(sessions, blob_bytes)
 
 
 def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
@@ -127,7 +111,10 @@ def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
         ArchiveBusyError: Others kept writing for too long.
         ArchiveError: A folder or file cannot be read or removed.
     """
-    keys = checked_keys(root, session_ids)
+    keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
+    for session_id, key in zip(session_ids, keys, strict=True):
+        if not refresh(LocalState(folder=session_folder(root, key))).exists:
+            raise NotFoundError.of_session(session_id)
     references = References(root)
     references.update()
     with locked(root / LOCK_NAME):

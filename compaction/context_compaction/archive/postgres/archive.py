@@ -1,8 +1,10 @@
 """The archive in PostgreSQL: one database for many processes, machines and tenants."""
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from copy import copy
+from dataclasses import asdict
 from functools import partial
 from time import time
 from typing import Any, TypeVar
@@ -15,20 +17,19 @@ from context_compaction.archive import (
     AccessToken,
     Archive,
     Health,
-    PrunePlan,
-    PruneRules,
     SessionInfo,
-    Usage,
     check_tenant,
 )
-from context_compaction.archive.postgres import maintenance
-from context_compaction.archive.postgres.blobs import TenantBlobs, forget_unnamed, open_objects
-from context_compaction.archive.postgres.database import Database, read_address
-from context_compaction.archive.postgres.rows import FAMILY, TenantRows, parse_body
-from context_compaction.archive.postgres.schema import Connection
+from context_compaction.archive.postgres.blobs import (
+    TenantBlobs,
+    forget_unnamed,
+    note_unnamed,
+    open_objects,
+)
+from context_compaction.archive.postgres.database import Connection, Database, read_address
+from context_compaction.archive.postgres.rows import FAMILY, TenantRows
 from context_compaction.archive.postgres.sessions import RowState, TenantSessions
-from context_compaction.archive.records import StoredOutput, info_of
-from context_compaction.archive.retention import choose, plan_of, usage_of
+from context_compaction.archive.retention import Stored, StoredSession
 from context_compaction.archive.search.filters import session_cursor, session_page
 from context_compaction.archive.search.page import Check, RowsOf
 from context_compaction.archive.search.patterns import SCAN_SECONDS
@@ -61,38 +62,10 @@ async def open_archive(
     database = Database(named)
     await to_thread.run_sync(database.open)
     try:
-        yield PostgresArchive(_Shared(database, named.objects, redaction), named.tenant)
+        yield PostgresArchive(database, named.objects, redaction, named.tenant)
     finally:
         with CancelScope(shield=True):
             await to_thread.run_sync(database.close)
-
-
-class _Shared:
-    """What the archives of all tenants of one database have in common.
-
-    Attributes:
-        database: The connections.
-        objects: Where large contents lie; "" for the database itself.
-        redaction: How secrets are treated.
-        states: What is known of sessions.
-    """
-
-    def __init__(self, database: Database, objects: str, redaction: RedactionMode) -> None:
-        self.database = database
-        self.objects = objects
-        self.redaction: RedactionMode = redaction
-        self.states: StateCache[RowState] = StateCache()
-        # As many threads as connections: who waits for one waits here, and can be cancelled.
-        self.limiter: CapacityLimiter = CapacityLimiter(database.connections)
-        self._locks: WeakValueDictionary[tuple[str, str], Lock] = WeakValueDictionary()
-
-    def one_at_a_time(self, tenant: str, session_id: str) -> Lock:
-        """A lock by which the calls of this process on one session follow each other.
-
-        Without it others would wait for the session's row, each with a connection; and what is
-        known of the session would be learnt by each anew. It exists while a call has it.
-        """
-        return self._locks.setdefault((tenant, session_id), Lock())
 
 
 class PostgresArchive(Archive):
@@ -102,10 +75,21 @@ class PostgresArchive(Archive):
     its time limit; a search ends at its next statement.
     """
 
-    def __init__(self, shared: _Shared, tenant: str) -> None:
-        self._shared = shared
+    def __init__(
+        self, database: Database, objects: str, redaction: RedactionMode, tenant: str
+    ) -> None:
+        """`objects` is the address of the store for large contents; "" keeps them in tables."""
         self.tenant = tenant
-        self.redaction = shared.redaction
+        self.redaction = redaction
+        self._database = database
+        self._objects = objects
+        self._states = StateCache[RowState]()
+        # As many threads as connections: who waits for one waits here, and can be cancelled.
+        self._limiter = CapacityLimiter(database.connections)
+        # By tenant and session, a lock by which the calls of this process follow each other.
+        # Without it others would wait for the session's row, each with a connection; and what is
+        # known of the session would be learnt by each anew. It exists while a call has it.
+        self._locks: WeakValueDictionary[tuple[str, str], Lock] = WeakValueDictionary()
 
     async def for_tenant(self, tenant: str, *, opens: bool = True) -> "PostgresArchive":
         """See `Archive.for_tenant`. Row-level security hides other tenants from most roles.
@@ -116,7 +100,8 @@ class PostgresArchive(Archive):
         """
         if check_tenant(tenant) == self.tenant:
             return self
-        archive = PostgresArchive(self._shared, tenant)
+        archive = copy(self)  # what is known of sessions is shared
+        archive.tenant = tenant
         if not (opens or await archive._select(f"{_SESSIONS} LIMIT 1") or await archive.tokens()):
             raise NotFoundError.of_tenant(tenant)
         return archive
@@ -180,115 +165,72 @@ class PostgresArchive(Archive):
         values = self.tenant, token_id
         return await self._run(lambda connection: connection.execute(_REVOKE, values).rowcount > 0)
 
-    async def usage(self) -> Usage:
-        """See `Archive.usage`."""
-        measure = partial(maintenance.measure, tenant=self.tenant)
-        return await self._run(lambda connection: usage_of(measure(connection)), reads=True)
-
-    async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
-        """See `Archive.prune`; what is chosen and removed is one transaction.
-
-        Objects that no row names go as well: their upload's transaction failed, or what was to
-        remove them did.
-        """
-
-        def work(connection: Connection) -> tuple[PrunePlan, list[str]]:
-            stored = maintenance.measure(connection, self.tenant)
-            plan = plan_of(stored, choose(stored, rules))
-            if dry_run:
-                return plan, []
-            names = [session.session_id for session in plan.sessions]
-            done = maintenance.delete(connection, self.tenant, names)
-            left = plan.freed_bytes + plan.left_bytes - done.freed_bytes
-            return replace(plan, freed_bytes=done.freed_bytes, left_bytes=left), done.object_keys
-
-        plan, keys = await self._run(work)
-        await self._remove_objects(keys)
-        orphans = await self._orphaned_objects()
-        if not dry_run:
-            await self._remove_objects([*orphans])
-        return replace(plan, freed_bytes=plan.freed_bytes + sum(orphans.values()))
-
-    async def _orphaned_objects(self) -> dict[str, int]:
-        """The objects of this tenant that no row names, with their sizes.
-
-        Only those of a day ago: one that is younger may be named by a transaction that has not
-        ended. Each upload has a name of its own, so none is named later.
-        """
-        if not self._shared.objects:
-            return {}
+    async def stored(self) -> Stored:
+        """See `Archive.stored`."""
         before_seconds = time() - ORPHAN_SECONDS
         return await self._run(
-            lambda connection: maintenance.unnamed_objects(connection, self.tenant, before_seconds),
+            lambda connection: _measure(connection, self.tenant, before_seconds),
             reads=True,
         )
 
     async def delete(self, session_ids: Sequence[str]) -> int:
-        """See `Archive.delete`."""
-        done = await self._run(
-            lambda connection: maintenance.delete(connection, self.tenant, session_ids)
+        """See `Archive.delete`.
+
+        Objects that no row names go as well: their upload's transaction failed, or what was to
+        remove them did. Only those of a day ago: one that is younger may be named by a transaction
+        that has not ended. Each upload has a name of its own, so none is named later.
+        """
+        before_seconds = time() - ORPHAN_SECONDS
+        freed_bytes, keys = await self._run(
+            lambda connection: _delete(connection, self.tenant, session_ids, before_seconds)
         )
-        await self._remove_objects(done.object_keys)
-        return done.freed_bytes
+        if keys:  # what a failure leaves, a later deletion removes
+            store = open_objects(self._objects)
+            await to_thread.run_sync(store.delete, keys, limiter=self._limiter)
+            await self._run(lambda connection: forget_unnamed(connection, self.tenant, keys))
+        return freed_bytes
 
     async def health(self) -> Health:
         """See `Archive.health`."""
-        location = self._shared.database.location
+        location = self._database.location
         return await self._run(
-            lambda connection: maintenance.examine(connection, self.tenant, location), reads=True
+            lambda connection: _examine(connection, self.tenant, location), reads=True
         )
-
-    async def _remove_objects(self, keys: list[str]) -> None:
-        """Remove what no row names any more; what a failure leaves, `prune` removes."""
-        if keys:
-            store = open_objects(self._shared.objects)
-            await to_thread.run_sync(store.delete, keys, limiter=self._shared.limiter)
-            await self._run(lambda connection: forget_unnamed(connection, self.tenant, keys))
 
     async def on_session(
         self, session_id: str, work: Callable[[TranscriptStore[RowState]], T]
     ) -> T:
         """What `work` returns of a store, in a transaction; after this session's other calls."""
-        shared = self._shared
 
         def on_store(connection: Connection) -> tuple[T, TenantSessions]:
             blobs = self._blobs(connection)
-            sessions = TenantSessions(connection, self.tenant, blobs, shared.states)
-            store = TranscriptStore(sessions, redacts=shared.redaction == "on")
+            sessions = TenantSessions(connection, self.tenant, blobs, self._states)
+            store = TranscriptStore(sessions, redacts=self.redaction == "on")
             return work(store), sessions
 
-        async with shared.one_at_a_time(self.tenant, session_id):
+        async with self._locks.setdefault((self.tenant, session_id), Lock()):
             result, sessions = await self._run(on_store)
             sessions.keep()
         return result
 
-    async def on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
-        """What `work` returns of an output; None where there is none of that id."""
-
-        def on_rows(connection: Connection) -> tuple[T] | None:
-            row = connection.execute(
-                "SELECT record.session, head, body FROM compaction.output"
-                " JOIN compaction.record USING (tenant, session, number)"
-                " WHERE tenant = %s AND output_id = %s ORDER BY record.session LIMIT 1",
-                (self.tenant, output_id),
-            ).fetchone()
-            if row is None:
-                return None
-            blobs = self._blobs(connection)
-            session_id, head, body = row
-            info = info_of(parse_body(head, blobs), session_id)
-            return (work(StoredOutput(info, parse_body(body, blobs), blobs)),)
-
-        can_be_asked = output_id.isascii() and output_id.isprintable()
-        return await self._run(on_rows, reads=True) if can_be_asked else None
+    async def sessions_with(self, output_id: str) -> list[str]:
+        """See `Archive.sessions_with`."""
+        if not (output_id.isascii() and output_id.isprintable()):
+            return []
+        rows = await self._select(
+            "SELECT session FROM compaction.output WHERE tenant = %(tenant)s"
+            " AND output_id = %(output_id)s ORDER BY session",
+            output_id=output_id,
+        )
+        return [session_id for (session_id,) in rows]
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
-        apart = partial(self._shared.database.apart, self.tenant)
-        return TenantBlobs(connection, self.tenant, self._shared.objects, apart)
+        apart = partial(self._database.apart, self.tenant)
+        return TenantBlobs(connection, self.tenant, self._objects, apart)
 
     async def _run(self, work: Callable[[Connection], T], **settings: Any) -> T:
-        run = partial(self._shared.database.run, self.tenant, work, **settings)
-        return await to_thread.run_sync(run, limiter=self._shared.limiter)
+        run = partial(self._database.run, self.tenant, work, **settings)
+        return await to_thread.run_sync(run, limiter=self._limiter)
 
     async def _select(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of one statement; `%(tenant)s` in it is this tenant."""
@@ -304,3 +246,103 @@ _SESSIONS = (
 )
 _TOKENS = "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"
 _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = %s"
+
+
+def _measure(connection: Connection, tenant: str, before_seconds: float) -> Stored:
+    """The sizes of a tenant's sessions and contents, and of objects that nothing named before."""
+    blobs: dict[str, set[str]] = defaultdict(set)
+    for session, digest in connection.execute(
+        "SELECT session, digest FROM compaction.blob_use WHERE tenant = %s", (tenant,)
+    ):
+        blobs[session].add(digest)
+    rows = connection.execute(
+        "SELECT session, parent, is_retained, message_count, archived_seconds, log_bytes"
+        " FROM compaction.session WHERE tenant = %s AND next_number > 0",
+        (tenant,),
+    )
+    sessions = [
+        StoredSession(name, parent, retained, count, seconds, size, frozenset(blobs[name]))
+        for name, parent, retained, count, seconds, size in rows
+    ]
+    sizes = connection.execute(
+        "SELECT digest, size_bytes FROM compaction.blob WHERE tenant = %s", (tenant,)
+    )
+    unnamed = _unnamed_objects(connection, tenant, before_seconds)
+    return Stored(sessions, dict(sizes.fetchall()) | unnamed)
+
+
+def _delete(
+    connection: Connection, tenant: str, session_ids: Sequence[str], before_seconds: float
+) -> tuple[int, list[str]]:
+    """Remove sessions, and whatever large content no session names then.
+
+    Returns the bytes freed, and the keys of objects to be removed after the transaction: those that
+    nothing names any more, and those that nothing named before the time.
+
+    Raises:
+        NotFoundError: There is no such session; nothing was removed.
+    """
+    wanted = sorted(set(session_ids))
+    found = connection.execute(
+        "SELECT session, log_bytes FROM compaction.session WHERE tenant = %s AND session = ANY(%s)"
+        " AND next_number > 0 ORDER BY session FOR UPDATE",
+        (tenant, wanted),
+    ).fetchall()
+    sizes: dict[str, int] = dict(found)
+    for name in wanted:
+        if name not in sizes:
+            raise NotFoundError.of_session(name)
+    for table in ("doc", "output", "blob_use", "record", "session"):
+        connection.execute(
+            f"DELETE FROM compaction.{table} WHERE tenant = %s AND session = ANY(%s)".encode(),  # noqa: S608
+            (tenant, wanted),
+        )
+    gone = connection.execute(
+        "DELETE FROM compaction.blob WHERE tenant = %s AND NOT EXISTS ("
+        "SELECT FROM compaction.blob_use WHERE blob_use.tenant = blob.tenant"
+        " AND blob_use.digest = blob.digest) RETURNING size_bytes, object_key",
+        (tenant,),
+    ).fetchall()
+    objects = [(key, size) for size, key in gone if key is not None]
+    orphans = _unnamed_objects(connection, tenant, before_seconds)
+    note_unnamed(connection, tenant, objects)
+    freed = sum(sizes.values()) + sum(size for size, _ in gone) + sum(orphans.values())
+    return freed, [*orphans, *(key for key, _ in objects)]
+
+
+def _unnamed_objects(connection: Connection, tenant: str, before_seconds: float) -> dict[str, int]:
+    """The objects that were noted before a time and no row names, with their sizes."""
+    rows = connection.execute(
+        "SELECT object_key, size_bytes FROM compaction.unnamed_object AS noted WHERE tenant = %s"
+        " AND noted_seconds < %s AND NOT EXISTS (SELECT FROM compaction.blob"
+        " WHERE blob.tenant = noted.tenant AND blob.object_key = noted.object_key)",
+        (tenant, before_seconds),
+    )
+    return dict(rows.fetchall())
+
+
+def _examine(connection: Connection, tenant: str, location: str) -> Health:
+    """Figures of a tenant, and what is to be known of its database."""
+    ((sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, role, is_above),) = (
+        connection.execute(
+            "SELECT count(*), coalesce(sum(message_count), 0)::bigint,"
+            " (SELECT count(DISTINCT output_id) FROM compaction.output WHERE tenant = %(tenant)s),"
+            " coalesce(sum(log_bytes), 0)::bigint,"
+            " (SELECT coalesce(sum(size_bytes), 0)::bigint FROM compaction.blob"
+            "  WHERE tenant = %(tenant)s),"
+            " (SELECT coalesce(sum(pg_column_size(words)), 0)::bigint FROM compaction.doc"
+            "  WHERE tenant = %(tenant)s),"
+            " current_user, (SELECT rolsuper OR rolbypassrls FROM pg_roles"
+            "  WHERE rolname = current_user)"
+            " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0",
+            {"tenant": tenant},
+        ).fetchall()
+    )
+    note = (
+        f"Note: the role {role!r} is above row-level security, the second lock between tenants. "
+        "Connect as a role that is neither superuser nor BYPASSRLS."
+    )
+    problems = (note,) if is_above else ()
+    return Health(
+        location, sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, problems
+    )

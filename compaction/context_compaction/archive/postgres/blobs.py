@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from context_compaction.archive.frames import Blobs, pack
-from context_compaction.archive.postgres.schema import Connection
+from context_compaction.archive.postgres.database import Connection
 from context_compaction.errors import ArchiveError, NotFoundError
 
 Apart: TypeAlias = Callable[[Callable[[Connection], None]], None]

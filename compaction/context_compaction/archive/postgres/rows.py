@@ -39,9 +39,9 @@ from context_compaction.archive.documents import (
     title_of,
 )
 from context_compaction.archive.frames import Blobs
-from context_compaction.archive.postgres.schema import Connection
+from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.records import BLOB_MARK, Record, internalise
-from context_compaction.archive.search.filters import Filter, no_session, tags_of
+from context_compaction.archive.search.filters import Filter, tags_of
 from context_compaction.archive.search.hits import Row
 from context_compaction.archive.search.word_search import (
     CANDIDATES,
@@ -59,8 +59,6 @@ from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
 
 MAX_ROW_WORDS = 15_000
-# A row's words and their places may have 1 MB together; a word has at most 256 bytes.
-_MAX_ROW_BYTES = 400_000
 
 _FOLLOWED_BY = " <-> "
 # Sizes of blocks, as powers of two: each is eight times the one before.
@@ -124,7 +122,8 @@ def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
     while True:
         some = words[start : start + MAX_ROW_WORDS]
         sizes = accumulate(len(word.encode()) for word in some)
-        stop = start + sum(size <= _MAX_ROW_BYTES for size in sizes)
+        # A row's words and their places may have 1 MB together; a word has at most 256 bytes.
+        stop = start + sum(size <= 400_000 for size in sizes)
         yield words[start:stop]
         if stop >= len(words):
             return
@@ -256,7 +255,6 @@ def all_of(queries: Sequence[str]) -> str:
 
 _Row: TypeAlias = tuple[Any, ...]
 
-_DAY_SECONDS = 86_400
 PHRASE_ROWS = 2_000  # with all words of a phrase, the newest, that are read for their order
 _END = -1  # in place of a row: there are no more
 
@@ -311,7 +309,7 @@ def where_of(
         names = {"tenant": tenant, "session": allowed.session_id}
         family = [name for (name,) in connection.execute(FAMILY, names)]
         if not family:
-            raise no_session(allowed.session_id)
+            raise NotFoundError.of_session(allowed.session_id)
         add("doc.session = ANY(%(sessions)s)", sessions=family)
     if allowed.within is not None:
         add(
@@ -369,7 +367,7 @@ class TenantRows:
 
     def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
         """See `Rows.said_within`."""
-        days = [(_day(first), _day(last) + _DAY_SECONDS) for first, last in times]
+        days = [(_day(first), _day(last) + 86_400) for first, last in times]
         spans = [f"seconds >= {first:.0f} AND seconds < {last:.0f}" for first, last in days]
         newest = " UNION ".join(
             f"(SELECT doc_id FROM compaction.doc WHERE {self._where} AND {span}"
@@ -531,4 +529,4 @@ class TenantRows:
 
 
 def _day(seconds: float) -> float:
-    return min(max(seconds // _DAY_SECONDS, 0), 1 << 17) * _DAY_SECONDS
+    return min(max(seconds // 86_400, 0), 1 << 17) * 86_400

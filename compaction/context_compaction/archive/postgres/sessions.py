@@ -13,8 +13,8 @@ from typing import Any
 
 from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
+from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.postgres.rows import DocRow, docs_of, insert_docs, parse_body
-from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.records import (
     LinePlace,
     LoggedRecord,

@@ -18,7 +18,7 @@ from typing import Any
 from context_compaction.archive import History, Query, SessionInfo
 from context_compaction.archive.documents import IndexedPart, is_own_tool
 from context_compaction.archive.tokenizer import TERMS_VERSION, QueryTerm, phrase_term
-from context_compaction.errors import NotFoundError, QueryError
+from context_compaction.errors import QueryError
 from context_compaction.messages.model import JsonObject
 from context_compaction.request import check_session_id
 
@@ -34,22 +34,14 @@ _ROLES = ("user", "assistant", "system", "tool")
 
 def tags_of(head: JsonObject, part: IndexedPart) -> Iterator[str]:
     """The tags of a row, given its record's head and its text."""
-    yield _role_tag(role_of_record(head))
-    yield from (tool_tag(tool) for tool in tools_of_record(head))
+    if head["kind"] == "output":
+        role, tools = "tool", [head["tool"]] if head["tool"] else []
+    else:
+        role, tools = head.get("role", ""), head.get("tools", [])
+    yield _role_tag(role)
+    yield from map(tool_tag, tools)
     if part.is_own:
         yield OWN_TAG
-
-
-def role_of_record(head: JsonObject) -> str:
-    """The role under which a record is found."""
-    return "tool" if head["kind"] == "output" else head.get("role", "")
-
-
-def tools_of_record(head: JsonObject) -> list[str]:
-    """The tools of a record: those that a message calls or answers, the one that gave an output."""
-    if head["kind"] == "output":
-        return [head["tool"]] if head["tool"] else []
-    return list(head.get("tools", []))
 
 
 def _role_tag(role: str) -> str:
@@ -119,14 +111,6 @@ def filter_of(query: Query) -> Filter:
         # Times are shown by the millisecond, and what was shown may be asked for.
         until_seconds=until + 0.001,
         last_id=decode_cursor(query.cursor)[1] if query.cursor else LAST_ID,
-    )
-
-
-def no_session(session_id: str) -> NotFoundError:
-    """The error for a session of which an archive holds nothing."""
-    return NotFoundError(
-        f"The archive holds no session {session_id!r}. Leave session_id out to search all "
-        "sessions; every hit names its own."
     )
 
 

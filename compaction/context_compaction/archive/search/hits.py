@@ -19,11 +19,10 @@ from context_compaction.archive import History, Hit
 from context_compaction.archive.documents import DocText
 from context_compaction.archive.tokenizer import NO_WIDTH, QueryTerm, folded, phrase_words
 from context_compaction.messages.history_hash import HEAD_CHARS
-from context_compaction.messages.names import MAX_NAME_CHARS
+from context_compaction.messages.names import MAX_NAME_CHARS, pieces_of
 
 MAX_HITS_PER_OUTPUT = 3
 
-_DOCS_A_READ = 200
 _QUESTION = re.compile(r"[?？؟][\W_]*\Z")
 
 
@@ -69,7 +68,7 @@ def grouped(
     start, stop = 0, first
     while start < len(ids):
         yield from filter(groups.has_room, docs(ids[start:stop]))
-        start, stop = stop, stop + _DOCS_A_READ
+        start, stop = stop, stop + 200
 
 
 class Groups:
@@ -132,10 +131,8 @@ SNIPPET_CHARS = 240
 # Long enough for a decision with its reason, or a list with its head.
 PASSAGE_CHARS = 1_600
 CHARS_BEFORE_MATCH = 80
-MAX_MATCHES = 2000  # matches of one text that are weighed; a word may occur everywhere
 # A match inside a longer word counts less than the word itself.
 INNER_WEIGHT = 0.25
-FORM_WEIGHT = 0.8  # the same word with another ending
 
 
 class Locator:
@@ -151,7 +148,7 @@ class Locator:
         return _Finder(self._smaller)
 
     def places(self, text: str) -> list[int]:
-        """Where the query, or part of it, is in `text`: the first `MAX_MATCHES` matches."""
+        """Where the query, or part of it, is in `text`: the first 2,000 matches."""
         return self._asked.starts(text)
 
     def find(self, text: str) -> int | None:
@@ -185,11 +182,11 @@ class _Finder:
         self._pattern = re.compile("|".join(f"({group})" for group in groups), re.IGNORECASE)
 
     def starts(self, text: str) -> list[int]:
-        """Where the first `MAX_MATCHES` matches begin."""
+        """Where the first matches begin."""
         return [start for start, _ in self._matches(text)]
 
     def places(self, text: str) -> list[tuple[int, int, float]]:
-        """The first `MAX_MATCHES` matches: where, which term, and how much it counts."""
+        """The first matches: where, which term, and how much it counts."""
         places: list[tuple[int, int, float]] = []
         if not self._terms:
             return places
@@ -200,10 +197,10 @@ class _Finder:
         return places
 
     def _matches(self, text: str) -> Iterator[tuple[int, "re.Match[str]"]]:
-        """The first `MAX_MATCHES` matches in `text` as it is indexed, and where in `text`."""
+        """The first 2,000 matches in `text` as it is indexed, and where in `text`."""
         shown = folded(text)
         place_of = _places(text) if shown != text else int
-        for match in islice(self._pattern.finditer(shown), MAX_MATCHES):
+        for match in islice(self._pattern.finditer(shown), 2_000):
             yield place_of(match.start()), match
 
 
@@ -298,7 +295,8 @@ def _closeness(term: QueryTerm, match: "re.Match[str]") -> float:
     found = match[0].lower()
     if term.is_prefix or found.endswith(term.runs[-1].lower()):
         return 1.0
-    return FORM_WEIGHT if phrase_words(found)[-1:] == list(term.words[-1:]) else INNER_WEIGHT
+    has_other_ending = phrase_words(found)[-1:] == list(term.words[-1:])
+    return 0.8 if has_other_ending else INNER_WEIGHT
 
 
 def _is_inner(text: str, start: int, end: int) -> bool:
@@ -309,14 +307,10 @@ def _is_inner(text: str, start: int, end: int) -> bool:
 
 
 READ_ROWS = 48  # of the best; 24 show 1 of 80 names less in the pi session
-PLACES_PER_TEXT = 60  # that are weighed
-OTHER_FORM_WEIGHT = 0.3  # of a name that has the word in another form, or within a longer word
 
 _MARKS = "._$@/\\-"  # within a name, not around it
 _NAME_CHARS = string.ascii_letters + string.digits + _MARKS
-_REST = re.compile(rf"[\w.$@/\\-]{{1,{MAX_NAME_CHARS}}}")
 
-_PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 Windows = dict[int, frozenset[str]]  # by place to show: what a snippet about it shows of the word
 
@@ -335,7 +329,8 @@ def diversify(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dic
     weights: dict[str, float] = {}
     for _, candidates in windows:
         for name in frozenset[str]().union(*candidates.values()):
-            weights[name] = 1.0 if word.lower() in _pieces(name) else OTHER_FORM_WEIGHT
+            # A name that has the word in another form, or within a longer word, counts less.
+            weights[name] = 1.0 if word.lower() in _pieces(name) else 0.3
     chosen: dict[int, int] = {}
     # What a row shows anew only ever shrinks, so a row that leads after another look is the best.
     queue = [(-float("inf"), rank) for rank in range(len(windows))]
@@ -360,13 +355,13 @@ def diversify(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dic
 
 def _pieces(name: str) -> set[str]:
     """The name itself and what it is made of, in lower case."""
-    return {name.lower(), *(piece.lower() for piece in _PIECE.findall(name))}
+    return {name.lower(), *(piece.lower() for piece in pieces_of(name))}
 
 
 def _windows(text: str, places: Sequence[int]) -> Windows:
     names: list[tuple[int, int, str]] = []
     stop = 0
-    for at in places[:PLACES_PER_TEXT]:
+    for at in places[:60]:
         if at >= stop:
             name, stop = _name_at(text, at)
             names.append((at, stop, name))
@@ -382,6 +377,6 @@ def _name_at(text: str, at: int) -> tuple[str, int]:
     """The identifier or path around a match, and where it ends."""
     before = text[max(0, at - MAX_NAME_CHARS) : at]
     start = at - len(before) + len(before.rstrip(_NAME_CHARS))
-    rest = _REST.match(text, at)
-    stop = at if rest is None else rest.end()
+    after = text[at : at + MAX_NAME_CHARS]
+    stop = at + len(after) - len(after.lstrip(_NAME_CHARS))
     return text[start:stop].strip(_MARKS), stop

@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from anyio import from_thread
 
-from context_compaction.archive import History, Hit, Query, SearchPage
+from context_compaction.archive import Archive, History, Hit, Query, SearchPage
 from context_compaction.archive.search.filters import (
     Filter,
     decode_cursor,
@@ -35,32 +35,11 @@ from context_compaction.archive.search.word_search import Ranker, Rows
 from context_compaction.archive.tokenizer import QueryTerm, phrase_term, query_terms
 from context_compaction.errors import QueryError
 
-T = TypeVar("T")
-MAX_EQUAL = 2  # messages on a page that show the same: of two, each may answer another call
-MAX_REPEATS = 200  # further ones that are read and left out
-
-
 RowsOf: TypeAlias = Callable[[Filter], Rows[Any]]
 Check: TypeAlias = Callable[[], None]
 
 
-class Searched(Protocol):
-    """What a search needs of an archive."""
-
-    async def history(self, session_id: str, head: str) -> History:
-        """See `Archive.history`."""
-        ...
-
-    async def on_rows(self, work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
-        """What `work` returns in a thread, given what returns the rows of a filter.
-
-        `limit` begins its time, when all is indexed. It returns what is called again and again
-        then, and may raise; that is the second argument of `work`.
-        """
-        ...
-
-
-async def search(archive: Searched, query: Query) -> SearchPage:
+async def search(archive: Archive, query: Query) -> SearchPage:
     """See `Archive.search`.
 
     Raises:
@@ -139,7 +118,7 @@ def words_page(
     places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     has_more, stop = False, offset
     for doc in islice(grouped(rows.docs, ids, offset + query.limit + 1), offset, None):
-        if len(hits) == query.limit or stop == offset + query.limit + MAX_REPEATS:
+        if len(hits) == query.limit or stop == offset + query.limit + 200:
             has_more = True
             break
         stop += 1
@@ -152,7 +131,8 @@ def words_page(
             continue
         hit = hit_at(doc, content, at or 0, ranking.scores.get(doc.doc_id, 0.0))
         equal = places[hit.session_id, hit.snippet]
-        if len(equal) == MAX_EQUAL and hit.kind == "message" and query.order == "relevance":
+        # Two messages of a page may show the same: each may answer another call.
+        if len(equal) == 2 and hit.kind == "message" and query.order == "relevance":
             hits[equal[0]] = replace(hits[equal[0]], repeats=hits[equal[0]].repeats + 1)
             continue
         equal.append(len(hits))

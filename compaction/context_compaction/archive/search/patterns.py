@@ -42,7 +42,6 @@ COMPILE_SECONDS = 5.0
 # What one search of an archive reads; its cursor goes on from there.
 SCAN_BYTES = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
-MAX_PROCESSES = 8  # at once; further calls wait
 
 _WORKER = Path(__file__).with_name("pattern_worker.py")
 _REPETITION = re.compile(r"\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}")
@@ -80,7 +79,7 @@ async def open_matcher(
     try:
         slots = _slots.get()
     except LookupError:
-        slots = anyio.CapacityLimiter(MAX_PROCESSES)
+        slots = anyio.CapacityLimiter(8)  # processes at once; further calls wait
         _slots.set(slots)
     async with slots, _process() as streams:
         matcher = _Worker(pattern, *streams)
