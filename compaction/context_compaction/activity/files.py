@@ -74,8 +74,6 @@ _logger = logging.getLogger(__name__)
 WORK_CHARS = 8_000_000
 # Work for reading one line, beside its characters.
 _LINE_CHARS = 50
-# This much of a result shows whether a tool numbers lines.
-_SAMPLE_CHARS = 20_000
 _FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "directory")
 _UNSURE = "text unsure since"
 _LEFT_OUT = "\n[…]"  # the mark of lines that a restored file lacks
@@ -161,7 +159,7 @@ class _Walk:
             for result in tool_results(message):
                 call = self._index.calls.get(result.call_id)
                 if call and classify(call, self._kinds).kind == "read":
-                    reads.append((call.name, result_text(result)[:_SAMPLE_CHARS]))
+                    reads.append((call.name, result_text(result)[:20_000]))
         self._numbers = tools_that_number(reads)
         self._top, self._drives = self._folders()
 
@@ -495,7 +493,7 @@ class _Walk:
 
 def _is_unreadable(output: str) -> bool:
     """Whether a program says that it could not read a file, which a pipe may hide."""
-    lines = output[-_SAMPLE_CHARS:].split("\n") if any(map(output.__contains__, _FAILURES)) else []
+    lines = output[-20_000:].split("\n") if any(map(output.__contains__, _FAILURES)) else []
     return any(
         line.startswith(_PROGRAMS) and any(map(line.__contains__, _FAILURES)) for line in lines
     )

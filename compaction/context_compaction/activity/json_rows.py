@@ -6,9 +6,6 @@ from typing import Any
 
 from context_compaction.messages.model import is_list, is_object
 
-# What is nested deeper is left out.
-_MOST_DEPTH = 8
-
 
 def parsed_json(text: str, most_chars: int = 100_000) -> Any:
     """The JSON object or list that `text` is; None if it is neither, or too long to look at."""
@@ -23,7 +20,7 @@ def parsed_json(text: str, most_chars: int = 100_000) -> Any:
 
 def shown(value: Any, depth: int = 0) -> str:
     """A JSON value on one line."""
-    if depth > _MOST_DEPTH:
+    if depth > 8:  # what is nested deeper is left out
         return "…"
     if is_object(value):
         members = ((key, shown(item, depth + 1)) for key, item in value.items())
@@ -48,7 +45,7 @@ def lines(data: Any, depth: int = 0) -> Iterator[str]:
         return
     for key, value in data.items():
         is_nested = is_object(value) or (is_list(value) and value and is_object(value[0]))
-        if is_nested and depth < _MOST_DEPTH and len(shown(value)) > 160:
+        if is_nested and depth < 8 and len(shown(value)) > 160:
             yield from (f"{key} {line}" for line in lines(value, depth + 1))
         else:
             yield f"{key}: {shown(value)}"

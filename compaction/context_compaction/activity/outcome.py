@@ -7,7 +7,7 @@ one.
 import json
 import re
 from collections.abc import Iterator
-from itertools import dropwhile, takewhile
+from itertools import islice
 
 from context_compaction.messages.model import ToolResult, is_object
 from context_compaction.messages.tool_results import result_text
@@ -20,10 +20,7 @@ ERROR = re.compile(
     r"|not found)\b",
     re.IGNORECASE,
 )
-# "2 failed, 317 passed", "Tests: 9 passed", "# fail 0": a test run's counts.
-_COUNTS = re.compile(
-    r"\b\d{1,6} (?:\w{1,20} )?(?:pass|fail|error)|\b(?:pass|fail)\W{1,3}\d|^(?:ok|PASS|FAIL)\s"
-)
+# "2 failed, 317 passed", "# fail 1": a test run's counts.
 _FAILURE_COUNT = re.compile(
     r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail|errors?\b)|\bfail[^\w\n]{1,3}[1-9]"
 )
@@ -145,7 +142,7 @@ def error_line(text: str) -> str:
     counts = last = ""
     for line in _reversed_lines(text):
         last = last or line
-        if _COUNTS.search(line):
+        if _FAILURE_COUNT.search(line):
             counts = counts or line
         elif names_error(line):
             return line
@@ -158,12 +155,11 @@ def counts_failures(text: str) -> bool:
 
 
 def outcome_line(text: str, *, failed: bool) -> str:
-    """One line on how a command ended: its error if it `failed`, else a test run's counts."""
+    """One line on how a command ended: its error if it `failed`, else what a test run counted."""
     if failed:
         return error_line(text)
-    lines = dropwhile(lambda line: not _COUNTS.search(line), _reversed_lines(text[-4_000:]))
-    counts = list(takewhile(_COUNTS.search, lines))
-    return "; ".join(reversed(counts))[:LINE_CHARS]
+    last = islice(_reversed_lines(text[-4_000:]), 5)
+    return next((line for line in last if "pass" in line or line.startswith("ok")), "")
 
 
 def _reversed_lines(text: str) -> Iterator[str]:

@@ -14,9 +14,6 @@ from context_compaction.activity.known_file import KnownFile
 from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import Messages
 
-# The files used last; older ones are forgotten.
-TRACKED_FILES = 50
-
 
 @dataclass(frozen=True, slots=True)
 class FileState:
@@ -48,7 +45,7 @@ def tracked_paths(
 ) -> dict[str, FileState | None]:
     """The files to look at, each with its earlier state, newest use first.
 
-    At most `TRACKED_FILES`. A file is one however calls spell its path.
+    The 50 used last; older ones are forgotten. A file is one however calls spell its path.
     """
     rest = dict(earlier)
     found: dict[str, FileState | None] = {}
@@ -57,7 +54,7 @@ def tracked_paths(
         found[path] = next(filter(None, states), None)
     older = sorted(rest.values(), key=lambda state: -state.seq)
     found.update((state.path, state) for state in older)
-    return dict(list(found.items())[:TRACKED_FILES])
+    return dict(list(found.items())[:50])
 
 
 def checked(

@@ -36,7 +36,6 @@ from context_compaction.messages.tool_results import result_text
 # Makes the line that replaces the dropped messages; their originals are at the span.
 Line: TypeAlias = Callable[[Messages, Span], str]
 
-_HEAD_MESSAGES = 3  # as in paper S3
 _NUMBER = re.compile(r"(?<![0-9a-f])(?=[a-f]*[0-9])[0-9a-f]+")
 _KINDS = (ToolCall, ToolResult, Text, Thinking)
 
@@ -129,7 +128,7 @@ def snip(messages: Messages, context: LayerContext) -> Step:
     if len(messages) <= max_messages:
         return Step(messages)
     safe = safe_cuts(messages, context.rules)
-    head_messages = min(_HEAD_MESSAGES, max_messages - 1)
+    head_messages = min(3, max_messages - 1)  # as in paper S3
     head = head_messages
     while head < len(messages) and not safe[head]:
         head += 1

@@ -54,8 +54,6 @@ Kind: TypeAlias = Literal[
     "deed", "newest", "call", "result", "record", "report", "rules", "file", "host", "replaced",
 ]  # fmt: skip
 
-# An argument with more words than this is a note, and not a click or a search.
-_NOTE_WORDS = 4
 _LABEL_CHARS = 80
 # What these return is no outcome, but a text.
 _SHOWING = ("read", "search", "list")
@@ -63,8 +61,6 @@ _SHOWING = ("read", "search", "list")
 _KINDS_OF_LABELS: Mapping[str, Kind] = {
     "agent": "remark", "called": "call", "result": "result", "tool": "result", "host": "host",
 }  # fmt: skip
-# Rows of a record are short, and each says something by itself.
-ROW_CHARS = 150
 # Below this rank a sentence of the user's is surely of the moment only, or chatter.
 BINDING_RANK = 1.0
 _DOCUMENTS = (".md", ".txt", ".rst")
@@ -306,7 +302,8 @@ class _Walk:
             return "plan"
         if use.kind == "other" and not brings_report(call.name):
             texts = strings_in(call.arguments)
-            if any(sum(map(str.isalpha, text.split())) > _NOTE_WORDS for text in texts):
+            # An argument of fewer words is a click or a search.
+            if any(sum(map(str.isalpha, text.split())) > 4 for text in texts):
                 return "note"
         return "call"
 
@@ -502,8 +499,8 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def _rows(data: Any) -> list[str]:
-    """The rows of a record."""
-    return line_groups("\n".join(json_rows.lines(data)), ROW_CHARS)
+    """The rows of a record; they are short, and each says something by itself."""
+    return line_groups("\n".join(json_rows.lines(data)), 150)
 
 
 def _key_of(call: ToolCall, use: ToolUse) -> str:

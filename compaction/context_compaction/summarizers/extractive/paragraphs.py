@@ -7,8 +7,6 @@ from collections.abc import Sequence
 SHORT_CHARS = 1_200
 # ... of about this size, and so is a text without paragraphs: an output, code.
 GROUP_CHARS = 600
-# A heading goes with what follows it.
-_HEADING_CHARS = 80
 LEFT_OUT = "[…]"
 
 _BREAK = re.compile(r"\n[ \t]*\n")
@@ -42,7 +40,7 @@ def paragraphs(text: str) -> list[str]:
 def _introduces(before: str) -> bool:
     """Whether a text ends with a heading, or with a line that announces what follows."""
     last = before[before.rfind("\n\n") + 1 :].strip()
-    is_heading = len(last) < _HEADING_CHARS and "\n" not in last
+    is_heading = len(last) < 80 and "\n" not in last
     return is_heading or last.rstrip(" *_").endswith(":")
 
 

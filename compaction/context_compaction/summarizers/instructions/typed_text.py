@@ -23,9 +23,6 @@ MAX_SENTENCE_CHARS = 500
 MIN_SENTENCE_CHARS = 6
 # Of one message: what is longer is pasted, and its beginning and end are read.
 _MAX_MESSAGE_CHARS = 12_000
-# Sentences of texts up to this length are kept: pins and writer, and the next compaction, ask for
-# the same ones. A real session of 200,000 tokens has 170, of 270 sentences.
-_REMEMBERED_CHARS = 1_000
 # Stands where a part of what was said is not told.
 LEFT_OUT = "[…]"
 # Beyond so many lines a turn, and a paragraph of it, is hardly typed as a whole.
@@ -74,7 +71,8 @@ class Sentence:
 
 def sentences_of(text: str) -> Sequence[Sentence]:
     """The sentences of one text of the user's, in order."""
-    return (_sentences if len(text) <= _REMEMBERED_CHARS else _sentences.__wrapped__)(text)
+    # Pins and writer, and the next compaction, ask for the same texts; long ones are not kept.
+    return (_sentences if len(text) <= 1_000 else _sentences.__wrapped__)(text)
 
 
 @lru_cache(maxsize=16_384)
