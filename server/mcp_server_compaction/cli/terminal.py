@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import anyio
 import click
-from context_compaction import Archive, SettingsError, open_archive
+from context_compaction import SettingsError
 
 from mcp_server_compaction.config import Config, load_config
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
+    from context_compaction import Archive
 
 Report: TypeAlias = Callable[[float, str], None]
 _T = TypeVar("_T")
@@ -59,9 +60,10 @@ def config_of(context: click.Context, *, over_http: bool = False) -> Config:
 
 
 def with_archive(
-    context: click.Context, work: Callable[[Archive], Awaitable[_T]], tenant: str | None = None
+    context: click.Context, work: "Callable[[Archive], Awaitable[_T]]", tenant: str | None = None
 ) -> _T:
     """What `work` gives for the archive that the program's flags name, or for one tenant's."""
+    from context_compaction import open_archive  # not for commands that open none, as `serve`
 
     async def opened() -> _T:
         async with open_archive(config_of(context).archive) as archive:

@@ -51,8 +51,6 @@ _logger = logging.getLogger(__name__)
 # What the tools load when they are called, beside names of the library.
 _MODULES = (
     "imagesize",  # by the first picture
-    "mcp_server_compaction.operations.telemetry",
-    "mcp_server_compaction.protocol.sampling",
     "mcp_server_compaction.protocol.tools.compact_messages",
     "mcp_server_compaction.protocol.tools.search_transcript",
     "mcp_server_compaction.protocol.tools.persist_large_output",

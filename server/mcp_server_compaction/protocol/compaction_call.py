@@ -6,15 +6,23 @@ The tool and the command line share it; it is loaded by the first of their calls
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyio import to_thread
-from context_compaction import Archive, CompactRequest, CompactResult, JsonObject, Roots
+from context_compaction import (
+    Archive,
+    CompactRequest,
+    CompactResult,
+    JsonObject,
+    Roots,
+    convert,
+    formats,
+    read_conversation,
+    split_system,
+)
 
 from mcp_server_compaction.hosts.catalog import this_user
-
-if TYPE_CHECKING:
-    from mcp_server_compaction.hosts.resume import Resumable
+from mcp_server_compaction.hosts.resume import Resumable, write_resumable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +60,6 @@ async def input_of_file(data: bytes, name: str) -> Input:
     Raises:
         CompactionError: It holds no conversation.
     """
-    from context_compaction import read_conversation
-
     found = await to_thread.run_sync(partial(read_conversation, data, name=name))
     return Input(
         found.payload,
@@ -75,8 +81,6 @@ def converted(
     Raises:
         CompactionError: The messages cannot be read, or not be written in that format.
     """
-    from context_compaction import convert, formats, split_system
-
     parsed = formats.parse(given.payload, format=given.format)
     system = given.system
     if formats.FORMATS[to_format].system_prompt == "beside":
@@ -98,7 +102,7 @@ async def resumable_of(
     archive: Archive,
     *,
     within: Roots | None = None,
-) -> "Resumable":
+) -> Resumable:
     """A session that `host` goes on with, made of a result.
 
     Args:
@@ -111,8 +115,6 @@ async def resumable_of(
     Raises:
         CompactionError: It cannot be written.
     """
-    from mcp_server_compaction.hosts.resume import write_resumable  # the writers of all hosts
-
     write = partial(
         write_resumable,
         host,

@@ -42,7 +42,7 @@ class LazyArchive:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Let calls open the archive; it is closed with the block."""
-        self._lock, self._closing = anyio.Lock(), anyio.Event()
+        self._lock, self._closing, self._archive = anyio.Lock(), anyio.Event(), None
         async with anyio.create_task_group() as self._tasks:
             try:
                 yield

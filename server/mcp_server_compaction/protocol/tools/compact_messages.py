@@ -18,17 +18,22 @@ from context_compaction import (
     NotFoundError,
     SettingsError,
     Splice,
+    compact,
     current_context,
+    formats,
     history_hash,
     make_blob,
     make_splices,
     name_if_current,
+    with_losses,
 )
 from mcp_types import CallToolResult
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
+from mcp_server_compaction.hosts.resume import RESUME_FORMATS
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
+from mcp_server_compaction.operations.telemetry import stage_clock
 from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
@@ -39,6 +44,7 @@ from mcp_server_compaction.protocol.compaction_call import (
     written_by,
 )
 from mcp_server_compaction.protocol.deps import RequestContext
+from mcp_server_compaction.protocol.sampling import sampling_model
 from mcp_server_compaction.protocol.schemas import (
     CompactAnswer,
     CompactArguments,
@@ -83,12 +89,6 @@ NOT_RESUMED = "No session was written, since nothing was compacted. mode='full' 
 
 async def compact_messages(context: RequestContext, arguments: CompactArguments) -> CallToolResult:
     """Compact one conversation and answer with as much of it as was asked for."""
-    # The engine loads the tokenizer and SQLite: hosts wait for `initialize`, not for this.
-    from context_compaction import compact, with_losses
-
-    from mcp_server_compaction.operations.telemetry import stage_clock
-    from mcp_server_compaction.protocol.sampling import sampling_model
-
     deps = context.lifespan_context
     archive = await deps.archive()
     options, given, request = await _asked(arguments, archive, deps.config)
@@ -154,8 +154,6 @@ async def _asked(
     given = await _input_of(arguments, options, archive, config)
     request = _request_of(arguments, options, settings, given, config)
     if options.resume is not None:
-        from mcp_server_compaction.hosts.resume import RESUME_FORMATS  # the writers of all hosts
-
         to_format = RESUME_FORMATS[options.resume]
         if to_format != given.format:
             given, request = await to_thread.run_sync(converted, given, request, to_format)
@@ -230,8 +228,6 @@ def _format_of(context: CurrentContext, new: Sequence[JsonObject]) -> str:
     Plain strings by the user and the assistant are the same in several formats: which one it is may
     only be told by the first call of a tool, long after the session began.
     """
-    from context_compaction import formats
-
     if formats.goes_on(new, context.format):
         return context.format
     try:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from anyio import to_thread
-from context_compaction import Blob, Settings, make_blob
+from context_compaction import Blob, Settings, counter_for, make_blob, persisted, preview
 from mcp_types import CallToolResult
 
 from mcp_server_compaction.protocol.deps import RequestContext
@@ -24,24 +24,30 @@ async def persist_large_output(
     Who calls this has decided that it is large; only a threshold of the call's own is weighed.
     """
     deps = context.lifespan_context
-    threshold_tokens = arguments.threshold_tokens
-    text = (
-        arguments.output
-        if arguments.output is not None
-        else await deps.config.roots.read_text(arguments.path or "")
-    )
+    threshold_tokens, text = arguments.threshold_tokens, arguments.output
+    if text is None:
+        text = await deps.config.roots.read_text(arguments.path or "")
     tokens = await to_thread.run_sync(partial(count_text, text, deps.config.model))
     if threshold_tokens is not None and tokens < threshold_tokens:
-        return structured(_too_small(tokens, len(text), threshold_tokens))
+        return structured(
+            PersistAnswer(
+                persisted=False,
+                tokens=tokens,
+                size_chars=len(text),
+                threshold_tokens=threshold_tokens,
+                note="Below the threshold_tokens of this call: nothing was stored. Keep the output "
+                "as it is, or call without threshold_tokens to store it all the same.",
+            )
+        )
     blob = make_blob(text, tool_name=arguments.tool_name, call_id=arguments.tool_call_id)
     session_id = arguments.session_id or UNFILED_SESSION
     archive = await deps.archive()
     await archive.commit(session_id, blobs=[blob])
     await deps.changes.listed(context.session, session_id)
     info = await archive.output_info(blob.output_id)
-    preview_chars = (
-        Settings().preview_chars if arguments.preview_chars is None else arguments.preview_chars
-    )
+    preview_chars = arguments.preview_chars
+    if preview_chars is None:
+        preview_chars = Settings().preview_chars
     return structured(
         PersistAnswer(
             persisted=True,
@@ -60,24 +66,9 @@ async def persist_large_output(
 
 def count_text(text: str, model: str | None) -> int:
     """Tokens of `text`. The first call of a process loads the vocabulary: use a thread."""
-    from context_compaction import counter_for
-
     return counter_for(model).text(text)
 
 
 def marker_of(blob: Blob, text: str, tool_name: str, preview_chars: int) -> str:
     """The marker that replaces a stored text, the same that a compaction leaves."""
-    from context_compaction import persisted, preview
-
     return persisted([blob], preview(text, max_chars=preview_chars), tool_name, len(text))
-
-
-def _too_small(tokens: int, size_chars: int, threshold_tokens: int) -> PersistAnswer:
-    return PersistAnswer(
-        persisted=False,
-        tokens=tokens,
-        size_chars=size_chars,
-        threshold_tokens=threshold_tokens,
-        note="Below the threshold_tokens of this call: nothing was stored. Keep the output as it "
-        "is, or call without threshold_tokens to store it all the same.",
-    )
