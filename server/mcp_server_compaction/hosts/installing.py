@@ -107,7 +107,7 @@ def plan_install(
             own = _own_hooks(host.hooks, command, hook_flags)
             values[file] = _with_hooks(_without_hooks(value), own, host.hooks)
     changes += [
-        _change(file, host.format if file == path else "json", value)
+        _change(host, file, host.format if file == path else "json", value)
         for file, value in values.items()
     ]
     return [change for change in changes if change.before != change.after]
@@ -236,12 +236,13 @@ def _read(path: Path) -> str | None:
         ) from error
 
 
-def _change(path: Path, format: str, value: dict[str, Json]) -> Change:
+def _change(host: Host, path: Path, format: str, value: dict[str, Json]) -> Change:
     before = _read(path)
-    if value == value_of(format, before or "", path):
+    old = value_of(format, before or "", path)
+    if value == old:
         return Change(path, before, before)
     after = changed_text(format, before or "", value, path)
-    return Change(path, before, after, is_first=not _is_ours(before))
+    return Change(path, before, after, is_first=_without_ours(host, old) == old)
 
 
 def _with_server(
@@ -352,17 +353,22 @@ def _runs_us(handler: Mapping[str, Json]) -> bool:
     return _OUR_HOOK.search(str(handler.get("command", ""))) is not None
 
 
+def _without_ours(host: Host, value: dict[str, Json]) -> dict[str, Json]:
+    """`value` without our hooks and our server, and without what they leave empty."""
+    value = _without_hooks(value)
+    section = as_object(value.get(host.section))
+    if not _is_ours(section.get(REGISTERED_NAME, "")):
+        return value
+    left = {name: item for name, item in section.items() if name != REGISTERED_NAME}
+    rest = {key: item for key, item in value.items() if key != host.section}
+    return {**value, host.section: left} if left else rest
+
+
 def _taken_out(host: Host, path: Path, format: str) -> Change:
     """A file without our entries."""
     before = _read(path)
     installed = value_of(format, before or "", path)
-    value = _without_hooks(installed)
-    section = as_object(value.get(host.section))
-    if _is_ours(section.get(REGISTERED_NAME, "")):
-        left = {name: item for name, item in section.items() if name != REGISTERED_NAME}
-        value = {**value, host.section: left}
-        if not left:
-            del value[host.section]
+    value = _without_ours(host, installed)
     if value == installed:
         return Change(path, before, before)
     saved = _read(backup_of(path))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import pytest
 from click.testing import CliRunner
@@ -44,23 +44,25 @@ def transcript(tmp_path: Path) -> Path:
     return path
 
 
-def process(folder: Path, *arguments: str, **more: Any) -> "subprocess.CompletedProcess[bytes]":
+def process(
+    folder: Path, *arguments: str, stdout: IO[bytes] | int = subprocess.PIPE, given: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
     """The program in a process of its own, as a shell starts it."""
-    done: subprocess.CompletedProcess[bytes] = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "mcp_server_compaction", *arguments],
+        input=given,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         env={**os.environ, "MCP_COMPACTION_ARCHIVE": str(folder / "archive")},
         timeout=150,
         check=False,
-        **more,
     )
-    return done
 
 
 def test_a_process_reads_its_input_and_answers_on_its_output_alone(tmp_path: Path) -> None:
     said = json.dumps(conversation()).encode()
     wish = ("compact", "-", "--target", "12000", "--json")
-    receipt = json.loads(process(tmp_path, *wish, input=said, stdout=subprocess.PIPE).stdout)
+    receipt = json.loads(process(tmp_path, *wish, given=said).stdout)
     assert receipt["fits"]
     assert receipt["tokens"]["upper"] <= 12_000
     assert receipt["message_count"]["before"] == len(conversation())

@@ -220,6 +220,16 @@ def test_a_server_that_the_user_adds_after_install_stays(home: Path, run: Run) -
     assert value_of(file) == {"mcpServers": {"other": {"command": "npx"}}}
 
 
+def test_a_file_that_names_the_program_elsewhere_is_copied_and_restored(
+    home: Path, run: Run
+) -> None:
+    text = '{"projects": {"/src/mcp-server-compaction": {}}}'
+    file = put(home / ".claude.json", text)
+    assert "copy" in run("install", "claude-code")
+    run("uninstall", "claude-code")
+    assert file.read_text("utf-8") == text
+
+
 @every_host
 def test_a_file_that_install_made_goes_with_uninstall(case: Case, home: Path, run: Run) -> None:
     for scope in ("user", "project") if case.project_file else ("user",):
