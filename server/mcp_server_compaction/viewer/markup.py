@@ -7,7 +7,7 @@ text, but for links that show where they lead.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -107,23 +107,32 @@ def output(text: str, path: str = "") -> Markup:
 
 def linked(text: str, session_id: str = "", message_count: int = 0) -> Markup:
     """The text with its pointers as links, and of a summary `[12]` as a link to message 12."""
-    done: list[Markup] = []
-    at = 0
-    for found in _POINTER.finditer(text):
-        number = found["number"]
-        if number and not (session_id and int(number) < message_count):
-            continue
-        link = Markup('<a class="pointer" href="/outputs/{}">{}</a>').format(found[0], found[0])
-        if number:
-            link = Markup('<a class="seq" href="/sessions/{}?at={}#m{}">{}</a>').format(
+
+    def link(found: re.Match[str]) -> Markup:
+        if number := found["number"]:
+            if not (session_id and int(number) < message_count):
+                return escape(found[0])
+            return Markup('<a class="seq" href="/sessions/{}?at={}#m{}">{}</a>').format(
                 session_id, number, number, found[0]
             )
-        elif found["session"]:
+        if found["session"]:
             head = f"&head={found['head']}" if found["head"] else ""
-            link = Markup('<a class="pointer" href="/sessions/{}?at={}{}#m{}">{}</a>').format(
+            return Markup('<a class="pointer" href="/sessions/{}?at={}{}#m{}">{}</a>').format(
                 found["session"], found["start"], head, found["start"], found[0]
             )
-        done += [escape(text[at : found.start()]), link]
+        return Markup('<a class="pointer" href="/outputs/{}">{}</a>').format(found[0], found[0])
+
+    return replaced(text, _POINTER, link)
+
+
+def replaced(
+    text: str, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], Markup]
+) -> Markup:
+    """The text, escaped, with the replacement of each match."""
+    done: list[Markup] = []
+    at = 0
+    for found in pattern.finditer(text):
+        done += [escape(text[at : found.start()]), replacement(found)]
         at = found.end()
     return Markup("").join([*done, escape(text[at:])])
 

@@ -1,6 +1,7 @@
 """The search page: the tool's search, with passages and filters."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -11,6 +12,7 @@ from markupsafe import Markup, escape
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
 from mcp_server_compaction.protocol.tools.search_transcript import query_of, search_answer, unfound
+from mcp_server_compaction.viewer.markup import replaced
 from mcp_server_compaction.viewer.web import Page, Visit, failure
 
 _FIELDS = {"q": "query", "session": "session_id", "role": "role", "tool": "tool", "path": "path",
@@ -42,7 +44,7 @@ async def search(visit: Visit) -> Page:
         more = f"/search?{urlencode(kept | {'cursor': answer.next_cursor})}"
     marks = _words_of(arguments.query) if arguments.kind != "regex" else []
     hits = [
-        {"hit": hit, "address": address_of(hit), "html": marked(hit.snippet, marks)}
+        {"hit": hit, "address": _address_of(hit), "html": _marked(hit.snippet, marks)}
         for hit in page.hits
     ]
     return Page(
@@ -52,7 +54,7 @@ async def search(visit: Visit) -> Page:
     )
 
 
-def address_of(hit: Hit) -> str:
+def _address_of(hit: Hit) -> str:
     """The address of the page that contains a hit."""
     if hit.kind == "output":
         line = hit.line or 1
@@ -62,17 +64,12 @@ def address_of(hit: Hit) -> str:
     return f"/sessions/{quote(hit.session_id)}?at={hit.seq}#m{hit.seq}"
 
 
-def marked(text: str, words: list[str]) -> Markup:
+def _marked(text: str, words: Sequence[str]) -> Markup:
     """The text with the words that were asked for marked."""
     if not words:
         return escape(text)
     pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
-    parts: list[Markup] = []
-    at = 0
-    for found in pattern.finditer(text):
-        parts += [escape(text[at : found.start()]), Markup("<mark>{}</mark>").format(found[0])]
-        at = found.end()
-    return Markup("").join([*parts, escape(text[at:])])
+    return replaced(text, pattern, lambda found: Markup("<mark>{}</mark>").format(found[0]))
 
 
 def _words_of(query: str) -> list[str]:

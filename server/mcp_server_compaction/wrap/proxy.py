@@ -58,14 +58,6 @@ class Sender(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A request that the server behind has not answered, of which the answer is looked at."""
-
-    method: str
-    tool_name: str = ""
-
-
 @dataclass(slots=True)
 class Proxy:
     """The state of one connection.
@@ -85,7 +77,10 @@ class Proxy:
     demotion: Demotion
     session_id: str
     tasks: TaskGroup
-    _waiting: dict[RequestId, _Waiting] = field(default_factory=dict[RequestId, _Waiting])
+    # The method, and the tool's name, of each request whose answer is looked at.
+    _waiting: dict[RequestId, tuple[str, str]] = field(
+        default_factory=dict[RequestId, tuple[str, str]]
+    )
     _reads: dict[RequestId, anyio.CancelScope] = field(
         default_factory=dict[RequestId, anyio.CancelScope]
     )
@@ -102,7 +97,7 @@ class Proxy:
                 return
             case JSONRPCRequest(method="tools/list" | "tools/call" | "initialize"):
                 name = (message.params or {}).get("name")
-                self._waiting[message.id] = _Waiting(message.method, str(name or ""))
+                self._waiting[message.id] = message.method, str(name or "")
             case JSONRPCNotification(method="notifications/cancelled", params=dict() as params):
                 request_id: Any = params.get("requestId")
                 if isinstance(request_id, str | int):
@@ -119,14 +114,14 @@ class Proxy:
         if isinstance(message, JSONRPCError) and message.id is not None:
             self._waiting.pop(message.id, None)
         elif isinstance(message, JSONRPCResponse):
-            waiting = self._waiting.pop(message.id, None)
-            if waiting is not None and waiting.method == "tools/call":
+            method, tool_name = self._waiting.pop(message.id, ("", ""))
+            if method == "tools/call":
                 # Others need not wait while tokens are counted and a text is kept.
-                self.tasks.start_soon(self._pass_result, message, waiting.tool_name)
+                self.tasks.start_soon(self._pass_result, message, tool_name)
                 return
-            if waiting is not None and waiting.method == "tools/list":
+            if method == "tools/list":
                 message = self._with_reading_tool(message)
-            elif waiting is not None:
+            elif method:
                 self._version = message.result.get("protocolVersion")
         await self.host.send(SessionMessage(message))
 

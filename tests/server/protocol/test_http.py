@@ -329,7 +329,9 @@ async def connected(folder: Path) -> AsyncGenerator[SocketStream]:
     """A connection to a service in this process."""
     app = http_app(Config(archive_folder=folder / "a"), Served(), Names(None), None)
     protocol: Any = http_listening.BoundedConnection
-    server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_config=None, port=0))
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=protocol, log_config=None, port=0, timeout_keep_alive=1_000)
+    )
     with anyio.fail_after(150):
         async with anyio.create_task_group() as tasks:
             listener = socket.create_server(("127.0.0.1", 0))
@@ -377,6 +379,7 @@ async def test_the_head_of_a_request_has_an_end(
 async def test_one_connection_serves_request_after_request_however_they_come(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(http_listening, "HEAD_SECONDS", 1_000)  # on any machine
     chunked = b"Transfer-Encoding: chunked\r\n"
     length = b"Content-Length: 7\r\n"
     posts = [
