@@ -168,13 +168,9 @@ async def create_access_token(
     """A new token of the archive's tenant, which can be shown only now.
 
     Raises:
-        SettingsError: The user's name, a scope or the time cannot be used.
+        SettingsError: The user's name or the time cannot be used.
         ArchiveError: It cannot be kept.
     """
-    unknown = sorted(set(scopes) - set(SCOPES))
-    if unknown or not scopes:
-        wrong = f", not {unknown[0]!r}" if unknown else ""
-        raise SettingsError(f"A token needs scopes of {', '.join(SCOPES)}{wrong}.")
     if not 0 < len(user) <= MAX_USER_CHARS or not user.isprintable():
         raise SettingsError(f"A token's user has 1 to {MAX_USER_CHARS} printable characters.")
     if days is not None and not 0 < days <= _MAX_DAYS:  # nor is nan, which ends at no time
