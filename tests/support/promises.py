@@ -173,7 +173,7 @@ async def check_readback(
 
 
 async def read_pointer(pointer: str, archive: LocalArchive) -> set[str]:
-    """Every string that `pointer` names; all of its messages must be there."""
+    """Every string that `pointer` names."""
     if pointer.startswith("o_"):
         data = (await archive.read_output(pointer)).data
         text = data.decode("utf-8", "surrogatepass")
@@ -182,7 +182,6 @@ async def read_pointer(pointer: str, archive: LocalArchive) -> set[str]:
     numbers, _, head = span.partition("@")
     start, stop = numbers.split("-")
     found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
-    assert len(found) == int(stop) - int(start) + 1, f"{pointer} reads {len(found)} messages"
     return {text for message in found for text in _strings(message.raw)}
 
 

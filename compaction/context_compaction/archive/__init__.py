@@ -139,6 +139,7 @@ class StandingContext:
         heads: For each entry, what names the history that ends with it.
         fingerprints: As those of an `AppendResult` ...
         counts: ... and its counts.
+        name: Names the whole context, also where its end does not stand here.
     """
 
     message_count: int
@@ -146,6 +147,7 @@ class StandingContext:
     heads: tuple[str, ...]
     fingerprints: tuple[bytes, ...] = ()
     counts: tuple[Any, ...] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

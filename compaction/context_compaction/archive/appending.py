@@ -148,7 +148,7 @@ class ListAppend:
         numbers = count(state.next_seq)  # of what is new
         seqs = [next(numbers) if seq is None else seq for seq in placed.seqs]
         standing = self._standing(state, keys, contents, chain, seqs)
-        heads = (*chain, *(standing.heads if standing else ()))
+        heads = (*chain, *((*standing.heads, standing.name) if standing else ()))
         own = {*(state.receipts_of(heads) if state.receipts else ())}
         fingerprints = keys if self._counter else ()
         result = AppendResult(
@@ -203,8 +203,10 @@ class ListAppend:
     ) -> StandingContext | None:
         """What a compaction left of the beginning of the list, with the host's own objects."""
         messages = self._messages
-        lead = lead_of(messages)
-        found = state.standing(contents, heads) or state.standing_behind(contents, heads, lead)
+        found = state.standing(contents, heads)
+        if found is None and state.contexts:
+            roles = [role_of(message) for message in messages]
+            found = state.standing_beside_changes(contents, heads, roles)
         if found is None or not contents:
             return None
         places = zip(seqs, contents, strict=True)
@@ -219,7 +221,9 @@ class ListAppend:
                 for seq, message in zip(seqs, messages[: found.lead], strict=False)
             ]
             names += keys[: found.lead] if self._counter else ()
-            for content, seq, source_seq, *_ in record.head["entries"][found.stored_lead :]:
+            for content, seq, source_seq, *_ in record.head["entries"][
+                found.stored_lead : found.entry_count
+            ]:
                 raw, key = (next(made), None) if seq == NO_SEQ else here.get((seq, content), _NONE)
                 raw = self._store.raws(state, [seq])[0] if raw is None else raw
                 entries.append(ContextEntry(seq, raw, source_seq))
@@ -231,7 +235,7 @@ class ListAppend:
             return None  # the list itself is at hand, and is compacted anew
         counts = tuple(map(self._counts(state), names))
         return StandingContext(
-            found.message_count, tuple(entries), found.heads, tuple(names), counts
+            found.message_count, tuple(entries), found.heads, tuple(names), counts, found.stored.end
         )
 
     def _new_records(self, found: PlacedList, now_seconds: float) -> list[Record]:

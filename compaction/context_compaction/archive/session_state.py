@@ -17,6 +17,7 @@ from context_compaction.archive.histories import (
     HistoryTree,
     MessageNode,
     MessageRun,
+    MissingHistoryError,
     Node,
 )
 from context_compaction.archive.records import LoggedRecord, Record
@@ -27,6 +28,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S", bound="TranscriptState")
 
+# A list may go on from any of the newest contexts: agents may share a session.
+_TRIED_CONTEXTS = 4
+# A host adds, takes out or rewrites no more messages of its own than these at once.
+_MOST_CHANGES = 3
+_HOSTS_ROLES = ("user", "system")
 # Kinds of records that no history is made of.
 _APART = ("session", "output", "pin", "counts")
 CACHED_SESSIONS = 256
@@ -60,6 +66,8 @@ class Standing:
         lead: How many of its first entries are not those that were stored but the first messages
             of the list: a host's own, edited since ...
         stored_lead: ... and how many were stored.
+        entry_count: How many of its entries stand: what the host wrote last, and changed since,
+            is not among them.
     """
 
     message_count: int
@@ -67,6 +75,7 @@ class Standing:
     heads: tuple[str, ...]
     lead: int = 0
     stored_lead: int = 0
+    entry_count: int | None = None
 
 
 @dataclass(slots=True)
@@ -250,37 +259,98 @@ class TranscriptState:
             standing = Standing(kept + count, stored, tuple(chain[: len(made)]))
         return standing
 
-    def standing_behind(
-        self, contents: Sequence[str], chain: Sequence[str], lead: int
+    def standing_beside_changes(
+        self, contents: Sequence[str], chain: Sequence[str], roles: Sequence[str]
     ) -> Standing | None:
-        """The same for a list whose first `lead` messages, the host's own, were edited since.
+        """The same for a list in which the host has changed messages of its own since.
 
-        A host may write the time into its system message at every call. Its list goes on from what
-        the newest context replaces all the same, behind the message as it is now.
+        Hosts add a reminder or the time for one call only, and rewrite their system messages or
+        the first one. Such a list goes on from what replaced its beginning all the same, as far as
+        what was kept behind that is unchanged.
         """
-        if self.newest_context is None or not lead:
-            return None
-        before = self._lead_of(self.newest_context)
-        if not before or before == [*contents[:lead]]:
-            return None
-        swapped = [*before, *contents[lead:]]
-        found = self.standing(swapped, chain_hashes(swapped))
-        if found is None or self._lead_of(found.stored) != before:
-            return None
-        # What follows is named as it was stored: no list that begins otherwise was.
-        heads = (*chain[:lead], *found.heads[len(before) :])
-        count = found.message_count - len(before) + lead
-        return Standing(count, found.stored, heads, lead, len(before))
+        newest = {stored.number: stored for stored in self.contexts.values()}
+        for number in sorted(newest, reverse=True)[:_TRIED_CONTEXTS]:
+            for history in newest[number].histories:
+                found = self._beside_changes(newest[number], history, contents, chain, roles)
+                if found is not None:
+                    return found
+        return None
 
-    def _lead_of(self, stored: StoredContext) -> list[str]:
-        """The content hashes of the host's own messages that a context begins with."""
-        lead: list[str] = []
-        for content, seq, *_ in self.entries_of(stored):
-            said = self.messages.get(seq)
-            if said is None or said.role != "system":
+    def _beside_changes(
+        self,
+        stored: StoredContext,
+        history: str,
+        contents: Sequence[str],
+        chain: Sequence[str],
+        roles: Sequence[str],
+    ) -> Standing | None:
+        entries = self.entries_of(stored)
+        names = chain_hashes([str(content) for content, *_ in entries])
+        made = {
+            name for name, (_, _, _, *stands_for) in zip(names, entries, strict=True) if stands_for
+        }
+        if not made.isdisjoint(chain):
+            return None  # the list has the summary itself
+        originals = self._originals(history)
+        kept = _kept_at(entries, originals)
+        replaced_count = len(originals) - len(kept)
+        places = self._places_beside_changes(originals, replaced_count, contents, roles)
+        stored_lead = 0
+        for (_, seq, *_), node in zip(entries, originals[:replaced_count], strict=False):
+            if seq != node.seq:
                 break
-            lead.append(str(content))
-        return lead
+            stored_lead += 1
+        if not places or places[stored_lead] is None:
+            return None
+        lead, count = places[stored_lead] or 0, places[-1] or 0
+        same = 0
+        for node, content in zip(originals[replaced_count:], contents[count:], strict=False):
+            if node.content != content:
+                break
+            same += 1
+        if not replaced_count + same:
+            return None
+        entry_count = len(entries) if same == len(kept) else kept[same]
+        # What follows is named as it was stored: no list that begins otherwise was.
+        heads = (*chain[:lead], *names[stored_lead:entry_count])
+        return Standing(count + same, stored, heads, lead, stored_lead, entry_count)
+
+    def _places_beside_changes(
+        self, originals: Sequence[Node], count: int, contents: Sequence[str], roles: Sequence[str]
+    ) -> list[int | None]:
+        """Where a list has the first `count` originals, and where it goes on.
+
+        None for one that it lacks. Shorter where anything else than the host's own was changed.
+        """
+        places: list[int | None] = []
+        said = [self.messages[n.seq].role if n.seq in self.messages else "" for n in originals]
+        first = next((at for at, role in enumerate(said) if role != "system"), 0)
+        at = changes = 0
+        while len(places) < count and changes <= _MOST_CHANGES:
+            now = len(places)
+            after = originals[now + 1].content if now + 1 < len(originals) else None
+            here, there = (*contents[at : at + 2], "", "")[:2]
+            if originals[now].content == here:
+                places.append(at)
+                at += 1
+                continue
+            changes += 1
+            if after == here and said[now] in _HOSTS_ROLES:
+                places.append(None)  # it stood there for one call
+            elif originals[now].content == there and roles[at] in _HOSTS_ROLES:
+                at += 1  # it stands here for one call
+            elif after == there and (said[now] == "system" or now == first):
+                places.append(at)  # it was rewritten
+                at += 1
+            else:
+                return []
+        return [*places, at] if len(places) == count else []
+
+    def _originals(self, history: str) -> list[Node]:
+        try:
+            return [node for _, node in self.tree.walk(history)][::-1]
+        except MissingHistoryError:
+            return []
 
     def entries_of(self, stored: StoredContext) -> list[Any]:
         """The entries of a context, as its record has them."""
@@ -406,6 +476,20 @@ class TranscriptState:
     def _receipts_among(self, names: Iterable[str]) -> list[int]:
         """The numbers of the receipts of a list among `names`, or that left one."""
         return [number for name in names for number in self._receipts_at.get(name, ())]
+
+
+def _kept_at(entries: Sequence[Any], originals: Sequence[Node]) -> list[int]:
+    """Where a context has the last messages of a list, edited or not, which it keeps."""
+    kept: list[int] = []
+    for at in range(len(entries) - 1, -1, -1):
+        _, seq, source_seq, *stands_for = entries[at]
+        original = source_seq if seq == NO_SEQ else seq
+        if original == NO_SEQ and not stands_for:
+            continue  # a note of ours between them
+        if len(kept) == len(originals) or originals[-1 - len(kept)].seq != original:
+            break
+        kept.append(at)
+    return kept[::-1]
 
 
 def _part(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:

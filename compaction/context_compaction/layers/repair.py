@@ -252,7 +252,7 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
     """
     is_ambiguous = unique_ids and has_repeated_ids(messages)
     if not is_ambiguous and not problems(messages, rules):
-        return Step(messages)
+        return alternate_roles(messages, rules) if rules.roles_alternate else Step(messages)
     log = _RepairLog()
     if rules.unique_item_ids:
         messages = _unique_item_ids(messages, log)
@@ -271,7 +271,7 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
         mended = log.follow(_open_with_user(mended))
     if rules.calls_follow_user:
         mended = _calls_after_user(mended, log)
-    if rules.roles_alternate == "all":
+    if rules.roles_alternate:
         mended = log.follow(alternate_roles(mended, rules))
     if messages and not mended:
         mended = (make_message("user", placeholders.NO_CONTENT),)

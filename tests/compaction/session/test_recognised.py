@@ -158,7 +158,7 @@ async def test_an_edit_before_the_boundary_makes_a_branch_and_one_after_it_does_
     history = session(24)
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
-        edited = [user("Task 0: look at g0.py."), *history[1:], user("More.")]
+        edited = [*history[:4], user("Task 1: look at g1.py."), *history[5:], user("More.")]
         branch = await compact(edited, AUTO, archive=archive)
         one = await compact([*history, user("One.")], AUTO, archive=archive)
         other = await compact([*history, user("Two.")], AUTO, archive=archive)

@@ -1,0 +1,143 @@
+"""A host may say something for one call only; what was replaced is recognised all the same.
+
+Many hosts add the time, a reminder or the state of a list of tasks to each request, or rewrite
+their system message or the first one.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from context_compaction import CompactRequest, CompactResult, compact
+
+from tests.support.json_types import Json
+from tests.support.promises import read_pointer, temporary_archive
+from tests.support.provider_rules import problems
+from tests.support.rendering import render
+from tests.support.script import Part, Turn
+from tests.support.strategies import FORMATS
+
+CALLS = 24
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of one format that sends its whole history at every call.
+
+    Attributes:
+        format: Its format.
+        says: What it makes of the history for the call of a number.
+    """
+
+    format: str
+    says: Callable[["Host", list[Json], int], list[Json]]
+
+    def history(self, turns: int) -> list[Json]:
+        return render([turn(number) for number in range(turns)], self.format)
+
+    def user(self, words: str) -> Json:
+        (message,) = render([Turn((Part("text", words),), answer="")], self.format)
+        return message
+
+
+def turn(number: int) -> Turn:
+    words = f"Part {number} of the parser was read, and its tokens were counted anew. " * 40
+    return Turn((Part("text", f"Task {number}: go on with part {number}."),), answer=words)
+
+
+def reminder(call: int) -> str:
+    return f"<system-reminder>It is 10:{call:02} now.</system-reminder>"
+
+
+def nothing(host: Host, history: list[Json], call: int) -> list[Json]:
+    return history
+
+
+def last(host: Host, history: list[Json], call: int) -> list[Json]:
+    return [*history, host.user(reminder(call))]
+
+
+def before_the_last(host: Host, history: list[Json], call: int) -> list[Json]:
+    return [*history[:-1], host.user(reminder(call)), history[-1]]
+
+
+def in_the_middle(host: Host, history: list[Json], call: int) -> list[Json]:
+    at = len(history) // 2
+    return [*history[:at], host.user(reminder(call)), *history[at:]]
+
+
+def early(host: Host, history: list[Json], call: int) -> list[Json]:
+    return [*history[:2], host.user(reminder(call)), *history[2:]]
+
+
+def now_and_then(host: Host, history: list[Json], call: int) -> list[Json]:
+    return in_the_middle(host, history, call) if call % 3 else history
+
+
+def in_the_first(host: Host, history: list[Json], call: int) -> list[Json]:
+    return [host.user(f"Task 0: go on with part 0. {reminder(call)}"), *history[1:]]
+
+
+def as_a_block_of_the_last(host: Host, history: list[Json], call: int) -> list[Json]:
+    request = f"Task {call}: go on with part {call}."
+    parts = (Part("text", request), Part("text", reminder(call)))
+    (message,) = render([Turn(parts, answer="")], host.format)
+    return [*history[:-1], message]
+
+
+async def loop(host: Host) -> list[CompactResult]:
+    """The answers to a host that hands in all it has before each answer of the model."""
+    request = CompactRequest(
+        format=host.format, session_id="s", context_window=14_000, max_output_tokens=1_000
+    )
+    results: list[CompactResult] = []
+    async with temporary_archive() as archive:
+        for call in range(CALLS):
+            history = host.history(call + 1)[:-1]  # the last request is not answered yet
+            payload = host.says(host, history, call)
+            result = await compact(payload, request, archive=archive)
+            assert problems(result.messages, host.format) == []
+            assert result.fits
+            if result.boundary is not None:
+                assert await read_pointer(result.boundary.pointer, archive)
+            results.append(result)
+    return results
+
+
+def summaries_written(results: list[CompactResult]) -> int:
+    return sum(result.boundary is not None for result in results)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        last,
+        before_the_last,
+        in_the_middle,
+        early,
+        now_and_then,
+        in_the_first,
+        as_a_block_of_the_last,
+    ],
+)
+@pytest.mark.parametrize("format", FORMATS)
+async def test_a_message_for_one_call_makes_no_summary_more(
+    format: str, says: Callable[[Host, list[Json], int], list[Json]]
+) -> None:
+    plain = await loop(Host(format, nothing))
+    results = await loop(Host(format, says))
+    assert summaries_written(plain) >= 3
+    # A reminder takes a few tokens, so one compaction may come a call earlier.
+    assert summaries_written(results) <= summaries_written(plain) + 1
+    for before, after in pairwise(results):
+        if after.boundary is None and before.summary is not None:
+            assert after.recognised is not None
+            assert summary_of(after) == summary_of(before)
+
+
+def summary_of(result: CompactResult) -> str:
+    found: list[Any] = [m for m in result.messages if "<context_summary" in json.dumps(m)]
+    return json.dumps(found)
