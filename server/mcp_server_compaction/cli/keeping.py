@@ -1,6 +1,5 @@
 """What the archive keeps: `import`, `migrate`, `usage`, `prune`, `pin` and `delete`."""
 
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from context_compaction import (
 from mcp_server_compaction.archive_place import archive_place
 from mcp_server_compaction.cli.short_names import whole_session
 from mcp_server_compaction.cli.terminal import (
+    answer,
     config_of,
     json_option,
     progress,
@@ -72,14 +72,12 @@ def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> N
         "messages_written": sum(one.written for one in outcomes),
         "outputs": sum(one.outputs for one in outcomes),
     }
-    if as_json:
-        say(json.dumps(figures))
-    else:
-        say(
-            "{messages_written:,} new messages and {outputs} outputs in {sessions} sessions. "
-            "{files} files: {unchanged} unchanged, {passed_over} without a conversation, "
-            "{failed} failed.".format(**figures)
-        )
+    text = (
+        "{messages_written:,} new messages and {outputs} outputs in {sessions} sessions. "
+        "{files} files: {unchanged} unchanged, {passed_over} without a conversation, "
+        "{failed} failed."
+    )
+    answer(as_json, figures, text.format(**figures))
     for one in outcomes:
         for note in one.notes:
             say(f"{one.path}: {note}", err=True)
@@ -142,14 +140,12 @@ def migrate(source: str, target: str, tenant: str | None, as_json: bool) -> None
         "records": copied.record_count,
         "new_records": copied.new_count,
     }
-    if as_json:
-        say(json.dumps(figures))
-    else:
-        say(
-            f"{copied.session_count} sessions with {copied.record_count:,} records are the same in "
-            f"both; {copied.new_count:,} of these were new there. These are all of the tenant "
-            f"{copied_tenant!r}; each other one, and its tokens, is a matter of its own (--tenant)."
-        )
+    text = (
+        f"{copied.session_count} sessions with {copied.record_count:,} records are the same in "
+        f"both; {copied.new_count:,} of these were new there. These are all of the tenant "
+        f"{copied_tenant!r}; each other one, and its tokens, is a matter of its own (--tenant)."
+    )
+    answer(as_json, figures, text)
 
 
 async def _copy(source: Path | str, target: Path | str, tenant: str | None) -> tuple[Copied, str]:
@@ -180,20 +176,22 @@ def usage(context: click.Context, as_json: bool) -> None:
     """Show how much room each archived session takes."""
     usage = with_archive(context, lambda archive: archive.usage())
     sessions = sorted(usage.sessions, key=lambda one: -one.log_bytes - one.own_bytes)
-    if as_json:
-        figures = {"total_bytes": usage.total_bytes, "unnamed_output_bytes": usage.unnamed_bytes}
-        say(json.dumps(figures | {"sessions": list(map(asdict, sessions))}))
-        return
-    for session in sessions:
-        say(
-            f"{size(session.log_bytes):>10} + {size(session.own_bytes):>10} outputs, last "
-            f"{short_time(iso_time(session.last_seconds))}"
-            f"{', pinned' if session.is_retained else ''}"
-        )
-        say(f"    {session.session_id}")
-    say(f"{size(usage.total_bytes)} in {len(sessions)} sessions.")
+    lines = [
+        f"{size(session.log_bytes):>10} + {size(session.own_bytes):>10} outputs, last "
+        f"{short_time(iso_time(session.last_seconds))}"
+        f"{', pinned' if session.is_retained else ''}\n    {session.session_id}"
+        for session in sessions
+    ]
+    lines.append(f"{size(usage.total_bytes)} in {len(sessions)} sessions.")
     if usage.unnamed_bytes:
-        say(f"{size(usage.unnamed_bytes)} of outputs belong to no session; prune removes them.")
+        unnamed = size(usage.unnamed_bytes)
+        lines.append(f"{unnamed} of outputs belong to no session; prune removes them.")
+    figures = {
+        "total_bytes": usage.total_bytes,
+        "unnamed_output_bytes": usage.unnamed_bytes,
+        "sessions": list(map(asdict, sessions)),
+    }
+    answer(as_json, figures, "\n".join(lines))
 
 
 @click.command()
@@ -218,23 +216,22 @@ def prune(
     max_bytes = None if max_size is None else _bytes(max_size)
     rules = PruneRules(before_seconds, max_bytes)
     plan = with_archive(context, lambda archive: archive.prune(rules, dry_run=dry_run))
-    if as_json:
-        names = [session.session_id for session in plan.sessions]
-        figures = {
-            "dry_run": dry_run,
-            "freed_bytes": plan.freed_bytes,
-            "left_bytes": plan.left_bytes,
-        }
-        say(json.dumps(figures | {"sessions": names}))
-        return
-    for session in plan.sessions:
-        say(f"{session.session_id}")
-        say(f"    last {short_time(iso_time(session.last_seconds))}")
+    figures = {
+        "dry_run": dry_run,
+        "freed_bytes": plan.freed_bytes,
+        "left_bytes": plan.left_bytes,
+        "sessions": [session.session_id for session in plan.sessions],
+    }
+    lines = [
+        f"{session.session_id}\n    last {short_time(iso_time(session.last_seconds))}"
+        for session in plan.sessions
+    ]
     done = "Would delete" if dry_run else "Deleted"
-    say(
+    lines.append(
         f"{done} {len(plan.sessions)} of {plan.session_count} sessions: "
         f"{size(plan.freed_bytes)} freed, {size(plan.left_bytes)} left."
     )
+    answer(as_json, figures, "\n".join(lines))
     if max_bytes is not None and plan.left_bytes > max_bytes:
         say("What is left is pinned, or belongs to a pinned session.", err=True)
 
@@ -254,10 +251,8 @@ def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: b
         return names
 
     names = with_archive(context, retain)
-    if as_json:
-        say(json.dumps({"sessions": names, "pinned": not off}))
-    else:
-        say(f"{'May be pruned' if off else 'Kept'}: {', '.join(names)}")
+    text = f"{'May be pruned' if off else 'Kept'}: {', '.join(names)}"
+    answer(as_json, {"sessions": names, "pinned": not off}, text)
 
 
 @click.command()
@@ -277,10 +272,8 @@ def delete(context: click.Context, sessions: tuple[str, ...], yes: bool, as_json
             say(name, err=True)
         click.confirm("Delete these sessions for good?", abort=True, err=True)
     freed_bytes = with_archive(context, lambda archive: archive.delete(names))
-    if as_json:
-        say(json.dumps({"sessions": names, "freed_bytes": freed_bytes}))
-    else:
-        say(f"Deleted {len(names)} sessions: {size(freed_bytes)} freed.")
+    text = f"Deleted {len(names)} sessions: {size(freed_bytes)} freed."
+    answer(as_json, {"sessions": names, "freed_bytes": freed_bytes}, text)
 
 
 def _days(text: str) -> int:

@@ -4,6 +4,7 @@ A web page that an agent has read is in the archive as it was. If it were printe
 sequences could set titles, move the cursor and hide words. So no text acts on the terminal.
 """
 
+import json
 import re
 import sys
 import time
@@ -80,6 +81,11 @@ def shown(text: str) -> str:
 def say(text: str = "", *, err: bool = False) -> None:
     """Print a line for a person."""
     click.echo(shown(text), err=err)
+
+
+def answer(as_json: bool, figures: object, text: str) -> None:
+    """Print an answer: `figures` as JSON, or `text` for a person."""
+    say(json.dumps(figures) if as_json else text)
 
 
 def short_time(iso_time: str) -> str:

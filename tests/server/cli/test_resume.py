@@ -132,14 +132,6 @@ def test_current_finds_the_sessions_of_other_hosts(run: Run, home: Path, host: s
     assert run("compact", "current")["session_id"] == "s"
 
 
-def test_a_session_with_nothing_to_compact_is_not_written_again(run: Run, home: Path) -> None:
-    path = _session(home)
-    done = run("compact", path, "--resume", "claude-code", "--mode", "auto")
-    assert done["status"] == "unchanged"
-    assert done["resume"] is None
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_a_place_that_cannot_be_written_is_said(run: Run, home: Path) -> None:
     path = _session(home)
     (home / ".codex").write_text("a file where the folder should be", "utf-8")

@@ -380,16 +380,6 @@ def test_the_archives_own_files_are_never_imported(tmp_path: Path) -> None:
     assert figures(imported(tmp_path / "a", tmp_path))["files"] == 1
 
 
-def test_compacting_a_file_after_its_import_archives_nothing_again(tmp_path: Path) -> None:
-    file = tmp_path / "main.jsonl"
-    file.write_bytes(b"".join(lines_of(claude_code_rows())))
-    imported(tmp_path / "a", file)
-    before = held(tmp_path / "a", tmp_path / "i")
-    command = ["--archive", str(tmp_path / "a"), "compact", "--mode", "record", str(file)]
-    assert CliRunner().invoke(main, command).exit_code == 0
-    assert held(tmp_path / "a", tmp_path / "i") == before
-
-
 def test_a_session_whose_archive_is_gone_is_imported_again_when_its_file_grows(
     tmp_path: Path,
 ) -> None:

@@ -79,22 +79,6 @@ async def test_paging_by_offset_gives_every_character_back(config: Config, text:
     assert "".join(parts) == text
 
 
-async def test_a_long_line_is_read_on_by_offset(config: Config) -> None:
-    text = "head ä\n" + "x" * 20_000 + "END\ntail\n"
-    async with connect(config) as client:
-        output_id = (await _persist(client, text))["output_id"]
-        first = await client.call_tool(
-            "read_persisted_output", {"output_id": output_id, "start_line": 2}
-        )
-        note = text_of(first, 1)
-        offset = int(note.rpartition("offset=")[2].split(".")[0])
-        second = await client.call_tool(
-            "read_persisted_output", {"output_id": output_id, "offset": offset, "limit": 100_000}
-        )
-    assert text[7:].startswith(text_of(first))
-    assert text_of(first) + text_of(second) == text[7:]
-
-
 async def test_a_pattern_shows_numbered_lines_with_context(config: Config) -> None:
     async with connect(config) as client:
         output_id = (await _persist(client, BIG))["output_id"]
