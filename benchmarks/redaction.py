@@ -20,8 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction.find_secrets import find_secrets
-from context_compaction.redaction import strings_of
+from context_compaction.redaction import find_secrets, strings_of
 
 from tests.support.corpus import all_transcripts
 

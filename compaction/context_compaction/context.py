@@ -16,12 +16,12 @@ from context_compaction.formats.known_lists import KnownList
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import Claims
 from context_compaction.messages.edits import Blob, Edit, Step
 from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pin, Pins
 from context_compaction.messages.placeholders import Span
+from context_compaction.messages.speakers import Claims
 from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.policies import Policy
 from context_compaction.redaction import Gates, redact_message

@@ -33,15 +33,11 @@ async def tell_before(hook: Hook | None, tell: ReportProgress, stats: Compaction
     await tell(
         _BEGUN, f"compacting {stats.compacted_blocks} blocks of {stats.tokens_before} tokens"
     )
-    if hook is None:
-        return
-    try:
-        await hook(stats)
-    except Exception as error:
-        raise HookError(
-            f"The hook before_compaction raised {type(error).__name__}: {error}. Nothing was "
-            "edited; the conversation is archived. Mend the hook, or leave it out, and call again."
-        ) from error
+    remedy = (
+        "Nothing was edited; the conversation is archived. Mend the hook, or leave it out, and "
+        "call again."
+    )
+    await _call("before_compaction", hook, stats, remedy)
 
 
 async def tell_after(
@@ -52,16 +48,26 @@ async def tell_after(
     Raises:
         HookError: The hook raised; the error's `result` holds the compaction's.
     """
+    remedy = (
+        "The compaction itself stands and is archived: this error's `result` has it. Mend the hook."
+    )
+    await _call("after_compaction", hook, stats, remedy, result)
+
+
+async def _call(
+    name: str,
+    hook: Hook | None,
+    stats: CompactionStats | None,
+    remedy: str,
+    result: CompactResult | None = None,
+) -> None:
     if hook is None or stats is None:
         return
     try:
         await hook(stats)
     except Exception as error:
-        raise HookError(
-            f"The hook after_compaction raised {type(error).__name__}: {error}. The compaction "
-            "itself stands and is archived: this error's `result` has it. Mend the hook.",
-            result,
-        ) from error
+        problem = f"The hook {name} raised {type(error).__name__}: {error}."
+        raise HookError(f"{problem} {remedy}", result) from error
 
 
 def done_line(stats: CompactionStats | None) -> str:

@@ -5,6 +5,7 @@ no layer touched are the host's own objects, so they are found by identity, neve
 their content.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,13 +32,20 @@ def make_splices(before: Sequence[JsonObject], after: Sequence[JsonObject]) -> t
 
     A message counts as kept where `after` holds the very object of `before`, in the same order.
     """
+    positions: dict[int, deque[int]] = {}
+    for position, message in enumerate(before):
+        positions.setdefault(id(message), deque()).append(position)
     splices: list[Splice] = []
-    next_before = 0
     insert: list[JsonObject] = []
-    for position, message in _kept_positions(before, after):
-        if position is None:
+    next_before = 0
+    for message in after:
+        left = positions.get(id(message), deque())
+        while left and left[0] < next_before:
+            left.popleft()
+        if not left:
             insert.append(message)
             continue
+        position = left.popleft()
         if insert or position > next_before:
             splices.append(Splice(next_before, position - next_before, tuple(insert)))
             insert = []
@@ -57,25 +65,3 @@ def apply_splices(messages: Sequence[JsonObject], splices: Sequence[Splice]) -> 
         next_index = splice.start + splice.delete_count
     result += messages[next_index:]
     return result
-
-
-def _kept_positions(
-    before: Sequence[JsonObject], after: Sequence[JsonObject]
-) -> list[tuple[int | None, JsonObject]]:
-    """Each message of `after` with its position in `before`, None where it is not kept."""
-    positions: dict[int, list[int]] = {}
-    for position in range(len(before) - 1, -1, -1):
-        positions.setdefault(id(before[position]), []).append(position)
-    placed: list[tuple[int | None, JsonObject]] = []
-    cursor = 0
-    for message in after:
-        candidates = positions.get(id(message), [])  # falling order: the earliest stands last
-        while candidates and candidates[-1] < cursor:
-            candidates.pop()
-        if candidates:
-            position = candidates.pop()
-            placed.append((position, message))
-            cursor = position + 1
-        else:
-            placed.append((None, message))
-    return placed

@@ -6,10 +6,10 @@ from typing import Any
 
 from context_compaction.formats import FORMATS, parse
 from context_compaction.layers.base import LayerContext
-from context_compaction.messages.attribution import Ours, attributed, claims_in
 from context_compaction.messages.model import Messages, ToolResult, tool_results
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.placeholders import Span
+from context_compaction.messages.speakers import Ours, attributed, claims_in
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult

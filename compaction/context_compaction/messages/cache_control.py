@@ -22,6 +22,7 @@ from context_compaction.messages.model import (
     Messages,
     Opaque,
     Text,
+    is_list,
     is_object,
 )
 
@@ -77,19 +78,15 @@ def _as_string(parts: list[Any]) -> Any:
 
 def cache_marker_count(raw: JsonObject) -> int:
     """How many cache markers are in a message."""
-    marked: list[Any] = [raw]
-    match raw:
-        case {"content": [*blocks]}:
-            for block in blocks:
-                marked.append(block)
-                match block:
-                    case {"type": "tool_result", "content": [*parts]}:
-                        marked += parts
-                    case _:
-                        pass
-        case _:
-            pass
+    blocks = _list_in(raw, "content")
+    parts = [part for block in blocks for part in _list_in(block, "content")]
+    marked = (raw, *blocks, *parts)
     return sum(_unmarked(value) is not value or is_cache_point(value) for value in marked)
+
+
+def _list_in(holder: Any, key: str) -> list[Any]:
+    found = holder.get(key) if is_object(holder) else None
+    return found if is_list(found) else []
 
 
 def is_cache_point(block: Any) -> bool:
@@ -139,15 +136,11 @@ def cache_points(message: Message) -> dict[int, list[JsonObject]]:
     """
     found: dict[int, list[JsonObject]] = {}
     before: object = None
-    match message.source:
-        case {"content": [*blocks]}:
-            for block in blocks:
-                if is_cache_point(block):
-                    found.setdefault(id(before), []).append(block)
-                else:
-                    before = block
-        case _:
-            pass
+    for block in _list_in(message.source, "content"):
+        if is_cache_point(block):
+            found.setdefault(id(before), []).append(block)
+        else:
+            before = block
     return found
 
 

@@ -4,7 +4,7 @@ A placeholder names the tool, the size and the pointer. Nothing in it counts or 
 same conversation always gets the same bytes and the provider's prompt cache survives.
 
 Anybody can write such a text. What looks like ours is ours only where its block says so
-(`Text.author`), which `attribution.py` sets where the archive has a receipt for it.
+(`Text.author`), which `speakers.py` sets where the archive has a receipt for it.
 """
 
 import hashlib

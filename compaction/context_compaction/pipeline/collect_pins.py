@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 
 from context_compaction.errors import SettingsError
-from context_compaction.formats.session_files.message_lists import system_text
+from context_compaction.formats.session_files.read import system_text
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import make_blob
 from context_compaction.messages.model import (

@@ -15,11 +15,11 @@ from context_compaction.context import (
 )
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import attributed
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
+from context_compaction.messages.speakers import attributed
 from context_compaction.session.resume import Session
 from context_compaction.session.save import CarriedOn
 from context_compaction.session.state import SessionState, carried_for

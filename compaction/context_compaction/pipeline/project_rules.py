@@ -13,9 +13,9 @@ from context_compaction.layers.cut_point import is_preserved, kept_part
 from context_compaction.layers.preview import extract
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import rules_kind_of, said_by
 from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Messages, Text, is_rules
+from context_compaction.messages.speakers import rules_kind_of, said_by
 from context_compaction.summarizers.instructions.find import has_sign, instructions_in
 from context_compaction.summarizers.instructions.superseded import UserInstruction
 from context_compaction.tokens.counter import MessageCounter

@@ -16,11 +16,11 @@ from context_compaction.formats.known_lists import KNOWN_LISTS
 from context_compaction.layers.drop_messages import snip_chosen
 from context_compaction.layers.repair import repair, repairs_beside_a_gap
 from context_compaction.layers.strip_thinking import strip_void_thinking
-from context_compaction.messages.attribution import attributed, claims_in
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pins
+from context_compaction.messages.speakers import attributed, claims_in
 from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.pipeline.clear import first_level
 from context_compaction.pipeline.collect_pins import check_pins, gather_pins

@@ -12,10 +12,10 @@ from context_compaction.context import CompactionContext, Plan, ReceivedInput, S
 from context_compaction.formats.known_lists import as_given
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import unknown_warning
 from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, text_of
+from context_compaction.messages.speakers import unknown_warning
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.kept import is_of_request
 from context_compaction.pipeline.losses import dropped_names

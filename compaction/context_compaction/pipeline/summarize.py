@@ -25,12 +25,11 @@ from context_compaction.context import (
 from context_compaction.errors import NotFoundError, SettingsError, SummaryError
 from context_compaction.layers.cut_point import request_of
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import attributed
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.speakers import user_text
+from context_compaction.messages.speakers import attributed, user_text
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.originals import joined
 from context_compaction.redaction import gates_of

@@ -30,10 +30,10 @@ from context_compaction.archive import AppendResult, Archive, StandingContext
 from context_compaction.context import Places, ReceivedInput
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.known_lists import KNOWN_LISTS, KnownList
-from context_compaction.messages.attribution import NOTHING, Claims, Ours, claims_in
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Messages, Thinking, lead_of
+from context_compaction.messages.speakers import NOTHING, Claims, Ours, claims_in
 from context_compaction.messages.tool_pairs import (
     ProviderRules,
     index_calls,

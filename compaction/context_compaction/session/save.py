@@ -23,12 +23,12 @@ from context_compaction.context import (
 )
 from context_compaction.errors import ArchiveError
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import Ours, attributed, made_in
 from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.edits import Blob, Edit
 from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import pin_blobs
+from context_compaction.messages.speakers import Ours, attributed, made_in
 from context_compaction.result import CompactResult, LayerReport, Prepared
 from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.resume import LIFETIME_SECONDS, Session

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 from context_compaction import compact
-from context_compaction.messages.attribution import attributed
 from context_compaction.messages.pins import pin_id_of
-from context_compaction.messages.speakers import user_texts
+from context_compaction.messages.speakers import attributed, user_texts
 from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,8 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.find_secrets import find_secrets
-from context_compaction.redaction import RedactionMode, redact, redact_json
+from context_compaction.redaction import RedactionMode, find_secrets, redact, redact_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
