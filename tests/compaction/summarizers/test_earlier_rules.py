@@ -105,6 +105,22 @@ async def test_a_rule_that_is_plainly_taken_back_is_marked_for_good(
     assert not is_marked_replaced(newer, text)
 
 
+SERIES = [
+    "Update module {}.", "Change the title of page {}.", "Correct chapter {}, please.",
+    "Replace the widget on page {} instead.", "Actually, skip ticket #{}.",
+    "Aktualisiere Modul {}.", "Ändere Seite {}.", "Corrige la page {}.", "Cambia la página {}.",
+    "Обнови модуль {}.", "更新模块{}。",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", SERIES)
+async def test_a_series_of_requests_is_no_correction(asked: str) -> None:
+    said = [asked.format(number) for number in range(6)]
+    text = await after_rounds([*said, "Go on.", "And the last part."])
+    assert "(changed" not in text
+    assert "changed: [" not in text
+
+
 async def test_two_rules_of_one_turn_are_both_meant() -> None:
     rules = "Always log in UTC. The log must never hold a password."
     text = await after_rounds(["Fix the build.", rules, "Go on.", "And the last part."])

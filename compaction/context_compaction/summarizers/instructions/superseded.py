@@ -103,6 +103,8 @@ def _change(
     old: UserInstruction,
 ) -> bool | None:
     """Whether the newer sentence replaces the older; None where their subjects differ."""
+    if newer.corrects and older.corrects and newer.words == older.words:
+        return None  # of a series: "Update module 1.", "Update module 2."
     forgets = any(len(part & older.words) > 1 for part in newer.forgotten)
     if (old.is_lasting and forgets) or _takes_back(newer, older):
         return True
