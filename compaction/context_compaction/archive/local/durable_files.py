@@ -33,6 +33,10 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
+class MissingFileError(ArchiveError):
+    """What was to be read is there no more: another process has deleted it."""
+
+
 def explain(error: OSError, path: Path, doing: str) -> ArchiveError:
     """The archive's error for an error of the operating system."""
     reason = f"{doing} {path} failed: {error.strerror or error}"
@@ -40,7 +44,8 @@ def explain(error: OSError, path: Path, doing: str) -> ArchiveError:
         return ArchiveFullError(
             f"{reason}. Nothing of this call was kept; free some space and call again."
         )
-    return ArchiveError(f"{reason}. Check that the folder exists and may be read and written.")
+    kind = MissingFileError if isinstance(error, FileNotFoundError) else ArchiveError
+    return kind(f"{reason}. Check that the folder exists and may be read and written.")
 
 
 @contextmanager
@@ -60,11 +65,6 @@ def may_be_refused() -> Generator[None]:
     except OSError as error:
         if error.errno not in _READ_ONLY:
             raise
-
-
-def is_gone(error: ArchiveError) -> bool:
-    """Whether what was to be read is there no more: another process has deleted it."""
-    return isinstance(error.__cause__, FileNotFoundError)
 
 
 @contextmanager

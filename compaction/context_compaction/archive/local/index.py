@@ -17,7 +17,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from context_compaction.archive import NO_SEQ, History, SessionInfo
 from context_compaction.archive.documents import DocText, doc_text
-from context_compaction.archive.local.durable_files import explaining, is_gone, read_at
+from context_compaction.archive.local.durable_files import MissingFileError, explaining, read_at
 from context_compaction.archive.local.index_file import IndexFile
 from context_compaction.archive.local.index_rows import (
     BATCH_BYTES,
@@ -313,10 +313,8 @@ class SearchIndex:
                     part = read_segment(
                         folder, segment, start, limit_bytes=BATCH_BYTES, with_lines=True
                     )
-                except ArchiveError as error:
-                    if is_gone(error):
-                        break
-                    raise
+                except MissingFileError:
+                    break
                 if part.end == start:
                     break  # somebody is still writing there, or was killed while writing
                 yield News(folder.name, segment, start, part)
@@ -338,33 +336,23 @@ class SearchIndex:
                     else:
                         is_whole = False  # another process was faster, or deleted it
                 insert_rows(connection, rows)
-        except ArchiveError as error:
-            if is_gone(error):
-                return False
-            raise
+        except MissingFileError:
+            return False
         return is_whole
 
 
 def _read_log(path: Path, offset: int, size_bytes: int) -> bytes:
     """Bytes of a segment; none where it is gone."""
-    try:
-        with explaining(path, "Reading"):
-            return read_at(path, offset, size_bytes)
-    except ArchiveError as error:
-        if is_gone(error):
-            return b""
-        raise
+    with suppress(MissingFileError), explaining(path, "Reading"):
+        return read_at(path, offset, size_bytes)
+    return b""
 
 
 def _written_nanoseconds(folder: Path) -> int:
     """When the newest segment of a session was last written."""
-    try:
-        with explaining(folder, "Reading"), os.scandir(folder) as entries:
-            return max((entry.stat().st_mtime_ns for entry in entries), default=0)
-    except ArchiveError as error:
-        if is_gone(error):
-            return 0
-        raise
+    with suppress(MissingFileError), explaining(folder, "Reading"), os.scandir(folder) as entries:
+        return max((entry.stat().st_mtime_ns for entry in entries), default=0)
+    return 0
 
 
 @contextmanager
@@ -470,13 +458,9 @@ class IndexRows:
             if BLOB_MARK in line:
                 body = internalise(body, blobs.read_whole)
             return doc_text(head, body, doc.start_byte, doc.size_bytes, blobs)
-        except (ArchiveDamagedError, NotFoundError):
+        except (ArchiveDamagedError, NotFoundError, MissingFileError):
             # The doctor reports damaged lines and missing files; a search passes them over.
             return None
-        except ArchiveError as error:
-            if is_gone(error):
-                return None
-            raise
 
     def near(self, ids: Sequence[int]) -> dict[int, dict[int, int]]:
         """See `Rows.near`."""
