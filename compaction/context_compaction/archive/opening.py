@@ -4,7 +4,7 @@ Records are copied in their order, and those that the target holds already are p
 copy that was broken off goes on where it stopped, and one that is run again takes over what is new.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,6 @@ from context_compaction.redaction import RedactionMode
 if TYPE_CHECKING:
     from context_compaction.archive.local.archive import LocalArchive
 
-_SCHEMES = ("postgresql", "postgres")
 _RECORDS = 1_000  # a call
 
 Report = Callable[[SessionInfo, int], None]
@@ -48,17 +47,13 @@ def open_archive(
         SettingsError: There is no such kind of archive.
         ArchiveError: It cannot be opened.
     """
-    if isinstance(location, str) and "://" in location:
-        return _open_address(location, redaction)
-    from context_compaction.archive.local.archive import open_archive as open_local
+    if not isinstance(location, str) or "://" not in location:
+        from context_compaction.archive.local.archive import open_archive as open_local
 
-    return open_local(Path(location), index_root=index_root, redaction=redaction)
-
-
-def _open_address(address: str, redaction: RedactionMode) -> AbstractAsyncContextManager[Archive]:
-    if address.partition(":")[0] not in _SCHEMES:
+        return open_local(Path(location), index_root=index_root, redaction=redaction)
+    if location.partition(":")[0] not in {"postgresql", "postgres"}:
         raise SettingsError(
-            f"The archive {shown_address(address)} is an address of no kind that is known. Name a "
+            f"The archive {shown_address(location)} is an address of no kind that is known. Name a "
             "folder, or postgresql://…"
         )
     try:
@@ -67,7 +62,7 @@ def _open_address(address: str, redaction: RedactionMode) -> AbstractAsyncContex
         raise SettingsError(
             f"An archive in PostgreSQL needs {error.name}. Install mcp-server-compaction[postgres]."
         ) from error
-    return open_postgres(address, redaction=redaction)
+    return open_postgres(location, redaction=redaction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +93,10 @@ async def copy_archive(
     Raises:
         ArchiveError: An archive failed, or the target holds another session of the same name.
     """
-    sessions = [session async for session in _sessions_of(source)]
+    sessions, cursor = await source.sessions()
+    while cursor is not None:
+        page, cursor = await source.sessions(cursor=cursor)
+        sessions += page
     records = new = 0
     for session in reversed(sessions):
         held = await _compared(source, target, session)
@@ -121,16 +119,6 @@ async def copy_archive(
         new += count - held
         report(session, count)
     return Copied(len(sessions), records, new)
-
-
-async def _sessions_of(archive: Archive) -> AsyncGenerator[SessionInfo]:
-    cursor: str | None = None
-    while True:
-        page, cursor = await archive.sessions(limit=100, cursor=cursor)
-        for session in page:
-            yield session
-        if cursor is None:
-            return
 
 
 async def _compared(source: Archive, target: Archive, session: SessionInfo, after: int = 0) -> int:

@@ -171,8 +171,10 @@ class TranscriptState:
             case "run":
                 run = MessageRun(head["parent"], head["source"], head["count"], number)
                 self.tree.add_run(head["head"], run)
+            case "pin" if number > self.retained_at:
+                self.retained_at, self.is_retained = number, head["pinned"]
             case "pin":
-                self._learn_pin(number, head["pinned"])
+                pass  # an older record
             case "counts":
                 self.unread_counts.append(record)
             case _:
@@ -184,10 +186,6 @@ class TranscriptState:
         self.receipts[number] = record
         for name in {record.head["of"], record.head["left"]} - {ROOT}:
             self._receipts_at[name].append(number)
-
-    def _learn_pin(self, number: int, is_retained: bool) -> None:
-        if number > self.retained_at:
-            self.retained_at, self.is_retained = number, is_retained
 
     def _learn_message(self, record: LoggedRecord) -> None:
         head = record.head

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from context_compaction import CompactRequest, Query, compact, open_archive
 from context_compaction.archive.documents import message_text
+from context_compaction.messages.model import is_list, is_object
 
 from tests.support.corpus import DATA
 from tests.support.json_types import Json
@@ -20,9 +21,9 @@ CASES = [(format, block) for format, blocks in HOSTED.items() for block in block
 
 def _filled(value: Any, words: Iterator[str]) -> Any:
     """`value` with a word of its own in each place of a text."""
-    if isinstance(value, dict):
+    if is_object(value):
         return {key: _filled(item, words) for key, item in value.items()}
-    if isinstance(value, list):
+    if is_list(value):
         return [_filled(item, words) for item in value]
     return f"pump {next(words)} leaks" if value == "NAMED" else value
 

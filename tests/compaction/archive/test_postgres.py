@@ -22,10 +22,8 @@ from context_compaction.archive import (
     PruneRules,
     Query,
     SessionInfo,
-    session_state,
 )
 from context_compaction.archive.opening import copy_archive
-from context_compaction.archive.postgres import sessions
 from context_compaction.archive.postgres.blobs import open_objects
 from context_compaction.archive.postgres.database import TABLES, Database, read_address
 from context_compaction.archive.postgres.rows import (
@@ -211,18 +209,6 @@ _KILL_ONE = (
     " WHERE datname = current_database() AND state != 'idle'"
     " AND application_name = 'mcp-server-compaction' ORDER BY random() LIMIT 1) AS busy"
 )
-
-
-def test_what_is_remembered_of_sessions_is_bounded_by_their_records() -> None:
-    cache = session_state.StateCache[sessions.RowState]()
-    count = session_state.CACHED_RECORDS // 100
-    for number in range(2 * count):
-        cache.put(("tenant", f"s{number}"), sessions.RowState(next_number=200))
-    known = [cache.take(("tenant", f"s{number}")) for number in range(2 * count)]
-    assert [state is not None for state in known] == [
-        number >= 2 * count - min(count // 2, session_state.CACHED_SESSIONS)
-        for number in range(2 * count)
-    ]
 
 
 class Writers:

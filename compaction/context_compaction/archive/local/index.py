@@ -64,7 +64,7 @@ from context_compaction.archive.search.hits import Row
 from context_compaction.archive.search.word_search import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
-    Candidates,
+    Matches,
 )
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
@@ -388,25 +388,25 @@ class IndexRows:
         (row_count,) = connection.execute("SELECT coalesce(max(id), 0) FROM doc").fetchone()
         self.row_count: int = row_count
 
-    def candidates(self, term: QueryTerm) -> Candidates:
+    def candidates(self, term: QueryTerm) -> Matches:
         """See `Rows.candidates`."""
         expression = _expression_of(term)
         rows = self._select(expression, CANDIDATES, "bm25(fts, 1.0, 1.0, 0.0, 0.0)")
         if not rows:
-            return Candidates({}, self._count(expression), is_whole=True)
+            return Matches({}, self._count(expression), is_whole=True)
         is_whole = len(rows) < CANDIDATES
         count = len(rows) if is_whole and self._allowed.is_open else self._count(expression)
         # FTS5 has weighted it already, at least so much.
         weight = max(math.log((self.row_count - count + 0.5) / (count + 0.5)), 1e-6)
-        return Candidates({doc_id: -score / weight for doc_id, score in rows}, count, is_whole)
+        return Matches({doc_id: -score / weight for doc_id, score in rows}, count, is_whole)
 
-    def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
+    def said_within(self, times: Sequence[tuple[float, float]]) -> Matches:
         """See `Rows.said_within`."""
         tags = chain.from_iterable(time_range_tags(first, last) for first, last in times)
         expression = _any_tag(list(tags))
         rows = self._select(expression, CANDIDATES)
         shares = {doc_id: 1.0 for doc_id, _ in rows}
-        return Candidates(shares, self._count(expression), len(rows) < CANDIDATES)
+        return Matches(shares, self._count(expression), len(rows) < CANDIDATES)
 
     def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """See `Rows.newest`."""

@@ -169,10 +169,25 @@ def insert_rows(connection: sqlite3.Connection, rows: list[IndexRow]) -> None:
     rows.sort(key=lambda row: row.order)
     (first_id,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM doc").fetchone()
     for doc_id, row in enumerate(rows, start=first_id):
-        words = _words_of(row)
+        words = _words_of(row.session, row.record, row.part)
+        head, place, part = row.record.head, row.record.place, row.part
         connection.execute(
             "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            _doc_row(doc_id, row, _crc_of(words)),
+            (
+                doc_id,
+                row.session,
+                row.segment,
+                place.offset,
+                place.length,
+                _crc_of(words),
+                head.get("seq", NO_SEQ),
+                float(head["ts"]),
+                head["id"] if head["kind"] == "output" else None,
+                part.start_byte,
+                part.size_bytes,
+                part.start_char,
+                part.start_line,
+            ),
         )
         connection.execute(
             "INSERT INTO fts (rowid, words, parts, meta, paths) VALUES (?, ?, ?, ?, ?)",
@@ -205,7 +220,7 @@ def remove_words(
             start = part.end
             for record, texts in zip(part.records, _texts_of(part, blobs), strict=True):
                 for text in texts:
-                    words = _words_of(IndexRow((0.0, 0, 0), session, segment, record, text))
+                    words = _words_of(session, record, text)
                     place = record.place.offset, text.start_byte
                     doc_id, crc = indexed.pop(place, (0, None))
                     if crc != _crc_of(words):
@@ -219,31 +234,12 @@ def remove_words(
             raise StaleIndexError
 
 
-def _doc_row(doc_id: int, row: IndexRow, words_crc: int) -> tuple[Any, ...]:
-    head, place, part = row.record.head, row.record.place, row.part
-    return (
-        doc_id,
-        row.session,
-        row.segment,
-        place.offset,
-        place.length,
-        words_crc,
-        head.get("seq", NO_SEQ),
-        float(head["ts"]),
-        head["id"] if head["kind"] == "output" else None,
-        part.start_byte,
-        part.size_bytes,
-        part.start_char,
-        part.start_line,
-    )
-
-
-def _words_of(row: IndexRow) -> tuple[str, str, str, str]:
+def _words_of(session: int, record: LoggedRecord, part: IndexedPart) -> tuple[str, str, str, str]:
     """The columns of the full-text table."""
-    terms = terms_of(row.part.text)
-    paths = terms_of("\n".join(row.part.paths)).words if row.part.paths else ""
-    seconds = row.record.head["ts"]
-    meta = [session_tag(row.session), *time_tags(seconds), *tags_of(row.record.head, row.part)]
+    terms = terms_of(part.text)
+    paths = terms_of("\n".join(part.paths)).words if part.paths else ""
+    seconds = record.head["ts"]
+    meta = [session_tag(session), *time_tags(seconds), *tags_of(record.head, part)]
     # A tag that no query asks for fills up what is too short.
     missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(meta)
     return terms.words, " ".join(terms.parts), " ".join(meta + ["z"] * missing), paths

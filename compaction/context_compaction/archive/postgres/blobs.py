@@ -59,11 +59,8 @@ class ObjectStore:
     def delete(self, keys: list[str]) -> None:
         """Remove objects; one that is gone already is no error."""
         for key in keys:
-            try:
-                with self._explaining("Deleting", key):
-                    self._obstore.delete(self._store, key)
-            except NotFoundError:
-                continue
+            with suppress(NotFoundError), self._explaining("Deleting", key):
+                self._obstore.delete(self._store, key)
 
     @contextmanager
     def _explaining(self, what: str, key: str) -> Generator[None]:

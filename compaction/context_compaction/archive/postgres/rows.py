@@ -46,7 +46,7 @@ from context_compaction.archive.search.hits import Row
 from context_compaction.archive.search.word_search import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
-    Candidates,
+    Matches,
     share,
 )
 from context_compaction.archive.tokenizer import (
@@ -353,7 +353,7 @@ class TenantRows:
         _, (count, _) = self._figures
         return count
 
-    def candidates(self, term: QueryTerm) -> Candidates:
+    def candidates(self, term: QueryTerm) -> Matches:
         """See `Rows.candidates`."""
         query = text_query(term)
         # With equal weights of one, the cover density is how often the term occurs.
@@ -363,9 +363,9 @@ class TenantRows:
         _, (_, average) = self._figures
         shares = {doc_id: share(count, length, average) for doc_id, count, length in found.rows}
         every = found if self._allowed.is_open else self._newest(query, CANDIDATES, every_row=True)
-        return Candidates(shares, self._count(every), found.is_whole)
+        return Matches(shares, self._count(every), found.is_whole)
 
-    def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
+    def said_within(self, times: Sequence[tuple[float, float]]) -> Matches:
         """See `Rows.said_within`."""
         days = [(_day(first), _day(last) + 86_400) for first, last in times]
         spans = [f"seconds >= {first:.0f} AND seconds < {last:.0f}" for first, last in days]
@@ -384,7 +384,7 @@ class TenantRows:
             most=100 * CANDIDATES,
         )
         shares = dict.fromkeys((doc_id for (doc_id,) in found), 1.0)
-        return Candidates(shares, counted[0][0], len(found) < CANDIDATES)
+        return Matches(shares, counted[0][0], len(found) < CANDIDATES)
 
     def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """See `Rows.newest`."""

@@ -225,7 +225,6 @@ def newest_batch(rows: Rows[Any], pattern: str) -> Batch:
     return Batch(found, docs[-1].doc_id - 1 if len(docs) == _DOCS_A_READ else -1)
 
 
-@dataclass(slots=True)
 class _Scan:
     """What a scan has found so far.
 
@@ -233,10 +232,27 @@ class _Scan:
         next_id: The largest row id that was not looked at yet; -1 at the end.
     """
 
-    hits: list[Hit]
-    groups: Groups
-    next_id: int
-    scanned_bytes: int = 0
+    def __init__(self, matcher: Matcher, limit: int, first_id: int) -> None:
+        self.hits: list[Hit] = []
+        self.next_id = first_id
+        self.scanned_bytes = 0
+        self._matcher = matcher
+        self._limit = limit
+        self._groups = Groups()
+
+    async def match(self, batch: Batch) -> bool:
+        """Take in the hits of a batch; return whether the scan should go on."""
+        starts = await self._matcher.first_matches([content.text for _, content in batch.rows])
+        for (doc, content), at in zip(batch.rows, starts, strict=True):
+            if len(self.hits) == self._limit:
+                self.next_id = doc.doc_id
+                return False
+            self.scanned_bytes += len(content.text)
+            if at >= 0 and self._groups.has_room(doc):
+                self.hits.append(hit_at(doc, content, at, 0.0))
+        self.next_id = batch.next_id
+        is_full = len(self.hits) == self._limit or self.scanned_bytes > SCAN_BYTES
+        return not is_full and self.next_id >= 0
 
 
 async def scan(
@@ -252,16 +268,12 @@ async def scan(
     Raises:
         QueryError: The pattern is no regular expression, or too slow.
     """
-    found = _Scan([], Groups(), first_id)
     async with open_matcher(query.text, skip_empty=True) as matcher:
+        found = _Scan(matcher, query.limit, first_id)
         # The index may have to catch up first, which is not the pattern's fault.
         rows = await read_batch(first_id)
         with anyio.move_on_after(SCAN_SECONDS):
-            while True:
-                await _match_batch(found, rows, matcher, query.limit)
-                is_full = len(found.hits) == query.limit or found.scanned_bytes > SCAN_BYTES
-                if is_full or found.next_id < 0:
-                    break
+            while await found.match(rows):
                 rows = await read_batch(found.next_id)
     if found.next_id == first_id:
         raise too_slow(query.text, SCAN_SECONDS)
@@ -269,19 +281,6 @@ async def scan(
         return SearchPage(tuple(found.hits), len(found.hits), query.cursor is None)
     more = encode_cursor([0, found.next_id])
     return SearchPage(tuple(found.hits), len(found.hits), False, more)
-
-
-async def _match_batch(found: _Scan, batch: Batch, matcher: Matcher, limit: int) -> None:
-    """Take in the hits of a batch, up to `limit` of them."""
-    starts = await matcher.first_matches([content.text for _, content in batch.rows])
-    for (doc, content), at in zip(batch.rows, starts, strict=True):
-        if len(found.hits) == limit:
-            found.next_id = doc.doc_id
-            return
-        found.scanned_bytes += len(content.text)
-        if at >= 0 and found.groups.has_room(doc):
-            found.hits.append(hit_at(doc, content, at, 0.0))
-    found.next_id = batch.next_id
 
 
 # Alternatives, inline flags, sets within sets and repeated groups: then nothing is required. The

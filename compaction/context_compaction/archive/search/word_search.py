@@ -17,7 +17,7 @@ import re
 from calendar import monthrange
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
@@ -63,18 +63,21 @@ D = TypeVar("D", bound=Row)
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The rows that contain one word of a query, or another thing that it asks for.
+    """The newest rows that contain one thing asked for, as far as a filter lets them through.
 
     Attributes:
         shares: By row id what BM25 gives the row before it is weighted, 0 to 2.2: for a word that
             occurs n times in l words, n * 2.2 / (n + 1.2 * (0.25 + 0.75 * l / average l)).
-        weight: How much a share contributes to the score: by how rare the word is.
-        is_whole: Whether these are all rows that contain it.
+        row_count: How many rows of the whole archive contain it, about.
+        is_whole: Whether these are all that the filter lets through.
+        weight: How much a share contributes to the score, by how rare the word is. An index leaves
+            it 0.
     """
 
     shares: Mapping[int, float]
-    weight: float
+    row_count: float
     is_whole: bool
+    weight: float = 0.0
 
 
 def share(occurrences: float, length: float, average_length: float) -> float:
@@ -132,21 +135,6 @@ def add_scores(
     return [*best_first({row: scores[row] for row in order[:stop]}), *order[stop:]]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The newest rows that contain one thing asked for, as far as a filter lets them through.
-
-    Attributes:
-        shares: What BM25 gives each, before it is weighted: see `Matches`.
-        row_count: How many rows of the whole archive contain it, about.
-        is_whole: Whether these are all that the filter lets through.
-    """
-
-    shares: Mapping[int, float]
-    row_count: float
-    is_whole: bool
-
-
 class Rows(Protocol[D]):
     """What a search asks of an index, under one filter. Every method blocks."""
 
@@ -155,11 +143,11 @@ class Rows(Protocol[D]):
         """How many rows the archive has, about."""
         ...
 
-    def candidates(self, term: QueryTerm) -> Candidates:
+    def candidates(self, term: QueryTerm) -> Matches:
         """The newest `CANDIDATES` rows that contain a term."""
         ...
 
-    def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
+    def said_within(self, times: Sequence[tuple[float, float]]) -> Matches:
         """The newest rows of the days that any of the times (first and last moment) touch."""
         ...
 
@@ -275,8 +263,7 @@ class Ranker(Generic[D]):
 
     def _matches(self, term: QueryTerm) -> Matches:
         found = self._rows.candidates(term)
-        weight = term.weight * idf(self._rows.row_count, found.row_count)
-        return Matches(found.shares, weight, found.is_whole)
+        return replace(found, weight=term.weight * idf(self._rows.row_count, found.row_count))
 
     def _names(
         self, terms: Sequence[QueryTerm], text: str, found: Sequence[Matches]
@@ -288,7 +275,7 @@ class Ranker(Generic[D]):
         for term in likely_names(text):
             ids = self._rows.newest([term], CANDIDATES)
             weight = term.weight * idf(self._rows.row_count, len(ids))
-            names.append(Matches(dict.fromkeys(ids, NAME_SHARE), weight, True))
+            names.append(Matches(dict.fromkeys(ids, NAME_SHARE), len(ids), True, weight))
         return names
 
     def _dated(self, text: str) -> list[Matches]:
@@ -298,7 +285,7 @@ class Ranker(Generic[D]):
             return []
         found = self._rows.said_within(times)
         weight = idf(self._rows.row_count, found.row_count)
-        return [Matches(found.shares, weight, found.is_whole)] if found.shares else []
+        return [replace(found, weight=weight)] if found.shares else []
 
     def _pieces(self, term: QueryTerm) -> list[Matches]:
         """What the pieces of a term find, where they are enough of it together."""
