@@ -38,8 +38,6 @@ from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsE
 from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
 from context_compaction.messages.model import JsonObject, is_list, is_object, utf8_json
 
-# Outputs above this go to a blob, which is read in parts.
-INLINE_LIMIT_BYTES = 32 * 1024
 # Strings of messages are read whole, so it pays later: a file costs 1.1 ms and two waits for the
 # device (measured at 55 KB), a line in the log 0.1 ms and none; it takes a third of the space.
 _STRING_LIMIT_BYTES = 64 * 1024
@@ -177,7 +175,7 @@ def figures_of(blob: Blob) -> JsonObject:
 
 def encode_content(data: bytes, blobs: Blobs) -> JsonObject:
     """The body of the record that keeps `data`; `blobs` stores a large one."""
-    if len(data) > INLINE_LIMIT_BYTES:
+    if len(data) > 32 * 1024:  # read in parts later
         digest = blobs.put(data)
         return {"blob": digest, "table": blobs.open(digest).table_hash}
     text = decode_text(data)

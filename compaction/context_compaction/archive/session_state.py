@@ -35,7 +35,6 @@ _MOST_CHANGES = 3
 _HOSTS_ROLES = ("user", "system")
 # Kinds of records that no history is made of.
 _APART = ("session", "output", "pin", "counts")
-CACHED_SESSIONS = 256
 CACHED_RECORDS = 28_000  # of all of them together: about 1 KB each
 
 
@@ -549,9 +548,7 @@ class StateCache(Generic[S]):
             self._states[key] = state
             self._states.move_to_end(key)  # others may have put it there as well
             records = sum(known.next_number for known in self._states.values())
-            while len(self._states) > 1 and (
-                len(self._states) > CACHED_SESSIONS or records > CACHED_RECORDS
-            ):
+            while len(self._states) > 1 and (len(self._states) > 256 or records > CACHED_RECORDS):
                 _, oldest = self._states.popitem(last=False)
                 records -= oldest.next_number
 

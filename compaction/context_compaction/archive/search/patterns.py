@@ -44,7 +44,6 @@ SCAN_BYTES = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
 
 _WORKER = Path(__file__).with_name("pattern_worker.py")
-_REPETITION = re.compile(r"\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}")
 _SPECIAL = frozenset(r".^$*+?{}[]\|()")
 _slots = RunVar[anyio.CapacityLimiter]("pattern processes")
 
@@ -110,7 +109,8 @@ def check_pattern(pattern: str) -> None:
         raise QueryError(
             f"The pattern has {len(pattern)} characters. Give 1 to {MAX_PATTERN_CHARS}."
         )
-    counts = (max(map(int, re.findall("[0-9]+", part))) for part in _REPETITION.findall(pattern))
+    repetitions = re.findall(r"\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}", pattern)
+    counts = (max(map(int, re.findall("[0-9]+", part))) for part in repetitions)
     if math.prod(max(count, 1) for count in counts) * len(pattern) > MAX_WRITTEN_CHARS:
         raise QueryError(
             f"The pattern {pattern[:80]!r} repeats too often: the counts in its braces, multiplied "
@@ -298,7 +298,6 @@ _PIECE = re.compile(
 
 _UNKNOWN = "\0"
 _EDGE = "\n"  # stands for any character that is no part of a word
-_WORD = re.compile(r"[A-Za-z0-9]+")
 
 
 def required_words(pattern: str) -> Iterator[str]:
@@ -309,7 +308,7 @@ def required_words(pattern: str) -> Iterator[str]:
     if _TOO_HARD.search(pattern):
         return
     text = _UNKNOWN + "".join(_pieces(pattern)) + _UNKNOWN
-    for word in _WORD.finditer(text):
+    for word in re.finditer("[A-Za-z0-9]+", text):
         before, after = text[word.start() - 1], text[word.end()]
         if _ends_words(before):
             yield word[0] if _ends_words(after) else f"{word[0]}*"

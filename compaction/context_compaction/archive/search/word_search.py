@@ -40,11 +40,6 @@ REREAD = 24  # rows, the best, whose text is read for the small words of the que
 # Of 240 readers' questions 5 more are found at once; held-out-2 gains one, the other sets none.
 PRINTED_LOSS = 0.25
 
-# Where a name is found nowhere, this much of its pieces must be, by how rare they are. A run of an
-# unspaced script is a whole sentence, of which a few words are enough.
-MIN_PIECES_SHARE = 0.5
-MIN_UNSPACED_SHARE = 0.1
-
 # A row that contains the name asked for earns this, however long it is; BM25 gives 0 to 2.2.
 NAME_SHARE = 1.5
 
@@ -55,8 +50,6 @@ HELD_SHARE = 0.25
 
 # What a small word in the text of a row contributes, about as BM25 has it for a common word.
 SMALL_WORD_SCORE = 1.5
-# Of a row, for its small words: as much as a passage shows, since a long text has all of them.
-READ_CHARS = 500
 
 D = TypeVar("D", bound=Row)
 
@@ -289,7 +282,8 @@ class Ranker(Generic[D]):
 
     def _pieces(self, term: QueryTerm) -> list[Matches]:
         """What the pieces of a term find, where they are enough of it together."""
-        least = MIN_PIECES_SHARE if term.runs[0].isascii() else MIN_UNSPACED_SHARE
+        # A run of an unspaced script is a whole sentence, of which a few words are enough.
+        least = 0.5 if term.runs[0].isascii() else 0.1
         # What is found nowhere weighs most. So looking for one row spares most of the counting.
         known = [piece for piece in term.pieces if self._is_known(piece)]
         whole, part = (sum(piece.weight for piece in of) for of in (term.pieces, known))
@@ -311,7 +305,8 @@ class Ranker(Generic[D]):
         for doc in self._rows.docs(ids):
             text = self.read(doc)
             if text is not None:
-                gain = SMALL_WORD_SCORE * len(small_words & words_of(text.text[:READ_CHARS]))
+                # As much as a passage shows, since a long text has all small words.
+                gain = SMALL_WORD_SCORE * len(small_words & words_of(text.text[:500]))
                 whole = scores[doc.doc_id] + gain
                 added[doc.doc_id] = gain - (whole * PRINTED_LOSS if text.role == "tool" else 0.0)
         return added
