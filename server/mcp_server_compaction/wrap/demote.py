@@ -37,18 +37,12 @@ class Demotion:
         return self.count_tokens(text) > self.threshold_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Demoted:
-    """A result with previews, and what must be kept before it may be passed on."""
-
-    result: JsonObject
-    blobs: tuple[Blob, ...] = ()
-
-
 def demote(
     result: JsonObject, demotion: Demotion, *, tool_name: str, output_schema: Any = None
-) -> Demoted:
+) -> tuple[JsonObject, tuple[Blob, ...]]:
     """`result` (a `CallToolResult` as JSON) with its large texts demoted; itself if none is.
+
+    With it, what must be stored before it may be passed on.
 
     Texts, texts of embedded resources and structured content are made smaller. Images, sounds and
     links stay, and so does every field that is not named here.
@@ -69,7 +63,7 @@ def demote(
         after["structuredContent"] = shorter
     named = compact_json(after)
     blobs = tuple(blob for blob in demoted.blobs.values() if blob.output_id in named)
-    return Demoted(after, blobs) if blobs else Demoted(result)
+    return (after, blobs) if blobs else (result, ())
 
 
 def _is_closed(schema: Any) -> bool:
@@ -119,7 +113,8 @@ class _Replacer:
 
         With it, where items are left out, the text that says where the whole is.
         """
-        after: JsonObject = _with(value, self.texts_within(dict(_leaves(value))))
+        texts = {path: found for path, found in _walk(value) if isinstance(found, str)}
+        after: JsonObject = _with(value, self.texts_within(texts))
         if not self._demotion.is_large(compact_json(after)):
             return after, ""
         while self._demotion.is_large(compact_json(after)) and (longest := _longest_list(after)):
@@ -155,16 +150,9 @@ def _as_text(block: JsonObject) -> str:
     return f"{resource.get('uri')}\n{resource['text']}" if is_object(resource) else block["text"]
 
 
-def _leaves(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, str]]:
-    """Every string in `value` that is no key."""
-    for where, found in _walk(value, path):
-        if isinstance(found, str):
-            yield where, found
-
-
-def _walk(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+def _walk(value: Any) -> Iterator[tuple[_Path, Any]]:
     """`value` and everything in it; a stack of its own, since servers may nest deeply."""
-    waiting: list[tuple[_Path, Any]] = [(path, value)]
+    waiting: list[tuple[_Path, Any]] = [((), value)]
     while waiting:
         where, found = waiting.pop()
         yield where, found

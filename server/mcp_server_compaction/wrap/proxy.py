@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
-from context_compaction import CompactionError, JsonObject, is_list, is_object
+from context_compaction import Blob, CompactionError, JsonObject, is_list, is_object
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -44,7 +44,7 @@ from mcp_server_compaction.protocol.schemas import ReadArguments
 from mcp_server_compaction.protocol.tools import tool_definitions
 from mcp_server_compaction.protocol.tools.answers import failure
 from mcp_server_compaction.protocol.tools.read_persisted_output import read_output
-from mcp_server_compaction.wrap.demote import Demoted, Demotion, demote
+from mcp_server_compaction.wrap.demote import Demotion, demote
 
 READ_TOOL = "read_persisted_output"
 _logger = logging.getLogger(__name__)
@@ -132,16 +132,18 @@ class Proxy:
         )
         # What is far below the threshold needs no thread: nothing of it is counted.
         is_short = len(str(message.result)) <= self.demotion.threshold_tokens // 4
-        is_left = is_short or READ_TOOL in self._tools
-        found = Demoted(message.result) if is_left else await to_thread.run_sync(work)
-        if found.blobs:
+        result: JsonObject = message.result
+        blobs: tuple[Blob, ...] = ()
+        if not is_short and READ_TOOL not in self._tools:
+            result, blobs = await to_thread.run_sync(work)
+        if blobs:
             try:
                 archive = await self.deps.archive()
-                await archive.commit(self.session_id, blobs=found.blobs)
+                await archive.commit(self.session_id, blobs=blobs)
             except CompactionError as error:
                 _logger.warning("A result of %s passes whole: %s", tool_name, error)
             else:
-                message = message.model_copy(update={"result": found.result})
+                message = message.model_copy(update={"result": result})
         await self.host.send(SessionMessage(message))
 
     def _with_reading_tool(self, message: JSONRPCResponse) -> JSONRPCResponse:

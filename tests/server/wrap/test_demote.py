@@ -1,8 +1,10 @@
 """What becomes of any result: small ones stay, large ones fit, and the whole can be read."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from context_compaction import Blob
 from context_compaction.messages.model import is_object
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,19 +60,28 @@ def texts_in(result: dict[str, Any]) -> list[str]:
 
 
 @given(results)
-@settings(max_examples=100)
-def test_a_result_keeps_its_fields_and_what_is_small(result: dict[str, Any]) -> None:
+@settings(max_examples=150)
+def test_a_result_keeps_what_is_small_and_whatever_left_is_kept_and_named(
+    result: dict[str, Any],
+) -> None:
     before = json.dumps(result)
-    found = demote(result, DEMOTION, tool_name="t")
+    after, blobs = demote(result, DEMOTION, tool_name="t")
     assert json.dumps(result) == before
-    if not found.blobs:
-        assert found.result is result
-        return
-    after = found.result
-    assert {k: v for k, v in after.items() if k not in {"content", "structuredContent"}} == {
-        k: v for k, v in result.items() if k not in {"content", "structuredContent"}
+    if blobs:
+        check_fields(result, after)
+    else:
+        assert after is result
+    check_short_texts(after)
+    check_kept(result, after, blobs)
+
+
+def check_fields(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Other fields, media and the shape of blocks stay."""
+    demoted = {"content", "structuredContent"}
+    assert {k: v for k, v in after.items() if k not in demoted} == {
+        k: v for k, v in before.items() if k not in demoted
     }
-    before_blocks, after_blocks = result["content"], after["content"]
+    before_blocks, after_blocks = before["content"], after["content"]
     media = [block for block in before_blocks if block["type"] in {"image", "resource_link"}]
     assert media == [block for block in after_blocks if block["type"] in {"image", "resource_link"}]
     if len(before_blocks) <= len(after_blocks):  # no texts were put together
@@ -78,36 +89,32 @@ def test_a_result_keeps_its_fields_and_what_is_small(result: dict[str, Any]) -> 
             assert shape(old) == shape(new)
 
 
-@given(results)
-@settings(max_examples=100)
-def test_of_many_short_texts_no_more_stays_than_of_a_long_one(result: dict[str, Any]) -> None:
-    after = demote(result, DEMOTION, tool_name="t").result
+def check_short_texts(after: dict[str, Any]) -> None:
+    """Of many short texts no more stays than of a long one."""
     short = [text for text in texts_in(after) if "<persisted-output" not in text]
     stays = "\n".join(short)
     assert words(stays) <= THRESHOLD_TOKENS or len(short) < 2 or len(stays) <= PREVIEW_CHARS
 
 
-@given(results)
-@settings(max_examples=100)
-def test_every_text_that_left_is_kept_and_named(result: dict[str, Any]) -> None:
-    found = demote(result, DEMOTION, tool_name="t")
-    shown = json.dumps(found.result)
-    kept = {blob.data.decode("utf-8", "surrogatepass") for blob in found.blobs}
-    for blob in found.blobs:
-        assert blob.output_id in shown
-    for text in set(texts_in(result)) - set(texts_in(found.result)):
+def check_kept(before: dict[str, Any], after: dict[str, Any], blobs: Sequence[Blob]) -> None:
+    """Every text that left is kept, and named in the result."""
+    shown = json.dumps(after)
+    kept = {blob.data.decode("utf-8", "surrogatepass") for blob in blobs}
+    assert all(blob.output_id in shown for blob in blobs)
+    for text in set(texts_in(before)) - set(texts_in(after)):
         assert any(text in whole for whole in kept)
-    before, after = result.get("structuredContent"), found.result.get("structuredContent")
-    if before != after:
-        assert after is not None
-        whole = json.dumps(before, ensure_ascii=False, separators=(",", ":"))
-        assert whole in kept if POINTER_FIELD in after else shape(before) == shape(after)
+    old, new = before.get("structuredContent"), after.get("structuredContent")
+    if old != new:
+        assert new is not None
+        whole = json.dumps(old, ensure_ascii=False, separators=(",", ":"))
+        assert whole in kept if POINTER_FIELD in new else shape(old) == shape(new)
 
 
 def test_a_closed_schema_gets_no_field_of_ours() -> None:
     rows = {"rows": [{"name": f"row {number}"} for number in range(400)]}
     result = {"content": [{"type": "text", "text": json.dumps(rows)}], "structuredContent": rows}
-    closed = demote(result, DEMOTION, tool_name="t", output_schema={"additionalProperties": False})
-    assert set(closed.result["structuredContent"]) == {"rows"}
-    assert any(blob.output_id in closed.result["content"][-1]["text"] for blob in closed.blobs)
-    assert POINTER_FIELD in demote(result, DEMOTION, tool_name="t").result["structuredContent"]
+    schema = {"additionalProperties": False}
+    closed, blobs = demote(result, DEMOTION, tool_name="t", output_schema=schema)
+    assert set(closed["structuredContent"]) == {"rows"}
+    assert any(blob.output_id in closed["content"][-1]["text"] for blob in blobs)
+    assert POINTER_FIELD in demote(result, DEMOTION, tool_name="t")[0]["structuredContent"]
