@@ -4,9 +4,8 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import anyio
 import click
@@ -24,19 +23,7 @@ from mcp_server_compaction.cli.compacting import read_input
 from mcp_server_compaction.cli.terminal import awaited, config_of, json_option, progress, say
 from mcp_server_compaction.compare.comparison import PolicyRow, Share
 from mcp_server_compaction.compare.comparison import compare as compare_policies
-from mcp_server_compaction.config import Config
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The options of `compare`."""
-
-    file: str
-    names: str | None
-    window: int | None
-    model: str | None
-    price: float
-    as_json: bool
+from mcp_server_compaction.protocol.compaction_call import Input
 
 
 @click.command()
@@ -56,25 +43,34 @@ class _Job:
 )
 @json_option
 @click.pass_context
-def compare(context: click.Context, /, **options: Any) -> None:
+def compare(
+    context: click.Context,
+    file: str,
+    names: str | None,
+    window: int | None,
+    model: str | None,
+    price: float,
+    as_json: bool,
+) -> None:
     """Show side by side what each policy makes of the conversation in FILE."""
-    job = _Job(**options)
     config = config_of(context)
-    name = Path(job.file).name
-    if not math.isfinite(job.price):
-        raise SettingsError(f"--price is {job.price}. Give dollars for a million tokens, as 3.0.")
-    names = [name.strip() for name in (job.names or ",".join(POLICIES)).split(",") if name.strip()]
-    for each in names:
-        policy_named(each)
-    rows, window = anyio.run(_compare, job, names, config)
-    if job.as_json:
-        report = {
-            "file": name,
-            "window": window,
-            "price_usd": job.price,
+    if not math.isfinite(price):
+        raise SettingsError(f"--price is {price}. Give dollars for a million tokens, as 3.0.")
+    policies = [name.strip() for name in (names or ",".join(POLICIES)).split(",") if name.strip()]
+    for name in policies:
+        policy_named(name)
+    given = anyio.run(read_input, file)
+    request = _request(given, model or given.model or config.model, window)
+    with progress("Comparing") as report:
+        rows = anyio.run(compare_policies, given.payload, request, policies, price, awaited(report))
+    if as_json:
+        figures = {
+            "file": Path(file).name,
+            "window": request.context_window,
+            "price_usd": price,
             "policies": [asdict(row) for row in rows],
         }
-        say(json.dumps(report, indent=1))
+        say(json.dumps(figures, indent=1))
         return
     _print_table("What one compaction of the whole leaves", [_left(row) for row in rows])
     _print_table("The session, replayed call by call", [_session(row) for row in rows])
@@ -82,29 +78,23 @@ def compare(context: click.Context, /, **options: Any) -> None:
     for row in rows:
         saved = ", ".join(f"{name} {tokens:,}" for name, tokens in row.saved_by_layer.items())
         say(f"  {row.policy}: {saved or 'none'}")
-    say(_note(rows[0], job.price, window))
+    say(_note(rows[0], price, request.context_window or 0))
 
 
-async def _compare(job: _Job, names: list[str], config: Config) -> tuple[list[PolicyRow], int]:
-    given = await read_input(job.file)
-    model = job.model or given.model or config.model
+def _request(given: Input, model: str | None, window: int | None) -> CompactRequest:
     format_name = given.format or detect(given.payload)
     count = counter_for(model)
     overhead = count.overhead(system=given.system, tools=given.tools)
     tokens = count.messages(parse(given.payload, format=format_name)) + overhead
-    # About half of a small window is for input, and what stands beside the messages stays.
-    window = job.window or max(1_000, tokens // 2, 4 * overhead)
-    request = CompactRequest(
+    return CompactRequest(
         format=format_name,
         model=model,
-        context_window=window,
+        # About half of a small window is for input, and what stands beside the messages stays.
+        context_window=window or max(1_000, tokens // 2, 4 * overhead),
         system=given.system,
         tools=given.tools,
         summarizer="extractive",
     )
-    with progress("Comparing") as report:
-        rows = await compare_policies(given.payload, request, names, job.price, awaited(report))
-    return rows, window
 
 
 def _left(row: PolicyRow) -> dict[str, str]:
