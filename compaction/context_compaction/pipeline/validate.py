@@ -1,8 +1,6 @@
 """The last gate: is the result valid, does it fit, was it worth it? Else the input is returned."""
 
-from dataclasses import replace
-
-from context_compaction.budget import TokenBudget, limit_tokens
+from context_compaction.budget import limit_tokens
 from context_compaction.context import CompactionContext, EditedMessages, Validation
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, ToolResult, tool_calls
@@ -107,23 +105,19 @@ def _too_large(context: CompactionContext, messages: Messages) -> str:
 
 
 def placed_pieces(context: CompactionContext, messages: Messages) -> tuple[Piece, ...]:
-    """The pieces that cannot be made smaller, with positions in the list that came in."""
-    pieces = irreducible_pieces(messages, context.budget, context.count)
-    return tuple(replace(piece, index=context.place_of(piece.index)) for piece in pieces)
-
-
-def irreducible_pieces(
-    messages: Messages, budget: TokenBudget, count: MessageCounter
-) -> tuple[Piece, ...]:
-    """What is left when nothing more can go, largest first."""
+    """What is left when nothing more can go, largest first, by places in the list that came in."""
     requests = [at for at, message in enumerate(messages) if user_texts(message)]
     newest = requests[-1] if requests else -1
     pieces = [
-        Piece(_describe(message, is_newest=at == newest), message.index, count.message(message))
+        Piece(
+            _describe(message, is_newest=at == newest),
+            context.place_of(message.index),
+            context.count.message(message),
+        )
         for at, message in enumerate(messages)
     ]
-    if budget.overhead_tokens:
-        pieces.append(Piece("system prompt and tools", None, budget.overhead_tokens))
+    if overhead_tokens := context.budget.overhead_tokens:
+        pieces.append(Piece("system prompt and tools", None, overhead_tokens))
     pieces.sort(key=lambda piece: -piece.tokens)
     return tuple(pieces[:_MAX_PIECES])
 
