@@ -118,7 +118,7 @@ def check(found: dict[str, KnownFile], disk: dict[str, str], messages: Messages)
             assert "\n".join(rows).rstrip("\n") == part.text.rstrip("\n"), what
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     steps=work(),
     texts=st.tuples(TEXTS, TEXTS),
@@ -473,7 +473,7 @@ TOOLS = st.sampled_from((
 ))  # fmt: skip
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     calls=st.lists(
         st.tuples(TOOLS, st.one_of(st.dictionaries(KEYS, ARGUMENTS, max_size=5), ARGUMENTS),

@@ -184,6 +184,19 @@ async def test_a_file_that_was_put_back_as_it_is_now_counts_as_seen(tmp_path: Pa
     assert changes(third)
 
 
+async def test_a_file_has_one_state_however_its_path_is_spelled(tmp_path: Path) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text("answer = 1\n", encoding="utf-8")
+    written = answered("w", "Write", "ok", file_path="./x.py", content="answer = 1\n")
+    seen = answered("r", "Read", "answer = 1\n", file_path="x.py")
+    shown = answered("c", "Bash", "answer = 1\n", command="cat ./x.py")
+    first = await call(tmp_path, [user("go"), *written, *seen, *shown, *chatter("a")])
+    await call(tmp_path, [*first.messages, *seen, *chatter("b")])
+    for receipt in await receipts(tmp_path):
+        assert [state["path"] for state in receipt["state"]["files"]] == ["x.py"]
+
+
 async def test_an_edit_of_the_conversation_is_no_change_behind_its_back(tmp_path: Path) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()

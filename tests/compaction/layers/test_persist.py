@@ -26,6 +26,8 @@ from tests.support.small import (
 
 BIG = lines("big", 2_000)
 WITHIN_1_000 = layer_context(Settings(persist_result_tokens=1_000))
+# Without a room of their own for the newest results.
+PLAIN_LIMITS = {"scale_to_budget": False}
 
 
 def test_a_result_above_the_limit_becomes_a_marker_wherever_it_stands() -> None:
@@ -89,7 +91,7 @@ async def test_below_the_trigger_only_the_newest_result_is_persisted() -> None:
     huge = lines("huge", 30_000)
     old = [user("go"), *answered("a", "Bash", huge), assistant("seen"), user("more")]
     payload = [*old, *answered("b", "Bash", lines("other", 30_000))]
-    answer = await compacted(payload, context_window=1_500_000)
+    answer = await compacted(payload, context_window=1_500_000, settings=PLAIN_LIMITS)
     assert [edit.index for edit in answer.edits] == [6]
     assert all(one is other for one, other in zip(old, answer.messages, strict=False))
     assert answer.status == "compacted"
@@ -97,7 +99,7 @@ async def test_below_the_trigger_only_the_newest_result_is_persisted() -> None:
 
 async def test_a_persisted_result_reads_back_under_the_id_in_its_marker() -> None:
     payload = [user("go"), *answered("a", "Bash", lines("huge", 30_000))]
-    request = CompactRequest(format="anthropic", context_window=1_200_000)
+    request = CompactRequest(format="anthropic", context_window=1_200_000, settings=PLAIN_LIMITS)
     async with temporary_archive() as archive:
         answer = await compact(payload, request, archive=archive)
         [pointer] = answer.edits[0].pointers

@@ -145,7 +145,7 @@ ENTRY = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(ENTRY, st.sampled_from(["tool", "agent", "model"]))
 async def test_nothing_in_a_text_becomes_an_entry_of_the_users_in_a_later_summary(
     entry: str, writer: str
