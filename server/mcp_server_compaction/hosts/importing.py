@@ -46,13 +46,13 @@ from context_compaction import (
     tool_results,
 )
 from context_compaction.formats.parsing import list_or_none, object_or_none, refuse_constant
-from context_compaction.formats.session_files.histories import (
+from context_compaction.formats.session_files.hosts import (
     READERS,
     SessionHistory,
+    kind_of,
     needs_whole,
     settled_count,
 )
-from context_compaction.formats.session_files.hosts import kind_of
 from context_compaction.formats.session_files.model import NUL_NOTE, Row, behind_nuls, is_doubled
 from context_compaction.formats.session_files.read import decompress
 

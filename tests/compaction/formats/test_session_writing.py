@@ -9,7 +9,7 @@ import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.formats import parse
-from context_compaction.formats.session_files.histories import READERS
+from context_compaction.formats.session_files.hosts import READERS
 from context_compaction.formats.session_files.model import NewSession, Row
 from context_compaction.formats.session_files.read import Conversation, parse_file
 from context_compaction.formats.session_files.write import WRITERS
