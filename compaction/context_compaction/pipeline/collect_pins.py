@@ -26,6 +26,7 @@ from context_compaction.messages.speakers import user_texts
 from context_compaction.messages.tool_results import whole_text
 from context_compaction.request import CompactRequest
 from context_compaction.summarizers.instructions.find import find_instructions
+from context_compaction.summarizers.instructions.own_words import own_words
 from context_compaction.tokens.counter import MessageCounter
 
 PIN_MARK, _MARK_END = "<pin>", "</pin>"
@@ -176,7 +177,7 @@ def _carried(messages: Messages) -> tuple[list[Pin], list[str]]:
 def _marked(request: CompactRequest, messages: Messages, places: Sequence[str]) -> Iterator[Pin]:
     whole = set(request.pinned_messages)
     for index, message in enumerate(messages):
-        marked = (found for said in user_texts(message) for found in _marked_in(said))
+        marked = (found for said in user_texts(message) for found in _marked_in(own_words(said)))
         for text in [whole_text(message)] if index in whole else marked:
             yield Pin(text.strip(), "marker", index=index, pointer=places[index])
 

@@ -185,7 +185,7 @@ def _older_words(
     found = find_instructions(tuple(messages[at] for at, _ in said))
     sure = {item.text for item in found.standing if item.rank >= SURE_RANK}
     for at, text in reversed(said):
-        told = " ".join(one.text for one in sentences_of(text) if one.text in sure)
+        told = " ".join(one.text for one in sentences_of(text, is_typed=True) if one.text in sure)
         if at == said[0][0]:
             told = told or _ends_of(text, _OUTPUT_CHARS)
         binding_chars -= len(told)

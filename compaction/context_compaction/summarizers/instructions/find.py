@@ -19,6 +19,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, Text
 from context_compaction.messages.speakers import user_texts
 from context_compaction.summarizers.instructions import typed_text
+from context_compaction.summarizers.instructions.own_words import LEFT_OUT, own_words
 from context_compaction.summarizers.instructions.signs import Sign, sign
 from context_compaction.summarizers.instructions.superseded import (
     CLAUSE_END,
@@ -37,7 +38,7 @@ _WEIGHTS: Mapping[Sign, float] = {
 # So many words on a subject name something that a later "it" can mean.
 _NAMING_WORDS = 2
 # What is quoted, or said aside, is not what a sentence lays down.
-_ASIDE = re.compile(r'"[^"]*"|\([^()]*\)')
+_ASIDE = re.compile(r'"[^"]*"|„[^“”]*[“”]|“[^”]*”|«[^»]*»|「[^」]*」|\([^()]*\)')
 _QUESTION_MARKS = ("?", "？")
 _SYSTEM = -1
 
@@ -75,15 +76,17 @@ def find_instructions(
     *,
     later: Messages = (),
     system: str = "",
+    is_typed: bool = True,
 ) -> UserInstructions:
     """The user's sentences in `messages`, ranked; those in `later` only correct.
 
     The rules of the `system` prompt are not returned, since the host sends it with every call; a
-    user's sentence that replaces one of them surely binds.
+    user's sentence that replaces one of them surely binds. What the user quoted or pasted in a
+    marked form is left out, unless `is_typed` is false.
     """
     found: dict[str, UserInstruction] = {}
     marks: dict[str, str] = {}
-    for turn, sentence in _sentences(system, (*messages, *later)):
+    for turn, sentence in _sentences(system, (*messages, *later), is_typed=is_typed):
         mark, text = placeholders.split_mark(typed_text.without_gap(sentence.text))
         if turn >= len(messages) and text in found and found[text].turn != _SYSTEM:
             continue
@@ -113,7 +116,7 @@ def find_instructions(
         for said in standing
         if said.rank >= SURE_RANK and said.is_lasting
         if said.text not in doubted and said.text not in replaced
-        if not said.text.endswith(typed_text.LEFT_OUT) and not _points_back(said.text)
+        if not said.text.endswith(LEFT_OUT) and not _points_back(said.text)
     )
     return UserInstructions(standing, tuple(rules), replaced, marks)
 
@@ -121,7 +124,7 @@ def find_instructions(
 def instructions_in(text: str) -> tuple[UserInstruction, ...]:
     """The sentences of `text`, whoever wrote it, ranked as if the user had said them."""
     said = Message("user", (Text(typed_text.unbroken(text), author="user"),))
-    return find_instructions((said,)).standing
+    return find_instructions((said,), is_typed=False).standing
 
 
 def has_sign(said: UserInstruction) -> bool:
@@ -129,12 +132,19 @@ def has_sign(said: UserInstruction) -> bool:
     return said.rank - _PASTED * said.is_pasted > _TYPED + _LAST
 
 
-def _sentences(system: str, messages: Messages) -> Iterator[tuple[int, Sentence]]:
+def _sentences(
+    system: str, messages: Messages, *, is_typed: bool
+) -> Iterator[tuple[int, Sentence]]:
     """The sentences of the system prompt and of the user, each with the number of its message."""
     yield from ((_SYSTEM, sentence) for sentence in typed_text.sentences_of(system))
     for turn, message in enumerate(messages):
-        for text in user_texts(message):
-            yield from ((turn, sentence) for sentence in typed_text.sentences_of(text))
+        texts = user_texts(message)
+        if is_typed and len(texts) > 1:  # an extract of ours comes by lines, also within a fence
+            own = {*own_words("\n".join(texts)).split("\n")}
+            texts = [text for text in texts if "\n" in text or text in own]
+        for text in texts:
+            sentences = typed_text.sentences_of(text, is_typed=is_typed)
+            yield from ((turn, sentence) for sentence in sentences)
 
 
 def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:

@@ -17,14 +17,13 @@ from itertools import pairwise
 from typing import Any
 
 from context_compaction.messages.names import STOP_WORDS
+from context_compaction.summarizers.instructions.own_words import LEFT_OUT, own_words
 from context_compaction.summarizers.instructions.signs import sign
 
 MAX_SENTENCE_CHARS = 500
 MIN_SENTENCE_CHARS = 6
 # Of one message: what is longer is pasted, and its beginning and end are read.
 _MAX_MESSAGE_CHARS = 12_000
-# Stands where a part of what was said is not told.
-LEFT_OUT = "[…]"
 # Beyond so many lines a turn, and a paragraph of it, is hardly typed as a whole.
 _PASTED_LINES = 12
 
@@ -69,14 +68,16 @@ class Sentence:
     is_listed_rule: bool = False  # an item, whole, of a list that is introduced as rules
 
 
-def sentences_of(text: str) -> Sequence[Sentence]:
-    """The sentences of one text of the user's, in order."""
+def sentences_of(text: str, *, is_typed: bool = False) -> Sequence[Sentence]:
+    """The sentences of one text, in order; with `is_typed` only those in the user's own words."""
     # Pins and writer, and the next compaction, ask for the same texts; long ones are not kept.
-    return (_sentences if len(text) <= 1_000 else _sentences.__wrapped__)(text)
+    return (_sentences if len(text) <= 1_000 else _sentences.__wrapped__)(text, is_typed)
 
 
 @lru_cache(maxsize=16_384)
-def _sentences(text: str) -> Sequence[Sentence]:
+def _sentences(text: str, is_typed: bool) -> Sequence[Sentence]:
+    if is_typed:
+        text = own_words(text)
     if len(text) > _MAX_MESSAGE_CHARS:
         half = _MAX_MESSAGE_CHARS // 2
         text = f"{text[:half]} {LEFT_OUT}\n\n{LEFT_OUT} {text[-half:]}"
