@@ -283,11 +283,9 @@ class TranscriptState:
     ) -> Standing | None:
         entries = self.entries_of(stored)
         names = chain_hashes([str(content) for content, *_ in entries])
-        made = {
-            name for name, (_, _, _, *stands_for) in zip(names, entries, strict=True) if stands_for
-        }
+        made = {name for name, entry in zip(names, entries, strict=True) if entry[1] == NO_SEQ}
         if not made.isdisjoint(chain):
-            return None  # the list has the summary itself
+            return None  # the list has what the compaction made itself
         originals = self._originals(history)
         kept = _kept_at(entries, originals)
         replaced_count = len(originals) - len(kept)
