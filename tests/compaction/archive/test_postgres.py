@@ -296,8 +296,6 @@ async def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(
                     count += 1
                     if count == 40:
                         await to_thread.run_sync(lambda: own_server.stop(at_once=True))
-                        # Left to itself, the pool would try again ever more rarely.
-                        await anyio.sleep(3)
                         await to_thread.run_sync(own_server.start)
         await writers.check()
 

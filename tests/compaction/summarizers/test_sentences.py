@@ -12,7 +12,6 @@ from context_compaction.summarizers.instructions.typed_text import sentences_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.cpu_time import assert_growth
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import (
@@ -447,8 +446,10 @@ HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "n
 
 @pytest.mark.parametrize("unit", HARD)
 @pytest.mark.parametrize("end", ["", "x", " x.", "\n"])
-def test_the_sentences_of_a_long_line_are_found_in_linear_time(unit: str, end: str) -> None:
-    assert_growth(lambda chars: sentences_of(unit * (chars // len(unit)) + end), 1_500)
+def test_a_text_of_half_a_million_characters_is_read(unit: str, end: str) -> None:
+    text = unit * (500_000 // len(unit)) + end  # the suite's time limit ends what is not linear
+    for is_typed in (False, True):
+        assert all(len(one.text) <= 600 for one in sentences_of(text, is_typed=is_typed))
 
 
 def test_of_a_text_too_long_to_be_read_the_sentences_at_the_cut_say_so() -> None:
