@@ -15,7 +15,7 @@ from context_compaction.errors import SettingsError
 # What a small window does to reserve and buffer: they have at most their shares of it; or they are
 # what the formula says, as long as that leaves a quarter of the window.
 SmallWindowRule: TypeAlias = Literal["shares", "formula"]
-ThinkingRule: TypeAlias = Literal["strip", "keep", "error"]
+ThinkingRule: TypeAlias = Literal["auto", "enabled", "strip", "keep", "error"]
 
 
 ToolKind: TypeAlias = Literal[
@@ -126,7 +126,9 @@ class Settings(Strategy):
         restore_file_tokens: Tokens of one restored file. Of a larger file the lines around its
             last edit are restored.
         restore_total_tokens: Tokens of all restored files together.
-        thinking: What to do with thinking blocks that an earlier edit makes void.
+        thinking: What to do with thinking blocks that an earlier edit makes void: "strip", "keep"
+            or "error". "enabled" strips all but those of a running tool loop, as requests with
+            thinking of that type need it; "auto" is "enabled" for Claude up to 4.6, else "strip".
         scale_to_budget: Whether the thresholds shrink with a smaller budget.
     """
 
@@ -158,7 +160,7 @@ class Settings(Strategy):
     restore_files: int = 5
     restore_file_tokens: int = 5_000
     restore_total_tokens: int = 50_000
-    thinking: ThinkingRule = "strip"
+    thinking: ThinkingRule = "auto"
     scale_to_budget: bool = True
 
     def scaled(self, target_tokens: int, trigger_tokens: int = 0) -> "Settings":

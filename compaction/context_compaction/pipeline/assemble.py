@@ -82,7 +82,11 @@ def _without_void_thinking(context: CompactionContext, edited: EditedMessages) -
     if not context.rules.thinking_is_bound:
         return edited
     stripped = strip_void_thinking(
-        context.messages, edited.messages, count=context.count, rule=context.settings.thinking
+        context.messages,
+        edited.messages,
+        count=context.count,
+        rule=context.settings.thinking,
+        model=context.request.model,
     )
     return edited.then("thinking", stripped, context.count)
 

@@ -169,8 +169,13 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
         mended = mend(messages)
         edits, messages = (*edits, *mended.edits), mended.messages
     if context.rules.thinking_is_bound:
-        rule = context.settings.thinking
-        stripped = strip_void_thinking(context.parsed, messages, count=context.count, rule=rule)
+        stripped = strip_void_thinking(
+            context.parsed,
+            messages,
+            count=context.count,
+            rule=context.settings.thinking,
+            model=request.model,
+        )
         edits, messages = (*edits, *stripped.edits), stripped.messages
     messages = keep_cache_markers(cache_markers(context.parsed), messages)
     budget = _measured(context.budget, messages, context.count)
@@ -236,5 +241,11 @@ def _repaired(
     )
     if not rules.thinking_is_bound or repaired.messages is parsed:
         return repaired
-    stripped = strip_void_thinking(parsed, repaired.messages, count=count, rule=settings.thinking)
+    stripped = strip_void_thinking(
+        parsed,
+        repaired.messages,
+        count=count,
+        rule=settings.thinking,
+        model=session.request.model,
+    )
     return Step(stripped.messages, (*repaired.edits, *stripped.edits))

@@ -1,7 +1,9 @@
 """Pictures leave when a request is too many bytes; thinking leaves when it became void."""
 
 import json
+from typing import Any
 
+import pytest
 from context_compaction.layers.offload_media import offload_media
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.messages.model import ToolResult
@@ -106,6 +108,42 @@ async def test_thinking_behind_an_edit_is_stripped_and_the_answer_says_so() -> N
     stripped = [edit for edit in answer.edits if edit.layer == "thinking"]
     assert [edit.index for edit in stripped] == [3, 5]
     assert all(edit.pointers and edit.tokens_after < edit.tokens_before for edit in stripped)
+
+
+def thinking_loop() -> list[Json]:
+    """A running tool loop in which each call follows thinking."""
+    messages = [user("Count the rows.")]
+    for number in range(12):
+        asked, told = answered(f"c{number}", "Bash", lines(f"n{number}", 60), command=f"n {number}")
+        messages += [assistant(thinking(f"step {number}"), *asked["content"]), told]
+    return messages
+
+
+@pytest.mark.parametrize(
+    ("model", "rule", "stays"),
+    [
+        ("claude-3-7-sonnet-20250219", "auto", True),
+        ("claude-sonnet-4-20250514", "auto", True),
+        ("anthropic.claude-opus-4-1-20250805-v1:0", "auto", True),
+        ("anthropic/claude-sonnet-4.5", "auto", True),
+        ("claude-haiku-4-5", "strip", False),
+        ("claude-opus-4-8", "auto", False),  # adaptive
+        ("claude-opus-4-8", "enabled", True),
+        ("claude-fable-5-1", "auto", False),  # bound
+        (None, "auto", False),
+        (None, "enabled", True),
+    ],
+)
+@pytest.mark.parametrize("mode", ["micro", "full", "reactive"])
+async def test_a_running_loop_keeps_its_thinking_when_the_model_needs_it(
+    model: str | None, rule: str, stays: bool, mode: Any
+) -> None:
+    for extra in ([], [{"role": "system", "content": "Five calls are left."}]):
+        answer = await compacted(
+            [*thinking_loop(), *extra], mode=mode, model=model, settings={"thinking": rule}
+        )
+        newest = next(m for m in reversed(answer.messages) if m["role"] == "assistant")
+        assert newest["content"][0]["type"] == ("thinking" if stays else "tool_use")
 
 
 async def test_a_message_of_void_thinking_alone_goes_whole() -> None:
