@@ -2,8 +2,11 @@
 
 Every message passes as it is, in both directions, but for three: the tool list gains the reading
 tool, that tool is answered here, and results of the other tools are demoted if they are large.
-Outputs are kept before the result that names them is passed on; where they cannot be kept, or the
-server has a tool named as the reading tool, which nobody could call then, the result passes whole.
+Outputs are kept before the result that names them is passed on; if they cannot be kept, the result
+passes whole. If the server has a tool with the name of the reading tool, ours has another name.
+
+Log and progress messages are left out if they come faster than the host takes them, because an
+answer behind 200,000 of them would come too late. A log message before the next answer counts them.
 """
 
 import logging
@@ -15,6 +18,8 @@ from typing import Any, Protocol
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
+from anyio.streams.memory import MemoryObjectSendStream
 from context_compaction import Blob, CompactionError, JsonObject, is_list, is_object
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
@@ -47,6 +52,9 @@ from mcp_server_compaction.protocol.tools.read_persisted_output import read_outp
 from mcp_server_compaction.wrap.demote import Demotion, demote
 
 READ_TOOL = "read_persisted_output"
+# The name of the reading tool before a server that has a tool with that name.
+OTHER_READ_TOOL = "compaction_read_persisted_output"
+_MAY_BE_LEFT_OUT = frozenset({"notifications/message", "notifications/progress"})
 _logger = logging.getLogger(__name__)
 
 
@@ -63,7 +71,7 @@ class Proxy:
     """The state of one connection.
 
     Attributes:
-        host: Where messages for the host go.
+        host: The queue of messages for the host.
         server: Where messages for the server behind go.
         deps: The archive.
         demotion: How results are demoted.
@@ -71,7 +79,7 @@ class Proxy:
         tasks: Where work runs that other messages need not wait for.
     """
 
-    host: Sender
+    host: MemoryObjectSendStream[SessionMessage]
     server: Sender
     deps: Deps
     demotion: Demotion
@@ -86,12 +94,13 @@ class Proxy:
     )
     _tools: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     _version: str | None = None
+    _left_out: int = 0  # log and progress messages
 
     async def from_host(self, message: JSONRPCMessage) -> None:
         """Pass a message of the host on, or answer it here."""
         match message:
             case JSONRPCRequest(method="tools/call", params=dict() as params) if (
-                params.get("name") == READ_TOOL and READ_TOOL not in self._tools
+                params.get("name") == self._read_tool()
             ):
                 self.tasks.start_soon(self._answer_read, message.id, params)
                 return
@@ -111,6 +120,13 @@ class Proxy:
 
     async def from_server(self, message: JSONRPCMessage) -> None:
         """Pass a message of the server on, a large result demoted."""
+        if isinstance(message, JSONRPCNotification) and message.method in _MAY_BE_LEFT_OUT:
+            try:
+                self.host.send_nowait(SessionMessage(message))
+            except anyio.WouldBlock:
+                self._left_out += 1
+            await checkpoint()  # or else a flood lets no other task run
+            return
         if isinstance(message, JSONRPCError) and message.id is not None:
             self._waiting.pop(message.id, None)
         elif isinstance(message, JSONRPCResponse):
@@ -123,6 +139,20 @@ class Proxy:
                 message = self._with_reading_tool(message)
             elif method:
                 self._version = message.result.get("protocolVersion")
+        await self._send(message)
+
+    async def _send(self, message: JSONRPCMessage) -> None:
+        """Queue a message for the host, and before it how many others were left out."""
+        if self._left_out:
+            text = (
+                f"{self._left_out} log and progress messages of the server behind were left out: "
+                "they came faster than they could be passed on."
+            )
+            self._left_out = 0
+            _logger.warning(text)
+            params = {"level": "warning", "logger": "mcp-server-compaction", "data": text}
+            note = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=params)
+            await self.host.send(SessionMessage(note))
         await self.host.send(SessionMessage(message))
 
     async def _pass_result(self, message: JSONRPCResponse, tool_name: str) -> None:
@@ -134,7 +164,7 @@ class Proxy:
         is_short = len(str(message.result)) <= self.demotion.threshold_tokens // 4
         result: JsonObject = message.result
         blobs: tuple[Blob, ...] = ()
-        if not is_short and READ_TOOL not in self._tools:
+        if not is_short:
             result, blobs = await to_thread.run_sync(work)
         if blobs:
             try:
@@ -143,25 +173,31 @@ class Proxy:
             except CompactionError as error:
                 _logger.warning("A result of %s passes whole: %s", tool_name, error)
             else:
+                if self._read_tool() != READ_TOOL:
+                    text = (
+                        f"Read it with {OTHER_READ_TOOL}: {READ_TOOL} is another tool, of the "
+                        "server behind."
+                    )
+                    note = {"type": "text", "text": text}
+                    result = {**result, "content": [*(result.get("content") or ()), note]}
                 message = message.model_copy(update={"result": result})
-        await self.host.send(SessionMessage(message))
+        await self._send(message)
+
+    def _read_tool(self) -> str:
+        """The name of the reading tool."""
+        return OTHER_READ_TOOL if READ_TOOL in self._tools else READ_TOOL
 
     def _with_reading_tool(self, message: JSONRPCResponse) -> JSONRPCResponse:
-        """The tool list with the reading tool at its end, unless the server has one so named."""
+        """The tool list with the reading tool at its end."""
         tools: Any = message.result.get("tools")
         if not is_list(tools):
             return message
         listed = {str(tool.get("name")): tool for tool in tools if is_object(tool)}
-        if READ_TOOL in listed.keys() - self._tools.keys():
-            _logger.warning(
-                "The server behind has a tool %s of its own, under which nobody can read what is "
-                "kept here: its large results pass whole.",
-                READ_TOOL,
-            )
         self._tools |= listed
-        if message.result.get("nextCursor") is not None or READ_TOOL in self._tools:
+        if message.result.get("nextCursor") is not None:
             return message
-        result = {**message.result, "tools": [*tools, _reading_tool()]}
+        reading_tool = {**_reading_tool(), "name": self._read_tool()}
+        result = {**message.result, "tools": [*tools, reading_tool]}
         return message.model_copy(update={"result": result})
 
     async def _answer_read(self, request_id: RequestId, params: Mapping[str, Any]) -> None:
@@ -176,8 +212,7 @@ class Proxy:
                 answer.pop("resultType", None)
             else:
                 answer["resultType"] = "complete"
-            response = JSONRPCResponse(jsonrpc="2.0", id=request_id, result=answer)
-            await self.host.send(SessionMessage(response))
+            await self._send(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=answer))
 
     async def _read(self, arguments: JsonObject) -> CallToolResult:
         try:

@@ -18,8 +18,11 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_server_compaction.cli import main
-from mcp_types import CallToolResult
+from mcp_server_compaction.wrap.demote import Demotion
+from mcp_server_compaction.wrap.proxy import OTHER_READ_TOOL, Proxy
+from mcp_types import CallToolResult, JSONRPCNotification, JSONRPCResponse
 
 from tests.server.helpers import Era, Json, error_of, text_of
 
@@ -65,11 +68,11 @@ def shown(result: CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
-async def whole(client: Client, output_id: str) -> str:
+async def whole(client: Client, output_id: str, tool: str = READ) -> str:
     """A kept text, read part by part."""
     found, offset = "", 0
     while True:
-        part = await client.call_tool(READ, {"output_id": output_id, "offset": offset})
+        part = await client.call_tool(tool, {"output_id": output_id, "offset": offset})
         if not text_of(part):
             return found
         found += text_of(part)
@@ -177,17 +180,50 @@ def written_server(text: str, told: str = "told") -> list[str]:
     return [sys.executable, "-c", WRITTEN.replace("TEXT", text).replace("TOLD", told)]
 
 
-async def test_a_server_that_has_a_reading_tool_keeps_it_and_its_results_pass_whole(
+async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_name(
     tmp_path: Path,
 ) -> None:
-    archive, log = str(tmp_path / "archive"), tmp_path / "log"
-    command = ["sh", "-c", 'exec "$@" 2> "$0"', str(log), *PROXY, "--archive", archive]
-    command += ["wrap", "--", *written_server(LONG)]
+    command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--", *written_server(LONG)]
     async with client_of(command, "legacy") as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == [READ, "any"]
-        for name in ("any", READ):
-            assert text_of(await client.call_tool(name, {})) == f"{name}\n" * 9_000
-    assert f"has a tool {READ} of its own" in log.read_text(encoding="utf-8")
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert names == [READ, "any", OTHER_READ_TOOL]
+        for name in names[:2]:
+            demoted = await client.call_tool(name, {})
+            assert f"Read it with {OTHER_READ_TOOL}" in text_of(demoted, -1)
+            [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
+            assert await whole(client, output_id, OTHER_READ_TOOL) == f"{name}\n" * 9_000
+
+
+async def test_an_answer_is_queued_when_more_notifications_come_than_the_host_takes() -> None:
+    queue, queued = anyio.create_memory_object_stream[SessionMessage](8)
+    deps: Any = None  # no result is stored
+    async with anyio.create_task_group() as tasks:
+        server, _ = anyio.create_memory_object_stream[SessionMessage](1)
+        proxy = Proxy(queue, server, deps, Demotion(10, 10, len), "s", tasks)
+        with queue, queued, server, _, anyio.fail_after(60):
+            for number in range(5_000):
+                note = {"level": "info", "data": number}
+                await proxy.from_server(
+                    JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=note)
+                )
+            tasks.start_soon(
+                proxy.from_server, JSONRPCResponse(jsonrpc="2.0", id=1, result={"tools": []})
+            )
+            messages = [(await queued.receive()).message for _ in range(10)]
+    assert [message.params["data"] for message in messages[:8]] == list(range(8))
+    assert "4992 log and progress messages" in messages[8].params["data"]
+    assert messages[9].id == 1
+
+
+async def test_flood_and_huge_result_pass_through_the_proxy(tmp_path: Path) -> None:
+    notes = 'json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": NOTE})'
+    notes = notes.replace("NOTE", '{"level": "info", "data": "x" * 100}')
+    behind = written_server('"row of text\\n" * 500_000', f'({notes} + "\\n") * 20_000 + told')
+    async with client_of(
+        [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--", *behind], "legacy"
+    ) as client:
+        demoted = await client.call_tool("any", {})
+        assert len(shown(demoted)) < 4_000
 
 
 @pytest.mark.parametrize(
@@ -206,7 +242,7 @@ async def test_an_answer_that_cannot_be_read_becomes_an_error_for_who_asked(
     async with client_of(command, "legacy") as client:
         with pytest.raises(MCPError, match="answer of the server behind"):
             await client.call_tool("any", {})
-        assert len((await client.list_tools()).tools) == 2
+        assert len((await client.list_tools()).tools) == 3
 
 
 async def test_progress_cancellation_questions_and_errors_pass(tmp_path: Path, era: Era) -> None:
