@@ -345,7 +345,7 @@ class Importer:
         batch_bytes = BATCH_BYTES
         while True:
             batch = await _read_batch(outcome.path, position, batch_bytes)
-            if position.offset and position.kind == "codex" and needs_whole(batch.rows):
+            if position.offset and needs_whole(batch.rows, position.kind):
                 position, batch_bytes = _Position(position.stamp, kind=position.kind), -1
                 continue
             offset_before = position.offset
@@ -363,8 +363,7 @@ class Importer:
         settled, rest = _split(cut.pieces, line)
         offset, lines = (batch.offsets[line], line - 1) if line else batch.end
         heads = position.heads
-        if offset > position.offset:
-            heads = await self._append(settled, heads, outcome)
+        heads = await self._append(settled, heads, outcome)
         if batch.at_end:
             await self._append(rest, heads, outcome)
         outcome.notes += [note for note in cut.notes if note not in outcome.notes]
@@ -510,7 +509,8 @@ def _cut(batch: _Batch, position: _Position, path: Path) -> _Cut:
     pieces = [piece for piece in pieces if piece.messages]
     if not pieces:
         return _Cut([], session_id, 0, notes)
-    last = max(pieces, key=lambda piece: piece.lines[-1])
+    live = [piece for piece in pieces if not piece.history.is_taken_back]
+    last = max(live or pieces, key=lambda piece: piece.lines[-1])
     settled = settled_count(last.messages)
     is_all_open = settled == 0 and last.begins_anew
     line = last.history.start_line if is_all_open else last.lines[settled]
@@ -542,7 +542,8 @@ def _split(pieces: Sequence[_Piece], line: int) -> tuple[list[_Piece], list[_Pie
     settled: list[_Piece] = []
     rest: list[_Piece] = []
     for piece in pieces:
-        count = sum(number < line or not line for number in piece.lines)
+        is_settled = not line or piece.history.is_taken_back
+        count = sum(is_settled or number < line for number in piece.lines)
         if count:
             settled.append(replace(piece, messages=piece.messages[:count]))
         if count < len(piece.lines):

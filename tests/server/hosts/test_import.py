@@ -89,6 +89,49 @@ def codex_rows() -> list[Row]:
     return rows
 
 
+def rewound_claude_code_rows() -> list[Row]:
+    """Parallel calls, a parent that is missing, and prompts that the user takes back twice."""
+    tree: dict[str, str | None] = {
+        "p0": None, "use a": "p0", "use b": "use a", "answer a": "use a", "answer b": "use b",
+        "said 0": "answer b", "system 0": "said 0",
+        "p1": "missing", "said 1": "p1",
+        "taken back 2": "said 1", "said taken back 2": "taken back 2",
+        "taken back 3": "said taken back 2", "said taken back 3": "taken back 3",
+        "taken back 4": "said 1",
+        "p5": "said 1", "said 5": "p5",
+        "p6": "said 5", "said 6": "p6",
+    }  # fmt: skip
+    rows: list[Row] = []
+    for number, (name, parent) in enumerate(tree.items()):
+        content: Any = text(name)
+        kind = "assistant" if name.startswith(("said", "use")) else "user"
+        if name.startswith(("use", "answer")):
+            content = (use if name.startswith("use") else answer)(name[-1])
+        place = {"uuid": name, "parentUuid": parent}
+        rows.append(claude(kind, content, number, **place))
+        if name.startswith("system"):
+            rows[-1] = {"type": "system", "content": "0 s", "sessionId": "main", **place}
+    return rows
+
+
+def rewound_codex_rows() -> list[Row]:
+    rows = codex_rows()
+    for at, turns in ((14, 1), (9, 1)):
+        payload = {"type": "thread_rolled_back", "num_turns": turns}
+        rows.insert(
+            at, {"timestamp": "2026-01-01T00:00:00Z", "type": "event_msg", "payload": payload}
+        )
+    return rows
+
+
+KINDS = {
+    "claude-code": claude_code_rows(),
+    "codex": codex_rows(),
+    "rewound claude-code": rewound_claude_code_rows(),
+    "rewound codex": rewound_codex_rows(),
+}
+
+
 def lines_of(rows: Iterable[Row]) -> list[bytes]:
     return [json.dumps(row).encode() + b"\n" for row in rows]
 
@@ -164,7 +207,7 @@ def hurt(lines: Sequence[bytes], seed: int) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
+@pytest.mark.parametrize("rows", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("way", ["gz", "loglines", "lines", "batches", "hurt 0", "hurt 1"])
 def test_a_file_is_archived_as_if_it_were_read_at_once_and_nothing_twice(
     rows: list[Row], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -240,7 +283,7 @@ def test_a_codex_sub_agents_rollout_becomes_a_session_under_its_parent(
     assert len(sessions["child"][0]) == 4 * 4 + 2  # the summary, and "question 1" before it
 
 
-@pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
+@pytest.mark.parametrize("rows", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
     rows: list[Row], seed: int, tmp_path: Path
@@ -251,7 +294,7 @@ def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
     imported(tmp_path / "a", whole)
     data = b"".join(lines)
     rng = Random(seed)
-    cuts = sorted({0, *(rng.randrange(len(data)) for _ in range(6)), len(data)})
+    cuts = sorted({0, *(rng.randrange(len(lines[0]), len(data)) for _ in range(6)), len(data)})
     for start, stop in pairwise(cuts):
         with growing.open("ab") as file:  # a cut may fall within a line
             file.write(data[start:stop])
@@ -262,6 +305,34 @@ def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
         assert other[name][1:] == (context, parent)
         # A reply that was half written at a cut is there in both forms.
         assert [raw for raw in transcript if raw not in other[name][0]] == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "live"),
+    [
+        (
+            rewound_claude_code_rows(),
+            ["p0", "a", "b", "result", "result", "said 0", "p1", "said 1", "p5", "said 5", "p6",
+             "said 6"],
+        ),
+        (rewound_codex_rows(), ["question 0", "What went before", "question 3", "answer 3"]),
+    ],
+    ids=["claude-code", "codex"],
+)  # fmt: skip
+def test_what_the_user_took_back_is_archived_and_not_part_of_the_context(
+    rows: list[Row], live: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "main.jsonl"
+    file.write_bytes(b"".join(lines_of(rows)))
+    imported(tmp_path / "a", file)
+    [(transcript, context, _)] = held(tmp_path / "a", tmp_path / "i").values()
+    assert read_conversation(file.read_bytes(), name="f.jsonl").payload == context
+    assert texts([raw for raw in context if "content" in raw]) == live
+    everything = json.dumps(transcript)
+    for row in rows:
+        message: Row = row.get("message") or row.get("payload") or {}
+        content = message.get("content")
+        assert not content or json.dumps(content)[1:-1] in everything
 
 
 def test_a_second_import_reads_nothing_and_a_third_only_what_grew(

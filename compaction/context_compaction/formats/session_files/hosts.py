@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from context_compaction.errors import InvalidMessageError
+from context_compaction.formats import parse_one
 from context_compaction.formats.anthropic import HOST_MARKS, SYNTHETIC_MODEL
 from context_compaction.formats.parsing import (
     dumps,
@@ -21,6 +23,12 @@ from context_compaction.formats.parsing import (
     object_or_none,
     sane_seconds,
     text_or_none,
+)
+from context_compaction.formats.session_files.branches import (
+    claude_code_branches,
+    claude_code_needs_whole,
+    codex_branches,
+    rolled_back_turns,
 )
 from context_compaction.formats.session_files.model import Entry, Row, Session
 from context_compaction.messages.model import (
@@ -30,6 +38,7 @@ from context_compaction.messages.model import (
     tool_calls,
     tool_results,
 )
+from context_compaction.messages.speakers import user_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class SessionHistory:
         begins_anew: Whether nothing precedes it. Otherwise it goes on with the newest history
             of its session.
         is_aside: Whether it is a sub-agent's, in the file of the session that started it.
+        is_taken_back: Whether the user left this branch of the session.
     """
 
     session_id: str | None
@@ -54,6 +64,7 @@ class SessionHistory:
     start_line: int
     begins_anew: bool
     is_aside: bool = False
+    is_taken_back: bool = False
 
 
 Reader: TypeAlias = Callable[[Sequence[Row], bool], list[SessionHistory]]
@@ -63,8 +74,11 @@ def read_claude_code_histories(rows: Sequence[Row], is_whole: bool) -> list[Sess
     """The histories in rows of a Claude Code file; `is_whole` says that they are its first ones."""
     main = [row for row in rows if not row.value.get("isSidechain")]
     found = [
-        _history(read_claude_code(part), part, begins_anew=begins or is_whole)
+        history
         for begins, part in _split(main, _is_claude_code_boundary)
+        for history in _branch_histories(
+            claude_code_branches(part), _claude_code_context, begins_anew=begins or is_whole
+        )
     ]
     agents: dict[str, list[Row]] = {}
     for row in rows:
@@ -72,7 +86,7 @@ def read_claude_code_histories(rows: Sequence[Row], is_whole: bool) -> list[Sess
             agents.setdefault(agent_session_id(row.value), []).append(row)
     for sub_session, part in agents.items():
         shown = [Row(row.line, {**row.value, "isSidechain": False}) for row in part]
-        session = read_claude_code(shown)
+        session = _claude_code_context(shown)
         history = _history(session, part, begins_anew=False, parent=session.session_id)
         found.append(replace(history, session_id=sub_session, is_aside=True))
     return found
@@ -94,11 +108,17 @@ def read_codex_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHis
     position = 0
     parent = _codex_parent(rows) if is_whole else None
     for begins, part in _split(rows, _is_codex_boundary):
-        users = filter(_is_user_item, rows[:position]) if _lacks_history(part[0]) else ()
-        session = read_codex([*users, *part])
-        found.append(_history(session, part, begins_anew=begins or is_whole, parent=parent))
+        users = _live_user_rows(rows[:position]) if _lacks_history(part[0]) else ()
+        begins_anew = begins or is_whole
+        branches = codex_branches([*users, *part])
+        found += _branch_histories(branches, read_codex, begins_anew=begins_anew, parent=parent)
         position += len(part)
     return found
+
+
+def _live_user_rows(rows: Sequence[Row]) -> list[Row]:
+    lines = {entry.line for entry in read_codex(rows).entries}
+    return [row for row in rows if row.line in lines and _is_user_item(row)]
 
 
 def _codex_parent(rows: Sequence[Row]) -> str | None:
@@ -117,9 +137,11 @@ def _is_codex_boundary(row: Row) -> bool:
     return row.value.get("type") == "compacted"
 
 
-def needs_whole(rows: Sequence[Row]) -> bool:
+def needs_whole(rows: Sequence[Row], kind: str) -> bool:
     """Whether rows from the middle of a file cannot be understood without those before them."""
-    return any(map(_lacks_history, rows))
+    if kind == "claude-code":
+        return claude_code_needs_whole([row for row in rows if not _is_aside(row.value)])
+    return any(_lacks_history(row) or rolled_back_turns(row) for row in rows)
 
 
 def _lacks_history(row: Row) -> bool:
@@ -173,6 +195,22 @@ def _split(rows: Sequence[Row], begins: Callable[[Row], bool]) -> list[tuple[boo
     return [
         (begins(rows[start]), rows[start:stop]) for start, stop in zip(starts, stops, strict=False)
     ]
+
+
+def _branch_histories(
+    branches: Sequence[Sequence[Row]],
+    read: Callable[[Sequence[Row]], Session],
+    *,
+    begins_anew: bool,
+    parent: str | None = None,
+) -> list[SessionHistory]:
+    """A history for each branch; the last one is live."""
+    found = [
+        _history(read(branch), branch, begins_anew=begins_anew, parent=parent)
+        for branch in branches
+        if branch
+    ]
+    return [*(replace(history, is_taken_back=True) for history in found[:-1]), *found[-1:]]
 
 
 def _history(
@@ -241,10 +279,18 @@ def read_claude_code(rows: Sequence[Row]) -> Session:
             start = position + 1
         elif row.value.get("isCompactSummary") is True:
             start = position
+    main = [row for row in rows[start:] if not _is_aside(row.value)]
+    live = {id(row) for row in claude_code_branches(main)[-1]}
+    context = [row for row in rows[start:] if id(row) in live or _is_aside(row.value)]
+    return _claude_code_context(rows, context)
+
+
+def _claude_code_context(rows: Sequence[Row], context: Sequence[Row] | None = None) -> Session:
+    """The session of `rows` with the messages of `context`, or of all rows."""
     entries: list[Entry] = []
     values = [row.value for row in rows]
     agent = agent_session_id(values[0]) if values and all(map(_is_aside, values)) else None
-    for row in rows[start:]:
+    for row in rows if context is None else context:
         message = _claude_message(row)
         if message is None or (_is_aside(row.value) and agent is None):
             continue
@@ -336,6 +382,8 @@ def read_codex(rows: Sequence[Row]) -> Session:
             entries.append(_entry(payload, row))
         elif kind == "compacted":
             entries = _codex_compacted(payload, entries, row)
+        elif turns := rolled_back_turns(row):
+            entries = _without_turns(entries, turns)
         elif kind == "session_meta":
             about = {**payload, **about}  # a fork repeats its parent's after its own
         elif kind == "turn_context":
@@ -350,6 +398,22 @@ def read_codex(rows: Sequence[Row]) -> Session:
         model=_text(about.get("model")),
         system=_text((object_or_none(instructions) or {"text": instructions}).get("text")),
     )
+
+
+def _without_turns(entries: list[Entry], turns: int) -> list[Entry]:
+    """`entries` without the last `turns` turns; what precedes the first turn stays."""
+    begins = [index for index, entry in enumerate(entries) if _is_typed_item(entry.raw)]
+    return entries[: begins[-turns:][0]] if begins else entries
+
+
+def _is_typed_item(item: JsonObject) -> bool:
+    """Whether the user typed this Responses item; Codex sends its own texts as the user too."""
+    if item.get("role") != "user":
+        return False
+    try:
+        return bool(user_text(parse_one(item, 0, "openai-responses")))
+    except InvalidMessageError:
+        return False
 
 
 def _codex_compacted(payload: JsonObject, before: list[Entry], row: Row) -> list[Entry]:
