@@ -119,6 +119,8 @@ def numbered_lines(text: str) -> ShownLines | None:
         found = _NUMBER.match(line)
         if not found or int(found[1]) != start + len(rows) or found[2].strip(" ") != mark:
             break
+        if line.startswith("<persisted-output ", found.end()):
+            return None  # the host numbered the marker that replaces the rest of the file
         rows.append(line[found.end() :])
     frame = [line for line in (*lines[:first], *lines[first + len(rows) :]) if line.strip()]
     is_interrupted = any(map(_NUMBER.match, lines[first + len(rows) :]))

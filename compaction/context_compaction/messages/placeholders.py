@@ -68,7 +68,8 @@ _IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
 _MARKER = re.compile(
     rf'<persisted-output id="({_IDS})" tool="([^"\n]{{0,{_NAME_CHARS}}})" chars="(\d{{1,15}})">\n'
 )
-_MARKER_HAS = "read_persisted_output has all of it. An extract:\n"
+_MARKER_HAS = "read_persisted_output has "
+_MARKER_HAS_ALL = "all of it"
 _MARKER_ENDS = "\n</persisted-output>"
 # A placeholder on one line, ours or in a policy's own words; a line about an error may follow.
 _LINE = re.compile(
@@ -136,12 +137,22 @@ def cleared_as(words: str, tool_name: str, size_chars: int, blobs: Sequence[Blob
     return f"[{said}] [kept: {size_chars} chars; {_read(blobs)}]"
 
 
-def persisted(blobs: Sequence[Blob], text_preview: str, tool_name: str, size_chars: int) -> str:
-    """The marker for a large result: what it is, where it is, and how it looks."""
+def persisted(
+    blobs: Sequence[Blob],
+    text_preview: str,
+    tool_name: str,
+    size_chars: int,
+    *,
+    holds: str = _MARKER_HAS_ALL,
+) -> str:
+    """The marker for a large result: what it is, where it is, and how it looks.
+
+    `holds` says, on one line, how much of the result the archive has.
+    """
     ids = " ".join(blob.output_id for blob in blobs)
     return (
         f'{_PERSISTED}id="{ids}" tool="{_plain(tool_name)}" chars="{size_chars}">\n'
-        f"{_MARKER_HAS}{quoted(text_preview)}{_MARKER_ENDS}"
+        f"{_MARKER_HAS}{holds}. An extract:\n{quoted(text_preview)}{_MARKER_ENDS}"
     )
 
 

@@ -8,6 +8,9 @@ import re
 
 from context_compaction import Archive, NotFoundError, QueryError, SessionInfo, SettingsError
 
+from mcp_server_compaction.hosts.catalog import this_user
+from mcp_server_compaction.hosts.session_places import continued_by
+
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _POINTER = re.compile(r"transcript://(.+)/messages/(\d+)(?:-(\d+))?(@\w+)?\Z")
 _SHORT_POINTER = re.compile(r"([^/\s]+)/(\d+)(?:-(\d+))?(@\w+)?\Z")
@@ -46,6 +49,8 @@ async def whole_session(archive: Archive, text: str) -> str:
     except NotFoundError:
         names = [session.session_id for session in await all_sessions(archive)]
         found = [name for name in names if name.startswith(base)]
+        if origin := continued_by(base, this_user()):
+            return f"{origin}{at}{head}"
         if not found or len(base) < _MIN_CHARS:
             raise
         # A conversion of a session (`UUID.openai-chat`) begins as it does, and is printed in full.

@@ -11,10 +11,12 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,10 +27,12 @@ from mcp_server_compaction.hosts.hook_events import (
     TELLS_AT_PROMPT,
     Kind,
     as_object,
+    continued_session,
     is_foreign,
     session_of,
     shortened,
     told,
+    whole_output_file,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +42,10 @@ _LOG_BYTES = 1_000_000
 # Where a host writes how full its context is, seen from the end of its transcript.
 _TAIL_BYTES = 256 * 1024
 _USAGE = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+# The row that Claude Code or Codex writes where it has compacted a session.
+_BOUNDARY = re.compile(rb'"subtype": ?"compact_boundary"|"type": ?"compacted"')
+# Claude Code saves no more than this of an output.
+_MOST_OUTPUT_BYTES = 64 * 1024 * 1024
 # Claude's models have this window, or five times as much. Hosts compact at about five sixths.
 _WINDOW_TOKENS = 200_000
 _NEAR_SHARE = 0.7
@@ -56,6 +64,7 @@ class HookCall:
         archive_folder: Where the archive is, or what belongs to it on this machine.
         redaction: What becomes of secrets, as for the server.
         payload: The event as the host described it.
+        session_id: The archived session: the host's, or the one that `resume` continued in it.
         archive_address: Where the archive is, if it is no folder of this machine.
     """
 
@@ -64,12 +73,13 @@ class HookCall:
     archive_folder: Path
     redaction: str
     payload: Mapping[str, Json]
+    session_id: str
     archive_address: str | None = field(default=None, repr=False)
 
     @property
-    def session_id(self) -> str:
-        """The host's session."""
-        return session_of(self.payload)
+    def transcript(self) -> Path:
+        """The host's file of the session; the null device if it names none."""
+        return Path(str(self.payload.get("transcript_path") or os.devnull))
 
     @property
     def kind(self) -> Kind | None:
@@ -99,7 +109,10 @@ def run_hook(arguments: Sequence[str]) -> None:
         named = _parser().parse_args(arguments)
         folder, address = archive_place(named.archive or os.environ.get(ARCHIVE_VARIABLE))
         payload = json.loads(sys.stdin.buffer.read() or b"{}")
-        call = HookCall(named.event, named.host, folder, named.redaction, payload, address)
+        session_id = continued_session(named.host, payload) or session_of(payload)
+        call = HookCall(
+            named.event, named.host, folder, named.redaction, payload, session_id, address
+        )
         if call.kind is None or not call.session_id or is_foreign(call.host, payload):
             return
         if named.is_background:
@@ -157,8 +170,13 @@ def _answer_to(call: HookCall) -> Json:
     """The answer to the host; None where there is nothing to say."""
     text = ""
     if call.kind == "tool":
-        return shortened(call.host, call.payload, lambda output: _store_output(call, output))
-    if call.kind == "start" and call.payload.get("source") in {"compact", "resume", "fork"}:
+        whole = _whole_output(call)
+        store = partial(_store_output, call, is_whole=whole is not None)
+        return shortened(call.host, call.payload, store, whole)
+    source = call.payload.get("source")
+    if call.kind == "start" and (
+        source == "compact" or (source in {"resume", "fork"} and _was_compacted(call))
+    ):
         text = _reminder(call)
     elif call.kind == "prompt":
         text = _at_prompt(call)
@@ -167,10 +185,35 @@ def _answer_to(call: HookCall) -> Json:
     return told(call.host, call.event, text) if text else None
 
 
-def _store_output(call: HookCall, text: str) -> str:
-    """Archive a tool's output; the marker that replaces it."""
+def _whole_output(call: HookCall) -> str | None:
+    """The text of the file in which the host saved a tool's whole output.
+
+    A payload may hold what a tool said, so only files in the host's own folder are read.
+    """
+    named = whole_output_file(call.host, call.payload)
+    if not named:
+        return None
+    from mcp_server_compaction.hosts.catalog import this_user
+    from mcp_server_compaction.hosts.session_places import root_of
+
+    root = root_of(call.host, this_user())
+    folder = (root.parent if call.host == "opencode" else root).resolve()
+    path = Path(named).resolve()
+    if not path.is_relative_to(folder) or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        data = file.read(_MOST_OUTPUT_BYTES + 1)
+    return data.decode("utf-8", "replace") if len(data) <= _MOST_OUTPUT_BYTES else None
+
+
+def _store_output(call: HookCall, text: str, is_numbered: bool, *, is_whole: bool) -> str:
+    """Archive a tool's output; return the marker that replaces it.
+
+    A text whose lines the host numbers keeps its first lines, so that each has its own number.
+    """
     import anyio
     from context_compaction import Settings, make_blob, persisted, preview
+    from context_compaction.activity.shown import is_cut
 
     tool_name = str(call.payload.get("tool_name") or "unknown")
     call_id = call.payload.get("tool_use_id")
@@ -181,8 +224,16 @@ def _store_output(call: HookCall, text: str) -> str:
             await archive.commit(call.session_id, blobs=[blob])
 
     anyio.run(commit)
-    shown = preview(text, max_chars=Settings().preview_chars)
-    return persisted([blob], shown, tool_name, len(text))
+    most_chars = Settings().preview_chars
+    if is_numbered:
+        head = text[:most_chars].rpartition("\n")[0] or text[:most_chars]
+        shown = f"Above are its first {len(head)} characters."
+        return f"{head}\n{persisted([blob], shown, tool_name, len(text))}"
+    holds = "all of it"
+    if not is_whole and (is_cut(text) or whole_output_file(call.host, call.payload)):
+        holds = "what the host kept of it: the host cut out a part, which is not archived"
+    shown = preview(text, max_chars=most_chars)
+    return persisted([blob], shown, tool_name, len(text), holds=holds)
 
 
 def _reminder(call: HookCall) -> str:
@@ -204,7 +255,7 @@ def _at_prompt(call: HookCall) -> str:
     if call.host in TELLS_AT_PROMPT and pending.exists():
         pending.unlink()
         return _reminder(call)
-    used_tokens, window_tokens = _context_size(str(call.payload.get("transcript_path")))
+    used_tokens, window_tokens = _context_size(call.transcript)
     hinted = call.state_file("hinted")
     if used_tokens < window_tokens * _NEAR_SHARE:
         hinted.unlink(missing_ok=True)
@@ -220,12 +271,25 @@ def _at_prompt(call: HookCall) -> str:
     )
 
 
-def _context_size(path: str) -> tuple[int, int]:
+def _was_compacted(call: HookCall) -> bool:
+    """Whether something of the session is no longer in the host's context."""
+    if call.state_file("compacted").exists() or call.session_id != session_of(call.payload):
+        return True
+    if not call.transcript.is_file():
+        return False
+    with call.transcript.open("rb") as file:
+        return any(map(_BOUNDARY.search, file))
+
+
+def _context_size(path: Path) -> tuple[int, int]:
     """Tokens in the context and in its window, as the host wrote them last into its transcript.
 
-    Claude Code writes the API's usage with each answer, Codex its own count.
+    Claude Code writes the API's usage with each answer, Codex its own count. What was counted
+    before a compaction says nothing of the present context.
     """
     for line in reversed(_last_lines(path)):
+        if _BOUNDARY.search(line):
+            break
         try:
             row = as_object(json.loads(line))
         except (ValueError, RecursionError):  # the first line of the tail is torn
@@ -244,11 +308,11 @@ def _context_size(path: str) -> tuple[int, int]:
     return 0, _WINDOW_TOKENS
 
 
-def _last_lines(path: str) -> list[bytes]:
+def _last_lines(path: Path) -> list[bytes]:
     # A pipe would be waited for without end.
-    if not Path(path).is_file():
+    if not path.is_file():
         return []
-    with contextlib.suppress(OSError), Path(path).open("rb") as file:
+    with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         return file.read().splitlines()
     return []
@@ -277,6 +341,7 @@ async def _archive(call: HookCall) -> None:
         put_file(path, notes[:_NOTES_CHARS].encode("utf-8"))
     if call.kind == "compacting":
         call.state_file("pending").touch()
+        call.state_file("compacted").touch()
 
 
 async def _archived_messages(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], str]:
@@ -293,7 +358,7 @@ async def _archived_messages(call: HookCall, archive: "Archive") -> tuple[Sequen
             parsed = parse(listed, format="anthropic")
             await archive.append(call.session_id, parsed, format="anthropic")
         return listed, "anthropic"
-    path = Path(str(call.payload.get("transcript_path") or ""))
+    path = call.transcript
     if not await anyio.Path(path).is_file():
         return [], ""
     # Claude Code keeps sub-agents and large outputs in a folder with the name of the session.

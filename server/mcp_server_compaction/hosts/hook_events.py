@@ -5,15 +5,17 @@ tool, and waits for it.
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 from mcp_server_compaction.hosts import Json
 
 Payload: TypeAlias = Mapping[str, Json]
 Kind: TypeAlias = Literal["tool", "prompt", "start", "compacting", "archive", "ending"]
-# Given a text, what is to stand in its place.
-Put: TypeAlias = Callable[[str], str]
+# What replaces a text in a result. The flag says that the host numbers the lines of the text.
+Put: TypeAlias = Callable[[str, bool], str]
 
 # Some 5,000 tokens. Claude Code warns of results over 10,000 tokens; a quarter of that is a log or
 # a page that nobody reads whole, while a source file of 500 lines stays as it is.
@@ -65,6 +67,8 @@ _MEDIA = frozenset({"image", "audio", "document", "pdf", "resource_link"})
 # resource of an MCP server. Hosts make pictures and files of them for the model.
 _MEDIA_TYPES = ("media_type", "mimeType", "mime_type")
 _MEDIA_BYTES = frozenset({"blob", "data", "base64", "image_data"})
+# As the library names it, which is not imported here.
+_MARK = b"mcp_server_compaction"
 
 
 def as_object(value: Json) -> dict[str, Json]:
@@ -83,15 +87,58 @@ def session_of(payload: Payload) -> str:
     return named if isinstance(named, str) else ""
 
 
+def continued_session(host: str, payload: Payload) -> str | None:
+    """The archived session that `resume` continued in the host's; None if it made no such file."""
+    path = Path(str(payload.get("transcript_path") or os.devnull))
+    if host == "opencode":  # its database has no mark of ours, but the imported file stays
+        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+        path = Path(data, "opencode/compacted", f"{session_of(payload)}.json")
+    return origin_in(path)
+
+
+def origin_in(path: Path) -> str | None:
+    """The archived session that a file of `resume` names in its first line; None in any other."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        line = file.readline()
+    if _MARK not in line:
+        return None
+    try:
+        mark = as_object(as_object(json.loads(line)).get(_MARK.decode()))
+    except (ValueError, RecursionError):
+        return None
+    origin = mark.get("session_id")
+    return origin if isinstance(origin, str) else None
+
+
 def is_foreign(host: str, payload: Payload) -> bool:
     """Whether another host runs this: Cursor runs the hooks of Claude Code beside its own."""
     return host == "claude-code" and "cursor_version" in payload
 
 
-def shortened(host: str, payload: Payload, put: Put) -> Json:
-    """The answer that puts pointers where the host's tool printed much; None where it did not.
+def whole_output_file(host: str, payload: Payload) -> str:
+    """The file in which the host says it saved the whole output; empty if it names none."""
+    if host == "claude-code":
+        named = as_object(payload.get("tool_response")).get("persistedOutputPath")
+    else:
+        named = payload.get("output_path") if host == "opencode" else None
+    return named if isinstance(named, str) else ""
 
-    Each tool's result keeps the shape that the host gave it: only long texts in it change.
+
+def shortened(host: str, payload: Payload, put: Put, whole: str | None = None) -> Json:
+    """Return the answer that replaces long texts of a tool's result by pointers.
+
+    The result keeps the shape that the host gave it: only long texts in it change.
+
+    Args:
+        host: The host.
+        payload: The event.
+        put: Stores a text and returns what replaces it.
+        whole: The text of the file that `whole_output_file` names, if it can be read.
+
+    Returns:
+        The answer; None if no text is long.
     """
     name = str(payload.get("tool_name") or "")
     arguments = payload.get("tool_input")
@@ -104,6 +151,8 @@ def shortened(host: str, payload: Payload, put: Put) -> Json:
         response = as_object(response).get("llmContent")
     if host in {"codex", "gemini-cli"}:
         return _instead(host, response, put)
+    if whole is not None:
+        response = whole if host == "opencode" else {**as_object(response), "stdout": whole}
     changed = _with_pointers(response, put)
     if changed is None:
         return None
@@ -133,11 +182,11 @@ def _names_a_part(arguments: Json) -> bool:
     return any(given.get(name) is not None for name in _PART_OF_A_FILE)
 
 
-def _with_pointers(value: Json, put: Put) -> Json:
+def _with_pointers(value: Json, put: Put, *, is_numbered: bool = False) -> Json:
     """`value` with its long texts replaced; None where it has none."""
     if isinstance(value, str):
         is_text = len(value) > LARGE_CHARS and not value.startswith("data:image/")
-        return put(value) if is_text else None
+        return put(value, is_numbered) if is_text else None
     items = as_list(value)
     new = [_with_pointers(item, put) for item in items]
     if any(item is not None for item in new):
@@ -146,7 +195,13 @@ def _with_pointers(value: Json, put: Put) -> Json:
     if str(members.get("type")) in _MEDIA:
         return None
     kept = _MEDIA_BYTES if any(name in members for name in _MEDIA_TYPES) else ()
-    fields = {key: _with_pointers(item, put) for key, item in members.items() if key not in kept}
+    # Claude Code counts the lines of a file that it shows from here on.
+    is_numbered = "startLine" in members
+    fields = {
+        key: _with_pointers(item, put, is_numbered=is_numbered)
+        for key, item in members.items()
+        if key not in kept
+    }
     found = {key: item for key, item in fields.items() if item is not None}
     return {**members, **found} if found else None
 
@@ -170,7 +225,7 @@ def _instead(host: str, response: Json, put: Put) -> Json:
     if text is None or len(text) <= LARGE_CHARS:
         return None
     # How the call ended is said by its output: a failed one is handed over just so.
-    reason = f"Not refused: the call was made, and its output is kept whole.\n{put(text)}"
+    reason = f"Not refused: the call was made, and its output is stored.\n{put(text, False)}"
     return {"decision": "block" if host == "codex" else "deny", "reason": reason}
 
 

@@ -43,7 +43,7 @@ export const McpServerCompaction = async ({ client, directory }) => {
     }
   }
 
-  async function shortened(input, text) {
+  async function shortened(input, text, outputPath) {
     if (typeof text !== "string" || text.length <= LARGE_CHARS) return text;
     const answer = await ask("tool.execute.after", {
       session_id: input.sessionID,
@@ -52,6 +52,7 @@ export const McpServerCompaction = async ({ client, directory }) => {
       tool_use_id: input.callID,
       tool_input: input.args,
       tool_response: text,
+      output_path: outputPath, // where opencode saved all of an output that it cut
     });
     return typeof answer.output === "string" ? answer.output : text;
   }
@@ -64,7 +65,7 @@ export const McpServerCompaction = async ({ client, directory }) => {
       if (Array.isArray(output?.content)) {
         for (const part of output.content)
           if (part?.type === "text") part.text = await shortened(input, part.text);
-      } else if (output) output.output = await shortened(input, output.output);
+      } else if (output) output.output = await shortened(input, output.output, output.metadata?.outputPath);
     },
     "experimental.session.compacting": async (input, output) => {
       const answer = await archive("session.compacting", input.sessionID);

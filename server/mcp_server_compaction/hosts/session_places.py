@@ -10,6 +10,7 @@ from context_compaction import NotFoundError, SettingsError
 from context_compaction.formats.session_files.hosts import MARK
 
 from mcp_server_compaction.hosts.catalog import UserFolders
+from mcp_server_compaction.hosts.hook_events import origin_in
 
 CURRENT = "current"
 
@@ -82,6 +83,20 @@ def root_of(host: str, places: UserFolders) -> Path:
         case _:
             agent = places.moved("PI_CODING_AGENT_DIR", home / ".pi" / "agent")
             return places.moved("PI_CODING_AGENT_SESSION_DIR", agent / "sessions")
+
+
+def continued_by(session_id: str, places: UserFolders) -> str | None:
+    """The archived session that continues under a name that `resume` gave; None if it gave none."""
+    if not re.fullmatch(r"[\w-]+", session_id):
+        return None
+    names = {
+        "claude-code": f"*/{session_id}.jsonl",
+        "codex": f"*/*/*/rollout-*-{session_id}.jsonl",
+        "pi": f"*/*_{session_id}.jsonl",
+        "opencode": f"{session_id}.json",
+    }
+    files = (path for host, name in names.items() for path in root_of(host, places).glob(name))
+    return next(filter(None, map(origin_in, files)), None)
 
 
 def _claude_code_folder(root: Path, cwd: str) -> Path | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from context_compaction.activity.shown import numbered_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.__main__ import run as program
@@ -244,7 +245,7 @@ def test_whatever_a_tool_answers_the_hook_fails_not_and_cuts_only_long_texts(
 ) -> None:
     stored: list[str] = []
 
-    def put(text: str) -> str:
+    def put(text: str, is_numbered: bool) -> str:
         stored.append(text)
         return "pointer"
 
@@ -473,3 +474,93 @@ def test_near_the_trigger_the_model_is_told_once(hook: Hook, tmp_path: Path) -> 
     assert told(claude_row(150_000, "claude-x[1m]")) == "null"
     info = {"last_token_usage": {"total_tokens": 230_000}, "model_context_window": 258_400}
     assert "230K of 258K" in told({"type": "event_msg", "payload": {"info": info}})
+
+
+CUT = "\n".join(LARGE.splitlines()[:1_000]) + "\n\n... [1000 lines truncated] ..."
+
+
+def saved_output(host: str, path: Path) -> Json:
+    """The event of a call whose output the host cut, and saved whole in `path`."""
+    if host == "opencode":
+        return {**claude("bash", CUT), "output_path": str(path)}
+    return claude("Bash", {**BASH, "stdout": CUT, "persistedOutputPath": str(path)})
+
+
+@pytest.mark.parametrize("host", ["claude-code", "opencode"])
+@pytest.mark.parametrize("place", ["own", "elsewhere", "link", "gone"])
+def test_a_cut_output_is_stored_whole_from_the_hosts_own_file_or_its_marker_says_what_is_missing(
+    hook: Hook, run: Run, tmp_path: Path, host: str, place: str
+) -> None:
+    own = {
+        "claude-code": ".claude/projects/p/s-1/tool-results",
+        "opencode": ".local/share/opencode",
+    }
+    folder = tmp_path / "home" / own[host]
+    folder.mkdir(parents=True)
+    secret = tmp_path / "secret.txt"
+    secret.write_text(LARGE, "utf-8")
+    path = {"elsewhere": secret}.get(place, folder / "a.txt")
+    if place == "link":
+        path.symlink_to(secret)
+    elif place == "own":
+        path.write_text(LARGE, "utf-8")
+    event = "tool.execute.after" if host == "opencode" else "PostToolUse"
+    answer = json.dumps(hook(event, saved_output(host, path), host))
+    pointer = next(word for word in answer.split('\\"') if word.startswith("o_"))
+    assert run("read", pointer) == (LARGE if place == "own" else CUT)
+    assert ("has all of it" in answer) == (place == "own")
+
+
+@pytest.mark.parametrize("text", [LARGE, "x" * 30_000, "\n".join("y" * 500 for _ in range(99))])
+def test_each_line_that_stays_of_a_numbered_file_stands_at_its_own_number(
+    hook: Hook, text: str
+) -> None:
+    answer = hook("PostToolUse", claude("Read", {"file": {"content": text, "startLine": 1}}))
+    shown = answer["hookSpecificOutput"]["updatedToolOutput"]["file"]["content"]
+    head, found, _ = shown.partition("\n<persisted-output ")
+    assert found
+    assert text.startswith(head)
+    rows = "\n".join(f"{number:6}\t{row}" for number, row in enumerate(shown.split("\n"), 1))
+    assert numbered_lines(rows) is None  # the marker is no text of the file
+
+
+BOUNDARY = {"type": "system", "subtype": "compact_boundary", "content": "Conversation compacted"}
+
+
+@pytest.mark.parametrize("boundary", [BOUNDARY, {"type": "compacted", "payload": {"message": ""}}])
+def test_usage_before_a_compaction_causes_no_alarm(
+    hook: Hook, tmp_path: Path, boundary: Json
+) -> None:
+    path = tmp_path / "s-1.jsonl"
+    rows = [{"message": {"model": "claude-x", "usage": {"input_tokens": 170_000}}}, boundary]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    assert hook("UserPromptSubmit", {"session_id": "s-1", "transcript_path": str(path)}) is None
+
+
+@pytest.mark.parametrize("source", ["resume", "fork"])
+def test_a_session_without_a_compaction_needs_no_notes_when_it_is_resumed(
+    hook: Hook, tmp_path: Path, source: str
+) -> None:
+    path = transcript(tmp_path / "s-1.jsonl")
+    payload = {"session_id": "s-1", "transcript_path": str(path), "source": source}
+    assert hook("SessionStart", payload) is None
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(BOUNDARY) + "\n")
+    assert "s-1" in json.dumps(hook("SessionStart", payload))
+
+
+@pytest.mark.parametrize("host", ["claude-code", "codex", "pi", "opencode"])
+def test_the_id_of_a_resumed_session_is_another_name_of_the_session_that_continues(
+    hook: Hook, run: Run, tmp_path: Path, host: str
+) -> None:
+    source = transcript(tmp_path / "s-1.jsonl", turns=40)
+    said = run("compact", str(source), "--mode", "full", "--resume", host, "--json")
+    resumed, archived = json.loads(said)["resume"], json.loads(said)["session_id"]
+    payload = {"session_id": resumed["session_id"], "transcript_path": resumed["path"]}
+    if host in {"claude-code", "codex"}:
+        answer = hook("SessionStart", {**payload, "source": "resume"}, host)
+        assert f'session_id \\"{archived}\\"' in json.dumps(answer)
+    if host == "opencode":
+        answer = hook("session.compacting", {"session_id": resumed["session_id"]}, host)
+        assert f'session_id \\"{archived}\\"' in json.dumps(answer)
+    assert archived in run("search", "--session", resumed["session_id"], "tabs")
