@@ -53,26 +53,26 @@ class KnownLists:
         """The parsed list; raises what `formats.parse` raises."""
         check_count(len(payload))
         link = format_named(format).link
-        dumped = list(map(_bytes, payload))
-        keys = [bytes_key(data) if data else b"" for data in dumped]
 
         def parse() -> KnownList:
-            given = enumerate(zip(payload, dumped, keys, strict=True))
-            messages = tuple(self._message(*one, index, format) for index, one in given)
+            # From the bytes that name it: another thread may have changed the list since.
+            raws = marshal.loads(data) if data else payload  # noqa: S302 - made here
+            messages = tuple(self._message(raw, at, format) for at, raw in enumerate(raws))
             return KnownList(messages if link is None else link(messages))
 
-        if not all(keys):
+        # One hash of all is cheaper than one of each, and most lists are known as a whole.
+        data = _bytes(list(payload))
+        if not data:
             return parse()
-        name = blake2b(b"".join((format.encode(), *keys)), digest_size=16).digest()
+        name = blake2b(data, digest_size=16, key=format.encode()).digest()
         # A list keeps its messages alive, so it counts them too.
-        size_bytes = sum(map(len, dumped)) + 300 * len(payload)
-        return self._lists.get_or_compute(name, parse, size_bytes)
+        return self._lists.get_or_compute(name, parse, len(data) + 300 * len(payload))
 
-    def _message(
-        self, raw: JsonObject, data: bytes, key: bytes, index: int, format: str
-    ) -> Message:
+    def _message(self, raw: JsonObject, index: int, format: str) -> Message:
+        data = _bytes(raw)
         if not data:
             return parse_one(raw, index, format)
+        key = bytes_key(data)
 
         def parse() -> Message:
             copy = marshal.loads(data)  # noqa: S302 - made here
@@ -96,9 +96,9 @@ def as_given(
     return deepcopy(rendered)
 
 
-def _bytes(raw: JsonObject) -> bytes:
-    """A message as bytes, equal for equal messages alone; empty if that is not certain."""
+def _bytes(value: Any) -> bytes:
+    """A JSON value as bytes, equal for equal values alone; empty if that is not certain."""
     try:
-        return marshal.dumps(raw, 0)
+        return marshal.dumps(value, 0)
     except ValueError:  # a subclass, such as OrderedDict, or too deeply nested
         return b""
