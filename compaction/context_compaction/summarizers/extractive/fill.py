@@ -24,7 +24,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "earlier": 16,
     "failure": 8,
     "deed": 8,
-    "newest": 8,
+    "newest": 16,
     "call": 2,
     "result": 2,
     "record": 20,
