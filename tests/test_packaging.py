@@ -95,3 +95,10 @@ def test_every_package_has_the_version_of_the_project() -> None:
     ]
     assert {name for name, _ in found} == {path.name for path in manifests}
     assert {version for _, version in found} == {PROJECT["project"]["version"]}
+
+
+def test_every_image_that_is_pulled_has_a_tag() -> None:
+    composed = (ROOT / "packages/compose/compose.yaml").read_text(encoding="utf-8")
+    images = re.findall(r"^ *image: (\S+)$", composed, re.MULTILINE)
+    assert images
+    assert [image for image in images if ":" not in image] == []

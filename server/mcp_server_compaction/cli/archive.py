@@ -70,7 +70,7 @@ def search(
             if hit.next is not None:
                 say(f"    then {hit.next.role}: {' '.join(hit.next.snippet.split())}")
     exact = "" if answer.total_is_exact else "at least "
-    say(f"{unfound(page)}{exact}{answer.total} hits", err=True)
+    say(f"{unfound(page)}{exact}{answer.total} hit{'s' * (answer.total != 1)}", err=True)
     if answer.next_cursor:
         say(f"More: --cursor {answer.next_cursor}", err=True)
     if not answer.hits:

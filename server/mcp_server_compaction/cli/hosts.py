@@ -37,8 +37,8 @@ from mcp_server_compaction.hosts.installing import (
     Change,
     Installation,
     apply_change,
-    backup_of,
     config_file,
+    forget,
     plan_install,
     plan_uninstall,
     runs_hooks,
@@ -150,8 +150,7 @@ def uninstall(host_name: str, scope: ConfigScope, dry_run: bool) -> None:
         say(f"{host.title}: nothing of this program is there; nothing was changed.")
         return
     _apply(changes)
-    for change in changes:
-        backup_of(change.path).unlink(missing_ok=True)
+    forget(changes)
     say("The archive stays; `mcp-server-compaction usage` shows it.")
 
 

@@ -4,6 +4,7 @@ Nothing else writes a file of a host. Every change is worked out before the firs
 Each file is then replaced as a whole, after a copy of it was put aside.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -154,8 +155,9 @@ def apply_change(change: Change) -> Path | None:
             backup.unlink(missing_ok=True)  # of an installation that was taken out by hand
         if change.after is None:
             change.path.unlink()
+            _remove_made_folders(change.path)
         else:
-            change.path.parent.mkdir(parents=True, exist_ok=True)
+            _make_folders(change.path.parent)
             mode = 0o600 if change.before is None else change.path.stat().st_mode & 0o777
             put_file(change.path, change.after.encode("utf-8"))
             change.path.chmod(mode)
@@ -167,13 +169,52 @@ def apply_change(change: Change) -> Path | None:
     return backup if is_kept else None
 
 
-def backup_of(path: Path) -> Path:
-    """The place of the copy that is made before the first change of a host's file."""
+def _make_folders(folder: Path) -> None:
+    """Make a folder, and note which folders were not there: `uninstall` removes these."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    if missing:
+        made = _made_folders()
+        make_folder(made.parent)
+        lines = (_read(made) or "") + "".join(f"{json.dumps(str(place))}\n" for place in missing)
+        put_file(made, lines.encode("ascii"))
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _remove_made_folders(path: Path) -> None:
+    """Remove the folders of `path` that `install` made, as far as they are empty."""
+    made = set(map(json.loads, (_read(_made_folders()) or "").splitlines()))
+    for folder in path.parents:
+        if str(folder) not in made or any(folder.iterdir()):
+            return
+        folder.rmdir()
+
+
+def forget(changes: Sequence[Change]) -> None:
+    """Remove what `install` put aside for these changes of `uninstall`, and its empty folders."""
+    for change in changes:
+        backup_of(change.path).unlink(missing_ok=True)
+    made = _made_folders()
+    if not any(Path(json.loads(line)).exists() for line in (_read(made) or "").splitlines()):
+        made.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it holds copies of other hosts' files
+        made.parent.rmdir()
+        made.parent.parent.rmdir()
+
+
+def _made_folders() -> Path:
+    return _copies_folder() / "made-folders"
+
+
+def _copies_folder() -> Path:
     import platformdirs
 
-    folder = platformdirs.user_state_path(_SCRIPT, appauthor=False) / "host-files"
+    return platformdirs.user_state_path(_SCRIPT, appauthor=False) / "host-files"
+
+
+def backup_of(path: Path) -> Path:
+    """The place of the copy that is made before the first change of a host's file."""
     key = hashlib.blake2b(str(path).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return folder / f"{path.name}.{key}.bak"
+    return _copies_folder() / f"{path.name}.{key}.bak"
 
 
 def config_file(host: Host, scope: ConfigScope, places: UserFolders) -> Path:

@@ -61,6 +61,7 @@ def write_resumable(
     places: UserFolders,
     title: str = "",
     model: str | None = None,
+    provider: str | None = None,
     cwd: str | None = None,
     within: Roots | None = None,
 ) -> Resumable:
@@ -74,6 +75,7 @@ def write_resumable(
         places: Where the user's files stand.
         title: Of the session.
         model: The model that was used last.
+        provider: The provider of that model, as the source names it.
         cwd: The folder of the session; the project, where it is not on this machine.
         within: The folders that may be written to; None for any.
 
@@ -93,6 +95,7 @@ def write_resumable(
         tokens=tokens,
         title=f"{title[:_MOST_TITLE_CHARS]} (compacted)".lstrip(),
         model=model,
+        provider=provider,
     )
     path = place_for(host, session_id, folder, places)
     if within is not None:

@@ -34,6 +34,7 @@ class Input:
         format: Their format, where the source says it.
         session_id: The session, where the source names one.
         model: The model, where the source names one.
+        provider: The provider of the model, where the source names one.
         system: The system prompt, where the source holds it.
         tools: The tool definitions, where the source holds them.
         folder: The working folder of the conversation, which relative paths start from.
@@ -52,6 +53,7 @@ class Input:
     known_count: int = 0
     known_name: str | None = None
     notes: tuple[str, ...] = ()
+    provider: str | None = None
 
 
 async def input_of_file(data: bytes, name: str) -> Input:
@@ -70,6 +72,7 @@ async def input_of_file(data: bytes, name: str) -> Input:
         tools=found.tools,
         folder=found.cwd,
         notes=found.notes,
+        provider=found.provider,
     )
 
 
@@ -124,6 +127,7 @@ async def resumable_of(
         places=this_user(),
         title=(await archive.session_info(result.session_id)).title,
         model=given.model,
+        provider=given.provider,
         cwd=given.folder,
         within=within,
     )

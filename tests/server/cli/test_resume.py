@@ -88,6 +88,26 @@ def test_a_session_goes_over_to_another_host(run: Run, home: Path, host: str, co
     assert (found.kind, found.session_id) == (host, done["session_id"])
 
 
+def test_opencode_goes_on_with_the_provider_of_the_export(run: Run, home: Path) -> None:
+    about = {"providerID": "acme", "modelID": "model-7"}
+    messages: list[Json] = [
+        {
+            "info": {"role": "user", "model": about}
+            if number % 2 == 0
+            else {**about, "role": "assistant"},
+            "parts": [{"type": "text", "text": f"Step {number}: " + "word " * 400}],
+        }
+        for number in range(40)
+    ]
+    export = home / "export.json"
+    info = {"id": "ses_1", "directory": "/"}
+    export.write_text(json.dumps({"info": info, "messages": messages}), "utf-8")
+    done = run("compact", export, "--resume", "opencode", "--mode", "full")
+    written = json.loads(Path(done["resume"]["path"]).read_text("utf-8"))
+    abouts = [message["info"].get("model") or message["info"] for message in written["messages"]]
+    assert {(one["providerID"], one["modelID"]) for one in abouts} == {("acme", "model-7")}
+
+
 def test_an_archived_session_is_named_by_the_beginning_of_its_id(run: Run, home: Path) -> None:
     run("compact", _session(home, "first-1"), "--mode", "record")
     run("compact", _session(home, "first-2"), "--mode", "record")

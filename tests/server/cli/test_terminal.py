@@ -59,7 +59,7 @@ def test_nothing_of_a_transcript_acts_on_a_terminal(on_a_terminal: Run, tmp_path
     assert "ordinary words" in shown
     assert not [mark for mark in ACTING if mark in shown]
     # As JSON it is what was said.
-    hit = json.loads(on_a_terminal("search", "ordinary", "--json").partition("\n1 hits")[0])
+    hit = json.loads(on_a_terminal("search", "ordinary", "--json").partition("\n1 hit")[0])
     assert "\x1b]0;owned\x07" in hit["hits"][0]["snippet"]
 
 

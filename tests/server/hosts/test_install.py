@@ -139,7 +139,8 @@ def put(path: Path, text: str) -> Path:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    found = [path for path in folder.rglob("*") if path.is_file()]
+    """All files but the note of the folders that `install` made."""
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "made-folders"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
@@ -237,7 +238,19 @@ def test_a_file_that_install_made_goes_with_uninstall(case: Case, home: Path, ru
         made = case.file if scope == "user" else f"project/{case.project_file}"
         assert list(files_below(home)) == [made]
         run("uninstall", case.name, "--scope", scope)
-        assert files_below(home) == {}
+        left = {path.relative_to(home).as_posix() for path in home.rglob("*")}
+        assert left <= {"project", ".local", ".local/state"}  # the last two are the system's
+
+
+def test_a_folder_that_was_there_before_install_stays(home: Path, run: Run) -> None:
+    (home / ".cursor").mkdir()
+    run("install", "cursor", "--hooks")
+    run("uninstall", "cursor")
+    assert (home / ".cursor").is_dir()
+    run("install", "codex", "--hooks")
+    put(home / ".codex/auth.json", "{}")
+    run("uninstall", "codex")
+    assert list(files_below(home)) == [".codex/auth.json"]
 
 
 @every_host

@@ -21,6 +21,7 @@ class Conversation:
         session_id: The host's name of the session.
         cwd: The folder that the host worked in.
         model: The model that was used last.
+        provider: The provider of that model, as opencode names it.
         system: The system prompt, where it is beside the messages.
         tools: The tool definitions, where the file has them.
         notes: What was left out in reading, for people.
@@ -36,6 +37,7 @@ class Conversation:
     system: str | None = None
     tools: list[Any] | None = None
     notes: tuple[str, ...] = ()
+    provider: str | None = None
 
 
 def behind_nuls(line: AnyStr, nul: AnyStr) -> tuple[AnyStr, AnyStr]:
@@ -89,6 +91,7 @@ class Session:
     system: str | None = None
     tools: list[Any] | None = None
     notes: tuple[str, ...] = ()
+    provider: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class NewSession:
             the provider's, made before the compaction, for the present.
         title: How people find it in a list.
         model: The model that was used last.
+        provider: The provider of that model, as opencode names it.
     """
 
     session_id: str
@@ -113,6 +117,7 @@ class NewSession:
     tokens: int
     title: str = ""
     model: str | None = None
+    provider: str | None = None
 
     @property
     def timestamp(self) -> str:

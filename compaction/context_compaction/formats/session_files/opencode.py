@@ -27,10 +27,12 @@ def read_opencode(document: JsonObject, origin: str | None) -> Session:
     info = object_or_none(document.get("info")) or {}
     entries: list[Entry] = []
     model: str | None = None
+    provider: str | None = None
     for message in objects_in(document.get("messages")):
         about = object_or_none(message.get("info")) or {}
         chosen = object_or_none(about.get("model")) or about
-        model = text_or_none(chosen.get("modelID")) or model
+        if named := text_or_none(chosen.get("modelID")):
+            model, provider = named, text_or_none(chosen.get("providerID"))
         seconds = _seconds(about)
         entries += [Entry(raw, seconds) for raw in _messages_of(message)]
     return Session(
@@ -40,6 +42,7 @@ def read_opencode(document: JsonObject, origin: str | None) -> Session:
         session_id=origin or text_or_none(info.get("id")),
         cwd=text_or_none(info.get("directory")),
         model=model,
+        provider=provider,
     )
 
 
@@ -124,7 +127,7 @@ def _session_info(session: NewSession, now: int) -> JsonObject:
 
 
 def _user_info(session: NewSession, now: int) -> JsonObject:
-    model = {"providerID": _provider(session.model), "modelID": session.model or "unknown"}
+    model = {"providerID": _provider(session), "modelID": session.model or "unknown"}
     return {"role": "user", "time": {"created": now}, "agent": _AGENT, "model": model}
 
 
@@ -139,7 +142,7 @@ def _reply_info(session: NewSession, now: int, asked: str) -> JsonObject:
         "cost": 0,
         "tokens": {"input": session.tokens, "output": 0, "reasoning": 0, "cache": cache},
         "modelID": session.model or "unknown",
-        "providerID": _provider(session.model),
+        "providerID": _provider(session),
         "time": {"created": now, "completed": now},
         "finish": "stop",
     }
@@ -168,9 +171,11 @@ def _id(kind: str, now: int, number: int) -> str:
     return f"{kind}_{((now - 60_000) * 4_096 + number) & (2**48 - 1):012x}{number:014}"
 
 
-def _provider(model: str | None) -> str:
-    found = (name for start, name in _PROVIDERS.items() if (model or "").startswith(start))
-    return next(found, "opencode")
+def _provider(session: NewSession) -> str:
+    if session.provider is not None:
+        return session.provider
+    model = session.model or ""
+    return next((name for start, name in _PROVIDERS.items() if model.startswith(start)), "opencode")
 
 
 def _blocks(message: JsonObject) -> list[JsonObject]:

@@ -215,6 +215,7 @@ def _conversation(session: Session, name: str) -> Conversation:
         session.system,
         session.tools,
         session.notes,
+        session.provider,
     )
 
 
