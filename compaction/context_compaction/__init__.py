@@ -20,7 +20,7 @@ _MODULE_OF = {
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
-__all__ = sorted(_MODULE_OF)
+__all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll] - the stub has it
 
 
 def __getattr__(name: str) -> Any:
