@@ -303,6 +303,13 @@ def _budget(request: CompactRequest, settings: Settings) -> Budget:
     )
 
 
+def window_of(request: CompactRequest) -> int | None:
+    """The window that `request` names, or its model has; None if it names neither."""
+    if request.context_window is not None or request.model is None:
+        return request.context_window
+    return None if request.target_tokens is not None else profile_for(request.model).context_window
+
+
 def reserve_warnings(request: CompactRequest, settings: Settings) -> tuple[str, ...]:
     """The warning where a small window reserves less for the answer than the caller named."""
     named = request.max_output_tokens

@@ -56,6 +56,8 @@ __all__ = ["FRAGMENTS", "UndescribedError", "check_names", "filled", "fragment",
 
 PROGRAM = "mcp-server-compaction"
 _MARK = re.compile(r"<!-- generated: (\w+) -->")
+# Where the content of a page is, for readers of the file itself.
+_UNBUILT = re.compile(r"<!-- unbuilt -->.*?<!-- /unbuilt -->\n*", re.DOTALL)
 _HELP_WIDTH = 96
 
 
@@ -72,7 +74,7 @@ def filled(markdown: str) -> str:
     Raises:
         UndescribedError: A mark names nothing, or what it names cannot be described.
     """
-    return _MARK.sub(lambda found: fragment(found[1]), markdown)
+    return _MARK.sub(lambda found: fragment(found[1]), _UNBUILT.sub("", markdown))
 
 
 @cache

@@ -25,6 +25,9 @@ Mode: TypeAlias = Literal["auto", "micro", "full", "reactive", "record"]
 Reply = TypeVar("Reply")
 T = TypeVar("T")
 
+# What `next_step` of an answer says after the client has done what the server's says.
+APPLIED = "The edits were applied: the list that fit() returned is the one to send."
+
 # How providers and local servers say it, in lower case.
 _TOO_LONG = (
     "prompt is too long",  # Anthropic
@@ -242,6 +245,8 @@ class CompactionClient:
         edits = answer.get("edits") or ()
         fitted = _spliced(base, edits, list)
         # Digests are those of what was sent: the caller may have written into it meanwhile.
+        if edits:
+            answer["next_step"] = APPLIED
         self.answer, self._usage = answer, None
         self._known = _Known(
             answer["session_id"],

@@ -174,3 +174,14 @@ def test_every_file_and_folder_that_the_pages_name_is_there() -> None:
         if not any((place / name).exists() for place in places)
     ]
     assert gone == []
+
+
+def test_every_generated_page_says_in_its_file_where_the_content_is() -> None:
+    pages = [*(DOCS / "reference").glob("*.md")]
+    generated = [page for page in pages if "<!-- generated:" in page.read_text(encoding="utf-8")]
+    assert len(generated) > 8
+    for page in generated:
+        text = page.read_text(encoding="utf-8")
+        [block] = re.findall(r"<!-- unbuilt -->(.*?)<!-- /unbuilt -->", text, re.DOTALL)
+        for link in re.findall(r"\]\(([^)]+)\)", block):
+            assert (page.parent / link).exists(), link

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.activity.read_state import changed_warning
-from context_compaction.budget import limit_tokens, reserve_warnings, usage_warnings
+from context_compaction.budget import limit_tokens, reserve_warnings, usage_warnings, window_of
 from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText, span_of
 from context_compaction.formats.known_lists import as_given
 from context_compaction.layers.cut_point import CutPoint
@@ -288,6 +288,7 @@ def _receipt(result: CompactResult, done: Finished) -> JsonObject:
         "restored": list(result.restored),
         "irreducible": [asdict(piece) for piece in result.irreducible],
         "warnings": list(result.warnings),
+        "context_window": window_of(context.request),
         "cache": _cache_effect(parsed, messages, context.count) if result.changed else None,
         "writer": words.writer if is_cut else None,
         "model": words.model,

@@ -8,12 +8,6 @@ from typing import Any
 import click
 from context_compaction import SNIPPET_CHARS, Archive, NotFoundError, SearchPage
 
-from mcp_server_compaction.cli.short_names import (
-    all_sessions,
-    short_pointer,
-    whole_pointer,
-    whole_session,
-)
 from mcp_server_compaction.cli.terminal import (
     json_option,
     say,
@@ -25,6 +19,12 @@ from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
 from mcp_server_compaction.protocol.sessions import iso_time, session_document
 from mcp_server_compaction.protocol.tools.search_transcript import query_of, search_answer, unfound
+from mcp_server_compaction.reading.short_names import (
+    all_sessions,
+    short_pointer,
+    whole_pointer,
+    whole_session,
+)
 from mcp_server_compaction.reading.text_source import open_source
 
 _CHUNK_CHARS = 1_000_000

@@ -34,7 +34,6 @@ from context_compaction import (
 )
 from context_compaction import compact as compact_messages
 
-from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
 from mcp_server_compaction.cli.terminal import awaited, config_of, json_option, progress, say
 from mcp_server_compaction.config import Config, is_file
 from mcp_server_compaction.hosts.catalog import this_user
@@ -50,6 +49,7 @@ from mcp_server_compaction.protocol.compaction_call import (
 )
 from mcp_server_compaction.protocol.resource_contents import own_constants, policies_document
 from mcp_server_compaction.protocol.writers import model_for
+from mcp_server_compaction.reading.short_names import short_pointer, short_session, whole_session
 
 _POINTERS_SHOWN = 3
 # Who resumes a session wants it small now, whatever the window: the default policy leaves as much.

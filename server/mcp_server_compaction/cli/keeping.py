@@ -21,7 +21,6 @@ from context_compaction import (
 )
 
 from mcp_server_compaction.archive_place import archive_place
-from mcp_server_compaction.cli.short_names import whole_session
 from mcp_server_compaction.cli.terminal import (
     answer,
     config_of,
@@ -39,6 +38,7 @@ from mcp_server_compaction.hosts.importing import (
     session_files,
 )
 from mcp_server_compaction.protocol.sessions import iso_time
+from mcp_server_compaction.reading.short_names import whole_session
 from mcp_server_compaction.viewer.words import size
 
 _AGE = re.compile(r"(\d{1,9})d?\Z")

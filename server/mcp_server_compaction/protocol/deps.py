@@ -1,6 +1,5 @@
 """What the handlers work with: made once by the lifespan, closed by it."""
 
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ if TYPE_CHECKING:  # loaded with the engine, by the first call that opens one
 
 # Some 250,000 tokens: what is larger may take a second, and the rest does not wait for it.
 LARGE_REQUEST_BYTES = 1024 * 1024
+_RECENT_SESSIONS = 1_000
 
 GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
 
@@ -81,14 +81,23 @@ class Turns:
     would wait for those of all the others.
 
     Attributes:
-        recent_sessions: The sessions that were compacted last.
+        recent_windows: The context window of each session compacted last, by tenant and session;
+            None if no call named one.
     """
 
     def __init__(self, most: int) -> None:
-        self.recent_sessions: deque[str] = deque(maxlen=1_000)
+        self.recent_windows: dict[tuple[str, str], int | None] = {}
         self._turns = {
             name: anyio.Semaphore(most, fast_acquire=True) for name in ("known", "first", "large")
         }
+
+    def remember(self, session_id: str, window_tokens: int | None) -> None:
+        """Note that a session of the caller was compacted, and for which window."""
+        key = caller.get().tenant, session_id
+        known = self.recent_windows.pop(key, None)
+        self.recent_windows[key] = window_tokens or known
+        if len(self.recent_windows) > _RECENT_SESSIONS:
+            del self.recent_windows[next(iter(self.recent_windows))]
 
     def of(self, request: Any, *, is_known: bool) -> anyio.Semaphore:
         """Whose turn a compaction takes.

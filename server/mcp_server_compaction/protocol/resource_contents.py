@@ -38,6 +38,7 @@ from mcp_server_compaction.reading.text_source import json_line, open_source, re
 APP_TYPE = "text/html;profile=mcp-app"
 # Clients of the handshake era refuse events of more than 1 MiB over HTTP.
 MAX_RESOURCE_BYTES = 900_000
+_JSON_LINES = re.compile(r"transcript://[^/]+/(?:messages|receipts|context|plan/\d)")
 _TRANSCRIPT = re.compile(r"transcript://([A-Za-z0-9_.:-]+)/?\Z")
 
 
@@ -62,7 +63,7 @@ async def contents_of(
     if found := _TRANSCRIPT.match(uri):
         return await _transcript(archive, uri, found.group(1))
     source = await open_source(archive, uri, as_json=True)
-    mime_type = "text/plain" if uri.startswith("output://") else JSON_LINES_TYPE
+    mime_type = JSON_LINES_TYPE if _JSON_LINES.match(uri) else "text/plain"
     # No text of so many characters has fewer bytes.
     text = await source.characters(0, min(source.size_chars, MAX_RESOURCE_BYTES))
     shown = text.encode("utf-8", "backslashreplace")

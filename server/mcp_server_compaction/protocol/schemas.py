@@ -47,7 +47,7 @@ class CompactArguments(Arguments):
     messages: Decoded | None = None
     """The whole list."""
     new_messages: Decoded | None = None
-    """Only what is new; needs session_id."""
+    """Only new; optional with session_id."""
     transcript_path: str | None = None
     """A session file, or current."""
     session_id: str | None = None
@@ -55,7 +55,7 @@ class CompactArguments(Arguments):
     """plan: only tell. micro: clear. full: summarize. reactive: provider said prompt too long.
     record: archive, count."""
     context_window: PositiveInt | None = None
-    """In tokens; else by model."""
+    """Else the session's or model's."""
     target_tokens: PositiveInt | None = None
     policy: str | None = None
     """200K: default acts at 170K, leaves 51K; economy 84K, 13K."""
@@ -73,8 +73,12 @@ class CompactArguments(Arguments):
     @model_validator(mode="after")
     def _one_source(self) -> "CompactArguments":
         sources = (self.messages, self.new_messages, self.transcript_path)
-        if sum(source is not None for source in sources) != 1:
-            raise ValueError("give exactly one of messages, new_messages, transcript_path")
+        count = sum(source is not None for source in sources)
+        if count > 1 or (not count and not self.session_id):
+            raise ValueError(
+                "give exactly one of messages, new_messages, transcript_path; or the session_id "
+                "alone, for the context that the archive holds of it"
+            )
         if self.new_messages is not None and not self.session_id:
             raise ValueError("new_messages needs the session_id of the earlier call")
         return self

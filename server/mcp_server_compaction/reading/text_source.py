@@ -8,7 +8,7 @@ every byte, one message a line; receipts are JSON lines.
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -24,6 +24,7 @@ from context_compaction import (
 )
 
 from mcp_server_compaction.reading.plain_text import message_texts
+from mcp_server_compaction.reading.short_names import is_short_pointer, whole_pointer, whole_session
 
 # Numbers have 18 digits at most: databases refuse larger ones.
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)(?:/lines/(\d{1,18})-(\d{1,18}))?\Z")
@@ -161,14 +162,25 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         QueryError: It is no pointer.
     """
     stripped = pointer.strip()
+    if is_short_pointer(stripped):
+        stripped = await whole_pointer(archive, stripped)
     source: TextSource | None = None
     if found := _OUTPUT.match(stripped):
         source = await _open_output(archive, stripped, *found.groups())
     elif found := _SESSION.match(stripped):
-        session_id, head, kind, rest = found.groups()
-        part = _SessionPart(archive, stripped, session_id, head, as_json)
-        source = await part.open(kind, rest or "")
+        name, head, kind, rest = found.groups()
+        part = _SessionPart(archive, stripped, name, head, as_json)
+        try:
+            source = await part.open(kind, rest or "")
+        except NotFoundError:
+            session_id = await whole_session(archive, name)
+            if session_id == name:
+                raise
+            pointer = stripped.replace(name, session_id, 1)
+            part = replace(part, pointer=pointer, session_id=session_id)
+            source = await part.open(kind, rest or "")
     if source is None:
+        await whole_pointer(archive, stripped)  # raises an error that says so if it is a session
         raise QueryError(
             f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines "
             "as output://o_0123abcd…/lines/1-500, a range of messages as "
@@ -176,7 +188,8 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
             "it, transcript://SESSION/files/PATH, as of message 7 with @7 after it, "
             "transcript://SESSION/plan, the work on its third item with /3 after it, "
             "transcript://SESSION/context, transcript://SESSION/receipts, or one of them as "
-            "transcript://SESSION/receipts/last."
+            "transcript://SESSION/receipts/last. SESSION may be the beginning of an id, and "
+            "SESSION/3-7 names messages."
         )
     return source
 

@@ -219,7 +219,7 @@ class Proxy:
             archive = await self.deps.archive()
             return await read_output(archive, parse_arguments(ReadArguments, arguments))
         except CompactionError as error:
-            return failure(error)
+            return failure(error, is_read_only=True)
 
     def _metadata(self, message: JSONRPCMessage) -> ClientMessageMetadata:
         """The headers that Streamable HTTP wants to see beside a message."""

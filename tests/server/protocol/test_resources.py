@@ -62,6 +62,12 @@ async def test_the_templates_are_listed(config: Config, era: Era) -> None:
         "transcript://{session_id}",
         "transcript://{session_id}/messages/{start}-{stop}",
         "transcript://{session_id}/receipts",
+        "transcript://{session_id}/receipts/{number}",
+        "transcript://{session_id}/context",
+        "transcript://{session_id}/files",
+        "transcript://{session_id}/files/{+path}",
+        "transcript://{session_id}/plan",
+        "transcript://{session_id}/plan/{number}",
         "output://{output_id}",
         "output://{output_id}/lines/{start}-{stop}",
     ]

@@ -73,7 +73,8 @@ async def test_an_unknown_argument_is_refused_with_the_nearest_known_ones(
     async with connect(config) as client:
         message = error_of(await client.call_tool(tool, arguments))
     assert expected in message
-    assert "Nothing was changed." in message
+    writes = tool in ("compact_messages", "persist_large_output")
+    assert ("Nothing was changed." in message) == writes
     assert "\n" not in message
 
 
@@ -117,7 +118,8 @@ async def test_a_wrong_argument_is_explained_on_one_line(
     async with connect(config) as client:
         message = error_of(await client.call_tool(tool, arguments))
     assert expected in message
-    assert message.endswith("Nothing was changed.")
+    writes = tool in ("compact_messages", "persist_large_output")
+    assert message.endswith("Nothing was changed.") == writes
     assert "\n" not in message
     assert "pydantic" not in message
 

@@ -196,19 +196,22 @@ async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_na
 
 async def test_an_answer_is_queued_when_more_notifications_come_than_the_host_takes() -> None:
     queue, queued = anyio.create_memory_object_stream[SessionMessage](8)
+    server, _unread = anyio.create_memory_object_stream[SessionMessage](1)
     deps: Any = None  # no result is stored
-    async with anyio.create_task_group() as tasks:
-        server, _ = anyio.create_memory_object_stream[SessionMessage](1)
+    messages: list[Any] = []
+    async with queue, queued, server, _unread, anyio.create_task_group() as tasks:
         proxy = Proxy(queue, server, deps, Demotion(10, 10, len), "s", tasks)
-        with queue, queued, server, _, anyio.fail_after(60):
+        with anyio.fail_after(60):
             for number in range(5_000):
-                note = {"level": "info", "data": number}
                 await proxy.from_server(
-                    JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=note)
+                    JSONRPCNotification(
+                        jsonrpc="2.0",
+                        method="notifications/message",
+                        params={"level": "info", "data": number},
+                    )
                 )
-            tasks.start_soon(
-                proxy.from_server, JSONRPCResponse(jsonrpc="2.0", id=1, result={"tools": []})
-            )
+            answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={"tools": []})
+            tasks.start_soon(proxy.from_server, answer)
             messages = [(await queued.receive()).message for _ in range(10)]
     assert [message.params["data"] for message in messages[:8]] == list(range(8))
     assert "4992 log and progress messages" in messages[8].params["data"]

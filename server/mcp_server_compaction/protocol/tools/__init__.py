@@ -164,5 +164,5 @@ async def call_tool(context: RequestContext, params: CallToolRequestParams) -> C
         from mcp_server_compaction.operations.telemetry import count_archive_error
 
         count_archive_error(error)
-        return failure(error)
+        return failure(error, is_read_only=tool.is_read_only)
     return result

@@ -55,9 +55,9 @@ def structured(
     )
 
 
-def failure(error: Exception) -> CallToolResult:
+def failure(error: Exception, *, is_read_only: bool = False) -> CallToolResult:
     """An expected failure, as a result that the model can read."""
-    text = sendable(f"{str(error).rstrip()} Nothing was changed.")
+    text = sendable(str(error).rstrip() + ("" if is_read_only else " Nothing was changed."))
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
 

@@ -25,10 +25,12 @@ from context_compaction import (
     make_blob,
     make_splices,
     name_if_current,
+    window_of,
     with_losses,
 )
 from mcp_types import CallToolResult
 
+from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS
@@ -43,7 +45,7 @@ from mcp_server_compaction.protocol.compaction_call import (
     resumable_of,
     written_by,
 )
-from mcp_server_compaction.protocol.deps import RequestContext
+from mcp_server_compaction.protocol.deps import Deps, RequestContext
 from mcp_server_compaction.protocol.sampling import sampling_model
 from mcp_server_compaction.protocol.schemas import (
     CompactAnswer,
@@ -55,6 +57,7 @@ from mcp_server_compaction.protocol.schemas import (
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.tools.answers import structured
 from mcp_server_compaction.protocol.writers import library_writer, model_for, wanted_writer
+from mcp_server_compaction.reading.short_names import whole_session
 
 # What `next_step` says.
 SEND = (
@@ -63,8 +66,8 @@ SEND = (
 )
 APPLY = (
     "Apply structuredContent.edits to your list, from the last to the first: at start, replace "
-    "delete_count messages by insert. Where you do not make the requests yourself, your context is "
-    "unchanged."
+    "delete_count messages by insert. reply='messages' gives the whole list instead. Where you do "
+    "not make the requests yourself, your context is unchanged."
 )
 ASKED = (
     "Write the summary that summary_request asks for, then call again with the same messages, "
@@ -73,6 +76,14 @@ ASKED = (
 PREPARED = (
     "Go on with your list, only adding to it. To replace its first {0.message_count} messages, "
     "call again with all of it and options={{'apply': '{0.prepared_id}'}}."
+)
+ADOPTED = (
+    "Nothing new was compacted: the first {0.message_count} messages were compacted by an earlier "
+    "call, and its {0.context_count} messages stand for them. "
+)
+SAME_WINDOW = (
+    "context_window is {}, as in the last call of session {} that had one. Name another to change "
+    "it."
 )
 PLANNED = "Nothing was written: this is what mode='auto' would do."
 UNCHANGED_HOST = (
@@ -92,6 +103,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
     deps = context.lifespan_context
     archive = await deps.archive()
     options, given, request = await _asked(arguments, archive, deps.config)
+    given, request = await _with_known_window(given, request, options, deps, archive)
     stage_ended = stage_clock()
 
     async def report_progress(fraction: float, step: str) -> None:
@@ -100,7 +112,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
 
     sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
     model = model_for(wanted_writer(arguments.summarizer, deps.config), deps.config, sampling)
-    is_known = request.session_id in deps.turns.recent_sessions
+    is_known = (caller.get().tenant, request.session_id) in deps.turns.recent_windows
     turn = deps.turns.of(context.request, is_known=is_known)
     async with turn if model is None else nullcontext():
         stage_ended(0.0)
@@ -112,7 +124,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
             model=model,
             report_progress=report_progress,
         )
-    deps.turns.recent_sessions.append(result.session_id)
+    deps.turns.remember(result.session_id, result.receipt.get("context_window"))
     wrote = arguments.mode != "plan"
     if wrote:
         await deps.changes.updated(f"transcript://{result.session_id}")
@@ -132,7 +144,8 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
     if arguments.transcript_path is not None and arguments.reply is None:
         return await _reply_to_model(answer, result, archive)
     splices = make_splices(given.payload, result.messages) if result.changed else ()
-    reply = arguments.reply or _shorter_reply(result, splices)
+    is_without_list = arguments.messages is None and arguments.new_messages is None
+    reply = arguments.reply or ("messages" if is_without_list else _shorter_reply(result, splices))
     if wrote and reply == "edits":
         answer.context_hash = await _followed_by(result, given, archive)
     return await _reply(answer, result, splices, reply, archive)
@@ -195,8 +208,8 @@ async def _input_of(
         if arguments.transcript_path == CURRENT and config.roots.folders:
             path = await to_thread.run_sync(current_transcript, this_user())
         return await input_of_file(await config.roots.read_bytes(path), path.name)
-    if arguments.new_messages is None:
-        return Input(arguments.messages or [])
+    if arguments.messages is not None:
+        return Input(arguments.messages)
     grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
     if options.context_hash not in (None, grown.known_name):
         raise SettingsError(
@@ -207,10 +220,15 @@ async def _input_of(
     return grown
 
 
-async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -> Input:
+async def _grown(archive: Archive, session_id: str, given: Sequence[JsonObject] | None) -> Input:
+    """The session's context with the new messages, if any were given, behind it."""
+    new = given or ()
     try:
+        session_id = await whole_session(archive, session_id)
         context = await current_context(session_id, archive)
     except NotFoundError:
+        if given is None:
+            raise
         note = f"Session {session_id} was not known: it begins with these messages."
         return Input(new, session_id=session_id, notes=(note,))
     return Input(
@@ -220,6 +238,33 @@ async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -
         known_count=len(context.messages),
         known_name=context.name,
     )
+
+
+async def _with_known_window(
+    given: Input,
+    request: CompactRequest,
+    options: CompactOptions,
+    deps: Deps,
+    archive: Archive,
+) -> tuple[Input, CompactRequest]:
+    """The request with the window that the session last had, if the call does not name one.
+
+    A model that compacts the session that its host runs in a small window cannot know that window.
+    """
+    session_id = request.session_id
+    if request.context_window or request.target_tokens or options.model or session_id is None:
+        return given, request
+    window = deps.turns.recent_windows.get((caller.get().tenant, session_id))
+    if window is None:
+        try:
+            receipts = await archive.receipts(session_id, after=-1)
+        except CompactionError:  # no such session, or no name for one: `compact` says which
+            return given, request
+        window = receipts[-1].get("context_window") if receipts else None
+    if window in (None, window_of(request)):
+        return given, request
+    note = SAME_WINDOW.format(window, session_id)
+    return replace(given, notes=(*given.notes, note)), replace(request, context_window=window)
 
 
 def _format_of(context: CurrentContext, new: Sequence[JsonObject]) -> str:
@@ -371,4 +416,6 @@ async def _reply(
             for one in splices
         ]
         answer.next_step = APPLY
+    if answer.next_step and result.recognised and result.changed and not result.layers:
+        answer.next_step = ADOPTED.format(result.recognised) + answer.next_step
     return structured(answer, beside=beside)

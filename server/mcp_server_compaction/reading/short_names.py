@@ -64,6 +64,11 @@ async def whole_session(archive: Archive, text: str) -> str:
     return text
 
 
+def is_short_pointer(text: str) -> bool:
+    """Whether `text` names messages of a session as `short_pointer` does."""
+    return _SHORT_POINTER.match(text) is not None
+
+
 async def whole_pointer(archive: Archive, text: str) -> str:
     """The pointer that a short form abbreviates; any other text as it is.
 
