@@ -70,15 +70,19 @@ class Roots:
         """A function that reads a text file, or returns None where it may not or cannot.
 
         Args:
-            folder: The folder that relative paths start from; the working folder if left out.
+            folder: The folder that relative paths start from. Without one they start from each
+                root, and the first that has the file decides.
         """
+        starts = (Path(folder),) if folder else self.folders
 
         async def read_file(path: str) -> DiskFile | None:
-            try:
-                data, modified = await self._read(Path(folder or "") / path, MAX_RESTORED_BYTES)
-                return DiskFile(_decoded(data, path), modified)
-            except PathNotAllowedError:
-                return None
+            for start in starts:
+                try:
+                    data, modified = await self._read(start / path, MAX_RESTORED_BYTES)
+                    return DiskFile(_decoded(data, path), modified)
+                except PathNotAllowedError:
+                    continue
+            return None
 
         return read_file
 

@@ -16,6 +16,7 @@ from context_compaction.messages.model import (
     Messages,
     Opaque,
     Text,
+    ToolCall,
     ToolResult,
     edit_message,
     is_rules,
@@ -57,11 +58,11 @@ class CutPoint:
 def is_preserved(message: Message) -> bool:
     """Whether something of a message stays verbatim at any cut.
 
-    That is a system message, one with rules of the project, or one with the provider's own
-    compaction block, which only the provider can read.
+    That is a system message, one with rules of the project, one with the provider's own compaction
+    block, which only the provider can read, or one that loads tools.
     """
     for block in message.blocks:  # each pass asks this of each message, so no generator
-        if isinstance(block, Text | Opaque) and _stays(block):
+        if _stays(block):
             return True
     return message.role != "assistant" and placeholders.is_system(message)
 
@@ -103,8 +104,10 @@ def history_of(messages: Messages, cut: CutPoint) -> Messages:
 def _history(messages: Messages, cut: CutPoint) -> Iterator[Message]:
     stop = cut.first_kept if cut.request_at is None else cut.request_at
     yield from _replaced(messages[:stop])
-    if cut.request_at is not None and (results := tool_results(messages[cut.request_at])):
-        yield edit_message(messages[cut.request_at], results)
+    if cut.request_at is not None:
+        request = messages[cut.request_at]
+        if results := [result for result in tool_results(request) if not result.loads_tools]:
+            yield edit_message(request, results)
 
 
 def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
@@ -210,6 +213,8 @@ def find_cut(
 
 
 def _stays(block: Block) -> bool:
+    if isinstance(block, ToolCall | ToolResult):
+        return block.loads_tools
     return is_rules(block) if isinstance(block, Text) else _is_compaction(block)
 
 

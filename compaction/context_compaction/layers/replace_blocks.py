@@ -74,7 +74,7 @@ def clear_result(
 
     A failed result keeps its error line, another one `outcome`. `words` are a policy's own.
     """
-    if placeholders.is_placeholder(result):
+    if placeholders.is_placeholder(result) or result.loads_tools:
         return None
     blobs = result_blobs(result, tool_name)
     if not blobs:

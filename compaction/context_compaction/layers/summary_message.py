@@ -19,9 +19,11 @@ from context_compaction.messages.model import (
     Message,
     Messages,
     Text,
+    edit_message,
     make_message,
     starts_turn,
     text_of,
+    tool_results,
 )
 from context_compaction.messages.pins import with_block
 from context_compaction.messages.placeholders import Span
@@ -86,6 +88,9 @@ def summarize(messages: Messages, context: LayerContext) -> Step:
         out, edits = list(messages[:stop]), list[Edit]()
     else:
         out, edits = _kept(messages[:stop], repeated, count)
+        asked = messages[stop:][:1] if cut.request_at is not None else ()
+        if loaded := [one for m in asked for one in tool_results(m) if one.loads_tools]:
+            out.append(edit_message(asked[0], loaded))
         out.append(summary)
         folded = turn_prefix_of(messages, cut) if cut.folds_request else ()
         edits.append(_edit((*history_of(messages, cut), *folded), summary, count))

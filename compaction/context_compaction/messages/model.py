@@ -101,7 +101,8 @@ class ToolCall:
     """The model's wish to run a tool.
 
     `arguments` is the parsed JSON value (an object in nearly every case), or the text itself where
-    it does not parse or the tool takes free text. `known` is for `worked_out`.
+    it does not parse or the tool takes free text. `loads_tools`: it stays at any cut with its
+    result, which loads tools into the conversation. `known` is for `worked_out`.
     """
 
     call_id: str
@@ -109,6 +110,7 @@ class ToolCall:
     arguments: Any
     source: JsonObject | None = field(default=None, compare=False, repr=False)
     edited: bool = field(default=False, compare=False)
+    loads_tools: bool = field(default=False, compare=False)
     known: dict[str, Any] = field(
         default_factory=dict[str, Any], init=False, compare=False, repr=False
     )
@@ -119,7 +121,7 @@ class ToolResult:
     """What a tool answered. String content is one `Text` without a source; a list keeps its parts.
 
     `name` is the tool's name where the format writes it beside the result, else None: use
-    `pairing.index_calls` to find it by the call.
+    `pairing.index_calls` to find it by the call. `loads_tools`: as that of its call.
     """
 
     call_id: str
@@ -128,6 +130,7 @@ class ToolResult:
     name: str | None = None
     source: JsonObject | None = field(default=None, compare=False, repr=False)
     edited: bool = field(default=False, compare=False)
+    loads_tools: bool = field(default=False, compare=False)
 
 
 Block: TypeAlias = Text | Thinking | Image | Document | Opaque | ToolCall | ToolResult
@@ -239,10 +242,16 @@ def text_of(blocks: Sequence[Block]) -> str:
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether a turn begins here: the user speaks, rather than a tool answering."""
-    return message.role == "user" and any(
-        not isinstance(block, ToolResult) for block in message.blocks
-    )
+    """Whether a turn begins here: the user speaks, rather than a tool answering.
+
+    What the host says beside a result begins none.
+    """
+    if message.role != "user":
+        return False
+    blocks = [block for block in message.blocks if not isinstance(block, ToolResult)]
+    if len(blocks) < len(message.blocks):
+        return any(not isinstance(one, Text) or one.author != "host" for one in blocks)
+    return bool(blocks)
 
 
 compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

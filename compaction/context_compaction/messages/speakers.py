@@ -32,7 +32,9 @@ from context_compaction.messages.model import (
     Role,
     Text,
     ToolResult,
+    tool_results,
 )
+from context_compaction.messages.tool_pairs import with_loaded_tools
 
 # The frames, each from the beginning of a text to its end.
 _FRAME = re.compile(
@@ -224,7 +226,7 @@ def made_in(messages: Messages) -> tuple[str, ...]:
 
 def attributed(messages: Messages, ours: Ours = NOTHING) -> Messages:
     """`messages`, each text whose author is another than its message's role with that author."""
-    told = tuple(_vouched(message, ours) for message in messages)
+    told = tuple(_beside_results(_vouched(message, ours)) for message in messages)
     spoken = [
         at
         for at in range(1, len(told))
@@ -236,7 +238,25 @@ def attributed(messages: Messages, ours: Ours = NOTHING) -> Messages:
     often = len(labelled | prompted) >= max(3, len(spoken) // 2 + 1)
     posed = labelled | prompted if often else labelled
     told = tuple(_by_tool(message) if at in posed else message for at, message in enumerate(told))
-    return with_project_rules(told, is_posed=bool(posed))
+    return with_loaded_tools(with_project_rules(told, is_posed=bool(posed)))
+
+
+def _beside_results(message: Message) -> Message:
+    """`message`, with the host as the author of its texts beside results that no user typed."""
+    if message.role != "user" or len(message.blocks) < 2 or not tool_results(message):
+        return message
+    numbers = {
+        number
+        for number, block in enumerate(message.blocks)
+        if isinstance(block, Text)
+        and author_of(message, block) == "user"
+        and (_REMARK.fullmatch(block.text) or _is_framed(message, block))
+    }
+    return said_by("host", message, numbers) if numbers else message
+
+
+def _is_framed(message: Message, block: Text) -> bool:
+    return all(author != "user" for author, _ in passages_of(message, block))
 
 
 def unknown_warning(messages: Messages) -> str | None:
@@ -377,6 +397,13 @@ _TYPED_TAG = re.compile(
     r"</?command-args>|^\[Request interrupted by user(?: for tool use)?\]$"
     r"|^Read the output file to retrieve the result: /\S+\.output$",
     re.M,
+)
+# What a host says beside a result ("Tool loaded.", "2 tools loaded: Read, Grep").
+_REMARK = re.compile(
+    r"\s*(?:\d+ )?(?:[\w-]+ ){0,3}(?:tool|skill|function|schema|command|call|result)s? "
+    r"(?:[\w-]+ ){0,3}(?:loaded|available|enabled|ready|executed|completed|finished|returned)"
+    r"(?: successfully)?(?:: [\w ,.-]{1,200})?[.!]?\s*",
+    re.IGNORECASE,
 )
 _TAG = re.compile(rf"<(/?)({'|'.join(_FRAMES)})(?=[\s/>])", re.IGNORECASE)
 # What stands before a line in a summary.

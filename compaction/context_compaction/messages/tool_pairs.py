@@ -128,6 +128,39 @@ def answers_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
     return answers
 
 
+def with_loaded_tools(messages: Messages) -> Messages:
+    """`messages` with a mark on the newest calls that loaded tools, and on their results.
+
+    The host goes on sending such a tool without its definition (`tool_reference`, Anthropic). An
+    older result without a tool of its own has no mark, so that their number stays small.
+    """
+    loading: set[BlockPlace] = set()
+    loaded: set[object] = set()
+    for at in reversed(range(len(messages))):
+        for n, block in enumerate(messages[at].blocks):
+            tools = set(loaded_tools(block)) - loaded if isinstance(block, ToolResult) else ()
+            if tools and len(loaded) < 100:
+                loading.add((at, n))
+                loaded |= set(tools)
+    if not loading:
+        return messages
+    calls = {call for call, result in answers_by_call(messages).items() if result in loading}
+    out = list(messages)
+    for at, n in loading | calls:
+        blocks = list(out[at].blocks)
+        block = blocks[n]
+        if isinstance(block, ToolCall | ToolResult):
+            blocks[n] = replace(block, loads_tools=True)
+        out[at] = replace(out[at], blocks=tuple(blocks))
+    return tuple(out)
+
+
+def loaded_tools(result: ToolResult) -> list[object]:
+    """The names of the tools that `result` loads into the conversation."""
+    references = (part for part in result.content if isinstance(part, Opaque))
+    return [part.source.get("tool_name") for part in references if part.kind == "tool_reference"]
+
+
 def with_own_ids(messages: Messages) -> Messages:
     """The same messages; each call has an id of its own, and with it the result that answers it.
 

@@ -24,7 +24,7 @@ from context_compaction.settings import (
         ("target_fraction", 0, "target_fraction must lie between 0 and 1, but is 0."),
         ("target_fraction", float("nan"), "target_fraction must lie between 0 and 1, but is nan."),
         ("target_fraction", "a", "target_fraction must be a number between 0 and 1, not 'a'."),
-        ("thinking", "drop", "thinking must be one of strip, keep, error, not 'drop'."),
+        ("thinking", "drop", "thinking must be one of auto, enabled, strip, keep, error, not '"),
         ("scale_to_budget", 1, "scale_to_budget must be true or false, not 1."),
         ("protected_tools", "Bash", "protected_tools must be a list of names, not 'Bash'."),
         ("protected_tools", [1], "protected_tools must be a list of names, not [1]."),

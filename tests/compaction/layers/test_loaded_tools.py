@@ -1,0 +1,81 @@
+"""References to tools that a search loaded stay; what the host says beside them is no request."""
+
+from typing import Any
+
+import pytest
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.provider_rules import problems
+from tests.support.small import answered, assistant, call, compacted, lines, result, text, user
+
+REMARKS = [
+    "Tool loaded.",
+    "2 tools loaded: Read, Grep",
+    "<system-reminder>Be brief.</system-reminder>",
+]
+ASKED = "Count the zebra rows."
+
+
+def references(*names: str) -> list[Json]:
+    return [{"type": "tool_reference", "tool_name": name} for name in names]
+
+
+def steps(label: str, number: int) -> list[Json]:
+    return [
+        message
+        for n in range(number)
+        for message in answered(f"{label}{n}", "Bash", lines(f"{label}{n}", 60), command=f"go {n}")
+    ]
+
+
+def searched(call_id: str, remark: str, *names: str) -> list[Json]:
+    """A search for tools, in parallel with another call, with a remark of the host's."""
+    calls = assistant(call(call_id, "ToolSearch", query="select"), call(f"{call_id}b", "Bash"))
+    told = [result(call_id, references(*names)), result(f"{call_id}b", lines(call_id, 60))]
+    return [calls, user([*told, text(remark)])]
+
+
+def alone(messages: list[Json], words: str) -> bool:
+    return any(one["content"] in (words, [text(words)]) for one in messages)
+
+
+@pytest.mark.parametrize("remark", REMARKS)
+@pytest.mark.parametrize("mode", ["micro", "full", "reactive"])
+@pytest.mark.parametrize("before", [0, 3, 8])
+async def test_loaded_tools_stay_loaded_through_every_compaction(
+    remark: str, mode: Any, before: int
+) -> None:
+    request = CompactRequest(
+        format="anthropic", mode=mode, context_window=14_000, max_output_tokens=1_000
+    )
+    payload = [user(ASKED), *steps("a", before), *searched("s", remark, "WebFetch", "Grep")]
+    async with temporary_archive() as archive:
+        for number in range(3):
+            payload += [*searched(f"t{number}", remark, f"Tool{number}"), *steps(f"c{number}_", 8)]
+            answer = await compact(payload, request, archive=archive)
+            payload = answer.messages
+            assert problems(payload, "anthropic") == []
+            assert not alone(payload, remark)
+            assert ASKED in str(payload)
+            loaded = ["WebFetch", "Grep", *(f"Tool{n}" for n in range(number + 1))]
+            assert all(str(references(name)[0]) in str(payload) for name in loaded)
+
+
+async def test_a_request_beside_loaded_tools_stays_a_request() -> None:
+    payload = [user("Look."), *searched("s", ASKED, "WebFetch"), *steps("c", 12)]
+    request = CompactRequest(format="anthropic", mode="full", context_window=14_000)
+    async with temporary_archive() as archive:
+        answer = await check_promises(payload, request, archive)
+    assert alone(answer.messages, ASKED)
+    assert "tool_reference" in str(answer.messages)
+
+
+async def test_only_the_newest_reference_to_a_tool_stays() -> None:
+    payload = [user(ASKED)]
+    for number in range(6):
+        payload += [*searched(f"s{number}", "Tool loaded.", "WebFetch"), *steps(f"c{number}_", 3)]
+    answer = await compacted(payload, mode="full", context_window=14_000)
+    assert str(answer.messages).count("tool_reference") == 1
