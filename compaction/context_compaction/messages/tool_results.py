@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, make_blob
 from context_compaction.messages.model import (
     Document,
@@ -19,6 +20,7 @@ from context_compaction.messages.model import (
     text_of,
     tool_results,
 )
+from context_compaction.messages.speakers import user_texts
 
 JSON_MEDIA_TYPE = "application/json"
 # What hosts answer in place of a call that the user refused.
@@ -38,11 +40,24 @@ _SAID_ENDS = ("</feedback>", "\n\nNote: The user's next message may contain ")
 
 
 def newest_results(messages: Messages) -> range:
-    """The trailing messages that carry results: the answers to the newest call."""
-    start = len(messages)
-    while start and messages[start - 1].role == "user" and tool_results(messages[start - 1]):
-        start -= 1
-    return range(start, len(messages))
+    """The newest messages that carry results: the answers to the newest call.
+
+    A host may send texts of its own between and behind them: system messages and reminders.
+    """
+    start = stop = len(messages)
+    at = len(messages)
+    while at and (messages[at - 1].role != "assistant" or _is_filler(messages[at - 1])):
+        at -= 1
+        if messages[at].role == "user" and tool_results(messages[at]):
+            start, stop = at, (at + 1 if start == len(messages) else stop)
+        elif user_texts(messages[at]):
+            break
+    return range(start, stop)
+
+
+def _is_filler(message: Message) -> bool:
+    """Whether a repair put `message` between two of one role."""
+    return len(message.blocks) == 1 and text_of(message.blocks) == placeholders.NO_CONTENT
 
 
 def result_chars(result: ToolResult) -> int:

@@ -1,10 +1,13 @@
 """What the model has asked for and not read yet has its share of a target first."""
 
+from typing import Any
+
 import anyio
 import pytest
 from context_compaction import formats
 from context_compaction.messages.model import Text, ToolResult
 from context_compaction.messages.tool_results import newest_results
+from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from hypothesis import given
@@ -138,3 +141,46 @@ async def test_what_is_left_of_a_target_goes_to_what_is_unread() -> None:
     result = await compacted(payload, "anthropic", 8_000)
     assert 0.85 * 8_000 < result.tokens.upper <= 8_000
     assert len(unread(result, "anthropic")[0]) > 12_000
+
+
+def host_says(format: str, role: str) -> Json:
+    """A text of the host's: with a role of its own, or a reminder in the user's name."""
+    words = (
+        "Five calls are left." if role != "user" else "<system-reminder>Be brief.</system-reminder>"
+    )
+    if format in ("gemini", "bedrock-converse"):
+        return {"role": "user", "parts" if format == "gemini" else "content": [{"text": words}]}
+    return {"role": role, "content": words if format != "pi" else [{"type": "text", "text": words}]}
+
+
+@pytest.mark.parametrize(
+    ("format", "roles"),
+    [
+        ("anthropic", ("system", "user")),
+        ("openai-chat", ("system", "developer", "user")),
+        ("openai-responses", ("system", "developer", "user")),
+        ("gemini", ("user",)),
+        ("bedrock-converse", ("user",)),
+    ],
+)
+@pytest.mark.parametrize("mode", ["auto", "full", "micro"])
+async def test_what_a_host_says_behind_the_newest_result_takes_nothing_from_it(
+    format: str, roles: tuple[str, ...], mode: Any
+) -> None:
+    payload = render(session(8, 420, 0.5), format)
+    request = CompactRequest(
+        format=format, mode=mode, context_window=16_000, max_output_tokens=2_000
+    )
+
+    async def lines_left(*behind: Json) -> int:
+        async with temporary_archive() as archive:
+            result = await compact([*payload, *behind], request, archive=archive)
+        return str(result.messages).count("journal 0, line ")
+
+    alone = await lines_left()
+    assert 20 < alone < 420
+    for role in roles:
+        said = host_says(format, role)
+        assert await lines_left(said) > 0.8 * alone
+        if format != "anthropic" or role == "user":
+            assert await lines_left(said, said) > 0.8 * alone
