@@ -65,6 +65,7 @@ from context_compaction.messages.model import (
     tool_results,
     worked_out,
 )
+from context_compaction.messages.names import pieces_of
 from context_compaction.messages.tool_pairs import index_calls, with_own_ids
 from context_compaction.messages.tool_results import result_text
 
@@ -84,10 +85,22 @@ _FAILURES = (
 )  # fmt: skip
 _PROGRAMS = ("cat: ", "head: ", "sed: ", "nl: ", "bash: ", "sh: ", "zsh: ")
 _GLOB = frozenset("*?[")
-_SECRET_NAME = re.compile(
-    r"\.env(?!\.(?:example|sample|template|dist))(?:\..{1,40})?\Z|\.envrc\Z|id_(?:rsa|dsa|ecdsa|ed25519)\Z"
-    r"|\.netrc\Z|\.pgpass\Z|\.npmrc\Z|\.pypirc\Z|\.htpasswd\Z|credentials?\b|secrets?\b"
-    r"|.{0,200}\.(?:pem|key|p12|pfx|jks|keystore|kdbx|tfvars)\Z",
+# Files with keys and passwords: by name, by the folder of a program that keeps them, by ending.
+_SECRET_FILE = re.compile(
+    r"(?:.*/)?(?:"
+    r"[^/]*\.env(?!\.(?:example|sample|template|dist))(?:\.[^/]+)?|\.?env(?:rc|\.(?:prod|local)[^/]*)"
+    r"|[^/]*_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?(?:\.bak|\.old)?"
+    r"|[._]netrc|\.pgpass(?:\.conf)?|\.npmrc|\.yarnrc(?:\.yml)?|\.pypirc|\.htpasswd|\.dockercfg"
+    r"|\.dockerconfigjson|\.my\.cnf|\.s3cfg|\.boto|\.renviron|auth\.json|kubeconfig|wallet\.dat"
+    r"|\.(?:ssh|gnupg|aws|azure|kube|docker)/[^/]+(?<!\.pub)(?<!known_hosts)"
+    r"|[^/]+\.(?:pem|key|p8|p12|pfx|ppk|asc|jks|keystore|kdbx|ovpn|tfvars|tfstate)"
+    r")",
+    re.IGNORECASE,
+)
+# The same by the words of a name, which "_" joins here.
+_SECRET_WORDS = re.compile(
+    r"(?:\A|_)(?:(?:secret|credential|password|passwd|token|apikey|service_account|adminsdk"
+    r"|(?:api|access|private)_key)s?(?:\Z|_)|keys?_(?:json|txt)\Z)",
     re.IGNORECASE,
 )
 _CODE_ENDINGS = (".py", ".ts", ".tsx", ".js", ".go", ".rs", ".java", ".rb", ".md", ".c", ".cpp")
@@ -99,9 +112,11 @@ def unsure_note(number: int | None) -> str:
 
 
 def holds_secrets(path: str) -> bool:
-    """Whether a file is one in which secrets are kept, by its name."""
-    name = posixpath.basename(path)
-    return _SECRET_NAME.match(name) is not None and not name.endswith(_CODE_ENDINGS)
+    """Whether a file is one in which secrets are kept, by its path."""
+    if path.lower().endswith(_CODE_ENDINGS):
+        return False
+    words = "_".join(pieces_of(posixpath.basename(path)[-200:]))
+    return bool(_SECRET_FILE.fullmatch(path[-400:]) or _SECRET_WORDS.search(words))
 
 
 def follow_files(

@@ -22,7 +22,7 @@ class FileState:
     Attributes:
         path: The path as the calls name it.
         range: The lines that are known, as in "1-20,40-60"; "" for the whole file.
-        seq: Number of the message that used it last.
+        seq: Number of the message that used it last, or since which its text is unsure.
         seen_sha256: Of the known text; "" if none is known for certain.
         disk_sha256: Of the file when it agreed with that; "" if it was not read.
         modified_seconds: When that file had last been written to, in Unix time; 0 with "".
@@ -78,7 +78,8 @@ def checked(
         file, disk = known.get(path), on_disk.get(path)
         state = before
         if file is not None:
-            index = messages[file.touched_at].index
+            used_at = max(file.touched_at, -1 if file.unsure_since is None else file.unsure_since)
+            index = messages[used_at].index
             state = _state(file, -1 if index is None else seqs[index], before, disk)
         elif before is not None and disk is not None and before.disk_sha256:
             state = replace(before, is_changed=_sha256_of(disk.text) != before.disk_sha256)
@@ -96,12 +97,13 @@ def _state(file: KnownFile, seq: int, before: FileState | None, disk: DiskFile |
         if disk is None or _agrees(disk.text, texts, is_whole=not file.parts):
             return _agreeing(state, disk)
         return replace(state, is_changed=True)
-    if before is not None and file.unsure_since is None and seq <= before.seq:
+    if before is not None and seq <= before.seq:
         is_changed = before.is_changed
         if disk is not None and before.disk_sha256:
             is_changed = _sha256_of(disk.text) != before.disk_sha256
         return replace(before, path=file.path, is_changed=is_changed)
-    # A text that the conversation itself changed, or never showed: the file is taken as it is.
+    # A text that a command may have changed since, or that was never shown: the file is taken as
+    # it is, because nobody knows what it should be.
     return _agreeing(FileState(file.path, "", seq, "", "", 0.0, False), disk)
 
 

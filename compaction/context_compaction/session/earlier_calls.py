@@ -65,6 +65,9 @@ class SummaryMatch:
     gap_tokens: int
 
 
+_UNKNOWN = FileState("", "", -1, "", "", 0.0, False)
+
+
 @dataclass(frozen=True, slots=True)
 class FilesInWork:
     """The files that the list and earlier calls name.
@@ -73,11 +76,14 @@ class FilesInWork:
         files: Those of the list, as the conversation leaves them, by path.
         states: What earlier calls recorded, by path; once the disk is read, for this list.
         on_disk: Those of them that lie inside the roots, as they are now.
+        has_baseline: Whether a file was taken as it is on disk, because a command may have changed
+            it. Only a saved state tells later calls of that.
     """
 
     files: Mapping[str, KnownFile] = field(default_factory=dict[str, KnownFile])
     states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
+    has_baseline: bool = False
 
     @property
     def paths(self) -> list[str]:
@@ -123,7 +129,12 @@ def checked_files(
     if known is None:
         return FilesInWork()
     states = checked(known.files, known.states, on_disk, context.messages, context.seqs)
-    return FilesInWork(known.files, states, on_disk)
+    has_baseline = _tells(context) and any(
+        state.disk_sha256 and not state.seen_sha256 and state.seq != before.seq
+        for path, state in states.items()
+        for before in [known.states.get(path, _UNKNOWN)]
+    )
+    return FilesInWork(known.files, states, on_disk, has_baseline)
 
 
 def files_to_restore(context: CompactionContext, known: FilesInWork, plan: Plan) -> list[FileText]:

@@ -142,7 +142,8 @@ def to_save(
     context, session, words = done.context, done.session, done.words
     saved = ToSave(head=session.history, counts=_new_counts(done))
     is_reported = result.changed or prepared is not None or bool(session.rejections.key)
-    if not (is_reported or words.model is not None or words.told):
+    has_baseline = done.decision.files.has_baseline
+    if not (is_reported or words.model is not None or words.told or has_baseline):
         return saved
     receipt = result.receipt
     entries = context_entries(done.messages, rendered, context.seqs) if result.changed else []
@@ -163,7 +164,10 @@ def to_save(
             repeat_key=repeat_key(_name(result, entries), wishes) if is_final else "",
             mode=wishes.mode,
         )
-    else:  # a summary for later is no compaction
+    else:  # a summary for later is no compaction, nor is the state of files
+        if has_baseline:
+            files = tuple(done.decision.files.states.values())
+            state = replace(state, stop_seq=stop_seq_of(context.seqs), files=files)
         receipt = {name: receipt[name] for name in ("session_id", "format", "status", "tokens")}
     receipt = context.gates.json(with_state(receipt, state))
     if prepared is not None:

@@ -350,3 +350,41 @@ async def test_a_read_of_what_stands_no_more_or_differs_is_shown_in_full() -> No
             *answered("b", "Read", TEXT, file_path="x.py"),
         ]
         assert (await compacted(payload, policy="claude-code")).status == "unchanged"
+
+
+def own_change(kind: str, file: Path) -> list[Json]:
+    """A change of `file` by the agent itself, made and told."""
+    before = file.read_text(encoding="utf-8")
+    old, new = "value_file_37", "value_file_3700"
+    file.write_text(before.replace(f"{old}\n", f"{new}\n"), encoding="utf-8")
+    if kind == "Edit":
+        words = {"file_path": str(file), "old_string": f"{old}\n", "new_string": f"{new}\n"}
+        return answered("e", "Edit", "The file has been updated.", **words)
+    program = (
+        f"sed -i 's/{old}$/{new}/' {file}" if kind == "sed" else f"perl -pi -e 's/a/b/' {file}"
+    )
+    return answered("e", "Bash", "", command=program)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "Edit", "sed", "perl"])
+@pytest.mark.parametrize("own_turn", [0, 1])
+@pytest.mark.parametrize("foreign_turn", [2, None])
+async def test_a_change_by_somebody_else_is_reported_whatever_the_agent_changed(
+    tmp_path: Path, kind: str, own_turn: int, foreign_turn: int | None
+) -> None:
+    file = tmp_path / "work" / "y.py"
+    file.parent.mkdir()
+    file.write_text(TEXT, encoding="utf-8")
+    payload = [user("go"), *answered("r", "Read", TEXT, file_path=str(file))]
+    reported: list[int] = []
+    for turn in range(4):
+        if turn == own_turn and kind != "nothing":
+            payload += own_change(kind, file)
+        if turn == foreign_turn:
+            file.write_text(file.read_text(encoding="utf-8") + "# by somebody else\n")
+        payload += [assistant(f"done {turn}"), user(f"more {turn}")]
+        answer = await call(tmp_path, payload, target_tokens=None, policy="claude-code")
+        reported.append(len(changes(answer)))
+        payload = answer.messages
+    assert reported == ([0, 0, 0, 0] if foreign_turn is None else [0, 0, 1, 1])
+    assert str(payload).count("Changed on disk") == (0 if foreign_turn is None else 1)

@@ -89,6 +89,11 @@ def test_a_large_file_comes_back_as_the_lines_around_its_last_edit() -> None:
         (".env", True), ("app/.env.local", True), ("certs/server.pem", True), ("id_rsa", True),
         ("~/.aws/credentials", True), ("credentials.json", True), ("secrets.yaml", True),
         ("k8s/tls.key", True), (".netrc", True), ("prod.tfvars", True),
+        ("prod.env", True), (".git-credentials", True), ("deploy_ed25519", True), ("_netrc", True),
+        (".pgpass", True), (".npmrc", True), ("config/apiTokens.json", True), ("api_key.txt", True),
+        ("~/.kube/config", True), ("client_secret_12.json", True), ("service-account.json", True),
+        ("~/.ssh/config", True), ("infra/terraform.tfstate", True), ("db_password", True),
+        ("~/.ssh/deploy.pub", False), ("tokenizer.json", False), ("tokens.py", False),
         (".env.example", False), ("secrets.py", False), ("id_rsa.pub", False), ("env.py", False),
         ("environment.ts", False), ("keyboard.json", False), ("docs/secrets.md", False),
     ],
@@ -194,6 +199,19 @@ async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
     assert f"File: changed.py ({note})\none\nthree\n\nEnd of file: changed.py\n" in said
     assert "File: same.py\none\ntwo\n\nEnd of file: same.py\n" in said
     assert "hunter2" not in str(answer.messages)
+
+
+async def test_a_relative_path_starts_from_the_folder_of_the_session_or_from_a_root(
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.py").write_text(f"in {name}", encoding="utf-8")
+    roots = roots_of([tmp_path / "one", tmp_path])
+    told = await full(session("x.py"), read_file=roots.reader(str(tmp_path / "two")))
+    assert "in two" in str(told.messages)
+    rooted = await full(session("x.py"), read_file=roots.reader())
+    assert "in one" in str(rooted.messages)
 
 
 async def test_a_file_outside_the_roots_is_never_opened(tmp_path: Path) -> None:
