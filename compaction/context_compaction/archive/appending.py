@@ -30,11 +30,12 @@ from context_compaction.errors import (
     NotFoundError,
     SettingsError,
 )
+from context_compaction.find_secrets import rules_version
 from context_compaction.formats import FORMATS
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import JsonObject, Message, is_list, lead_of
-from context_compaction.redaction import redact_source, rules_version
+from context_compaction.redaction import redact_source
 
 _NONE = None, None
 # From a fingerprint to what was counted, None where that is not known.

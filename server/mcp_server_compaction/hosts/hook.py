@@ -212,27 +212,28 @@ def _store_output(call: HookCall, text: str, is_numbered: bool, *, is_whole: boo
     A text whose lines the host numbers keeps its first lines, so that each has its own number.
     """
     import anyio
-    from context_compaction import Settings, make_blob, persisted, preview
+    from context_compaction import Settings, make_blob, persisted, preview, redact
     from context_compaction.activity.shown import is_cut
 
     tool_name = str(call.payload.get("tool_name") or "unknown")
     call_id = call.payload.get("tool_use_id")
     blob = make_blob(text, tool_name=tool_name, call_id=call_id and str(call_id))
 
-    async def commit() -> None:
+    async def commit() -> str:
         async with call.opened() as archive:
             await archive.commit(call.session_id, blobs=[blob])
+            return redact(text) if archive.redaction == "on" else text
 
-    anyio.run(commit)
+    safe = anyio.run(commit)
     most_chars = Settings().preview_chars
     if is_numbered:
-        head = text[:most_chars].rpartition("\n")[0] or text[:most_chars]
+        head = safe[:most_chars].rpartition("\n")[0] or safe[:most_chars]
         shown = f"Above are its first {len(head)} characters."
         return f"{head}\n{persisted([blob], shown, tool_name, len(text))}"
     holds = "all of it"
     if not is_whole and (is_cut(text) or whole_output_file(call.host, call.payload)):
         holds = "what the host kept of it: the host cut out a part, which is not archived"
-    shown = preview(text, max_chars=most_chars)
+    shown = preview(safe, max_chars=most_chars)
     return persisted([blob], shown, tool_name, len(text), holds=holds)
 
 

@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from context_compaction import Blob, JsonObject, compact_json, is_list, is_object, make_blob
+from context_compaction import (
+    Blob,
+    JsonObject,
+    compact_json,
+    is_list,
+    is_object,
+    make_blob,
+    redact,
+)
 
 from mcp_server_compaction.protocol.tools.persist_large_output import marker_of
 
@@ -24,11 +32,13 @@ class Demotion:
             by itself, since hosts show a model the one or the other.
         preview_chars: What stays of each long text.
         count_tokens: Counts a text.
+        redacts: Whether previews show no secrets.
     """
 
     threshold_tokens: int
     preview_chars: int
     count_tokens: CountTokens
+    redacts: bool = False
 
     def is_large(self, text: str) -> bool:
         """Whether `text` is above the threshold; a text has at most as many tokens as bytes."""
@@ -125,6 +135,7 @@ class _Replacer:
 
     def _marker(self, text: str) -> str:
         blob = self._keep(text)
+        text = redact(text) if self._demotion.redacts else text
         return marker_of(blob, text, self._tool_name, self._demotion.preview_chars)
 
     def _keep(self, text: str) -> Blob:

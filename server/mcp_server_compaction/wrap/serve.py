@@ -90,7 +90,8 @@ async def _wrap(behind: Behind, config: Config, threshold_tokens: int) -> bool:
         deps.greeted.set()  # by the server behind
         # The vocabulary is loaded by the first text that is counted.
         count = partial(count_text, model=config.model)
-        demotion = Demotion(threshold_tokens, Settings().preview_chars, count)
+        redacts = config.redaction == "on"
+        demotion = Demotion(threshold_tokens, Settings().preview_chars, count, redacts)
         proxy = Proxy(queue, to_server, deps, demotion, UNFILED_SESSION, tasks)
 
         async def pass_from_host() -> None:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from anyio import to_thread
-from context_compaction import Blob, Settings, counter_for, make_blob, persisted, preview
+from context_compaction import Blob, Settings, counter_for, make_blob, persisted, preview, redact
 from mcp_types import CallToolResult
 
 from mcp_server_compaction.protocol.deps import RequestContext
@@ -39,9 +39,12 @@ async def persist_large_output(
                 "as it is, or call without threshold_tokens to store it all the same.",
             )
         )
+    archive = await deps.archive()
+    size_chars = len(text)
+    if archive.redaction == "on":  # the preview shows no secret either
+        text = await to_thread.run_sync(redact, text)
     blob = make_blob(text, tool_name=arguments.tool_name, call_id=arguments.tool_call_id)
     session_id = arguments.session_id or UNFILED_SESSION
-    archive = await deps.archive()
     await archive.commit(session_id, blobs=[blob])
     await deps.changes.listed(context.session, session_id)
     info = await archive.output_info(blob.output_id)
@@ -52,7 +55,7 @@ async def persist_large_output(
         PersistAnswer(
             persisted=True,
             tokens=tokens,
-            size_chars=len(text),
+            size_chars=size_chars,
             threshold_tokens=threshold_tokens,
             output_id=blob.output_id,
             size_bytes=len(blob.data),
