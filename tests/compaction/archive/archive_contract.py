@@ -821,7 +821,7 @@ async def a_pattern_that_would_never_end_is_stopped(archive: Archive) -> None:
 async def filters_narrow_a_search(archive: Archive) -> None:
     await add(
         archive, "a",
-        user("needle"), call("c1", "Bash", command="needle"), result("c1", "needle"),
+        user("needle"), call("c1", "Bash", command="needle"), result("c1", "needle: not found"),
     )  # fmt: skip
     await add(archive, "b", {"role": "system", "content": "needle"}, user("needle"))
     cases: list[tuple[dict[str, Any], list[str]]] = [

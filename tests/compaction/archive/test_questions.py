@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+import pytest
 from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
@@ -60,6 +61,36 @@ async def test_whatever_was_said_is_shown_for_its_exact_words_however_often_it_w
         page = await _ask(Path(folder), said, wanted, kind="phrase")
     assert any(wanted in hit.snippet for hit in page.hits)
     assert page.next_cursor or sum(1 + hit.repeats for hit in page.hits) == page.total
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result", "shown"),
+    [
+        (
+            "Edit",
+            {"old_string": "a = 1", "new_string": "a = wombat(2)"},
+            "1\tx\n2\ta = wombat(2)",
+            1,
+        ),
+        ("apply_patch", {"input": "@@\n-a = 1\n+a = wombat(2)"}, "M a.py\na = wombat(2)", 1),
+        ("Bash", {"command": "grep -n wombat a.py"}, "2:a = wombat(2)", 2),
+    ],
+)
+async def test_an_edit_is_shown_once_whether_its_call_or_its_result_is_found(
+    tmp_path: Path, name: str, arguments: dict[str, str], result: str, shown: int
+) -> None:
+    call = {"type": "tool_use", "id": "c", "name": name, "input": arguments}
+    answer = {"type": "tool_result", "tool_use_id": "c", "content": result}
+    raws = [
+        {"role": "user", "content": "Change it."},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [answer]},
+    ]
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        await archive.append("s", formats.parse(raws, format="anthropic"), format="anthropic")
+        page = await archive.search(Query("wombat"))
+    assert len(page.hits) == shown
+    assert sum(1 + hit.repeats for hit in page.hits) == page.total == 2
 
 
 async def test_one_word_shows_the_different_names_that_hold_it(tmp_path: Path) -> None:

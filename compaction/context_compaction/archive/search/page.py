@@ -3,13 +3,14 @@
 A query is never handed to an index as it is, so no text of a user is a syntax error.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from anyio import from_thread
 
@@ -37,6 +38,17 @@ from context_compaction.errors import QueryError
 
 RowsOf: TypeAlias = Callable[[Filter], Rows[Any]]
 Check: TypeAlias = Callable[[], None]
+
+# What tools put before a line: its number, or the sign of a patch.
+_LINE_START = re.compile(r"\s*(?:\d{1,7}[\t→|:]|[-+])?\s*")
+
+
+class _Shown(NamedTuple):
+    """A message among the hits: the hit's place, the message's text, and the line that matches."""
+
+    place: int
+    text: str
+    line: str
 
 
 async def search(archive: Archive, query: Query) -> SearchPage:
@@ -113,6 +125,7 @@ def words_page(
     hits: list[Hit] = []
     # By session and passage, the hits that show it.
     places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    messages: dict[tuple[str, int], _Shown] = {}
     has_more, stop = False, offset
     for doc in islice(grouped(rows.docs, ids, offset + query.limit + 1), offset, None):
         if len(hits) == query.limit or stop == offset + query.limit + 200:
@@ -128,10 +141,16 @@ def words_page(
             continue
         hit = hit_at(doc, content, at or 0, ranking.scores.get(doc.doc_id, 0.0))
         equal = places[hit.session_id, hit.snippet]
-        # Two messages of a page may show the same: each may answer another call.
-        if len(equal) == 2 and hit.kind == "message" and query.order == "relevance":
-            hits[equal[0]] = replace(hits[equal[0]], repeats=hits[equal[0]].repeats + 1)
+        line = content.text[content.text.rfind("\n", 0, at or 0) + 1 :].partition("\n")[0]
+        shown = _Shown(len(hits), content.text, _LINE_START.sub("", line, count=1))
+        same = None
+        if hit.kind == "message" and query.order == "relevance":
+            # Two messages of a page may show the same: each may answer another call.
+            same = equal[0] if len(equal) == 2 else _same_change(hit, shown, messages)
+        if same is not None:
+            hits[same] = replace(hits[same], repeats=hits[same].repeats + 1)
             continue
+        messages[hit.session_id, hit.seq] = shown
         equal.append(len(hits))
         following = rows.next_doc(doc) if asks(doc, content) else None
         hits.append(replace(hit, next=next_hit(content, following, ranker.read, within)))
@@ -145,6 +164,19 @@ def words_page(
         tuple(" ".join(term.runs) for term in elsewhere),
         ranking.has_any,
     )
+
+
+def _same_change(hit: Hit, shown: _Shown, others: Mapping[tuple[str, int], _Shown]) -> int | None:
+    """The hit whose change is the one of `hit`, if one is a call and the other its result.
+
+    Tools that edit files answer with the lines that the call wrote.
+    """
+    step = {"assistant": 1, "tool": -1}.get(hit.role)
+    other = others.get((hit.session_id, hit.seq + step)) if step else None
+    if other is None:
+        return None
+    call, result = (shown, other) if hit.role == "assistant" else (other, shown)
+    return other.place if result.line and result.line in call.text else None
 
 
 def terms_of_query(query: Query) -> list[QueryTerm]:
