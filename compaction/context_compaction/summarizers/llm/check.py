@@ -25,6 +25,7 @@ from context_compaction.messages.model import Messages, tool_results
 from context_compaction.messages.tool_pairs import index_calls, with_own_ids
 from context_compaction.messages.tool_results import result_text, said_in_refusal
 from context_compaction.summarizers.extractive.render import unforged
+from context_compaction.summarizers.llm.language import common_language
 from context_compaction.summarizers.llm.record import parts_of
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -82,6 +83,7 @@ class GroundingSource:
     user: str  # the texts of the user, folded for comparison ...
     anybody: str  # ... and those of anybody
     numbers: frozenset[int]  # the messages that may be named; none where that is not checked
+    language: str  # of the user; "" where it is not clear
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,10 @@ def source_of(
     the `numbers` of all messages that a summary may name none is checked.
     """
     parts = parts_of(messages)
-    said = (part.text for part in parts if part.speaker == "user")
+    said = [part.text for part in parts if part.speaker == "user"]
     user = _folded("\n".join((*user_texts, *said, *_said_through_tools(messages))))
     anybody = _folded("\n".join((user, *(part.text for part in parts))))
-    return GroundingSource(user, anybody, frozenset(numbers))
+    return GroundingSource(user, anybody, frozenset(numbers), common_language(said))
 
 
 def _said_through_tools(messages: Messages) -> list[str]:

@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from context_compaction.errors import PromptTooLongError, SummaryError
 from context_compaction.summarizers.llm import check
+from context_compaction.summarizers.llm.language import language_of
 from context_compaction.summarizers.llm.model import (
     ModelAnswer,
     ModelPrompt,
@@ -93,7 +94,7 @@ async def write_prose(
     answer, route = await _first_answer(job, calls, count)
     draft, flaw = await _read(answer, job, source, count)
     if not flaw:
-        return _finished(draft, route)
+        return _finished(draft, route, source)
     try:
         answer = await calls.write(repair_prompt(job, draft.text, flaw))
         better, again = await _read(answer, job, source, count)
@@ -102,7 +103,7 @@ async def write_prose(
     if again:
         raise SummaryError(f"{flaw}; writing again did not help: {again}")
     removed = tuple(dict.fromkeys((*draft.removed, *better.removed)))
-    return _finished(replace(better, removed=removed), route, was_repaired=True)
+    return _finished(replace(better, removed=removed), route, source, was_repaired=True)
 
 
 def accepted(
@@ -117,20 +118,32 @@ def accepted(
     tokens = count.text(draft.text)
     if tokens > max_tokens:
         raise SummaryError(f"It has {tokens} tokens where {max_tokens} fit: give a shorter one")
-    return _finished(draft, "host")
+    return _finished(draft, "host", source)
 
 
-def _finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
-    """The draft as prose, with warnings about removed and mended lines."""
+def _finished(
+    draft: check.CheckedDraft,
+    route: str,
+    source: check.GroundingSource,
+    *,
+    was_repaired: bool = False,
+) -> Prose:
+    """The draft as prose, with warnings about removed and mended lines, and its language."""
     changes = (
         (f"{len(draft.removed)} lines of the summary were taken out, because they give as the "
          "user's what the user did not say", draft.removed),
         (f"Out of {len(draft.mended)} lines of the summary numbers of messages that there are not, "
          "or marks of quotations that nobody said, were taken", draft.mended),
     )  # fmt: skip
-    warnings = (
+    warnings = [
         f"{told}: {'; '.join(line[:120] for line in lines[:3])}" for told, lines in changes if lines
-    )
+    ]
+    language = language_of(draft.text)
+    if source.language and language and language != source.language:
+        warnings.append(
+            f"The summary is in {language}, but the user writes {source.language}. Ask for a "
+            "summary in the language of the user."
+        )
     return Prose(draft.text, tuple(warnings), route, was_repaired)
 
 
