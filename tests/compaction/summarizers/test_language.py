@@ -12,7 +12,7 @@ from tests.support.small import agent, user
 
 SAID = {
     "English": "Please fix the bug in the parser. We must never delete data, and I want a report.",
-    "German": "Bitte behebe den Fehler im Parser. Wir dürfen niemals Daten löschen und ich will es.",
+    "German": "Bitte behebe den Fehler im Parser. Wir dürfen niemals Daten löschen und ich will.",
     "French": "Corrige l'erreur dans le parseur. Il ne faut pas supprimer les données et je veux.",
     "Spanish": "Corrige el error en el parser. No borres los datos y después quiero un informe.",
     "Portuguese": "Corrija o erro no parser. Não apague os dados e depois quero uma lista.",
