@@ -48,6 +48,8 @@ _NO_TEXT = frozenset({
     "data", "signature", "thoughtSignature", "thinkingSignature", "textSignature",
     "encrypted_content", "redactedContent",
 })  # fmt: skip
+# Under this name the title that a user gave a session is stored as an output.
+TITLE_TOOL = "session title"
 _OWN_TOOLS = (
     "compact_messages",
     "persist_large_output",

@@ -21,7 +21,7 @@ from context_compaction.archive import (
     StoredReceipt,
     part_of,
 )
-from context_compaction.archive.documents import message_text, title_of
+from context_compaction.archive.documents import TITLE_TOOL, message_text, title_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.records import (
@@ -29,6 +29,7 @@ from context_compaction.archive.records import (
     Record,
     StoredOutput,
     ascii_json,
+    decode_text,
     describe_blob,
     encode_content,
     externalise,
@@ -371,6 +372,11 @@ class TranscriptStore(Generic[S]):
                 self.sessions.write(state, session_id, None, [record])
 
     def _title(self, state: S) -> str:
+        given = [item for item in state.outputs.items() if item[1].head["tool"] == TITLE_TOOL]
+        if given:
+            last_id, _ = max(given, key=lambda item: item[1].head["n"])
+            output = self.output(state.session_id, last_id)
+            return title_of(decode_text(output.read_whole()) or "") if output else ""
         # In their order without sorting them all: a session may have a hundred thousand.
         for seq in range(state.next_seq):
             node = state.messages.get(seq)

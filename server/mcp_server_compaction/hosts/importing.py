@@ -12,7 +12,6 @@ leaves a preview in it: such a file becomes an output of that session.
 """
 
 import errno
-import io
 import json
 import os
 import re
@@ -23,7 +22,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import aiofiles
 from anyio import to_thread
@@ -45,7 +43,8 @@ from context_compaction import (
     tool_calls,
     tool_results,
 )
-from context_compaction.formats.parsing import list_or_none, object_or_none, refuse_constant
+from context_compaction.archive.documents import TITLE_TOOL
+from context_compaction.formats.parsing import list_or_none, object_or_none
 from context_compaction.formats.session_files.hosts import (
     READERS,
     SessionHistory,
@@ -53,7 +52,14 @@ from context_compaction.formats.session_files.hosts import (
     needs_whole,
     settled_count,
 )
-from context_compaction.formats.session_files.model import NUL_NOTE, Row, behind_nuls, is_doubled
+from context_compaction.formats.session_files.lenient import (
+    Lines,
+    asides_of,
+    json_value,
+    parse_entries,
+    read_lines,
+)
+from context_compaction.formats.session_files.model import Row
 from context_compaction.formats.session_files.read import decompress
 
 BATCH_BYTES = 8 * 1024 * 1024  # so that a file of any size is imported in bounded memory
@@ -64,8 +70,6 @@ _FOLLOWED = ("claude-code", "codex")
 _ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 # The name that the result of a call gives to the file of its output.
 _SAVED_AS = re.compile(r"tool-results[/\\]([\w.-]+)\.txt")
-# One decoder for all lines: `json.loads` makes a new one each time.
-_decode_json = json.JSONDecoder(parse_constant=refuse_constant).decode
 
 
 @dataclass(slots=True)
@@ -115,25 +119,6 @@ class _Position:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
-    """Whole lines of a file.
-
-    Attributes:
-        rows: Their JSON objects.
-        offsets: Where each line begins, by its number.
-        end: The position after the last one: byte and line.
-        at_end: Whether the file ends there.
-        notes: Which lines were no JSON.
-    """
-
-    rows: list[Row]
-    offsets: dict[int, int]
-    end: tuple[int, int]
-    at_end: bool
-    notes: list[str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Piece:
     """Messages that go to one session in one call, and the line of each."""
 
@@ -153,12 +138,14 @@ class _Cut:
         session_id: The session that the file names first, as far as it names one.
         settled_line: What begins at this line or later may still change; 0 where nothing may.
         notes: What was left out.
+        asides: The words of its rows that are no messages.
     """
 
     pieces: list[_Piece]
     session_id: str | None
     settled_line: int
     notes: list[str]
+    asides: tuple[tuple[str, str], ...] = ()
 
 
 def session_files(paths: Sequence[Path], archive_folder: Path) -> list[Path]:
@@ -323,6 +310,7 @@ class Importer:
             whole = replace(position, kind=kind, offset=0, line=0)
             cut = await to_thread.run_sync(_cut, batch, whole, outcome.path)
             await self._append(cut.pieces, {}, outcome)
+            await self._add_asides(cut.session_id or outcome.path.stem, cut.asides, outcome)
             outcome.notes += cut.notes
             return
         found = await to_thread.run_sync(partial(read_conversation, data, name=name))
@@ -334,6 +322,7 @@ class Importer:
         )
         outcome.sessions.add(session_id)
         outcome.written += result.written
+        await self._add_asides(session_id, found.asides, outcome)
         outcome.notes += found.notes
 
     async def _follow(self, position: _Position, outcome: Imported) -> _Position:
@@ -355,7 +344,7 @@ class Importer:
             if position.offset == offset_before:
                 batch_bytes *= 2
 
-    async def _take(self, batch: _Batch, position: _Position, outcome: Imported) -> _Position:
+    async def _take(self, batch: Lines, position: _Position, outcome: Imported) -> _Position:
         """Archive what is settled of a batch, at the file's end the rest too."""
         path = outcome.path
         cut = await to_thread.run_sync(_cut, batch, position, path)
@@ -366,9 +355,19 @@ class Importer:
         heads = await self._append(settled, heads, outcome)
         if batch.at_end:
             await self._append(rest, heads, outcome)
+        await self._add_asides(cut.session_id or path.stem, cut.asides, outcome)
         outcome.notes += [note for note in cut.notes if note not in outcome.notes]
         crc = await to_thread.run_sync(_tail_crc, path, offset)
         return _Position(position.stamp, position.kind, cut.session_id, offset, lines, crc, heads)
+
+    async def _add_asides(
+        self, session_id: str, asides: Sequence[tuple[str, str]], outcome: Imported
+    ) -> None:
+        """Store what a file says beside its messages, as outputs of its session."""
+        if asides and session_id in outcome.sessions:
+            info = await self._archive.session_info(session_id)
+            blobs = [_aside(*aside, info.message_count - 1) for aside in asides]
+            await self._archive.commit(session_id, blobs=blobs)
 
     async def _append(
         self, pieces: Sequence[_Piece], before: Mapping[str, str], outcome: Imported
@@ -441,62 +440,28 @@ async def _kind_of_file(path: Path) -> str:
     return kind_of(batch.rows)
 
 
-async def _read_batch(path: Path, position: _Position, batch_bytes: int) -> _Batch:
+async def _read_batch(path: Path, position: _Position, batch_bytes: int) -> Lines:
     async with aiofiles.open(path, "rb") as file:
         await file.seek(position.offset)
         data = await file.read(batch_bytes)
         at_end = batch_bytes < 0 or len(data) < batch_bytes
-    return await to_thread.run_sync(_batch, data, position, at_end)
+    read = partial(read_lines, data, offset=position.offset, line=position.line, at_end=at_end)
+    return await to_thread.run_sync(read)
 
 
-def _batch(data: bytes, position: _Position, at_end: bool) -> _Batch:
-    """The whole lines of `data`, which was read at `position`."""
-    rows: list[Row] = []
-    offsets: dict[int, int] = {}
-    notes: list[str] = []
-    before = b""
-    offset, line = position.offset, position.line
-    for text in io.BytesIO(data):
-        torn, row = behind_nuls(text, b"\0")
-        if not text.endswith(b"\n") and not (at_end and _value(row) is not None):
-            break  # torn, or still being written
-        line += 1
-        offsets[line] = offset
-        offset += len(text)
-        if not (torn or row) or is_doubled(row, before, b'"timestamp"'):
-            continue
-        before = row
-        found = object_or_none(_value(row))
-        if found is not None:
-            rows.append(Row(line, found))
-        elif row:
-            notes.append(f"line {line} is no JSON object and is left out")
-        if torn:
-            notes.append(NUL_NOTE.format(line))
-    return _Batch(rows, offsets, (offset, line), at_end, notes)
-
-
-def _whole_batch(data: bytes, name: str) -> _Batch:
+def _whole_batch(data: bytes, name: str) -> Lines:
     """The rows of a whole file, which may be compressed: its lines, or those in its `loglines`."""
     data = decompress(data, name)
-    document = object_or_none(_value(data)) or {}
+    document = object_or_none(json_value(data)) or {}
     lines = list_or_none(document.get("loglines"))
     if lines is None:
-        return _batch(data, _Position((0, 0, 0)), at_end=True)
+        return read_lines(data)
     found = enumerate(map(object_or_none, lines), start=1)
     rows = [Row(number, row) for number, row in found if row is not None]
-    return _Batch(rows, {}, (len(data), len(lines)), at_end=True, notes=[])
+    return Lines(rows, {}, (len(data), len(lines)), at_end=True, notes=[], unread=[])
 
 
-def _value(text: bytes) -> Any:
-    """The JSON value of a line; None where it is none."""
-    try:
-        return _decode_json(text.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _cut(batch: _Batch, position: _Position, path: Path) -> _Cut:
+def _cut(batch: Lines, position: _Position, path: Path) -> _Cut:
     """The content of a batch, and from where it may still change.
 
     The session that spoke last decides: the others have been written to the end.
@@ -514,27 +479,23 @@ def _cut(batch: _Batch, position: _Position, path: Path) -> _Cut:
     settled = settled_count(last.messages)
     is_all_open = settled == 0 and last.begins_anew
     line = last.history.start_line if is_all_open else last.lines[settled]
-    return _Cut(pieces, session_id, line, notes)
+    entries = [entry for history in histories for entry in history.entries]
+    return _Cut(pieces, session_id, line, notes, asides_of(batch, entries))
+
+
+def _aside(kind: str, text: str, seq: int) -> Blob:
+    data = text.encode("utf-8", "surrogatepass")
+    tool = TITLE_TOOL if kind == "custom-title" else kind
+    return Blob(output_id_of(data), data, "text/plain", tool, seq=seq)
 
 
 def _piece(history: SessionHistory, session_id: str, notes: list[str]) -> _Piece:
-    """The messages of a history; those that cannot be parsed are left out and noted."""
-    entries = list(history.entries)
-    messages: tuple[Message, ...] = ()
-    while entries:
-        try:
-            messages = parse([entry.raw for entry in entries], format=history.format)
-            break
-        except InvalidMessageError as error:
-            left_out = entries.pop(error.index)
-            notes.append(f"the message of line {left_out.line} is left out: {error.problem}")
-    timed = (
-        replace(message, timestamp_seconds=entry.timestamp_seconds)
-        for message, entry in zip(messages, entries, strict=True)
-    )
+    """The messages of a history."""
+    entries, messages, found = parse_entries(history.entries, history.format)
+    notes += [note for note in found if note not in notes]
     own_session = history.session_id if history.is_aside else None
     lines = tuple(entry.line or 0 for entry in entries)
-    return _Piece(history, own_session or session_id, tuple(timed), lines, history.begins_anew)
+    return _Piece(history, own_session or session_id, messages, lines, history.begins_anew)
 
 
 def _split(pieces: Sequence[_Piece], line: int) -> tuple[list[_Piece], list[_Piece]]:

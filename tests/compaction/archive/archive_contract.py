@@ -21,6 +21,7 @@ from context_compaction.archive import (
     PruneRules,
     Query,
 )
+from context_compaction.archive.documents import TITLE_TOOL
 from context_compaction.errors import InvalidMessageError, NotFoundError, QueryError, SettingsError
 from context_compaction.messages.edits import Blob, make_blob, output_id_of
 from context_compaction.messages.history_hash import history_hash
@@ -1195,6 +1196,13 @@ async def a_session_says_where_it_comes_from_and_what_it_is_about(archive: Archi
         info = await archive.session_info(session_id)
         assert (info.parent_session_id, info.title) == ("parent", title)
         assert (info.format, info.message_count) == (FORMAT, 2)
+    for title in ("first title", "second title"):  # given by the user, in the host
+        data = title.encode()
+        blob = Blob(output_id_of(data), data, "text/plain", TITLE_TOOL)
+        await archive.commit("late", blobs=[blob])
+        listed = {info.session_id: info.title for info in (await archive.sessions(limit=9))[0]}
+        assert listed == {"child": "fix the bug", "late": title}
+        assert (await archive.session_info("late")).title == title
 
 
 @promise

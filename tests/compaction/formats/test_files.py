@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from context_compaction import formats
-from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.errors import UnknownFormatError
 from context_compaction.formats.convert import convert
 from context_compaction.formats.session_files.read import (
     Conversation,
@@ -290,24 +290,30 @@ def test_a_torn_last_line_is_left_out_and_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "problem"),
+    ("line", "note", "texts"),
     [
-        ('{"type": "user", ', "line 2 of f.jsonl: it is not JSON"),
-        ('{"type": "user", "x": NaN}', "line 2 of f.jsonl: it is not JSON .NaN"),
-        ("42", "line 2 of f.jsonl: it is a number, not an object"),
-        ('{"type": "user", "message": "x"}', "line 2 of f.jsonl: `role` is missing"),
+        (b'{"type": "user", ', "line 2 is no JSON object and is left out", []),
+        (b'{"type": "user", "x": NaN}', "line 2 is no JSON object", []),
+        (b'{"type": "user", "message": "\xff"}', "line 2 is no JSON object", []),
+        (b"42", "line 2 is no JSON object", []),
+        (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "line 2 is no JSON object", []),
+        (b'{"type": "user", "message": "gnu"}', "line 2: a", ["type: user\nmessage: gnu"]),
         (
-            '{"type": "user", "message": {"role": "user", "content": ["x"]}}',
-            r"line 2 of f.jsonl: content\[0\] is a string",
+            b'{"type": "user", "message": {"content": ["gnu", {"type": "text", "text": "a"}]}}',
+            "line 2: a message has an unknown shape",
+            ["a", "gnu"],
         ),
-        ('{"x": ' + "[" * 100_000 + "]" * 100_000 + "}", "line 2 of f.jsonl: it nests too deeply"),
+        (b'{"type": "user", "message": {"content": "gnu"}}', "", ["gnu"]),
     ],
-    ids=["torn", "nan", "number", "no message", "bad block", "deep"],
-)
-def test_a_broken_line_elsewhere_is_named(line: str, problem: str) -> None:
-    row = json.dumps(_claude("user", "one"))
-    with pytest.raises(InvalidMessageError, match=problem):
-        parse_file(f"{row}\n{line}\n{row}\n", name="f.jsonl")
+    ids=["torn", "nan", "utf-8", "number", "deep", "no message", "bad block", "no role"],
+)  # fmt: skip
+def test_an_odd_line_is_left_out_or_becomes_text_with_a_note(
+    line: bytes, note: str, texts: list[str]
+) -> None:
+    row = json.dumps(_claude("user", "one")).encode()
+    conversation = read_conversation(b"\n".join([row, line, row, b""]), name="f.jsonl")
+    assert _texts(conversation) == ["one", *texts, "one"]
+    assert [found.startswith(note) for found in conversation.notes] == ([True] if note else [])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.formats.session_files.read import read_conversation
+from context_compaction.messages.model import is_list, is_object
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts import importing
 
@@ -250,11 +251,12 @@ def test_a_large_output_that_claude_code_kept_in_a_file_is_found_by_session_and_
 
     async def check() -> None:
         async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
-            infos = {info.call_id: info for info in await archive.outputs("main")}
+            outputs = await archive.outputs("main")
+            infos = {info.call_id: info for info in outputs if info.call_id}
             assert {info.tool_name for info in infos.values()} == {"Bash"}
             found = await archive.search(Query("quokka", session_id="main", tool="Bash"))
-            outputs = {hit.pointer for hit in found.hits if hit.kind == "output"}
-            assert outputs == {info.output_id for info in infos.values()}
+            pointers = {hit.pointer for hit in found.hits if hit.kind == "output"}
+            assert pointers == {info.output_id for info in infos.values()}
             assert (await archive.read_output(infos["a1"].output_id)).data == output.encode()
             assert (await archive.read_output(infos["b1"].output_id)).data == listing.encode()
 
@@ -333,6 +335,98 @@ def test_what_the_user_took_back_is_archived_and_not_part_of_the_context(
         message: Row = row.get("message") or row.get("payload") or {}
         content = message.get("content")
         assert not content or json.dumps(content)[1:-1] in everything
+
+
+def pi_rows() -> list[Row]:
+    rows: list[Row] = [{"type": "session", "id": "main", "cwd": "/p"}]
+    for number in range(6):
+        role = "assistant" if number % 2 else "user"
+        message = {"role": role, "content": text(f"words {number}")}
+        place = {"id": str(number), "parentId": str(number - 1) if number else None}
+        rows.append({"type": "message", **place, "message": message})
+    return rows
+
+
+def copilot_rows() -> list[Row]:
+    call = {"toolCallId": "t", "name": "bash", "arguments": {"command": "ls"}}
+    events = [
+        ("session.start", {"sessionId": "main"}),
+        ("user.message", {"content": "please list"}),
+        ("assistant.message", {"content": "listing", "toolRequests": [call]}),
+        ("tool.execution_complete", {"toolCallId": "t", "result": {"content": "two files"}}),
+        ("assistant.message", {"content": "done", "parentToolCallId": "t"}),
+        ("user.message", {"content": "thanks"}),
+    ]
+    return [
+        {"type": kind, "data": data, "timestamp": "2026-01-01T00:00:00Z"} for kind, data in events
+    ]
+
+
+# Ids, names and settings, which no search is for.
+LABELS = {"id", "cwd", "model", "type", "role", "call_id", "tool_use_id", "toolCallId", "sessionId"}
+
+
+def damaged(value: Any, rng: Random, words: list[str]) -> Any:
+    """`value` with other values in some places; what replaces them has words of its own."""
+    words.append(f"zorilla{len(words)}")
+    word = f"see {words[-1]}\nthere"
+    if rng.random() < 0.08:
+        return rng.choice([word, [word], {"odd": word}, {"type": "odd", "deep": [{"x": word}]}])
+    words.pop()
+    if is_object(value):
+        items = [
+            (key, inner if key in LABELS else damaged(inner, rng, words))
+            for key, inner in value.items()
+        ]
+        # Some fields are missing, and some labels are of another type.
+        return {
+            key: 7 if key in LABELS and rng.random() < 0.02 else inner
+            for key, inner in items
+            if rng.random() > 0.04 or words_in(inner)
+        }
+    if is_list(value):
+        return [damaged(inner, rng, words) for inner in value]
+    return value
+
+
+def words_in(value: Any) -> bool:
+    return "zorilla" in json.dumps(value)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [*KINDS, "pi", "copilot"])
+def test_odd_rows_stop_no_reader_and_each_of_their_words_is_found(
+    kind: str, seed: int, tmp_path: Path
+) -> None:
+    rng = Random(f"{kind} {seed}")
+    rows = KINDS.get(kind) or (pi_rows() if kind == "pi" else copilot_rows())
+    words: list[str] = []
+    odd: list[Row] = []
+    for row in rows:
+        # The fields that say which sort of row it is stay, and so does the place in a tree.
+        content = {key for key in ("message", "payload", "data", "content") if key in row}
+        odd.append(row | {key: damaged(row[key], rng, words) for key in content})
+    lines = lines_of(odd)
+    lines[2:2] = [
+        b'{"type": "user", "message": {"content": "torn nyala\n',
+        b"\xff zebra\n",
+        b"[1]\n",
+    ]
+    file = tmp_path / "main.jsonl"
+    file.write_bytes(b"".join(lines))
+    found = read_conversation(file.read_bytes(), name="main.jsonl")
+    assert sum("is no JSON object" in note for note in found.notes) == 3
+    imported(tmp_path / "a", file)
+
+    async def missing() -> list[str]:
+        async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as opened:
+            return [
+                word
+                for word in [*words, "nyala", "zebra"]
+                if not (await opened.search(Query(word))).hits
+            ]
+
+    assert anyio.run(missing) == []
 
 
 def test_a_second_import_reads_nothing_and_a_third_only_what_grew(
@@ -428,7 +522,7 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: P
     assert figures(result)["failed"] == 0
     assert "line 5 is no JSON object" in result.stderr
     for line in (11, 12, 13):
-        assert f"the message of line {line} is left out" in result.stderr
+        assert f"line {line}: a message has an unknown shape and became text" in result.stderr
     transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
     assert texts(transcript)[-1] == "answer 4"
 

@@ -14,6 +14,7 @@ from typing import Any
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.documents import (
     MIN_DOC_TERMS,
+    TITLE_TOOL,
     IndexedPart,
     parts_of_records,
     title_of,
@@ -65,7 +66,7 @@ ON CONFLICT (key) DO UPDATE SET
     session_id = coalesce(nullif(excluded.session_id, ''), session_id),
     parent = coalesce(parent, excluded.parent),
     format = coalesce(nullif(excluded.format, ''), format),
-    title = iif(excluded.title_seq < title_seq, excluded.title, title),
+    title = iif(excluded.title_seq <= title_seq, excluded.title, title),
     title_seq = min(title_seq, excluded.title_seq),
     first_seconds = min(first_seconds, excluded.first_seconds),
     last_seconds = max(last_seconds, excluded.last_seconds)
@@ -160,6 +161,8 @@ def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> Mapping[
             if head["role"] == "user" and head["seq"] < row["title_seq"]:
                 title = title_of(parts[0].text)
                 row |= {"title": title, "title_seq": head["seq"]} if title else {}
+        elif head["kind"] == "output" and head["tool"] == TITLE_TOOL:
+            row |= {"title": title_of(parts[0].text), "title_seq": -1}
     times = [float(record.head["ts"]) for record in news.part.records]
     return row | {"first": min(times, default=0.0), "last": max(times, default=0.0)}
 

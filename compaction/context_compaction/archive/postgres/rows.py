@@ -32,6 +32,7 @@ from zlib import crc32
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.documents import (
     MIN_DOC_TERMS,
+    TITLE_TOOL,
     DocText,
     IndexedPart,
     doc_text,
@@ -106,7 +107,8 @@ def _rows_of(head: JsonObject, part: IndexedPart) -> Iterator[DocRow]:
     terms = terms_of(part.text)
     paths = terms_of("\n".join(part.paths)).words.split()[:1_000]
     parts = terms.parts[:30_000]  # of a text of at most 300,000 characters
-    is_title = head["kind"] == "message" and head["role"] == "user"
+    is_given = head["kind"] == "output" and head["tool"] == TITLE_TOOL
+    is_title = is_given or (head["kind"] == "message" and head["role"] == "user")
     title = title_of(part.text) if is_title else ""
     # With session, day and month, which the local index counts as words too.
     meta_count = 3 + len([*tags_of(head, part)])

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from context_compaction.archive.documents import TITLE_TOOL
 from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
 from context_compaction.archive.postgres.database import Connection
@@ -131,9 +132,10 @@ class TenantSessions:
         docs: Sequence[DocRow],
     ) -> None:
         """Bring the session's row in line with what was written."""
+        given = [doc.title for doc in docs if doc.title and doc.head.get("tool") == TITLE_TOOL]
         self._connection.execute(
             "UPDATE compaction.session SET parent = %s, format = %s,"
-            " title = CASE WHEN title = '' THEN %s ELSE title END,"
+            " title = CASE WHEN title = '' OR %s THEN %s ELSE title END,"
             " next_number = %s, message_count = %s, doc_count = doc_count + %s,"
             " term_count = term_count + %s, log_bytes = log_bytes + %s, is_retained = %s,"
             " first_seconds = %s, last_seconds = %s, archived_seconds = %s"
@@ -141,7 +143,8 @@ class TenantSessions:
             (
                 state.parent_session_id,
                 state.format,
-                next((doc.title for doc in docs if doc.title), ""),
+                bool(given),
+                given[-1] if given else next((doc.title for doc in docs if doc.title), ""),
                 state.next_number,
                 len(state.messages),
                 len(docs),

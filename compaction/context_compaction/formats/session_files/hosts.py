@@ -21,6 +21,7 @@ from context_compaction.formats.parsing import (
     dumps,
     list_or_none,
     object_or_none,
+    objects_in,
     sane_seconds,
     text_or_none,
 )
@@ -30,6 +31,7 @@ from context_compaction.formats.session_files.branches import (
     codex_branches,
     rolled_back_turns,
 )
+from context_compaction.formats.session_files.lenient import plain_text
 from context_compaction.formats.session_files.model import Entry, Row, Session
 from context_compaction.messages.model import (
     JsonObject,
@@ -230,6 +232,7 @@ def _history(
 # its message had before fields were added for the host.
 MARK = "mcp_server_compaction"
 
+_NO_TEXT = frozenset({"type", "commandMode", "isMeta", "origin", "timestamp"})
 _COPILOT_TYPES = ("session.", "system.", "user.", "assistant.", "tool.")
 _CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 
@@ -314,22 +317,37 @@ def _claude_code_context(rows: Sequence[Row], context: Sequence[Row] | None = No
 def _claude_message(row: Row) -> JsonObject | None:
     """The message of a row of Claude Code; None where it has none.
 
-    What came in while the agent worked stands in an attachment: what the user typed meanwhile, and
-    what the host says in the user's name.
+    An attachment has what the user typed while the agent worked, or what the host adds in the
+    user's name.
     """
     kind = text_or_none(row.value.get("type"))
     if kind in {"user", "assistant"}:
         marks = {mark: True for mark in HOST_MARKS if row.value.get(mark) is True}
-        return {**(_message_of(row, "message") or {}), **marks}
-    queued = object_or_none(row.value.get("attachment")) or {}
-    content = queued.get("prompt")
-    is_empty = not content or not isinstance(content, str | list)
-    if kind != "attachment" or queued.get("type") != "queued_command" or is_empty:
+        message = _message_of(row, "message")
+        return {"role": kind, **message, **marks} if message else row.value
+    attachment = object_or_none(row.value.get("attachment"))
+    if kind != "attachment" or attachment is None:
         return None
-    origin = object_or_none(queued.get("origin")) or {}
-    senders = queued.get("commandMode", "prompt"), origin.get("kind", "human")
-    is_typed = senders == ("prompt", "human") and queued.get("isMeta") is not True
+    content = attachment.get("prompt")
+    if attachment.get("type") != "queued_command" or not isinstance(content, str | list):
+        text = _attached_text(attachment)
+        return {"role": "user", "content": text, "isMeta": True} if text else None
+    origin = object_or_none(attachment.get("origin")) or {}
+    senders = attachment.get("commandMode", "prompt"), origin.get("kind", "human")
+    is_typed = senders == ("prompt", "human") and attachment.get("isMeta") is not True
     return {"role": "user", "content": content, **({} if is_typed else {"isMeta": True})}
+
+
+def _attached_text(attachment: JsonObject) -> str:
+    """What the host adds to the context: files, changes, memory, plans; "" without any words."""
+    changed = attachment.get("filename"), attachment.get("snippet")
+    if attachment.get("type") == "edited_text_file" and all(isinstance(x, str) for x in changed):
+        return (
+            f"Note: {changed[0]} was modified, either by the user or by a linter. "
+            f"The changed lines:\n{changed[1]}"
+        )
+    text = plain_text({key: value for key, value in attachment.items() if key not in _NO_TEXT})
+    return f"{attachment.get('type')}\n{text}" if text else ""
 
 
 def _is_aside(value: JsonObject) -> bool:
@@ -357,8 +375,8 @@ def _join(before: JsonObject, after: JsonObject) -> JsonObject | None:
 
 
 def _is_results(content: Sequence[Any]) -> bool:
-    types = {(object_or_none(block) or {}).get("type") for block in content}
-    return types == {"tool_result"}
+    types = [(object_or_none(block) or {}).get("type") for block in content]
+    return bool(types) and all(kind == "tool_result" for kind in types)
 
 
 def read_codex(rows: Sequence[Row]) -> Session:
@@ -379,7 +397,7 @@ def read_codex(rows: Sequence[Row]) -> Session:
             continue
         payload = _message_of(row, "payload") or {}
         if kind == "response_item":
-            entries.append(_entry(payload, row))
+            entries.append(_entry(payload or row.value, row))
         elif kind == "compacted":
             entries = _codex_compacted(payload, entries, row)
         elif turns := rolled_back_turns(row):
@@ -419,8 +437,9 @@ def _is_typed_item(item: JsonObject) -> bool:
 def _codex_compacted(payload: JsonObject, before: list[Entry], row: Row) -> list[Entry]:
     history = list_or_none(payload.get("replacement_history"))
     if history is not None:
-        return [_entry(item, row) for item in history]
-    summary = {"type": "input_text", "text": _text(payload.get("message")) or ""}
+        return [_entry(object_or_none(item) or {"item": item}, row) for item in history]
+    text = _text(payload.get("message")) or plain_text(payload or row.value.get("payload"))
+    summary = {"type": "input_text", "text": text}
     message = {"type": "message", "role": "user", "content": [summary]}
     return [*(entry for entry in before if entry.raw.get("role") == "user"), _entry(message, row)]
 
@@ -509,7 +528,7 @@ def _pi_message(row: Row) -> JsonObject | None:
     value = row.value
     match value.get("type"):
         case "message":
-            return _message_of(row, "message") or {}
+            return _message_of(row, "message") or value
         case "custom_message":
             return {"role": "custom", "content": value.get("content")}
         case "compaction":
@@ -545,7 +564,9 @@ def read_copilot(rows: Sequence[Row]) -> Session:
                 raw = {"role": "user" if typed else "system", "content": data.get("content")}
             case "assistant.message":
                 raw = _copilot_answer(data)
-                called |= {call["id"] for call in (raw or {}).get("tool_calls", ())}
+                called |= {
+                    str(call.get("id")) for call in objects_in((raw or {}).get("tool_calls"))
+                }
             case "tool.execution_complete" if _text(data.get("toolCallId")) in called:
                 raw = _copilot_result(data)
             case "session.compaction_complete" if data.get("success") is True:
@@ -570,13 +591,23 @@ def read_copilot(rows: Sequence[Row]) -> Session:
 
 
 def _copilot_answer(data: JsonObject) -> JsonObject | None:
-    calls: list[JsonObject] = []
-    for value in list_or_none(data.get("toolRequests")) or ():
-        request = object_or_none(value) or {}
+    calls: list[Any] = []
+    content = data.get("content") or None
+    requests: Any = data.get("toolRequests")
+    if requests and list_or_none(requests) is None:
+        return {
+            "role": "assistant",
+            "content": content,
+            "tool_calls": requests,
+        }  # of no known shape
+    for value in list_or_none(requests) or ():
+        request = object_or_none(value)
+        if request is None:
+            calls.append(value)
+            continue
         given = {"name": request.get("name"), "arguments": dumps(request.get("arguments") or {})}
         call_id = text_or_none(request.get("toolCallId")) or ""
         calls.append({"id": call_id, "type": "function", "function": given})
-    content = data.get("content") or None
     if calls:
         return {"role": "assistant", "content": content, "tool_calls": calls}
     return None if content is None else {"role": "assistant", "content": content}

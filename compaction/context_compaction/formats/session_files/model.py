@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, AnyStr
+from typing import Any
 
 from context_compaction.messages.model import JsonObject, Messages
-
-NUL_NOTE = "line {}: what stands before zeros, which a crash of the machine left, is left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +23,7 @@ class Conversation:
         system: The system prompt, where it is beside the messages.
         tools: The tool definitions, where the file has them.
         notes: What was left out in reading, for people.
+        asides: The words of rows that are no messages: the type of each row, and its text.
     """
 
     kind: str
@@ -38,24 +37,7 @@ class Conversation:
     tools: list[Any] | None = None
     notes: tuple[str, ...] = ()
     provider: str | None = None
-
-
-def behind_nuls(line: AnyStr, nul: AnyStr) -> tuple[AnyStr, AnyStr]:
-    """What is torn of a line, and its row.
-
-    Where a machine crashes while a line is written, the file has zeros from there to where the host
-    goes on with its next line; no JSON has one.
-    """
-    torn, _, row = line.rpartition(nul)
-    return torn.strip(nul).strip(), row.strip()
-
-
-def is_doubled(line: AnyStr, before: AnyStr, time_key: AnyStr) -> bool:
-    """Whether a line is the one before it, written again, with all it holds: its time too.
-
-    Without a time of its own it may be meant twice.
-    """
-    return line == before and time_key in line
+    asides: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +74,7 @@ class Session:
     tools: list[Any] | None = None
     notes: tuple[str, ...] = ()
     provider: str | None = None
+    asides: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

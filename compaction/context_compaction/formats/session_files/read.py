@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
 from context_compaction import formats
-from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.errors import UnknownFormatError
 from context_compaction.formats.parsing import (
     list_or_none,
     object_or_none,
@@ -33,17 +33,16 @@ from context_compaction.formats.session_files.hosts import (
     read_copilot,
     read_pi,
 )
-from context_compaction.formats.session_files.model import (
-    NUL_NOTE,
-    Conversation,
-    Entry,
-    Row,
-    Session,
-    behind_nuls,
-    is_doubled,
+from context_compaction.formats.session_files.lenient import (
+    Lines,
+    asides_of,
+    json_value,
+    parse_entries,
+    read_lines,
 )
+from context_compaction.formats.session_files.model import Conversation, Entry, Row, Session
 from context_compaction.formats.session_files.opencode import is_export, read_opencode
-from context_compaction.messages.model import JsonObject, Message
+from context_compaction.messages.model import JsonObject
 
 _LIST_KEYS = ("messages", "input", "contents", "history", "traj")
 _MESSAGE_KEYS = {"role", "parts"}  # of a message that stands alone
@@ -156,40 +155,32 @@ _TORN_NOTE = "the last line was torn (still being written, or cut) and is left o
 def read_conversation(data: bytes, *, name: str) -> Conversation:
     """The conversation in a file's bytes: UTF-8 text, or that compressed with gzip.
 
+    The file is one JSON document, or has one JSON value a line. A line that is no JSON object is
+    left out, and a message of an unknown shape becomes text; notes say so.
+
     Args:
         data: The content.
         name: The file's name, for messages.
 
     Raises:
-        InvalidMessageError: A line or message is broken.
+        InvalidMessageError: A list has too many messages.
         UnknownFormatError: The content is no conversation, is damaged, or is too large.
     """
-    text, torn = _decode(decompress(data, name), name)
-    conversation = parse_file(text, name=name)
-    return replace(conversation, notes=(*conversation.notes, _TORN_NOTE)) if torn else conversation
-
-
-def parse_file(text: str, *, name: str) -> Conversation:
-    """The conversation in a file's text: one JSON document, or one JSON value a line.
-
-    Args:
-        text: The content; a byte order mark is passed over.
-        name: The file's name, for messages.
-
-    Raises:
-        InvalidMessageError: A line or message is broken; the message names the line.
-        UnknownFormatError: The content is no conversation.
-    """
-    text = text.removeprefix("\ufeff")
-    if not text.strip():
+    data = decompress(data, name).removeprefix(b"\xef\xbb\xbf")
+    if not data.strip():
         raise UnknownFormatError(f"{name} is empty. Give a file that holds a conversation.")
     # Counted before anything is parsed: a megabyte of gzip may hold a hundred million of them.
-    if text.count("\n") > MAX_LINES or text.count("{") + text.count("[") > MAX_OBJECTS:
+    if data.count(b"\n") > MAX_LINES or data.count(b"{") + data.count(b"[") > MAX_OBJECTS:
         raise UnknownFormatError(
             f"{name} has more than {MAX_LINES} lines or {MAX_OBJECTS} objects. Give a part of it."
         )
-    session = _read_lines(text, name) if _is_lines(text) else _read_whole(text, name)
+    session = _read_lines(data, name) if _is_lines(data) else _read_whole(data, name)
     return _conversation(session, name)
+
+
+def parse_file(text: str, *, name: str) -> Conversation:
+    """The conversation in a file's text; see `read_conversation`."""
+    return read_conversation(text.encode("utf-8", "surrogatepass"), name=name)
 
 
 def _conversation(session: Session, name: str) -> Conversation:
@@ -197,32 +188,21 @@ def _conversation(session: Session, name: str) -> Conversation:
     if not payload:
         raise UnknownFormatError(f"{name} holds no messages. Give a file with a conversation.")
     format_name = session.format or formats.detect(payload)
-    try:
-        messages = formats.parse(payload, format=format_name)
-    except InvalidMessageError as error:
-        line = session.entries[error.index].line
-        if line is None:
-            raise
-        _refuse_line(line, error.index, name, error.problem, error.remedy)
+    entries, messages, notes = parse_entries(session.entries, format_name)
     return Conversation(
         session.kind,
         format_name,
-        payload,
-        tuple(map(_with_time, messages, session.entries)),
+        [entry.raw for entry in entries],
+        messages,
         session.session_id,
         session.cwd,
         session.model,
         session.system,
         session.tools,
-        session.notes,
+        (*session.notes, *notes),
         session.provider,
+        session.asides,
     )
-
-
-def _with_time(message: Message, entry: Entry) -> Message:
-    if entry.timestamp_seconds is None:
-        return message
-    return replace(message, timestamp_seconds=entry.timestamp_seconds)
 
 
 def decompress(data: bytes, name: str) -> bytes:
@@ -245,96 +225,54 @@ def decompress(data: bytes, name: str) -> bytes:
     return data
 
 
-def _decode(data: bytes, name: str) -> tuple[str, bool]:
-    """The text, and whether a last line that ends within a character was left out."""
+def _is_lines(data: bytes) -> bool:
+    """Whether the data is one JSON value a line, rather than one JSON document."""
+    first, _, rest = data.lstrip(b"\0 \t\r\n").partition(b"\n")
+    return bool(rest.strip()) and json_value(first.rpartition(b"\0")[2]) is not None
+
+
+def _read_whole(data: bytes, name: str) -> Session:
     try:
-        return data.decode("utf-8-sig"), False
-    except UnicodeDecodeError as error:
-        whole_lines, newline, _ = data.rpartition(b"\n")
-        if newline and error.start > len(whole_lines) and error.reason == "unexpected end of data":
-            return whole_lines.decode("utf-8-sig"), True
-        raise UnknownFormatError(
-            f"{name} is not UTF-8 text: byte {error.start} cannot be read. Give JSON in UTF-8."
-        ) from error
-
-
-def _is_lines(text: str) -> bool:
-    """Whether the text is one JSON value a line, rather than one JSON document."""
-    first, _, rest = text.lstrip("\0 \t\r\n").partition("\n")
-    if not rest.strip():
-        return False
-    try:
-        _load(behind_nuls(first, "\0")[1])
-    except ValueError:
-        return False
-    except RecursionError:
-        return True  # where it stands as a line it is refused by its number
-    return True
-
-
-def _load(text: str) -> Any:
-    return json.loads(text, parse_constant=refuse_constant)
-
-
-def _read_whole(text: str, name: str) -> Session:
-    try:
-        document = _load(text)
-    except ValueError as error:
-        raise UnknownFormatError(
-            f"{name} is neither a JSON document nor JSON lines: {error}. Give one of these."
-        ) from error
-    except RecursionError as error:
-        raise UnknownFormatError(
-            f"{name} nests too deeply. Give a file with less nesting."
-        ) from error
+        document = json.loads(data.decode("utf-8"), parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        lines = read_lines(data)
+        if kind_of(lines.rows) != "messages":  # the first lines of a session are damaged
+            return _session_of(lines, data, name)
+        _refuse_data(error, name)
     found = object_or_none(document) or {}
     lines = list_or_none(found.get("loglines"))
     if lines is not None:
-        return _read_rows(lines, range(1, len(lines) + 1), name)
+        rows = [Row(n, row) for n, line in enumerate(lines, 1) if (row := object_or_none(line))]
+        return _read_rows(rows, name)
     if is_export(found):
         return read_opencode(found, origin_of([Row(1, found)]))
     if kind_of([Row(1, found)]) != "messages":
-        return _read_rows([document], range(1, 2), name)
+        return _read_rows([Row(1, found)], name)
     return read_document(document, name)
 
 
-def _read_lines(text: str, name: str) -> Session:
-    numbered: list[tuple[int, str]] = []
-    notes: list[str] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        torn, row = behind_nuls(line, "\0")
-        notes += [NUL_NOTE.format(number)] if torn else []
-        before = numbered[-1][1] if numbered else ""
-        if row and not is_doubled(row, before, '"timestamp"'):
-            numbered.append((number, row))
-    values: list[Any] = []
-    for number, line in numbered:
-        try:
-            values.append(_load(line))
-        except ValueError as error:
-            if number == numbered[-1][0]:
-                notes.append(_TORN_NOTE)
-                break
-            remedy = "Repair or remove that line."
-            _refuse_line(number, len(values), name, f"it is not JSON ({error})", remedy)
-        except RecursionError:
-            _refuse_line(number, len(values), name, "it nests too deeply", "Remove that line.")
-    session = _read_rows(values, [number for number, _ in numbered], name)
-    return replace(session, notes=(*session.notes, *notes))
+def _refuse_data(error: ValueError | RecursionError, name: str) -> NoReturn:
+    problem = f"is neither a JSON document nor JSON lines: {error}. Give one of these."
+    if isinstance(error, UnicodeDecodeError):
+        problem = f"is not UTF-8 text: byte {error.start} cannot be read. Give JSON in UTF-8."
+    elif isinstance(error, RecursionError):
+        problem = "nests too deeply. Give a file with less nesting."
+    raise UnknownFormatError(f"{name} {problem}") from error
 
 
-def _read_rows(values: Sequence[Any], numbers: Sequence[int], name: str) -> Session:
-    rows: list[Row] = []
-    for value, number in zip(values, numbers, strict=False):
-        row = object_or_none(value)
-        if row is None:
-            problem = f"it is {type_name(value)}, not an object"
-            _refuse_line(number, len(rows), name, problem, "Repair or remove that line.")
-        rows.append(Row(number, row))
+def _read_lines(data: bytes, name: str) -> Session:
+    return _session_of(read_lines(data), data, name)
+
+
+def _session_of(lines: Lines, data: bytes, name: str) -> Session:
+    session = _read_rows(lines.rows, name)
+    torn = (_TORN_NOTE,) if data[lines.end[0] :].strip(b"\0 \t\r\n") else ()
+    asides = asides_of(lines, session.entries)
+    return replace(session, notes=(*session.notes, *lines.notes, *torn), asides=asides)
+
+
+def _read_rows(rows: Sequence[Row], name: str) -> Session:
     reader = _READERS.get(kind_of(rows))
-    return read_document(list(values), name) if reader is None else reader(rows)
-
-
-def _refuse_line(line: int, index: int, name: str, problem: str, remedy: str) -> NoReturn:
-    """Raise the error for a line of the file `name`; `index` messages were read before it."""
-    raise InvalidMessageError(index, f"line {line} of {name}: {problem}", remedy)
+    if reader is None:
+        return read_document([row.value for row in rows], name)
+    return reader(rows)
