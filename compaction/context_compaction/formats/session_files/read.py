@@ -235,9 +235,9 @@ def _read_whole(data: bytes, name: str) -> Session:
     try:
         document = json.loads(data.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        lines = read_lines(data)
-        if kind_of(lines.rows) != "messages":  # the first lines of a session are damaged
-            return _session_of(lines, data, name)
+        found_lines = read_lines(data)
+        if kind_of(found_lines.rows) != "messages":  # the first line of a session is damaged
+            return _session_of(found_lines, data, name)
         _refuse_data(error, name)
     found = object_or_none(document) or {}
     lines = list_or_none(found.get("loglines"))
