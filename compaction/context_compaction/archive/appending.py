@@ -35,6 +35,7 @@ from context_compaction.formats import FORMATS
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import JsonObject, Message, is_list, lead_of
+from context_compaction.messages.private import hide_private
 from context_compaction.redaction import redact_source
 
 _NONE = None, None
@@ -186,10 +187,12 @@ class ListAppend:
         message = self._messages[at]
         source = message.source
         hashed = _hash_source(at, source, known, message.key)
-        # What was counted is known to have no secrets.
-        is_clean = not self._store.redacts or counted(hashed[0]) is not None
-        kept = source if is_clean else redact_source(at, source)
-        if is_clean or kept == source:
+        # What was counted is known to have nothing private, and no secrets.
+        if counted(hashed[0]) is not None:
+            return source, hashed, hashed[0]
+        kept = hide_private(source)
+        kept = redact_source(at, kept) if self._store.redacts else kept
+        if kept is source or kept == source:
             return source, hashed, hashed[0]
         return kept, _hash_source(at, kept, known), b""
 

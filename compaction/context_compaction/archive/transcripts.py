@@ -46,6 +46,7 @@ from context_compaction.errors import (
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes
 from context_compaction.messages.model import JsonObject
+from context_compaction.messages.private import hide_private
 from context_compaction.redaction import check_no_secret, redact_blob, redact_json
 from context_compaction.request import check_session_id
 
@@ -113,6 +114,7 @@ class TranscriptStore(Generic[S]):
 
     def kept(self, raw: Any) -> Any:
         """`raw` as the log holds it."""
+        raw = hide_private(raw)
         return redact_json(raw) if self.redacts else raw
 
     def check_id(self, session_id: str) -> None:

@@ -5,6 +5,7 @@ walks the list. `session_files` reads those of known hosts, `convert` turns one 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
@@ -21,6 +22,7 @@ from context_compaction.formats.parsing import (
 )
 from context_compaction.formats.pi import FORMAT as PI
 from context_compaction.messages.model import JsonObject, Message, Messages
+from context_compaction.messages.private import hide_private
 from context_compaction.messages.tool_pairs import ProviderRules
 
 __all__ = ["FORMATS", "MessageFormat", "ProviderRules", "detect", "parse", "render"]
@@ -130,10 +132,14 @@ def parse_one(raw: JsonObject, index: int, format: str) -> Message:
     raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
     if nests_too_deep(raw):
         raise InvalidMessageError(index, *_TOO_DEEP)
+    parse_message = FORMATS[format].parse_message
     try:
-        return FORMATS[format].parse_message(raw, index)
+        shown = hide_private(raw)
+        message = parse_message(shown, index)
     except RecursionError:
         raise InvalidMessageError(index, *_TOO_DEEP) from None
+    # Nobody but the model sees what is private: it goes back with the host's own message.
+    return message if shown is raw else replace(message, source=raw)
 
 
 def render(messages: Messages, *, format: str) -> list[JsonObject]:

@@ -32,6 +32,7 @@ from context_compaction.messages.model import (
     is_list,
     utf8_json,
 )
+from context_compaction.messages.private import hide_private
 from context_compaction.settings import EstimatorName
 from context_compaction.tokens.media import (
     ImageRule,
@@ -248,6 +249,9 @@ class MessageCounter:
         return BASE_TOKENS + self.total(messages)
 
     def _message(self, message: Message) -> int:
+        raw = None if message.edited else message.source
+        if raw is not None and hide_private(raw) is not raw:
+            return MESSAGE_TOKENS + self._json(raw)  # it goes out with what its blocks lack
         return MESSAGE_TOKENS + sum(map(self.block, message.blocks))
 
     def _tool_call(self, call: ToolCall) -> int:
