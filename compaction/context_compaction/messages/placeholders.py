@@ -330,7 +330,10 @@ def is_synthetic(message: Message) -> bool:
 
 def seems_synthetic(text: str) -> bool:
     """Whether `text` looks like a message of ours, whoever wrote it."""
-    return text.startswith(_MADE) or is_long_request(text) or rules_kind(text) is not None
+    if text.startswith(_MADE):
+        return True
+    found = _MARKER.match(text)
+    return found is not None and (found[2] == REQUEST_TOOL or found[2].startswith(RULES_TOOL))
 
 
 def claimed_span(text: str) -> Span | None:
@@ -398,8 +401,9 @@ def split_mark(text: str) -> tuple[str, str]:
 
 def _span_in(text: str, *beginnings: str) -> Span | None:
     """The originals that `text` says it replaces, if it begins with one of `beginnings`."""
-    line = text.partition("\n")[0] if text.startswith(beginnings) else ""
-    found = _ORIGINALS.search(line[-400:])
+    if not text.startswith(beginnings):
+        return None
+    found = _ORIGINALS.search(text.partition("\n")[0][-400:])
     return Span(found[1], int(found[2]), int(found[3]), found[4] or "") if found else None
 
 
@@ -410,7 +414,9 @@ _NOTES = {"assistant": (ACKNOWLEDGED, NO_CONTENT), "user": (CONVERSATION_STARTS,
 def _made_text(message: Message) -> str:
     """The text of a message that a compaction put there; empty for any other."""
     # Bedrock's cache point, where it moved to our summary, is a block of its own.
-    blocks = [block for block in message.blocks if not isinstance(block, Opaque)]
+    blocks = message.blocks
+    if len(blocks) > 1:
+        blocks = tuple(block for block in blocks if not isinstance(block, Opaque))
     block = blocks[0] if len(blocks) == 1 else None
     if not isinstance(block, Text):
         return ""

@@ -362,7 +362,7 @@ def _by_tool(message: Message) -> Message:
 
 # Frames in which hosts put what they, tools and sub-agents say into a message of the user's:
 # Claude Code, Codex, Cline and its kin, loops without tool calls, documents in a prompt, ourselves.
-_FRAMES = (
+_FRAMES = frozenset({
     "system-reminder", "local-command-stdout", "local-command-stderr", "local-command-caveat",
     "command-name", "command-message", "bash-input", "bash-stdout", "bash-stderr",
     "task-notification", "teammate-message", "user-prompt-submit-hook", "tool_use_error",
@@ -377,7 +377,7 @@ _FRAMES = (
     "search_results", "web_page", "webpage", "page_content", "external_content", "email",
     "context_summary", "turn_context", "restored_files", "changed_files", "persisted-output",
     "pinned",
-)  # fmt: skip
+})  # fmt: skip
 # How the text of a skill begins that its host sends for it.
 SKILL_HEAD = "Base directory for this skill: "
 # How texts begin that hosts write whole: of a file, of commands, of what was summarised, what a
@@ -405,7 +405,8 @@ _REMARK = re.compile(
     r"(?: successfully)?(?:: [\w ,.-]{1,200})?[.!]?\s*",
     re.IGNORECASE,
 )
-_TAG = re.compile(rf"<(/?)({'|'.join(_FRAMES)})(?=[\s/>])", re.IGNORECASE)
+# The name is looked up after the match, because a choice of 60 words is tried at every bracket.
+_TAG = re.compile(r"<(/?)([a-z_-]{4,24}+)(?=[\s/>])", re.IGNORECASE)
 # What stands before a line in a summary.
 LABELS: Mapping[Author, str] = {
     "user": "user: ", "agent": "agent: ", "tool": "tool: ", "host": "host: ",
@@ -494,6 +495,8 @@ def _framed(text: str) -> list[tuple[int, int]]:
     seen = 0  # a tag before this one in its line stands behind here: no line is read twice
     for found in _TAG.finditer(text):
         name = found[2].lower()
+        if name not in _FRAMES:
+            continue
         line = text[seen : found.start()].rpartition("\n")[2]
         seen = found.start()
         if found[1]:

@@ -55,7 +55,11 @@ def changes(
         shared = sorted(
             (term for term in newer.terms if times[term] > 1), key=lambda term: (times[term], term)
         )
-        near = {other for term in shared[:rarest] for other in by_term.get(term, ())[-nearest:]}
+        near: set[int] = set()
+        if _may_change(newer, times):
+            near |= {
+                other for term in shared[:rarest] for other in by_term.get(term, ())[-nearest:]
+            }
         binds = new.is_lasting or any(newer.denied) or newer.corrects
         for old, older in ((said[other], known[other]) for other in sorted(near)):
             # What is said in one breath is all meant, and talk changes a rule at most.
@@ -95,6 +99,16 @@ def _reading(text: str) -> _Reading:
     return _Reading(words, values, words | values, tuple(denied), tuple(forgotten), corrects)
 
 
+def _may_change(newer: _Reading, times: Mapping[str, int]) -> bool:
+    """Whether `_change` may find an older sentence, by how often the terms of `newer` occur.
+
+    It is false for most of thousands of sentences of one form, which then cost no comparison.
+    """
+    weight = sum(1 / (times[word] - 1) for word in newer.words if times[word] > 1)
+    is_shared = (all(times[term] > 1 for term in part) for part in newer.denied if part)
+    return newer.corrects or bool(newer.forgotten) or weight > 0.99 or any(is_shared)
+
+
 def _change(
     newer: _Reading,
     older: _Reading,
@@ -105,8 +119,9 @@ def _change(
     """Whether the newer sentence replaces the older; None where their subjects differ."""
     if newer.corrects and older.corrects and newer.words == older.words:
         return None  # of a series: "Update module 1.", "Update module 2."
-    forgets = any(len(part & older.words) > 1 for part in newer.forgotten)
-    if (old.is_lasting and forgets) or _takes_back(newer, older):
+    if old.is_lasting and any(len(part & older.words) > 1 for part in newer.forgotten):
+        return True
+    if (newer.denied or newer.corrects) and _takes_back(newer, older):
         return True
     common = newer.words & older.words
     # A shared word weighs 1 where only these two sentences have it, and less the more others do.
@@ -124,8 +139,6 @@ def _change(
 
 def _takes_back(newer: _Reading, older: _Reading) -> bool:
     """Whether `newer` plainly takes back what `older` affirmed, or a value in it."""
-    if not (newer.denied or newer.corrects):
-        return False
     other = newer.values - older.values
     denied = [part for part in newer.denied if part and part <= older.terms]
     if other and newer.words & older.words and any(part & older.values for part in denied):

@@ -1,0 +1,119 @@
+"""No short input is slow: a whole compaction of twice the input makes about twice the calls."""
+
+import cProfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+from context_compaction import CompactRequest, compact, open_archive
+
+from tests.support.json_types import Json
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def said(*texts: str) -> list[Json]:
+    """User messages with an answer to each."""
+    return [m for text in texts for m in (user(text), {"role": "assistant", "content": "ok"})]
+
+
+def calls(*uses: tuple[str, Json, str]) -> list[Json]:
+    """Tool calls with their results."""
+    made: list[Json] = [user("Fix the parser.")]
+    for number, (name, arguments, result) in enumerate(uses):
+        use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
+        answer = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result}
+        made += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+    return made
+
+
+def bash(command: str) -> tuple[str, Json, str]:
+    return "Bash", {"command": command}, "ok"
+
+
+def edits(n: int) -> list[Json]:
+    text = "".join(f"x{at}=1\n" for at in range(n))
+    changes = [{"old_string": f"x{at}=1\n", "new_string": f"x{at}=2\n"} for at in range(n)]
+    return calls(
+        ("Write", {"file_path": "a.py", "content": text}, "File created"),
+        *(("Edit", {"file_path": "a.py", **change}, "ok") for change in changes),
+    )
+
+
+def reads(n: int) -> list[Json]:
+    where = [{"file_path": "a.py", "offset": at, "limit": 1} for at in range(1, 2 * n, 2)]
+    return calls(*(("Read", one, f"{one['offset']:6}\tx{at}\n") for at, one in enumerate(where)))
+
+
+def grown(n: int) -> list[Json]:
+    change = {"old_string": "x", "new_string": "xx", "replace_all": True}
+    return calls(
+        ("Write", {"file_path": "a.py", "content": "x"}, "ok"),
+        ("MultiEdit", {"file_path": "a.py", "edits": [change] * n}, "ok"),
+        *(bash("sed -i 's/x/xxxxxxxx/g' a.py") for _ in range(n)),
+    )
+
+
+def copies(n: int) -> list[Json]:
+    written = [
+        ("Write", {"file_path": f"d/a{at}.py", "content": "a\n" * 10}, "ok") for at in range(n)
+    ]
+    return calls(*written, *(bash(f"cp -r d d/x{at}; mv d/a{at}.py e{at}.py") for at in range(n)))
+
+
+def script(n: int) -> list[Json]:
+    doubled = "t=t+t\n" * n
+    return calls(bash(f"python3 - <<'EOF'\nt='a'\n{doubled}for i in (1,1): u=t.find('b')\nEOF"))
+
+
+KINDS: dict[str, Callable[[int], list[Json]]] = {
+    **{
+        f"brackets {mark}": lambda n, mark=mark: said("look " + mark * n * 100)
+        for mark in ("<", "<s", "[", "`", "```\n", "> ", "<pin>")
+    },
+    "messages": lambda n: said(*(f"q {at}" for at in range(n))),
+    "rules": lambda n: said(
+        *(f"Never touch file{at}.py and always tell me about value {at}." for at in range(n))
+    ),
+    "changes": lambda n: said(
+        *(f"Use port {at} instead of {at - 1} from now on." for at in range(n))
+    ),
+    "pins": lambda n: said(*(f"<pin>value {at} is {at * 7}</pin>" for at in range(n))),
+    "pins in one": lambda n: said("\n".join(f"<pin>value {at}</pin>" for at in range(n))),
+    "edits": edits,
+    "reads": reads,
+    "growing files": grown,
+    "copies": copies,
+    "script": script,
+    "heredoc": lambda n: calls(bash("cat > m.cpp <<\\EOF\n" + "a << b << c; \\\n" * n + "EOF")),
+    "minified": lambda n: calls(
+        ("Read", {"file_path": "a.js"}, "     1\t" + "function(e){return e.version};" * n),
+        bash("sed -i 's/.*sourceMap.*version.*//' a.js"),
+    ),
+}
+
+
+async def in_this_thread(work: Callable[..., Any], *arguments: Any, **_options: Any) -> Any:
+    """Run `work` where the profiler sees it."""
+    return work(*arguments)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_twice_the_input_makes_at_most_2_3_times_the_calls(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(to_thread, "run_sync", in_this_thread)
+    counts: list[int] = []
+    for size in (8, 150, 300):  # the first loads what is loaded once
+        messages = [*KINDS[kind](size), {"role": "assistant", "content": f"{size}"}, user("next")]
+        async with open_archive(tmp_path / str(size)) as archive:
+            request = CompactRequest(mode="full", context_window=60_000, target_tokens=2_000)
+            profile = cProfile.Profile()
+            with profile:
+                await compact(messages, request, archive=archive)
+        counts.append(sum(entry.callcount for entry in profile.getstats()))
+    assert counts[2] <= 2.3 * counts[1], counts
