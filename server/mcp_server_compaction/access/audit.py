@@ -54,7 +54,7 @@ def audit(action: str, what: str, outcome: str = "ok", **more: Any) -> None:
     if not audit_logger.isEnabledFor(logging.INFO):
         return  # nobody keeps such a log
     who = caller.get()
-    _write({"tenant": who.tenant, "user": who.user}, action, what, outcome, **more)
+    _write({"tenant": who.tenant or "local", "user": who.user}, action, what, outcome, **more)
 
 
 class Refusals:

@@ -137,7 +137,7 @@ class Deps:
         Raises:
             ArchiveError: It cannot be opened.
         """
-        return await (await self.archives()).for_tenant(caller.get().tenant)
+        return await caller.get().own(await self.archives())
 
 
 RequestContext: TypeAlias = ServerRequestContext[Deps, Any]

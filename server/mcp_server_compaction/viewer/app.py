@@ -102,9 +102,7 @@ class Access:
         principal = None if self._verifier is None else await self._verifier.verify(token)
         if principal is None:
             return None
-        return await create_cookie(
-            await (await self._archive()).for_tenant(principal.tenant), principal
-        )
+        return await create_cookie(await principal.own(await self._archive()), principal)
 
     async def caller(self, request: Request) -> Principal | None:
         """The caller; None where the request has no valid token or cookie."""
@@ -158,7 +156,7 @@ def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlet
     def endpoint(handler: Handler) -> Callable[[Request], object]:
         async def answered(request: Request) -> Response:
             try:
-                archive = await (await archives.get()).for_tenant(caller.get().tenant)
+                archive = await caller.get().own(await archives.get())
                 made = await handler(Visit(request, archive, config))
             except CompactionError as error:
                 made = failure(error)

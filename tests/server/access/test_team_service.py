@@ -158,6 +158,7 @@ def test_forged_and_foreign_tokens_are_refused(team: Team) -> None:
         oauth.token(AUDIENCE, sub=None),
         oauth.token(AUDIENCE, tenant=None),
         oauth.token(AUDIENCE, tenant="../acme"),
+        *(oauth.token(AUDIENCE, tenant=odd) for odd in (7, True, ["acme"], {"name": "acme"})),
         jwt.encode(
             {"iss": oauth.issuer, "aud": AUDIENCE, "sub": "x", "exp": 2**33, "tenant": "acme"},
             "",

@@ -152,6 +152,12 @@ class Database:
                         f"{self.location} is PostgreSQL {version // 10_000}. Use version 15 or "
                         "later."
                     )
+                encoding = connection.info.parameter_status("server_encoding")
+                if encoding == "SQL_ASCII":
+                    raise ArchiveError(
+                        f"{self.location} has the encoding SQL_ASCII, which takes any bytes for "
+                        "text. Make a database with ENCODING 'UTF8' TEMPLATE template0."
+                    )
                 make_tables(connection)
             self._pool.open()
 
