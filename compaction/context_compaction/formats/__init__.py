@@ -16,6 +16,7 @@ from context_compaction.formats.gemini import FORMAT as GEMINI
 from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
 from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES
 from context_compaction.formats.parsing import (
+    list_or_none,
     nests_too_deep,
     object_or_none,
     require_object,
@@ -68,6 +69,10 @@ def fitting(payload: Sequence[JsonObject]) -> tuple[str, ...]:
     scores = dict.fromkeys(FORMATS, 0)
     for index, raw in enumerate(payload):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+        if _has_number(raw):
+            _complain(
+                raw, index, "gemini" if "parts" in raw else max(scores, key=scores.__getitem__)
+            )
         conversion = conversion_of(raw)
         if conversion is not None:
             raise UnknownFormatError(
@@ -80,6 +85,15 @@ def fitting(payload: Sequence[JsonObject]) -> tuple[str, ...]:
         scores = left
     most = max(scores.values())
     return tuple(name for name, score in scores.items() if score == most)
+
+
+def _has_number(raw: JsonObject) -> bool:
+    """Whether a number is among the blocks of a message, which no format has.
+
+    Of millions of numbers the first is enough; each format would look at all of them.
+    """
+    blocks = (list_or_none(raw.get(key)) or () for key in ("content", "parts"))
+    return any(isinstance(block, int | float) for each in blocks for block in each)
 
 
 def check_count(count: int) -> None:

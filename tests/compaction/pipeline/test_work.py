@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from anyio import to_thread
-from context_compaction import CompactRequest, compact, open_archive
+from context_compaction import CompactRequest, InvalidMessageError, compact, formats, open_archive
 
 from tests.support.json_types import Json
 
@@ -117,3 +117,17 @@ async def test_twice_the_input_makes_at_most_2_3_times_the_calls(
                 await compact(messages, request, archive=archive)
         counts.append(sum(entry.callcount for entry in profile.getstats()))
     assert counts[2] <= 2.3 * counts[1], counts
+
+
+@pytest.mark.parametrize("place", ["content", "parts", "content of a result"])
+def test_a_list_of_numbers_in_a_message_is_refused_at_the_first(place: str) -> None:
+    counts: list[int] = []
+    for size in (10, 10, 10_000):
+        zeros: list[Any] = [0] * size
+        result = {"type": "tool_result", "tool_use_id": "t", "content": zeros}
+        content = {"content": [result]} if place == "content of a result" else {place: zeros}
+        profile = cProfile.Profile()
+        with profile, pytest.raises(InvalidMessageError, match=r"\[0\] is a number"):
+            formats.parse([{"role": "user", **content}])
+        counts.append(sum(entry.callcount for entry in profile.getstats()))
+    assert counts[2] <= 1.1 * counts[1]

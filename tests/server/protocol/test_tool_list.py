@@ -1,14 +1,19 @@
 """The list of tools: what it costs, and how strictly it is held to."""
 
+import cProfile
 import json
 import re
+from typing import Any
 
 import pytest
+from context_compaction import SettingsError
 from context_compaction.policies import POLICIES
 from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.vocabulary import load_o200k
 from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol.arguments import parse_arguments
+from mcp_server_compaction.protocol.schemas import CompactArguments, CompactOptions
 from mcp_types import INVALID_PARAMS
 
 from tests.server.helpers import Era, connect, error_of
@@ -130,3 +135,22 @@ async def test_lists_and_objects_may_come_as_json_text(config: Config) -> None:
             await client.call_tool("compact_messages", {"messages": "[]", "options": '{"bad": 1}'})
         )
     assert "'bad'" in message
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (CompactArguments, "messages"),
+        (CompactArguments, "new_messages"),
+        (CompactOptions, "tools"),
+        (CompactOptions, "pinned"),
+    ],
+)
+def test_a_list_of_wrong_elements_is_refused_at_the_first(model: Any, name: str) -> None:
+    counts: list[int] = []
+    for size in (10, 10, 100_000):
+        profile = cProfile.Profile()
+        with profile, pytest.raises(SettingsError, match=rf"^{name}\.0: [^;]*\.$"):
+            parse_arguments(model, {name: [0] * size})
+        counts.append(sum(entry.callcount for entry in profile.getstats()))
+    assert counts[2] <= 1.1 * counts[1]
