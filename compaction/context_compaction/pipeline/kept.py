@@ -34,8 +34,8 @@ from context_compaction.summarizers.extractive.paragraphs import GROUP_CHARS
 from context_compaction.tokens.counter import MessageCounter
 
 REQUEST_LAYER = "request"
-# Items that repeat what others have: they do not keep a message from staying.
-DERIVED = ("deed", "rule", "wish", "replaced")
+# Items that repeat or name what a message has: they do not keep it from staying.
+DERIVED = ("deed", "rule", "wish", "media", "replaced")
 # For a text that its host hands over in the user's name.
 _POSED_TOOL = "text in the user's name"
 

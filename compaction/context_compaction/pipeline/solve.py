@@ -371,7 +371,7 @@ def _cut_where_bought(
             item
             for item in before
             if record.position_of(item) >= told_until
-            or item.kind in ("rule", "wish")
+            or item.kind in ("rule", "wish", "media")
             or id(item) in orders
         ]
     untold = [item for item in before if record.position_of(item) != stays or item.kind == "deed"]

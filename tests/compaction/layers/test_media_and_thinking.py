@@ -110,6 +110,32 @@ async def test_thinking_behind_an_edit_is_stripped_and_the_answer_says_so() -> N
     assert all(edit.pointers and edit.tokens_after < edit.tokens_before for edit in stripped)
 
 
+async def test_summaries_mention_pictures_and_where_they_are_through_three_rounds() -> None:
+    document: Json = {
+        "type": "document",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": PICTURES[0]},
+    }
+    payload: list[Json] = [
+        user([text("Make the page like this."), image(PICTURES[0])]),
+        *answered("s", "Screenshot", [text("the page"), image(PICTURES[1])]),
+        assistant("I see."),
+        user([document, text("and read this")]),
+        assistant("Done."),
+    ]
+    request = CompactRequest(format="anthropic", session_id="s", target_tokens=2_500, mode="full")
+    async with temporary_archive() as archive:
+        for turn in range(3):
+            for step in range(8):
+                name = f"{turn}{step}"
+                payload += [user(f"step {name}"), *answered(name, "Bash", lines(name, 60))]
+                payload.append(assistant(f"done {name}"))
+            payload = (await compact(payload, request, archive=archive)).messages
+            said = str(payload)
+            assert "[0] user: [an image, image/png]" in said
+            assert "[2] result of Screenshot: [an image, image/png]" in said
+            assert "[4] user: [a document, application/pdf]" in said
+
+
 def thinking_loop() -> list[Json]:
     """A running tool loop in which each call follows thinking."""
     messages = [user("Count the rows.")]

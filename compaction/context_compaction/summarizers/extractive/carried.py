@@ -8,7 +8,7 @@ while it fits, then what binds of it. The size has a bound. Pure.
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Any
@@ -17,6 +17,8 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, output_id_of
 from context_compaction.messages.model import (
     Block,
+    Document,
+    Image,
     JsonObject,
     Message,
     Messages,
@@ -108,9 +110,12 @@ def _row(block: Block) -> list[Any]:
             return ["call", block.call_id, block.name, block.arguments]
         case ToolResult():
             hidden = placeholders.is_placeholder(block)
-            return ["result", block.call_id, result_text(block), block.is_error, hidden]
+            media = [*map(_row, _media(block.content))]
+            return ["result", block.call_id, result_text(block), block.is_error, hidden, media]
         case Text():
             return ["text", block.text, block.author]
+        case Image() | Document():  # that there was one
+            return ["image" if isinstance(block, Image) else "document", block.media_type]
         case _:  # nothing else is carried
             return []
 
@@ -121,8 +126,25 @@ def _block(row: Sequence[Any]) -> Block:
         return Text(rest[0], author=rest[1])
     if kind == "call":
         return ToolCall(*rest)
-    call_id, text, is_error, hidden = rest
-    return ToolResult(call_id, (Text(text, author="compaction" if hidden else None),), is_error)
+    if kind in ("image", "document"):
+        return _medium(row)
+    call_id, text, is_error, hidden, media = rest
+    told = Text(text, author="compaction" if hidden else None)
+    return ToolResult(call_id, (told, *map(_medium, media)), is_error)
+
+
+def _media(blocks: Iterable[Block]) -> list[Image | Document]:
+    """The pictures and documents of `blocks`, without their data."""
+    return [
+        Image(block.media_type) if isinstance(block, Image) else Document(block.media_type)
+        for block in blocks
+        if isinstance(block, Image | Document)
+    ]
+
+
+def _medium(row: Sequence[Any]) -> Image | Document:
+    kind, media_type = row
+    return Image(media_type) if kind == "image" else Document(media_type)
 
 
 def _shorter(message: Message) -> Iterator[Block]:
@@ -144,9 +166,11 @@ def _shorter(message: Message) -> Iterator[Block]:
                 yield ToolResult(block.call_id, block.content, block.is_error)
             case ToolResult():
                 text = _ends_of(result_text(block), _OUTPUT_CHARS)
-                yield ToolResult(block.call_id, (Text(text),), block.is_error)
+                yield ToolResult(
+                    block.call_id, (Text(text), *_media(block.content)), block.is_error
+                )
             case _:  # nothing else is carried
-                pass
+                yield from _media([block])
 
 
 def _arguments(given: Any) -> Any:

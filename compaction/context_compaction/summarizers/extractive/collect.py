@@ -51,7 +51,8 @@ from context_compaction.summarizers.instructions.find import SURE_RANK, find_ins
 
 Kind: TypeAlias = Literal[
     "user", "rule", "wish", "closing", "remark", "plan", "note", "document", "earlier", "failure",
-    "deed", "newest", "call", "result", "record", "report", "rules", "file", "host", "replaced",
+    "deed", "newest", "call", "result", "record", "report", "rules", "file", "host", "media",
+    "replaced",
 ]  # fmt: skip
 
 _LABEL_CHARS = 80
@@ -246,7 +247,9 @@ class _Walk:
                         self._called(at, number, block)
                     case ToolResult():
                         self._answered(at, number, block)
-                    case Image() | Document() | Opaque():
+                    case Image() | Document():
+                        self.add(at, "media", message.role, [_named(block)], block=number)
+                    case Opaque():
                         self.add(at, "host", message.role, [_named(block)], block=number)
                     case _:
                         pass
@@ -338,6 +341,9 @@ class _Walk:
         label = label.partition("\n")[0][:_LABEL_CHARS]
         text = result_text(result)
         said = said_in_refusal(result)
+        media = [_named(part) for part in result.content if isinstance(part, Image | Document)]
+        if media:
+            self.add(at, "media", label, list(dict.fromkeys(media)))
         if is_stand_in(result):
             self.add(at, "replaced", label, [text], block=number)
         elif said is not None:

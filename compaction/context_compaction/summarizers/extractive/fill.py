@@ -32,6 +32,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "rules": 2,
     "file": 1,
     "host": 1,
+    "media": 64,  # a picture is only named
     "replaced": 0,
 }
 # Tokens of an item's label, or of the frame of a message.
