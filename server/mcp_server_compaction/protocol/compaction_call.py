@@ -15,6 +15,8 @@ from context_compaction import (
     CompactResult,
     JsonObject,
     Roots,
+    SettingsError,
+    Text,
     convert,
     formats,
     read_conversation,
@@ -116,8 +118,16 @@ async def resumable_of(
         within: The folders that may be written to; None for any.
 
     Raises:
-        CompactionError: It cannot be written.
+        CompactionError: It cannot be written, or the host removed all words of the session.
     """
+    info = await archive.session_info(result.session_id)
+    messages = formats.parse(given.payload, format=given.format)
+    if all(isinstance(b, Text) and not b.text.strip() for m in messages for b in m.blocks):
+        raise SettingsError(
+            f"The messages of session {info.session_id} are empty: its host removed their words. "
+            "Read the earlier ones in the archive, for example with: "
+            f"mcp-server-compaction read transcript://{info.session_id}/messages/0-9"
+        )
     write = partial(
         write_resumable,
         host,
@@ -125,7 +135,7 @@ async def resumable_of(
         origin=result.session_id,
         tokens=result.tokens.after,
         places=this_user(),
-        title=(await archive.session_info(result.session_id)).title,
+        title=info.title,
         model=given.model,
         provider=given.provider,
         cwd=given.folder,

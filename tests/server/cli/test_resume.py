@@ -63,6 +63,19 @@ def _session(home: Path, name: str = "one", project: Path | None = None) -> Path
     return path
 
 
+def test_a_session_that_its_host_emptied_is_not_resumed(run: Run, home: Path) -> None:
+    path = _session(home)
+    run("import", path)
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for row in rows:
+        row["message"]["content"] = "" if row["type"] == "user" else []
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    error = run("compact", path, "--resume", "claude-code", code=2)["error"]
+    assert "its host removed their words" in error
+    assert "read transcript://one/messages/0-9" in error
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_the_original_stays_and_the_new_session_holds_what_was_left(run: Run, home: Path) -> None:
     path = _session(home)
     before = path.read_bytes()
