@@ -7,6 +7,7 @@ not grow with what it nests.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar, cast
 
 from context_compaction.errors import InvalidMessageError
@@ -178,6 +179,17 @@ def sane_seconds(value: object, *, per_second: int = 1) -> float | None:
     if not 946_684_800.0 * per_second <= value <= 4_102_444_800.0 * per_second:
         return None
     return value / per_second
+
+
+def parse_time(value: object) -> float | None:
+    """Unix time of an ISO 8601 string, taken as UTC where it names no zone; None if it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return sane_seconds((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
 def refuse_constant(constant: str) -> NoReturn:

@@ -348,7 +348,7 @@ async def _archive(call: HookCall) -> None:
 async def _archived_messages(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], str]:
     """Archive the session; the messages of its context, and their format."""
     import anyio
-    from context_compaction import parse, read_conversation
+    from context_compaction import read_conversation
 
     from mcp_server_compaction.hosts.foreign_sessions import read_foreign
     from mcp_server_compaction.hosts.importing import Importer, files_to_import, is_output
@@ -356,9 +356,8 @@ async def _archived_messages(call: HookCall, archive: "Archive") -> tuple[Sequen
     listed = read_foreign(call.host, call.payload)
     if listed is not None:
         if listed:
-            parsed = parse(listed, format="anthropic")
-            await archive.append(call.session_id, parsed, format="anthropic")
-        return listed, "anthropic"
+            await archive.append(call.session_id, listed, format="anthropic")
+        return [message.source for message in listed], "anthropic"
     path = call.transcript
     if not await anyio.Path(path).is_file():
         return [], ""

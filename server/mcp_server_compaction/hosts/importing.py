@@ -454,6 +454,8 @@ def _whole_batch(data: bytes, name: str) -> Lines:
     data = decompress(data, name)
     document = object_or_none(json_value(data)) or {}
     lines = list_or_none(document.get("loglines"))
+    if lines is None and kind_of([Row(1, document)]) != "messages":
+        return Lines([Row(1, document)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
     if lines is None:
         return read_lines(data)
     found = enumerate(map(object_or_none, lines), start=1)

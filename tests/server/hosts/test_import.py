@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.formats.session_files.read import read_conversation
-from context_compaction.messages.model import is_list, is_object
+from context_compaction.messages.model import is_list, is_object, text_of
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts import importing
 
@@ -362,8 +362,56 @@ def copilot_rows() -> list[Row]:
     ]
 
 
+def gemini_rows() -> list[Row]:
+    call: Row = {"id": "c", "name": "run", "args": {"command": "make"}, "status": "success"}
+    call["result"] = [{"functionResponse": {"response": {"output": "potto failed"}}}]
+    time = "2026-01-01T00:00:00Z"
+    said: list[Row] = [
+        {"type": "user", "content": "Fix the build."},
+        {"type": "gemini", "content": "Running it.", "toolCalls": [call],
+         "thoughts": [{"subject": "Plan", "description": "think of loris"}]},
+        {"type": "info", "content": "Update available"},
+        {"type": "user", "content": [{"text": "taken back"}]},
+        {"type": "gemini", "content": "never mind"},
+        {"$rewindTo": "4"},
+        {"type": "user", "content": [{"text": "Go on."}]},
+    ]  # fmt: skip
+    head: Row = {"sessionId": "main", "projectHash": "ab", "kind": "main"}
+    for number, row in enumerate(said, 1):
+        if "type" in row:
+            row |= {"id": str(number), "timestamp": time}
+    return [head, *said]
+
+
+@pytest.mark.parametrize("shape", ["lines", "document"])
+def test_a_chat_of_gemini_cli_is_read_with_its_times_thoughts_and_rewinds(
+    shape: str, tmp_path: Path
+) -> None:
+    rows = gemini_rows()
+    data = b"".join(lines_of(rows))
+    if shape == "document":
+        live = [row for row in rows[1:] if row.get("id") not in ("4", "5", None)]
+        data = json.dumps(rows[0] | {"messages": live}, indent=2).encode()
+    file = tmp_path / f"chat.json{'l' if shape == 'lines' else ''}"
+    file.write_bytes(data)
+    found = read_conversation(data, name=file.name)
+    assert (found.kind, found.session_id) == ("gemini-cli", "main")
+    assert {message.timestamp_seconds for message in found.messages} == {1767225600.0}
+    assert [text_of(message.blocks) for message in found.messages] == [
+        "Fix the build.", "Running it.", "", "Go on.",
+    ]  # fmt: skip
+    assert found.payload[1]["content"][0]["thinking"] == "Plan\nthink of loris"
+    imported(tmp_path / "a", file)
+    [(transcript, context, _)] = held(tmp_path / "a", tmp_path / "i").values()
+    assert context == found.payload
+    assert ("taken back" in json.dumps(transcript)) == (shape == "lines")
+
+
 # Ids, names and settings, which no search is for.
 LABELS = {"id", "cwd", "model", "type", "role", "call_id", "tool_use_id", "toolCallId", "sessionId"}
+
+
+CONTENTS = {"message", "payload", "data", "content", "toolCalls", "thoughts"}
 
 
 def damaged(value: Any, rng: Random, words: list[str]) -> Any:
@@ -394,18 +442,23 @@ def words_in(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", [*KINDS, "pi", "copilot"])
+@pytest.mark.parametrize("kind", [*KINDS, "pi", "copilot", "gemini"])
 def test_odd_rows_stop_no_reader_and_each_of_their_words_is_found(
     kind: str, seed: int, tmp_path: Path
 ) -> None:
     rng = Random(f"{kind} {seed}")
-    rows = KINDS.get(kind) or (pi_rows() if kind == "pi" else copilot_rows())
+    others = {"pi": pi_rows, "copilot": copilot_rows, "gemini": gemini_rows}
+    rows = others[kind]() if kind in others else KINDS[kind]
     words: list[str] = []
     odd: list[Row] = []
     for row in rows:
         # The fields that say which sort of row it is stay, and so does the place in a tree.
-        content = {key for key in ("message", "payload", "data", "content") if key in row}
-        odd.append(row | {key: damaged(row[key], rng, words) for key in content})
+        content = {
+            key
+            for key in ("message", "payload", "data", "content", "toolCalls", "thoughts")
+            if key in row
+        }
+        odd.append(row | {key: damaged(row[key], rng, words) for key in sorted(content)})
     lines = lines_of(odd)
     lines[2:2] = [
         b'{"type": "user", "message": {"content": "torn nyala\n',

@@ -11,7 +11,6 @@ that was kept. It can also be read of a part of a file that goes on.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from context_compaction.errors import InvalidMessageError
@@ -22,7 +21,7 @@ from context_compaction.formats.parsing import (
     list_or_none,
     object_or_none,
     objects_in,
-    sane_seconds,
+    parse_time,
     text_or_none,
 )
 from context_compaction.formats.session_files.branches import (
@@ -31,6 +30,7 @@ from context_compaction.formats.session_files.branches import (
     codex_branches,
     rolled_back_turns,
 )
+from context_compaction.formats.session_files.gemini_cli import is_chat, read_gemini_chats
 from context_compaction.formats.session_files.lenient import plain_text
 from context_compaction.formats.session_files.model import Entry, Row, Session
 from context_compaction.messages.model import (
@@ -164,7 +164,13 @@ def read_pi_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistor
     return [_history(session, rows, begins_anew=is_whole) for session in read_pi_branches(rows)]
 
 
+def read_gemini_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
+    """The branches of a whole chat of Gemini CLI, the live branch last."""
+    return [_history(session, rows, begins_anew=is_whole) for session in read_gemini_chats(rows)]
+
+
 READERS: Mapping[str, Reader] = {
+    "gemini-cli": read_gemini_histories,
     "claude-code": read_claude_code_histories,
     "codex": read_codex_histories,
     "pi": read_pi_histories,
@@ -242,6 +248,8 @@ def kind_of(rows: Iterable[Row]) -> str:
     for row in rows:
         value = row.value
         kind = text_or_none(value.get("type"))
+        if is_chat(value):
+            return "gemini-cli"
         if "role" in value or "parts" in value:
             return "messages"
         if kind in _CODEX_TYPES and "payload" in value:
@@ -255,17 +263,6 @@ def kind_of(rows: Iterable[Row]) -> str:
         if kind in {"user", "assistant"} and "message" in value:
             return "claude-code"
     return "messages"
-
-
-def parse_time(value: object) -> float | None:
-    """Unix time of an ISO 8601 string, taken as UTC where it names no zone; None if it is none."""
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return sane_seconds((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
 def read_claude_code(rows: Sequence[Row]) -> Session:

@@ -6,7 +6,7 @@ becomes text, because nothing of a conversation may be lost and every result mus
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from context_compaction.errors import InvalidMessageError
 from context_compaction.formats.parsing import (
     list_or_none,
     object_or_none,
+    objects_in,
     refuse_constant,
     text_or_none,
 )
@@ -25,19 +26,20 @@ from context_compaction.messages.model import JsonObject, Messages, compact_json
 _decode_json = json.JSONDecoder(parse_constant=refuse_constant).decode
 _CONTENT_KEYS = ("content", "tool_calls", "parts")
 _TEXT_KEYS = ("content", "output", "text", "thinking")
-# Rows that are messages, and rows that repeat messages or hold settings of the host.
-_NO_ASIDES = frozenset({
-    "user", "assistant", "attachment", "progress", "file-history-snapshot",
-    "response_item", "compacted", "session_meta", "turn_context",
-    "message", "custom_message", "compaction", "branch_summary", "session", "model_change",
-    "system.message",
+# Rows that are messages, and rows with settings of the host.
+_MESSAGE_ROWS = frozenset({
+    "user", "assistant", "attachment", "response_item", "compacted", "session_meta", "turn_context",
+    "message", "custom_message", "compaction", "branch_summary",
 })  # fmt: skip
+_QUIET_ROWS = frozenset({"progress", "file-history-snapshot", "system.message"})
+_HOLDERS = ("message", "payload", "attachment")
 _REPEATING_EVENTS = ("_begin", "_end", "_delta", "token_count")
 # Fields with ids, times and settings.
 _NO_WORDS = frozenset({
     "type", "subtype", "operation", "level", "timestamp", "uuid", "parentUuid", "id", "parentId",
     "logicalParentUuid", "leafUuid", "sessionId", "agentId", "promptId", "requestId", "toolUseID",
     "cwd", "gitBranch", "version", "userType", "entrypoint", "slug", "turn_id", "call_id",
+    "transformedContent", "projectHash", "startTime", "lastUpdated", "model", "status",
 })  # fmt: skip
 TITLE_ROWS: Mapping[str, str] = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 
@@ -236,30 +238,42 @@ def asides_of(lines: Lines, entries: Sequence[Entry]) -> tuple[tuple[str, str], 
     return (*_words_aside(lines.rows, entries), *unread)
 
 
-def _words_aside(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+def _words_aside(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """The words in rows that are no messages: titles, summaries, what the user typed meanwhile.
 
     Yields:
         The type of the row, and those of its strings that no message repeats.
     """
-    found = (leaf for entry in entries for _, leaf in leaves(entry.raw))
-    said = {leaf.strip() for leaf in found if isinstance(leaf, str)}
+    said: set[str] = set()
+    for entry in entries:
+        for name, leaf in leaves(entry.raw):
+            given = (
+                json_value(str(leaf).encode("utf-8", "surrogatepass"))
+                if name == "arguments"
+                else leaf
+            )
+            said |= {str(inner).strip() for _, inner in leaves(given)}
     lines = {entry.line for entry in entries}
-    for row in rows:
-        kind = str(row.value.get("type"))
+    # A chat of Gemini CLI may be one document.
+    parts = (Row(row.line, one) for row in rows for one in objects_in(row.value.get("messages")))
+    for row in (*rows, *parts):
+        kind = str(row.value.get("type") or "row")
         value: Any = row.value
-        if kind == "user":
+        is_message = kind in _MESSAGE_ROWS and (
+            row.line in lines or any(is_object(value.get(key)) for key in _HOLDERS)
+        )
+        if kind == "user" and is_message:
             # What the model was shown may be a part of this.
             value = object_or_none(value.get("toolUseResult")) or {}
             value = {key: value.get(key) for key in ("stdout", "stderr")}
-        elif kind in _NO_ASIDES or row.line in lines:
+        elif is_message or kind in _QUIET_ROWS:
             continue
         event = text_or_none((object_or_none(value.get("payload")) or {}).get("type")) or ""
         if event.endswith(_REPEATING_EVENTS) or kind.endswith("_start"):
             continue
         texts = [
             leaf
-            for name, leaf in leaves(value)
+            for name, leaf in leaves({**value, "messages": None})
             if isinstance(leaf, str) and name not in _NO_WORDS and leaf.strip() not in said
         ]
         if kind in TITLE_ROWS or any(" " in text.strip() for text in texts):

@@ -12,7 +12,7 @@ class Conversation:
     """A conversation as it stood in its host's context when the file was written.
 
     Attributes:
-        kind: "claude-code", "codex", "copilot", "pi", "opencode" or "messages": the sort of file.
+        kind: "claude-code", "codex", "copilot", "gemini-cli", "pi", "opencode" or "messages".
         format: The format of its messages.
         payload: The messages as the host wrote them, one for each of `messages`.
         messages: The same, parsed, with timestamps where the file has them.

@@ -19,15 +19,16 @@ from context_compaction.errors import UnknownFormatError
 from context_compaction.formats.parsing import (
     list_or_none,
     object_or_none,
+    parse_time,
     refuse_constant,
     require_object,
     text_or_none,
     type_name,
 )
+from context_compaction.formats.session_files.gemini_cli import read_gemini_chat
 from context_compaction.formats.session_files.hosts import (
     kind_of,
     origin_of,
-    parse_time,
     read_claude_code,
     read_codex,
     read_copilot,
@@ -147,6 +148,7 @@ _READERS: Mapping[str, _Reader] = {
     "claude-code": read_claude_code,
     "codex": read_codex,
     "copilot": read_copilot,
+    "gemini-cli": read_gemini_chat,
     "pi": read_pi,
 }
 _TORN_NOTE = "the last line was torn (still being written, or cut) and is left out"
@@ -247,7 +249,8 @@ def _read_whole(data: bytes, name: str) -> Session:
     if is_export(found):
         return read_opencode(found, origin_of([Row(1, found)]))
     if kind_of([Row(1, found)]) != "messages":
-        return _read_rows([Row(1, found)], name)
+        whole = Lines([Row(1, found)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
+        return _session_of(whole, data, name)
     return read_document(document, name)
 
 
