@@ -24,6 +24,7 @@ from context_compaction.messages.model import (
     Document,
     Image,
     JsonObject,
+    Message,
     Messages,
     ToolCall,
     ToolResult,
@@ -50,6 +51,14 @@ _TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,8
 _PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
 _TYPE_KEYS = ("mime", "mime_type", "media_type", "mimeType")
 _SOURCE_KEYS = ("sources_used", "sources")
+# By their endings the media types of files that are made to be looked at.
+_ARTIFACT_TYPES = {
+    "csv": "text/csv", "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml"
+    ".document", "gif": "image/gif", "html": "text/html", "jpeg": "image/jpeg",
+    "jpg": "image/jpeg", "md": "text/markdown", "mp3": "audio/mpeg", "mp4": "video/mp4",
+    "pdf": "application/pdf", "png": "image/png", "svg": "image/svg+xml", "webp": "image/webp",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}  # fmt: skip
 # Commands that change something which no undo of a file brings back.
 _EFFECT_COMMAND = re.compile(
     r"\bgit\s+(?:commit|push|merge|rebase|reset|revert|tag)\b|\b(?:psql|sendmail|scp|rsync)\s"
@@ -90,8 +99,8 @@ class Artifact:
     Attributes:
         path: Its path, name or address; "" if it has none.
         media_type: Such as "image/png".
-        visibility: The host's value; else "user" for a part of a message, "model" for a part of a
-            result.
+        visibility: The host's value; else "user" for a part of a message and for a file that a call
+            wrote, "model" for a part of a result.
         sources: What it was made from, as the host names it; else the call that returned it.
     """
 
@@ -127,7 +136,8 @@ class Digest:
         other_calls: How often each other tool was called.
         plan: The newest todo list or plan, as lines.
         in_flight: Calls without an answer.
-        hidden: Placeholders of results that earlier layers had replaced.
+        hidden: What replaces hidden content: placeholders of results that earlier layers replaced,
+            and the replacement texts of blocks that the host hides (`meta.hidden`).
         artifacts: Pictures, documents and files that it was given or that its tools made.
     """
 
@@ -164,6 +174,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         except Exception:  # the arguments of a call may be anything
             _logger.exception("a call of %r is not in the digest", call.name[:_LINE_CHARS])
     for message in messages:
+        found.hidden += _hidden_by_host(message)
         for block in message.blocks:
             if isinstance(block, Image | Document):
                 found.artifacts.append(_artifact_of(block, "", "user", ()))
@@ -198,6 +209,8 @@ def _add_call(found: Digest, call: ToolCall, result: ToolResult | None, use: Too
     elif failed:
         found.errors.append(f"{_short(call, use)}: {error}")
     elif paths and use.kind in ("read", "write", "edit", "notebook"):
+        if use.kind == "write":
+            found.artifacts += _artifacts_made(call, use, paths)
         lists = {"read": found.read, "write": found.written}
         lists.get(use.kind, found.edited).extend(paths)
     elif words_in_name(call.name) & _MEMORY_WORDS:
@@ -211,6 +224,25 @@ def _has_effect(tool_name: str, use: ToolUse) -> bool:
     if use.command:
         return _EFFECT_COMMAND.search(use.command) is not None
     return use.kind == "other" and bool(words_in_name(tool_name) & _EFFECT_WORDS)
+
+
+def _hidden_by_host(message: Message) -> Iterator[str]:
+    """The replacement texts of a message or its blocks that the host marks as hidden."""
+    for source in (message.source, *(block.source for block in message.blocks)):
+        meta = (source or {}).get("meta")
+        if is_object(meta) and meta.get("hidden") is True:
+            text = _first(meta, ("replacement_text", "replacement"))
+            yield one_line(text) or "hidden by the host, without a replacement text"
+
+
+def _artifacts_made(call: ToolCall, use: ToolUse, paths: Sequence[str]) -> Iterator[Artifact]:
+    """The pictures, pages and documents that a call writes; source code is no artifact."""
+    entries = named_arguments(call)
+    given = _first(entries, _TYPE_KEYS)
+    for path in paths:
+        media_type = given or _ARTIFACT_TYPES.get(path.rpartition(".")[2].lower(), "")
+        if media_type:
+            yield _artifact(entries, path, media_type, "user", (_short(call, use),))
 
 
 def _artifacts_in(result: ToolResult, call: ToolCall | None, use: ToolUse) -> Iterator[Artifact]:

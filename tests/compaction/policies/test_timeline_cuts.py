@@ -101,16 +101,31 @@ async def test_the_digest_names_artifacts_with_path_type_visibility_and_sources(
         user([text("Compare."), paper]),
         *answered("a", "read_file", [picture], path="img/plan.png"),
         *answered("b", "render", told, kind="chart"),
+        *answered("c", "write_file", "ok", path="out/report.html", content="<p>", sources=["S1"]),
+        *answered("d", "write_file", "ok", path="src/a.py", content="x = 1"),
         assistant("Compared."),
         *turn(2_000, "y"),
         user("Next."),
     ]
     given = await timeline(payload, mode="full")
     assert given.receipt["digest"]["artifacts"] == [
+        artifact("out/report.html", "text/html", "user", "S1"),
         artifact("offer.pdf", "application/pdf", "user"),
         artifact("img/plan.png", "image/png", "model", "read_file(img/plan.png)"),
         artifact("out/chart.svg", "image/svg+xml", "external", "3", "S4"),
     ]
+
+
+async def test_the_digest_names_what_the_host_hides_with_its_replacement_text() -> None:
+    meta = {"hidden": True, "replacement_text": "[screenshot of the old page]"}
+    said = user([{**text("A long log."), "meta": meta}, text("Look at it.")])
+    shown = {**assistant("Seen."), "meta": {"hidden": False, "replacement_text": "no"}}
+    whole = {**user("All of this is hidden."), "meta": {"hidden": True}}
+    payload = [said, shown, whole, assistant("Ok."), *turn(2_000, "y"), user("Next.")]
+    given = await timeline(payload, mode="full")
+    assert given.receipt["digest"]["hidden"] == [
+        "[screenshot of the old page]", "hidden by the host, without a replacement text",
+    ]  # fmt: skip
 
 
 def artifact(path: str, media_type: str, visibility: str, *sources: str) -> Json:
