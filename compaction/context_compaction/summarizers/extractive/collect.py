@@ -35,6 +35,7 @@ from context_compaction.messages.model import (
     is_object,
     is_rules,
     is_stand_in,
+    named_arguments,
     text_of,
 )
 from context_compaction.messages.speakers import passages_of
@@ -52,7 +53,7 @@ from context_compaction.summarizers.instructions.find import SURE_RANK, find_ins
 Kind: TypeAlias = Literal[
     "user", "rule", "wish", "closing", "remark", "plan", "note", "document", "earlier", "failure",
     "deed", "newest", "call", "result", "record", "report", "rules", "file", "host", "media",
-    "replaced",
+    "replaced", "attached",
 ]  # fmt: skip
 
 _LABEL_CHARS = 80
@@ -73,6 +74,20 @@ _HIDDEN = "[its text may hold secrets]"
 _COMMIT = re.compile(r"^\[(\S{1,100})(?: \([^)\n]*\))? ([0-9a-f]{7,40})\] ([^\n]+)$", re.MULTILINE)
 _SUCCESS = re.compile(r"\bsuccess(?:fully)?\b", re.IGNORECASE)
 _ERROR = re.compile(r"^E  |\bassert\w*\b|\b\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic\b", re.M)
+
+
+# Work in the background: how a call asks for it, how its result says so and names it, and how a
+# later text says that it ended. Only the beginning of a text is searched.
+_BACKGROUND = ("run_in_background", "is_background", "background")
+_STARTED = re.compile(
+    r"(?:running|started|launched) in (?:the )?background|agent launched"
+    r"|rocess running with (?:session )?ID|status\W{1,3}running"
+)
+_JOB_ID = re.compile(r"(?:id|ID|Id)\b[\"']?\s?[:=]?\s?[\"'`]?([\w.-]{3,64})")
+_ENDED = re.compile(r"\b(?:complet|finish|exit|kill|terminat|stopp|fail|cancel)\w*", re.IGNORECASE)
+_JOB_CHARS = 2_000
+# How Claude Code begins the text of a skill, in a message behind the call.
+_SKILL = "Base directory for this skill:"
 
 
 @dataclass(eq=False, slots=True)
@@ -213,6 +228,8 @@ class _Walk:
         self._calls: dict[str, tuple[ToolCall, ToolUse]] = {}
         self._versions: dict[Any, Item] = {}
         self._failed: dict[str, Item] = {}
+        self._call_items: dict[str, Item] = {}
+        self._jobs: dict[str, list[tuple[Item, Kind]]] = {}
         self._turns = [_Turn(0)]
         self._closing: Item | None = None
 
@@ -276,10 +293,17 @@ class _Walk:
                 self._closing.kind = "remark"
             self._closing = self.add(at, "closing", "agent", paragraphs("\n\n".join(texts)))
             self._replace(("said", *self._closing.pieces), self._closing)  # said again
+        is_guide = any(map(is_rules, message.blocks))
         for texts in said.values():
-            # Rules of the project stay as a message.
-            kind: Kind = "replaced" if any(map(is_rules, message.blocks)) else "host"
-            self.add(at, kind, "host", paragraphs("\n\n".join(texts)))
+            self._host_said(at, "\n\n".join(texts), is_guide=is_guide)
+
+    def _host_said(self, at: int, text: str, *, is_guide: bool) -> None:
+        self._end_jobs(text)
+        # Rules of the project stay as a message.
+        item = self.add(at, "replaced" if is_guide else "host", "host", paragraphs(text))
+        if text.startswith(_SKILL):
+            item.kind = "attached"
+            self._replace(("skill", *item.pieces[:1]), item)
 
     def _result_kind(self, at: int) -> Kind:
         return "newest" if at >= self._newest_at else "result"
@@ -297,6 +321,7 @@ class _Walk:
             pieces = self._call_pieces(call, use, is_in_file=is_in_file)
             item = self.add(at, kind, "called", pieces, block=number)
             item.in_file = self.known[use.path or ""].path if is_in_file else ""
+        self._call_items[call.call_id] = item
         if kind == "plan":
             self._replace(("plan", call.name), item)
 
@@ -353,11 +378,41 @@ class _Walk:
         elif is_question(name):
             self.add(at, "user", "user answered", paragraphs(text), block=number)
         elif brings_report(name):
-            self.add(at, "report", label, paragraphs(text), block=number)
+            item = self.add(at, "report", label, paragraphs(text), block=number)
+            self._follow_job(call, item, text)
+        elif call is not None and "skill" in words_in_name(name) and not is_failed(result):
+            item = self.add(at, "attached", label, paragraphs(text), block=number)
+            self._replace((name, _json_of(call.arguments)), item)
         else:
             item = self._output(at, number, result, use, label)
+            self._follow_job(call, item, text)
             if call is not None and use.kind != "edit":
                 self._replace((name, use.path, use.command, use.range, _key_of(call, use)), item)
+
+    def _follow_job(self, call: ToolCall | None, result: Item, text: str) -> None:
+        """Attach the call and the result that start work in the background, until it ends."""
+        if call is None or self._end_jobs(f"{_json_of(call.arguments)[:_JOB_CHARS]}\n{text}"):
+            return
+        arguments = named_arguments(call)
+        head = text[:_JOB_CHARS]
+        asks = any(arguments.get(name) is True for name in _BACKGROUND)
+        if not asks and not _is_running(head):
+            return
+        started = [(item, item.kind) for item in (self._call_items[call.call_id], result)]
+        for item, _ in started:
+            item.kind = "attached"
+        self._jobs |= dict.fromkeys(_JOB_ID.findall(head), started)
+
+    def _end_jobs(self, text: str) -> bool:
+        """Whether `text` names work in the background; if that has ended, attach it no more."""
+        if not self._jobs:
+            return False
+        head = text[: 2 * _JOB_CHARS]
+        named = self._jobs.keys() & set(re.findall(r"[\w.-]{3,64}", head))
+        if named and _ENDED.search(head) and not _is_running(head):
+            for item, kind in (pair for name in named for pair in self._jobs.pop(name)):
+                item.kind = kind if item.kind == "attached" else item.kind
+        return bool(named)
 
     def _output(self, at: int, number: int, result: ToolResult, use: ToolUse, label: str) -> Item:
         """Add the item of what a tool returned, and record what was done."""
@@ -452,6 +507,11 @@ class _Walk:
                 kind = "document"
             item = self.add(file.at, kind, file.path, pieces, order=order, block=-2)
             item.path, item.note = file.path, file.note
+
+
+def _is_running(text: str) -> bool:
+    """Whether the first lines of a result say that its work goes on in the background."""
+    return any(map(_STARTED.search, text.split("\n", 5)[:5]))
 
 
 def typed_first(pieces: Sequence[str]) -> list[int]:

@@ -34,11 +34,14 @@ WEIGHTS: Mapping[Kind, int] = {
     "host": 1,
     "media": 64,  # a picture is only named
     "replaced": 0,
+    "attached": 32,
 }
 # Tokens of an item's label, or of the frame of a message.
 HEAD_TOKENS = 8
 # An order has at most this part of the room before what follows its typed words.
 _ORDER_SHARE = 0.25
+# Skills and running work have at most this part of the room together.
+_ATTACHED_SHARE = 0.25
 
 
 def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
@@ -70,13 +73,17 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
             offers.append((price, -item.at, step, tokens, item, piece))
             if total_tokens > room_tokens:
                 break
+    attached_tokens = int(room_tokens * _ATTACHED_SHARE)
     closed: set[int] = set()
     for _, _, _, tokens, item, piece in sorted(offers, key=lambda offer: offer[:3]):
-        if id(item) in closed or tokens > room_tokens:
+        is_attached = item.kind == "attached"
+        most_tokens = min(room_tokens, attached_tokens) if is_attached else room_tokens
+        if id(item) in closed or tokens > most_tokens:
             closed.add(id(item))
             continue
         item.bought.add(piece)
         room_tokens -= tokens
+        attached_tokens -= tokens if is_attached else 0
     return room_tokens
 
 
@@ -93,7 +100,7 @@ def _set_ages(items: Sequence[Item]) -> None:
             ages[kind] += 1
             last_at[kind] = item.at
         is_ageless = item.kind in ("rule", "wish", "rules")
-        item.age = 0 if is_ageless else ages[kind] + turns
+        item.age = 0 if is_ageless else ages[kind] + (turns if kind != "attached" else 0)
         if item.kind == "user" and item.at != last_turn:
             turns, last_turn = turns + 1, item.at
 
