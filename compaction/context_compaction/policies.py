@@ -177,6 +177,7 @@ POLICIES: Mapping[str, Policy] = {
                 clip_argument_chars=_NEVER,
                 idle_clear_seconds=3_600,  # S3: 60 minutes
                 tell_changed_files=True,  # S0: noticed at the start of each turn
+                tell_open_todos=True,  # S0: todo reminders before each turn
                 replace_all=True,
                 acknowledge=True,
                 reactive_retries=1,  # S3: the retry limit
@@ -200,7 +201,8 @@ POLICIES: Mapping[str, Policy] = {
                 "Rules for snip and collapse are not published: here the model names what is "
                 "snipped, and all finished turns but the newest are collapsed at once.",
                 "Files that changed are compared by content where they lie inside a root, not by "
-                "mtime, and told of without their differences; no other attachment is made.",
+                "mtime, and told of without their differences; of other attachments only open "
+                "todos are made.",
                 "The eight tools are seven kinds here, since glob and list_dir are one.",
                 "Restored files stand in one message, without an acknowledgement for each; one "
                 "over 5 000 tokens comes back as its outline instead of being cut.",

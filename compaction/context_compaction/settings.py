@@ -49,6 +49,8 @@ class Strategy:
         collapses_turns: Whether `collapse` takes finished turns, besides items of a plan.
         tell_changed_files: On every call, name at the end of the list the files that changed on
             disk since the conversation read them, each change once.
+        tell_open_todos: At each request of the user, and after a compaction, name the items of the
+            agent's todo list that are open.
         replace_all: At a cut everything is replaced but an unanswered request.
         acknowledge: After a summary, add an assistant message that confirms it, where a turn of
             the user follows, or the list ended with the assistant.
@@ -75,6 +77,7 @@ class Strategy:
     min_result_chars: int = 0
     collapses_turns: bool = False
     tell_changed_files: bool = False
+    tell_open_todos: bool = False
     replace_all: bool = False
     acknowledge: bool = False
     keep_recent_of: KeepBase = "target"

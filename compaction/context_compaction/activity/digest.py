@@ -31,6 +31,7 @@ from context_compaction.messages.model import (
     is_list,
     is_object,
     named_arguments,
+    tool_calls,
     tool_results,
 )
 from context_compaction.messages.names import kind_of, names_in
@@ -42,6 +43,8 @@ _logger = logging.getLogger(__name__)
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
 _PLAN_KEYS = ("todos", "plan", "items", "tasks", "steps")
+_STATE = re.compile(r"\[(\w{1,20})\] ")
+_ENDED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
 _LINE_CHARS = 160
 # This much of a result is searched for names, and this many names of it are listed.
 _SEARCHED_CHARS = 100_000
@@ -327,6 +330,19 @@ def plan_of(call: ToolCall) -> tuple[str, ...]:
             return tuple(map(_plan_item, items))
         if isinstance(items, str) and items.strip():
             return tuple(line.strip() for line in items.splitlines() if line.strip())
+    return ()
+
+
+def open_todos(messages: Messages) -> tuple[str, ...]:
+    """The open items of the newest todo list in `messages`, from its call or a note of ours."""
+    for message in reversed(messages):
+        if noted := placeholders.todos_in(message):
+            return noted
+        for call in reversed(tool_calls(message)):
+            states = [(found[1].lower(), item) for item in plan_of(call)
+                      if (found := _STATE.match(item))]  # fmt: skip
+            if states:
+                return tuple(item for state, item in states if state not in _ENDED)
     return ()
 
 

@@ -35,9 +35,10 @@ RESTORED_FILE = re.compile(
     r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE
 )
 _CHANGED = "<changed_files>"
+_TODOS = "<open_todos>"
 _OFFLOADED = "[Media left out: "
 _CLIPPED = " … [clipped: "
-_MADE = ("<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _SNIPPED, _COLLAPSED)
+_MADE = ("<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _TODOS, _SNIPPED, _COLLAPSED)
 
 # The first line of a long summary, and of a checkpoint.
 _CONDENSED = "Condensed, secondhand; search_transcript finds all.\n"
@@ -78,7 +79,7 @@ _LINE = re.compile(
 )
 _CLIPPED_END = re.compile(r" … \[clipped: \d{1,15} chars; read_persisted_output o_[0-9a-f]{24}\]\Z")
 _OUR_TAG = re.compile(
-    r"<(?=/?(?:context_summary|turn_context|restored_files|changed_files|persisted-output|pinned)\b)"
+    r"<(?=/?(?:context_summary|turn_context|restored_files|changed_files|open_todos|persisted-output|pinned)\b)"
 )
 # The end of the first line of what replaces messages.
 _ORIGINALS = re.compile(
@@ -241,6 +242,18 @@ def restored_path(found: re.Match[str]) -> str | None:
 def changed_files(body: str) -> str:
     """The message that tells of files which changed behind the conversation's back."""
     return f"{_CHANGED}\n{body}\n</changed_files>"
+
+
+def open_todos(items: Sequence[str]) -> str:
+    """The message that repeats which items of the agent's todo list are open."""
+    lines = quoted("\n".join(items))
+    return f"{_TODOS}\nOpen in the todo list at this point:\n{lines}\n</open_todos>"
+
+
+def todos_in(message: Message) -> tuple[str, ...]:
+    """The items that a message of `open_todos` repeats; empty for other messages."""
+    text = _made_text(message)
+    return tuple(text.split("\n")[2:-1]) if text.startswith(_TODOS) else ()
 
 
 def quoted(text: str) -> str:

@@ -375,7 +375,8 @@ _FRAMES = frozenset({
     "function_result", "function_results", "function_response", "function_output", "observation",
     "stdout", "stderr", "document", "documents", "attachment", "attachments", "attached_files",
     "search_results", "web_page", "webpage", "page_content", "external_content", "email",
-    "context_summary", "turn_context", "restored_files", "changed_files", "persisted-output",
+    "context_summary", "turn_context", "restored_files", "changed_files", "open_todos",
+    "persisted-output",
     "pinned",
 })  # fmt: skip
 # How the text of a skill begins that its host sends for it.

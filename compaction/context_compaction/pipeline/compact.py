@@ -48,6 +48,7 @@ from context_compaction.session.earlier_calls import (
     files_to_restore,
     known_files,
     noted,
+    with_todos,
 )
 from context_compaction.session.resume import Session, load, store
 from context_compaction.session.save import Finished, save
@@ -162,6 +163,7 @@ def _finished(
         edited = assemble(context, plan, words.summary, words.checkpoint, restored).redacted(gates)
     validation = validate(context, edited, is_repeated=session.is_answered)
     validation, files = noted(validation, decision.files, context)
+    validation = with_todos(validation, context)
     decision = replace(decision, plan=plan, files=files)
     done = Finished(given, session, context, decision, words, validation, now_seconds)
     return report(done, secrets)

@@ -13,6 +13,7 @@ the same way, before it calls a model.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from context_compaction.activity.digest import open_todos
 from context_compaction.activity.files import follow_files
 from context_compaction.activity.known_file import KnownFile
 from context_compaction.activity.read_state import (
@@ -48,6 +49,7 @@ from context_compaction.summarizers.extractive.carried import Carried
 # A summary written earlier replaces a new one if at most this part of the target lies between its
 # end and the cut.
 GAP_SHARE = 0.1
+_MOST_TODOS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,29 +162,59 @@ def noted(
 
     It precedes the newest request, or follows the newest results: nothing there is cached yet.
     """
-    messages = validation.edited.messages
     changed = untold(known.states, known.on_disk) if _tells(context) else {}
     warning = changed_warning(changed)
-    if warning is None or validation.status == "no_progress":
+    if warning is None or not _takes_notes(validation):
         return validation, known
-    if not messages or messages[-1].role != "user":
-        return validation, known
-    note = make_message("user", placeholders.changed_files(warning))
+    text = placeholders.changed_files(warning)
+    known = replace(known, states={**known.states, **changed})
+    return _with_note(validation, context, "changed_files", text), known
+
+
+def with_todos(validation: Validation, context: CompactionContext) -> Validation:
+    """`validation` with a note of the open todos: once for a request, and after a compaction."""
+    if not (context.settings.tell_open_todos and _is_now(context) and _takes_notes(validation)):
+        return validation
+    messages, items = validation.edited.messages, open_todos(context.messages)[:_MOST_TODOS]
+    is_request = placeholders.is_request(messages[-1])
+    before = messages[:-1] if is_request else messages
+    is_known = any(map(placeholders.todos_in, before[-2:])) if is_request else open_todos(messages)
+    text = placeholders.open_todos(items)
+    if not items or is_known or context.room_tokens(messages) < 2 * context.count.text(text):
+        return validation
+    return _with_note(validation, context, "open_todos", text)
+
+
+def _takes_notes(validation: Validation) -> bool:
+    """Whether the list is given back for a request or results, which a note can stand beside."""
+    messages = validation.edited.messages
+    is_given = validation.status != "no_progress"
+    return is_given and bool(messages) and messages[-1].role == "user"
+
+
+def _with_note(
+    validation: Validation, context: CompactionContext, name: str, text: str
+) -> Validation:
+    """Add a message of ours before the newest request, or behind the newest results."""
+    messages = validation.edited.messages
+    note = make_message("user", text)
     at = len(messages) - 1 if placeholders.is_request(messages[-1]) else len(messages)
-    edit = Edit("changed_files", "added", None, 0, context.count.message(note))
+    edit = Edit(name, "added", None, 0, context.count.message(note))
     step = Step((*messages[:at], note, *messages[at:]), (edit,))
     if context.rules.roles_alternate:
         alternating = alternate_roles(step.messages, context.rules)
         step = Step(alternating.messages, (edit, *alternating.edits))
-    edited = validation.edited.then("changed_files", step, context.count)
-    known = replace(known, states={**known.states, **changed})
-    return replace(validation, edited=edited, status="compacted"), known
+    edited = validation.edited.then(name, step, context.count)
+    return replace(validation, edited=edited, status="compacted")
 
 
 def _tells(context: CompactionContext) -> bool:
     """Whether this call returns a list that may contain a note of changed files."""
-    is_now = context.request.mode in ("auto", "micro", "full") and not context.request.prepare
-    return context.settings.tell_changed_files and is_now
+    return context.settings.tell_changed_files and _is_now(context)
+
+
+def _is_now(context: CompactionContext) -> bool:
+    return context.request.mode in ("auto", "micro", "full") and not context.request.prepare
 
 
 def summary_that_reaches(

@@ -42,6 +42,7 @@ _MADE = (
     ("<turn_context ", "Checkpoint of the running turn"),
     ("<restored_files>", "Files put back"),
     ("<changed_files>", "Files that changed"),
+    ("<open_todos>", "Open todos"),
     ("[Messages left out", "Messages left out"),
     ("[Finished sub-task", "A finished sub-task"),
 )

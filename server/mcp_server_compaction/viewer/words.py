@@ -88,6 +88,7 @@ _OTHERS = {
     "offload": "moved pictures and documents to the archive",
     "acknowledge": "added the answer that acknowledges the summary",
     "changed_files": "told of files that changed since they were read",
+    "open_todos": "told which todos are open",
     "thinking": "left out thinking that no longer fits what precedes it",
 }
 _DONE = {name: layer.done for name, layer in LAYERS.items()} | _OTHERS

@@ -1,0 +1,105 @@
+"""Where a policy asks for it, the open items of the todo list are repeated at each turn."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from context_compaction import (
+    CompactRequest,
+    CompactResult,
+    compact,
+    convert,
+    formats,
+    open_archive,
+)
+
+Json = dict[str, Any]
+NOTE = "Open in the todo list at this point:"
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> Json:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+def answered(call_id: str, name: str, result: str, **arguments: Any) -> list[Json]:
+    call = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+    answer = {"type": "tool_result", "tool_use_id": call_id, "content": result}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
+
+
+def planned(call_id: str, *states: str) -> list[Json]:
+    todos = [{"content": f"Step {n}", "status": state} for n, state in enumerate(states)]
+    return answered(call_id, "TodoWrite", "ok", todos=todos)
+
+
+def as_format(messages: list[Json], name: str) -> list[Json]:
+    parsed = formats.parse(messages, format="anthropic")
+    return formats.render(convert(parsed, to=name, origin="anthropic"), format=name)
+
+
+BEGUN = [
+    user("Prepare it."), *planned("t", "completed", "in_progress", "pending"),
+    said("Listed."), user("Go on."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+@pytest.mark.parametrize("adopts", [True, False])
+async def test_each_request_has_one_note_whether_the_host_adopts_the_list_or_not(
+    tmp_path: Path, name: str, adopts: bool
+) -> None:
+    request = CompactRequest(policy="claude-code", format=name, session_id="s")
+    own = given = as_format(BEGUN, name)
+    async with open_archive(tmp_path) as archive:
+        for turn in range(4):
+            result = await compact(given if adopts else own, request, archive=archive)
+            assert json.dumps(result.messages).count(NOTE) == turn + 1
+            again = await compact(result.messages, request, archive=archive)
+            assert again.messages == result.messages  # also within the turn
+            new = [
+                *answered(f"c{turn}", "Bash", "a b", command="ls"),
+                said("Done."),
+                user("Go on."),
+            ]
+            more = as_format(new, name)
+            given, own = [*result.messages, *more], [*own, *more]
+
+
+async def _run(tmp_path: Path, messages: list[Json], **options: Any) -> CompactResult:
+    fields: Json = {"policy": "claude-code", "format": "anthropic", **options}
+    request = CompactRequest(**fields)
+    async with open_archive(tmp_path) as archive:
+        return await compact(messages, request, archive=archive)
+
+
+async def test_the_note_has_the_newest_open_items_also_after_a_compaction(tmp_path: Path) -> None:
+    work = [row for n in range(9) for row in answered(f"c{n}", "Bash", f"{n} " * 900, command="ls")]
+    messages = [*BEGUN, *planned("u", "completed", "completed", "in_progress"), *work]
+    for end in ([], [said("Done."), user("Go on.")]):
+        result = await _run(tmp_path, [*messages, *end], mode="full", target_tokens=3_000)
+        note = json.dumps(result.messages).partition(NOTE)[2].partition("</open_todos>")[0]
+        assert "[in_progress] Step 2" in note
+        assert "Step 1" not in note
+
+
+@pytest.mark.parametrize(
+    ("messages", "policy"),
+    [
+        (BEGUN, "default"),
+        (
+            [*BEGUN, *planned("u", "completed", "done"), said("Ended."), user("Next.")],
+            "claude-code",
+        ),
+        ([user("Hello."), said("Hi."), user("Next.")], "claude-code"),
+    ],
+)
+async def test_nothing_is_said_without_open_items_or_a_policy_that_asks(
+    tmp_path: Path, messages: list[Json], policy: str
+) -> None:
+    result = await _run(tmp_path, messages, policy=policy)
+    assert result.messages == messages
