@@ -46,7 +46,7 @@ CASES = {
         "dingo4",
     ),
     "session": (
-        answered("a", "exec_command", "Chunk ID: 1\nProcess running with session ID 48213", cmd="x"),
+        answered("a", "exec_command", "Wall time\nProcess running with session ID 48213", cmd="x"),
         "48213",
     ),
 }  # fmt: skip
