@@ -36,6 +36,8 @@ _GITLEAKS_LEFT_OUT = frozenset({
     "airtable-personnal-access-token", "curl-auth-header", "curl-auth-user", "jwt",
     "kubernetes-secret-yaml", "pkcs12-file", "private-key",
 })  # fmt: skip
+# Words that code often has; what these find has a digit, so that few lines need a look.
+_GITLEAKS_HAS_DIGIT = frozenset({"generic-api-key", "vault-service-token"})
 # What may stand before a name takes time and is no part of the secret.
 _BEFORE_A_NAME = r"[\w.-]{0,50}?"
 # A value ends here for gitleaks. In a conversation brackets, commas and tags follow one too.
@@ -63,13 +65,14 @@ _DETECTORS: tuple[tuple[str, str, _Words], ...] = (
 
 # Beginnings of tokens that neither set has, or has in one length only.
 _PREFIXES = (
-    "A21AA", "AGE-SECRET-KEY-1", "APA91b", "APP_USR-", "ATATT3", "ATBB", "ATCTT3", "ATTA",
-    "CCIPAT_", "CFPAT-", "EAAB", "EAAG", "GOCSPX-", "NRAK-", "RGAPI-", "bkua_", "dckr_oat_",
-    "dckr_pat_", "dp.sa.", "dp.scim.", "dp.st.", "figd_", "fw_", "gsk_", "hf_", "hvb.", "hvs.",
-    "lin_oauth_", "lsv2_pt_", "lsv2_sk_", "mlsn.", "nfp_", "ntn_", "nvapi-", "oy2", "pcsk_", "phx_",
-    "pypi-AgE", "r8_", "rzp_live_", "rzp_test_", "sb_secret_", "sbp_", "sk-admin-",
-    "sk-ant-", "sk-lf-", "sk-or-v1-", "sk-proj-", "sk-svcacct-", "sk.eyJ", "sqa_", "sqp_", "squ_",
-    "tskey-", "tvly-", "whsec_", "xai-", "xapp-", "xoxe", "xsmtpsib-", "ya29.",
+    "A21AA", "AAAAAAAAAAAAAAAAAAAA", "AGE-SECRET-KEY-1", "APA91b", "APP_USR-", "ATATT3", "ATBB",
+    "ATCTT3", "ATTA", "CCIPAT_", "CFPAT-", "EAAB", "EAAG", "GOCSPX-", "NRAK-", "RGAPI-", "bkua_",
+    "dckr_oat_", "dckr_pat_", "dp.sa.", "dp.scim.", "dp.st.", "figd_", "fw_", "gsk_", "hf_", "hvb.",
+    "hvs.", "lin_oauth_", "lsv2_pt_", "lsv2_sk_", "mlsn.", "nfp_", "ntn_", "nvapi-", "oy2",
+    "pat-eu1-", "pat-na1-", "pcsk_", "phx_", "pypi-AgE", "r8_", "rzp_live_", "rzp_test_",
+    "sb_secret_", "sbp_", "sk-admin-", "sk-ant-", "sk-lf-", "sk-or-v1-", "sk-proj-", "sk-svcacct-",
+    "sk.eyJ", "sqa_", "sqp_", "squ_", "tfp_", "tskey-", "tvly-", "whsec_", "xai-", "xapp-", "xoxe",
+    "xsmtpsib-", "ya29.",
 )  # fmt: skip
 # A token of a provider that no rule names: a short name, and letters and digits without order.
 _UNKNOWN_TOKEN = re.compile(r"[_-]([A-Za-z0-9]{30,250})(?![\w+/=-])")
@@ -80,9 +83,9 @@ _BEFORE_TOKEN = re.compile(
 # A value that a name calls secret: after a colon or equals sign; in an element or an attribute
 # (Maven, .NET); as an argument behind a name (PHP's define); in .netrc; and curl's user. In the
 # arguments of a call, which are JSON in a string, there are backslashes before the quotes.
-_NAMES = ("pass", "pwd", "secret", "token", "api")
+_NAMES = ("pass", "pwd", "pw", "psk", "secret", "token", "api")
 _QUOTE = r"\\{0,3}['\"]"
-_NAME = r"(?:passw(?:or)?d|passphrase|(?<![a-z])pass(?!\w)|pwd|secret|token|api[_-]?key)"
+_NAME = r"(?:passw(?:or)?d|passphrase|(?<![a-z])(?:pass|pw|psk)(?!\w)|pwd|secret|token|api[_-]?key)"
 _VALUE = r"([^\s'\"`<>{}$\\]{8,200})"
 _ARGUMENT = rf"(?:{_QUOTE})?([^\s'\"`<>{{}}()$\\]{{4,200}})"
 # "Password" in other languages.
@@ -100,6 +103,12 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, _PREFIXES))})"
         r"[\w=-]{16,400}(?:\.[\w-]{10,400}){0,3}",
     ),
+    ("token", ("sk-",), r"(?<![\w-])sk-[A-Za-z0-9]{32,64}(?![\w-])"),
+    (
+        "aws secret", ("akia", "asia"),
+        r"A[KS]IA[A-Z0-9]{16}[^\n]{1,60}?(?<![\w/+])([\w/+]{40})(?![\w/+=])",
+    ),
+    ("braintree token", ("access_token$",), r"access_token\$\w{7,10}\$[\w$]{20,80}"),
     ("airtable token", ("pat",), r"(?<!\w)pat[A-Za-z0-9]{14}\.[a-f0-9]{64}(?!\w)"),
     ("dropbox token", ("sl.",), r"(?<!\w)sl\.[\w-]{100,2000}"),
     ("mailgun key", ("key-",), r"(?<!\w)key-[a-f0-9]{32}(?!\w)"),
@@ -113,7 +122,7 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
     ("sentry dsn", ("://",), r"https?://([0-9a-f]{32}(?::[0-9a-f]{32})?)@[\w.-]{4,80}/\d"),
     (
         "signed address", ("sig=", "signature="),
-        r"(?ia)[?&;](?:sig|[\w-]{0,20}signature)=([\w%+/=-]{32,300})",
+        r"(?ia)(?<!\w)(?:sig|[\w-]{0,20}signature)=([\w%+/=-]{32,300})",
     ),
     ("password hash", ("$",), r"\$(?:1|5|6|y|apr1|argon2id?|2[aby])\$[\w./$=,+-]{20,200}"),
     # Both sets take no signature with it, or no long token.
@@ -156,6 +165,11 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         rf"value={_QUOTE}{_VALUE}",
     ),
     ("named secret", _NAMES, rf"(?ia){_NAME}{_QUOTE}\s{{0,3}},\s{{0,3}}{_QUOTE}{_VALUE}"),
+    ("named secret", _NAMES, rf"(?ia){_NAME}\w{{0,20}}\({_QUOTE}{_VALUE}"),
+    (
+        "named secret", ("authtoken", "requirepass", "user"),
+        rf"(?ia)(?:authtoken|requirepass|net user \S{{1,60}}) {_VALUE}",
+    ),
     ("named secret", ("login",), rf"(?ia)login \S{{1,80}}\s{{1,9}}password\s{{1,9}}{_VALUE}"),
     (
         "named secret", ("curl",),
@@ -182,10 +196,11 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
     ("argument", ("sshpass",), rf"sshpass [^\n|;&]{{0,40}}?-p ?{_ARGUMENT}"),
     ("argument", ("login",), rf"\w login [^\n|;&]{{0,200}}?(?<= )-p ?{_ARGUMENT}"),
     ("argument", ("redis-cli",), rf"redis-cli [^\n|;&]{{0,200}}?(?<= )-a ?{_ARGUMENT}"),
+    ("argument", ("sqlcmd",), rf"sqlcmd [^\n|;&]{{0,200}}?(?<= )-P ?{_ARGUMENT}"),
     ("argument", ("ldap",), rf"ldap[a-z]{{3,9}} [^\n|;&]{{0,200}}?(?<= )-w ?{_ARGUMENT}"),
     (
         "argument", ("smb",),
-        rf"smb[a-z]{{3,9}} [^\n|;&]{{0,200}}?(?<= )-U ?[\w.\\-]{{1,60}}%{_ARGUMENT}",
+        rf"smb[a-z]{{3,9}} [^\n|;&]{{0,200}}?(?<= )-U ?['\"]?[\w.\\-]{{1,60}}%{_ARGUMENT}",
     ),
     ("argument", ("pass:",), rf"-pass(?:in|out)? {{0,3}}(?:{_QUOTE})?pass:{_ARGUMENT}"),
     (
@@ -382,7 +397,7 @@ def _gitleaks_rules() -> Iterator[_Rule]:
                 tuple(word.split()[0] for word in rule["keywords"]),
                 partial(_gitleaks_pattern, rule["regex"]),
                 _gitleaks_check(rule.get("entropy", 0.0), allowed),
-                has_digit=rule["id"] == "generic-api-key",
+                has_digit=rule["id"] in _GITLEAKS_HAS_DIGIT,
             )
 
 
@@ -447,7 +462,7 @@ def _is_mixed(value: str) -> bool:
     """Whether a value has small and capital letters and digits without order."""
     digits = sum(map(str.isdigit, value))
     return (
-        2 <= digits < len(value) / 2
+        2 <= digits < len(value) * 0.7
         and value.lower() != value != value.upper()
         and _entropy(value) > 4
     )
@@ -475,6 +490,8 @@ _CHECKS: Mapping[str, _Check] = {
     "token": _is_token,
     "named secret": _is_random,
     "authorization": _is_random,
+    "aws secret": _is_random,
+    "signed address": _is_random,
     "cookie": _is_random,
     "pgpass": _is_random,
     "spoken password": _is_password,
