@@ -1,8 +1,8 @@
 """One greedy fill: every piece has a price, and the cheapest are bought while they fit.
 
-The price of a piece is the square root of the tokens of its item up to it, times its age, by the
-weight of its kind. So short texts are cheap at any age, and what a text may have shrinks with the
-square of its age. The same rule works at any target.
+The price of a piece is the square root of the tokens of its item up to it times its age, by the
+weight of its kind. So short texts are cheap at any age, and a text twice as old may be half as long
+for the same price. The same rule works at any target.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "user": 64,
     "rule": 64,
     "wish": 16,
-    "closing": 32,
+    "closing": 48,
     "remark": 16,
     "plan": 16,
     "note": 16,
@@ -24,7 +24,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "earlier": 16,
     "failure": 8,
     "deed": 8,
-    "newest": 16,
+    "newest": 64,
     "call": 2,
     "result": 2,
     "record": 20,
@@ -49,6 +49,8 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
     _set_ages(items)
     offers: list[tuple[float, int, int, int, Item, int]] = []
     orders = {id(item) for item in orders_of(items)}
+    failures = [item for item in items if item.kind == "failure"]
+    newest_failure = max(failures, key=lambda item: item.at, default=None)
     for item in items:
         item.age = 0 if id(item) in orders else item.age
     for item in items:
@@ -67,8 +69,10 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
             is_order = id(item) in orders and total_tokens <= room_tokens * _ORDER_SHARE
             is_pasted = item.kind == "user" and piece not in typed and not is_order
             worth = WEIGHTS["result"] if is_pasted else weight
-            price = total_tokens**0.5 * (1 + item.age) / worth
-            if item.is_unread and not step and total_tokens <= room_tokens * _ORDER_SHARE:
+            price = (total_tokens * (1 + item.age)) ** 0.5 / worth
+            # The newest failure keeps its assertion, and each unread result its head.
+            is_due = not step and (item.is_unread or item is newest_failure)
+            if is_due and total_tokens <= room_tokens * _ORDER_SHARE:
                 price = 0.0
             offers.append((price, -item.at, step, tokens, item, piece))
             if total_tokens > room_tokens:
