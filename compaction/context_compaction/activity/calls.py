@@ -5,6 +5,7 @@ cut to its last segment and into words. Verbs decide, and arguments settle what 
 """
 
 import json
+import logging
 import posixpath
 import re
 import shlex
@@ -16,6 +17,8 @@ from typing import Any, cast, get_args
 from context_compaction.messages.model import ToolCall, is_list, is_object
 from context_compaction.messages.names import pieces_of
 from context_compaction.settings import ToolKind
+
+_logger = logging.getLogger(__name__)
 
 TOOL_KINDS: tuple[str, ...] = get_args(ToolKind)
 
@@ -89,7 +92,12 @@ def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> To
     extra_kinds = extra_kinds or None
     known = call.known.get("use")
     if known is None or known[0] is not extra_kinds:
-        known = call.known["use"] = extra_kinds, _use_of(call, extra_kinds)
+        try:
+            use = _use_of(call, extra_kinds)
+        except Exception:  # the arguments of a call may be anything
+            _logger.exception("a call of %r cannot be classified", call.name[:80])
+            use = ToolUse("other")
+        known = call.known["use"] = extra_kinds, use
     return known[1]
 
 

@@ -5,6 +5,7 @@ replaces the older one. Pure, and linear in the text.
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ Kind: TypeAlias = Literal[
     "deed", "newest", "call", "result", "record", "report", "rules", "file", "host", "media",
     "replaced", "attached",
 ]  # fmt: skip
+
+_logger = logging.getLogger(__name__)
 
 _LABEL_CHARS = 80
 # What these return is no outcome, but a text.
@@ -260,16 +263,27 @@ class _Walk:
             self._spoken(at, message)
             for number, block in enumerate(message.blocks):
                 match block:
-                    case ToolCall():
-                        self._called(at, number, block)
-                    case ToolResult():
-                        self._answered(at, number, block)
+                    case ToolCall() | ToolResult():
+                        self._read(at, number, block)
                     case Image() | Document():
                         self.add(at, "media", message.role, [_named(block)], block=number)
                     case Opaque():
                         self.add(at, "host", message.role, [_named(block)], block=number)
                     case _:
                         pass
+
+    def _read(self, at: int, number: int, block: ToolCall | ToolResult) -> None:
+        try:
+            if isinstance(block, ToolCall):
+                self._called(at, number, block)
+            else:
+                self._answered(at, number, block)
+        except Exception:  # calls and results may hold anything
+            _logger.exception("a call or result of message %d cannot be read", at)
+            if isinstance(block, ToolCall):
+                self.add(at, "call", "called", [block.name], block=number)
+            else:
+                self.add(at, "result", "result of tool", [result_text(block)], block=number)
 
     def _spoken(self, at: int, message: Message) -> None:
         said: dict[str, list[str]] = {}
