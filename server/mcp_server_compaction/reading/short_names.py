@@ -4,8 +4,10 @@ The ids that hosts give are UUIDs, and a pointer with one does not fit a line of
 form that was printed is accepted, as is any beginning that only one session has.
 """
 
+import contextlib
 import re
 
+from anyio import to_thread
 from context_compaction import Archive, NotFoundError, QueryError, SessionInfo, SettingsError
 
 from mcp_server_compaction.hosts.catalog import this_user
@@ -49,7 +51,7 @@ async def whole_session(archive: Archive, text: str) -> str:
     except NotFoundError:
         names = [session.session_id for session in await all_sessions(archive)]
         found = [name for name in names if name.startswith(base)]
-        if origin := continued_by(base, this_user()):
+        if origin := await _continued_in(archive, base):
             return f"{origin}{at}{head}"
         if not found or len(base) < _MIN_CHARS:
             raise
@@ -67,6 +69,16 @@ async def whole_session(archive: Archive, text: str) -> str:
 def is_short_pointer(text: str) -> bool:
     """Whether `text` names messages of a session as `short_pointer` does."""
     return _SHORT_POINTER.match(text) is not None
+
+
+async def _continued_in(archive: Archive, name: str) -> str | None:
+    """The session of this archive to which `resume` gave another name; None if there is none."""
+    origin = await to_thread.run_sync(continued_by, name, this_user())
+    if origin is not None:
+        with contextlib.suppress(NotFoundError, SettingsError):
+            await archive.session_info(origin)
+            return origin
+    return None
 
 
 async def whole_pointer(archive: Archive, text: str) -> str:
