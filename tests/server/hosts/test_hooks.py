@@ -338,6 +338,16 @@ def test_no_secret_of_a_path_or_an_id_stands_in_the_log(
     assert secret not in log.read_text("utf-8")
 
 
+def test_where_secrets_are_taken_out_no_preview_shows_one(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_COMPACTION_REDACTION", "on")
+    secret = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
+    answer = json.dumps(hook("PostToolUse", claude("Bash", BASH | {"stdout": secret + LARGE})))
+    assert "read_persisted_output" in answer
+    assert secret not in answer
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("event", ["Stop", "SessionEnd"])
 def test_the_transcript_is_archived_beside_the_host(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from context_compaction import Blob
@@ -118,3 +119,11 @@ def test_a_closed_schema_gets_no_field_of_ours() -> None:
     assert set(closed["structuredContent"]) == {"rows"}
     assert any(blob.output_id in closed["content"][-1]["text"] for blob in blobs)
     assert POINTER_FIELD in demote(result, DEMOTION, tool_name="t")[0]["structuredContent"]
+
+
+def test_where_secrets_are_taken_out_no_preview_shows_one() -> None:
+    secret = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"  # in parts: no key in a file
+    result = {"content": [{"type": "text", "text": f"{secret}\n" * 500}]}
+    after, blobs = demote(result, replace(DEMOTION, redacts=True), tool_name="t")
+    assert blobs
+    assert secret[:20] not in json.dumps(after)
