@@ -10,6 +10,9 @@ import { createHash } from "node:crypto";
 export type Json = Record<string, unknown>;
 export type Mode = "auto" | "micro" | "full" | "reactive" | "record";
 
+/** What `next_step` of an answer says after the client has done what the server's says. */
+const APPLIED = "The edits were applied: the list that fit() returned is the one to send.";
+
 /** Of what a call of a tool answers, this is looked at. */
 interface ToolResult {
   isError?: boolean;
@@ -44,6 +47,8 @@ export interface Answer {
   warnings?: string[];
   edits?: { start: number; delete_count: number; insert: Json[] }[] | null;
   context_hash?: string | null;
+  /** What the caller does now. */
+  next_step?: string;
 }
 
 interface Known<M> {
@@ -173,7 +178,7 @@ export class CompactionClient<M extends object = Json> {
       fitted.splice(edit.start, edit.delete_count, ...(edit.insert as M[]));
       contextDigests.splice(edit.start, edit.delete_count, ...digests(edit.insert));
     }
-    this.answer = answer;
+    this.answer = answer.edits?.length ? { ...answer, next_step: APPLIED } : answer;
     this.#usage = undefined;
     this.#known = {
       sessionId: answer.session_id,

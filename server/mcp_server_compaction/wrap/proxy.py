@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
-from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectSendStream
 from context_compaction import Blob, CompactionError, JsonObject, is_list, is_object
 from mcp.shared.inbound import (
@@ -125,7 +124,6 @@ class Proxy:
                 self.host.send_nowait(SessionMessage(message))
             except anyio.WouldBlock:
                 self._left_out += 1
-            await checkpoint()  # or else a flood lets no other task run
             return
         if isinstance(message, JSONRPCError) and message.id is not None:
             self._waiting.pop(message.id, None)

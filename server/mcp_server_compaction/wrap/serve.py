@@ -36,7 +36,7 @@ from mcp_server_compaction.wrap.proxy import Proxy
 _CONNECT_SECONDS = 30.0
 _END_SECONDS = 2.0  # a program has this long to end by itself, and as long after SIGTERM
 # Messages that may wait for the host. When it is full, log and progress messages are left out.
-_QUEUED_MESSAGES = 500
+_QUEUED_MESSAGES = 1_000
 _CHUNK_BYTES = 1024 * 1024
 
 
