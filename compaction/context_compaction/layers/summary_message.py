@@ -88,9 +88,9 @@ def summarize(messages: Messages, context: LayerContext) -> Step:
         out, edits = list(messages[:stop]), list[Edit]()
     else:
         out, edits = _kept(messages[:stop], repeated, count)
-        asked = messages[stop:][:1] if cut.request_at is not None else ()
-        if loaded := [one for m in asked for one in tool_results(m) if one.loads_tools]:
-            out.append(edit_message(asked[0], loaded))
+        if cut.request_at is not None:
+            loaded = [one for one in tool_results(messages[stop]) if one.loads_tools]
+            out += [edit_message(messages[stop], loaded)] if loaded else []
         out.append(summary)
         folded = turn_prefix_of(messages, cut) if cut.folds_request else ()
         edits.append(_edit((*history_of(messages, cut), *folded), summary, count))

@@ -16,6 +16,7 @@ from tests.support.policy_tables import CHARS4
 from tests.support.promises import temporary_archive
 from tests.support.rendering import render
 from tests.support.script import Call, Part, Step, Turn
+from tests.support.small import answered, user
 from tests.support.strategies import FORMATS
 
 LINE = "A sentence of the manual that matters.\n"
@@ -146,3 +147,18 @@ def test_a_limit_that_the_caller_names_is_the_callers() -> None:
             return (await compact(payload, request, archive=archive)).changed
 
     assert anyio.run(run)
+
+
+@pytest.mark.parametrize("window", [16_000, 24_000, 32_000, 40_000, 60_000])
+async def test_a_loop_of_reads_shows_enough_of_each_result_to_work_with(window: int) -> None:
+    payload: list[Json] = [user("Read all files and tell me what they say.")]
+    async with temporary_archive() as archive:
+        for number, count in enumerate([60, 150, 300, 500, 250, 60, 300]):
+            text = "\n".join(f"{n}\tfile {number} line {n}: value_{n * 37}" for n in range(count))
+            payload += answered(f"c{number}", "Read", text, file_path=f"/w/f{number}.txt")
+            request = CompactRequest(
+                session_id="s", context_window=window, max_output_tokens=2_000, format="anthropic"
+            )
+            payload = (await compact(payload, request, archive=archive)).messages
+            # All that there is, or at least a page of so many lines.
+            assert str(payload[-1]).count(f"file {number} line ") >= min(count, window // 500)

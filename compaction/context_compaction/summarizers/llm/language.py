@@ -52,6 +52,6 @@ def language_of(text: str) -> str:
 
 def common_language(texts: Iterable[str]) -> str:
     """The language of more than half of the `texts` whose language is clear; "" if none is."""
-    found = Counter(filter(None, map(language_of, texts)))
+    found = Counter(language for text in texts if (language := language_of(text)))
     language, number = found.most_common(1)[0] if found else ("", 0)
     return language if 2 * number > found.total() else ""
