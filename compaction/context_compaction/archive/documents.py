@@ -32,7 +32,7 @@ from context_compaction.messages.model import (
     tool_results,
 )
 
-# PostgreSQL's tsvector ends at 1 MB; what is longer belongs in an output, which is indexed whole.
+# PostgreSQL's tsvector ends at 1 MB, so a longer message has several rows.
 MAX_INDEXED_CHARS = 300_000
 PART_CHARS = 16_000  # so that a hit names a place, and one long log does not outweigh a message
 TITLE_CHARS = 80
@@ -100,7 +100,7 @@ def is_own_tool(name: str) -> bool:
 
 
 def message_text(raw: JsonObject, format: str) -> str:
-    """The text of a stored message, at most `MAX_INDEXED_CHARS`, as its hits count positions.
+    """The text of a stored message, as its hits count positions.
 
     Text, thinking that can be read, names and arguments of calls, results, addresses, citations,
     and all strings of blocks of an unknown kind; no pictures and nothing encrypted. A message that
@@ -141,7 +141,7 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     try:
         message = FORMATS[format].parse_message(raw, 0)
     except (KeyError, InvalidMessageError):
-        return StoredText("\n".join(_strings(raw))[:MAX_INDEXED_CHARS], {}, ())
+        return StoredText("\n".join(_strings(raw)), {}, ())
     texts: list[str] = []
     own: list[str] = []
     for block in message.blocks:
@@ -150,7 +150,7 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     if not own:
         texts += _other_strings(raw, {*texts, *_identifiers(message)})
     return StoredText(
-        "\n".join(texts or own)[:MAX_INDEXED_CHARS],
+        "\n".join(texts or own),
         {call.call_id: tuple(_paths(call.arguments)) for call in tool_calls(message)},
         tuple(result.call_id for result in tool_results(message)),
         is_own=bool(own) and not texts,
@@ -256,12 +256,13 @@ def _strings(value: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class IndexedPart:
-    """One text that the index can find: a whole message, or a part of a stored output.
+    """One text that the index can find: a message, or a part of a long message or an output.
 
     Attributes:
         text: The text itself.
-        start_byte: Where it begins in the output; 0 for a message.
-        size_bytes: Its length in the output; 0 for a message.
+        start_byte: Where it begins in the output, or in characters in the message.
+        size_bytes: Its length in the output, or in characters in a long message; 0 for a whole
+            message.
         start_char: Where it begins, in characters.
         start_line: Number of its first line, from 1.
         paths: Those of the calls that it answers.
@@ -275,6 +276,19 @@ class IndexedPart:
     start_line: int = 1
     paths: tuple[str, ...] = ()
     is_own: bool = False
+
+
+def message_parts(stored: StoredText, paths: tuple[str, ...]) -> Iterator[IndexedPart]:
+    """The parts of a message's text: one, or several that end between words."""
+    text, start = stored.text, 0
+    while len(text) - start > MAX_INDEXED_CHARS:
+        end = start + MAX_INDEXED_CHARS
+        end = max(text.rfind(" ", start, end), text.rfind("\n", start, end)) + 1 or end
+        piece = IndexedPart(text[start:end], start, end - start, start)
+        yield replace(piece, paths=paths, is_own=stored.is_own)
+        start = end
+    size = len(text) - start if start else 0
+    yield IndexedPart(text[start:], start, size, start, paths=paths, is_own=stored.is_own)
 
 
 def output_parts(text: str) -> Iterator[IndexedPart]:
@@ -313,7 +327,7 @@ def parts_of_records(
                 stored = read_stored(body(), head["format"], head["tools"])
                 paths |= stored.called_paths
                 about = [path for call in stored.answered_calls for path in paths.get(call, ())]
-                yield [IndexedPart(stored.text, paths=tuple(about), is_own=stored.is_own)]
+                yield list(message_parts(stored, tuple(about)))
             elif head["kind"] == "output":
                 data = StoredOutput(info_of(head, ""), body(), blobs).read_whole()
                 about = list(paths.get(head["call"], ()))
@@ -364,7 +378,9 @@ def doc_text(
         stored = read_stored(body, head["format"], tools)
         tool = tools[0] if tools else None
         history = chain_hash(head["parent"], head["hash"])
-        return DocText(stored.text, head["role"], tool, stored.is_own, history, head["parent"])
+        end = start_byte + size_bytes if size_bytes else None
+        text = stored.text[start_byte:end]
+        return DocText(text, head["role"], tool, stored.is_own, history, head["parent"])
     output = StoredOutput(info_of(head, ""), body, blobs)
     part = decode_text(output.read_bytes(start_byte, size_bytes).data)
     own = is_own_tool(head["tool"] or "")

@@ -1181,6 +1181,18 @@ async def sessions_are_listed_newest_first_in_pages(archive: Archive) -> None:
 
 
 @promise
+async def every_word_of_a_message_is_found_however_long_it_is(archive: Archive) -> None:
+    text = " ".join(f"word{number}" for number in range(80_000)) + " " + "x" * 310_000 + " last"
+    await add(archive, "s", user("before"), user(text), user("after"))
+    for word in ("word0", "word33333", "word79999", "last"):
+        [hit] = (await archive.search(Query(word))).hits
+        assert (hit.pointer, hit.offset_chars) == (*pointers("s", 1), text.find(word))
+    assert await found(archive, "word7999[9]", kind="regex") == pointers("s", 1)
+    await archive.delete(["s"])
+    assert await found(archive, "last") == []
+
+
+@promise
 async def a_session_says_where_it_comes_from_and_what_it_is_about(archive: Archive) -> None:
     await archive.append(
         "child",

@@ -216,7 +216,7 @@ class SearchIndex:
             named = () if family_of is None else (family_of,)
             return connection.execute(
                 "SELECT id, session_id, parent, format, (SELECT count(*) FROM doc"
-                f" WHERE doc.session = session.id AND seq != {NO_SEQ}),"
+                f" WHERE doc.session = session.id AND seq != {NO_SEQ} AND start_byte = 0),"
                 " first_seconds, last_seconds, title FROM session"
                 f" WHERE (last_seconds, id) < (?, ?){family}"
                 " ORDER BY last_seconds DESC, id DESC LIMIT ?",
