@@ -68,6 +68,8 @@ class SessionImports:
             self._stamps[path] = stamp
             if outcome.problem and outcome.is_conversation:
                 _logger.warning("%s: %s", path, outcome.problem)
+            for note in outcome.notes:
+                _logger.warning("%s: %s", path, note)
 
     def _changed(self) -> dict[Path, tuple[int, int, int]]:
         """The stamps of the files that changed, newest first; outputs after their sessions."""

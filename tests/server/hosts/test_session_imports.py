@@ -5,7 +5,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from context_compaction.archive import Archive
+from context_compaction.archive.local.archive import open_archive
 from mcp import Client
+from mcp_server_compaction.hosts.session_imports import SessionImports
 
 from tests.server.helpers import Json, answer_of, spawned
 
@@ -73,3 +76,23 @@ async def test_it_can_be_turned_off(own: dict[str, str], session: Path) -> None:
     async with spawned({**own, "MCP_COMPACTION_IMPORT": "off"}) as client:
         assert await hits(client, "ZEBRA_TOKEN_99") == []
     assert not await anyio.Path(own["MCP_COMPACTION_ARCHIVE"], "imports").exists()
+
+
+async def test_a_line_that_an_automatic_import_leaves_out_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    lines = [line(1, "user", "one", "s"), "torn\n", line(2, "assistant", "two", "s")]
+    (folder / "s.jsonl").write_text("".join(lines), "utf-8")
+    async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
+
+        async def opened() -> Archive:
+            return archive
+
+        imports = SessionImports(tmp_path / "a", [folder], opened)
+        await imports.catch_up(10)
+        with (folder / "s.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line(3, "user", "three", "s"))
+        await imports.catch_up(10)
+    assert caplog.text.count("line 2 is no JSON object and is left out") == 1
