@@ -102,7 +102,7 @@ def changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
 
 def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
     patch = patch_in(call.arguments, use.command)
-    if patch is not None:
+    if patch is not None and PATCHED_FILE.search(patch):  # else a text about patches
         return list(_patched(patch))
     if use.kind not in ("write", "edit", "notebook"):
         return []
@@ -162,7 +162,7 @@ def patch_in(arguments: object, command: str | None) -> str | None:
 
 def _patched(patch: str) -> Iterator[FileChange]:
     heads = list(PATCHED_FILE.finditer(patch))
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
+    for head, following in zip(heads, [*heads, None][1:], strict=True):
         path = plain_path(head[2].strip())
         lines = patch[head.end() : following.start() if following else len(patch)].split("\n")[1:]
         if following and lines and not lines[-1]:

@@ -9,6 +9,7 @@ from context_compaction.activity.calls import (
     is_steering,
     plain_path,
 )
+from context_compaction.activity.edits import Unclear, Writes, changes_of
 from context_compaction.messages.model import ToolCall
 from context_compaction.settings import ToolKind
 
@@ -178,3 +179,11 @@ def test_every_kind_that_is_documented_occurs_in_the_table() -> None:
 )  # fmt: skip
 def test_each_path_has_one_spelling(path: str, plain: str) -> None:
     assert plain_path(path) == plain_path(plain_path(path)) == plain
+
+
+def test_a_text_about_patches_is_written_and_is_no_patch() -> None:
+    text = "Answer with:\n*** Begin Patch\n[your patch]\n*** End Patch\n"
+    call = ToolCall("t", "Write", {"file_path": "prompt.md", "content": text})
+    assert changes_of(call, classify(call)) == [Writes("prompt.md", text, False)]
+    call = ToolCall("t", "apply_patch", {"input": text})
+    assert changes_of(call, classify(call)) == [Unclear("")]
