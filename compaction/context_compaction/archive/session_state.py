@@ -303,9 +303,9 @@ class TranscriptState:
             if node.content != content:
                 break
             same += 1
-        if not replaced_count + same:
-            return None
         entry_count = len(entries) if same == len(kept) else kept[same]
+        if all(seq != NO_SEQ for _, seq, *_ in entries[:entry_count]):
+            return None  # nothing of ours is in it
         # What follows is named as it was stored: no list that begins otherwise was.
         heads = (*chain[:lead], *names[stored_lead:entry_count])
         return Standing(count + same, stored, heads, lead, stored_lead, entry_count)
