@@ -318,7 +318,7 @@ class TranscriptState:
         None for one that it lacks. Shorter where anything else than the host's own was changed.
         """
         places: list[int | None] = []
-        said = [self.messages[n.seq].role if n.seq in self.messages else "" for n in originals]
+        said = self._roles_of(originals)
         first = next((at for at, role in enumerate(said) if role != "system"), 0)
         at = changes = 0
         while len(places) < count and changes <= _MOST_CHANGES:
@@ -399,9 +399,33 @@ class TranscriptState:
         """
         stored = self._current_context()
         if stored is None:
-            return self._places(self.newest_nodes())
-        made = [(str(content), int(seq)) for content, seq, *_ in self.entries_of(stored)]
-        return made + self._places(self.newest_nodes(stored.end, *stored.histories))
+            return self._places_beside_context(self.newest_nodes())
+        nodes = self.newest_nodes(stored.end, *stored.histories)
+        while True:
+            made = [(str(content), int(seq)) for content, seq, *_ in self.entries_of(stored)]
+            contents = [content for content, _ in made] + [node.content for node in nodes]
+            found = self._context_of(chain_hashes(contents))
+            if found is None or found[1].number <= stored.number:
+                return made + self._places(nodes)
+            # A list that went on from that context was compacted again.
+            count, stored = found
+            nodes = nodes[count - len(made) :]
+
+    def _places_beside_context(self, nodes: Sequence[Node]) -> list[tuple[str, int]]:
+        """The same for a list that may go on from a context beside changes of the host's."""
+        contents = [node.content for node in nodes]
+        chain, roles = chain_hashes(contents), self._roles_of(nodes)
+        found = self.standing_beside_changes(contents, chain, roles)
+        if found is None:
+            return self._places(nodes)
+        entries = self.entries_of(found.stored)[found.stored_lead : found.entry_count]
+        made = [(str(content), int(seq)) for content, seq, *_ in entries]
+        ends = self._places(nodes[: found.lead]), self._places(nodes[found.message_count :])
+        return [*ends[0], *made, *ends[1]]
+
+    def _roles_of(self, nodes: Sequence[Node]) -> list[str]:
+        known = self.messages
+        return [known[node.seq].role if node.seq in known else "" for node in nodes]
 
     def _places(self, nodes: Sequence[Node]) -> list[tuple[str, int]]:
         """The content hash and the number of each; a number stands for the message as it came."""

@@ -30,7 +30,12 @@ async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_be
     wish = {"messages": grown, "session_id": "s", "options": options, "reply": "messages"}
     async with connect(config) as client:
         applied = answer_of(await client.call_tool("compact_messages", wish))
-        changed = [{"role": "user", "content": "Something else."}, *grown[1:]]
+        changed = [
+            *messages[:1],
+            {**messages[1], "content": "Something else."},
+            *messages[3:],
+            *LATER,
+        ]
         refused = await client.call_tool(
             "compact_messages", {"messages": changed, "session_id": "s", "options": options}
         )
