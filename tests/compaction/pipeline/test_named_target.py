@@ -198,7 +198,7 @@ async def test_thinking_that_a_cut_makes_void_takes_no_room_of_files(target_toke
     for message in payload[-4:]:
         if message["role"] == "assistant":
             message["content"] = [signed, *message["content"]]
-    result = await compacted(payload, model="claude-sonnet-4-5", target_tokens=target_tokens)
+    result = await compacted(payload, model="claude-opus-4-8", target_tokens=target_tokens)
     assert not any(part == signed for one in result.messages for part in one["content"])
     assert HOOK in str(result.messages).replace("\\n", "\n")
 

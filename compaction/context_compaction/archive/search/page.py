@@ -44,9 +44,10 @@ _LINE_START = re.compile(r"\s*(?:\d{1,7}[\t→|:]|[-+])?\s*")
 
 
 class _Shown(NamedTuple):
-    """A message among the hits: the hit's place, the message's text, and the line that matches."""
+    """A message among the hits: its place, who speaks, its text, and the line that matches."""
 
     place: int
+    role: str
     text: str
     line: str
 
@@ -142,7 +143,7 @@ def words_page(
         hit = hit_at(doc, content, at or 0, ranking.scores.get(doc.doc_id, 0.0))
         equal = places[hit.session_id, hit.snippet]
         line = content.text[content.text.rfind("\n", 0, at or 0) + 1 :].partition("\n")[0]
-        shown = _Shown(len(hits), content.text, _LINE_START.sub("", line, count=1))
+        shown = _Shown(len(hits), hit.role, content.text, _LINE_START.sub("", line, count=1))
         same = None
         if hit.kind == "message" and query.order == "relevance":
             # Two messages of a page may show the same: each may answer another call.
@@ -173,7 +174,7 @@ def _same_change(hit: Hit, shown: _Shown, others: Mapping[tuple[str, int], _Show
     """
     step = {"assistant": 1, "tool": -1}.get(hit.role)
     other = others.get((hit.session_id, hit.seq + step)) if step else None
-    if other is None:
+    if other is None or {hit.role, other.role} != {"assistant", "tool"}:
         return None
     call, result = (shown, other) if hit.role == "assistant" else (other, shown)
     return other.place if result.line and result.line in call.text else None

@@ -30,7 +30,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "record": 20,
     "report": 2,
     "rules": 2,
-    "file": 1,
+    "file": 3,
     "host": 1,
     "media": 64,  # a picture is only named
     "replaced": 0,
