@@ -304,8 +304,8 @@ class TranscriptState:
                 break
             same += 1
         entry_count = len(entries) if same == len(kept) else kept[same]
-        if all(seq != NO_SEQ for _, seq, *_ in entries[:entry_count]):
-            return None  # nothing of ours is in it
+        if not count + same or all(seq != NO_SEQ for _, seq, *_ in entries[:entry_count]):
+            return None  # nothing of the list, or nothing of ours, is in it
         # What follows is named as it was stored: no list that begins otherwise was.
         heads = (*chain[:lead], *names[stored_lead:entry_count])
         return Standing(count + same, stored, heads, lead, stored_lead, entry_count)
@@ -339,7 +339,8 @@ class TranscriptState:
                 at += 1
             else:
                 return []
-        return [*places, at] if len(places) == count else []
+        # A few messages that two lists have in common are no sign that one goes on from the other.
+        return [*places, at] if len(places) == count and 2 * changes <= count else []
 
     def _originals(self, history: str) -> list[Node]:
         try:
