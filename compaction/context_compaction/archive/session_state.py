@@ -304,8 +304,9 @@ class TranscriptState:
                 break
             same += 1
         entry_count = len(entries) if same == len(kept) else kept[same]
-        if not count + same or all(seq != NO_SEQ for _, seq, *_ in entries[:entry_count]):
-            return None  # nothing of the list, or nothing of ours, is in it
+        is_plain = all(seq != NO_SEQ for _, seq, *_ in entries[:entry_count])
+        if not count + same or (is_plain and entry_count == replaced_count + same):
+            return None  # nothing of the list is in it, or nothing was changed
         # What follows is named as it was stored: no list that begins otherwise was.
         heads = (*chain[:lead], *names[stored_lead:entry_count])
         return Standing(count + same, stored, heads, lead, stored_lead, entry_count)

@@ -354,6 +354,8 @@ def _cut_where_bought(
     """
     messages = context.messages
     start = max(least_start, _tail_start(context, record, safe, is_whole=is_whole))
+    if prose:  # what it tells of is replaced, however much of that would fit
+        start = max(start, told_until)
     if start == 0:
         request_at, everything = _newest_request(messages), range(len(messages))
         edited = with_bought(context, EditedMessages(messages), record, everything, request_at)

@@ -20,7 +20,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "remark": 16,
     "plan": 16,
     "note": 16,
-    "document": 16,
+    "document": 48,
     "earlier": 16,
     "failure": 8,
     "deed": 8,
