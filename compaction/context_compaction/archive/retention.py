@@ -25,7 +25,9 @@ class Stored:
 
     def __init__(self, sessions: Iterable[StoredSession], blob_bytes: Mapping[str, int]) -> None:
         """`blob_bytes` has the stored size of each large content, by hash."""
-        self.sessions = sorted(sessions, key=lambda one: (one.last_seconds, one.session_id))
+        self.sessions: list[StoredSession] = sorted(
+            sessions, key=lambda one: (one.last_seconds, one.session_id)
+        )
         self.blob_bytes = blob_bytes
         # How many sessions name each large content.
         self._users = Counter(digest for session in self.sessions for digest in session.blobs)

@@ -254,7 +254,9 @@ def starts_turn(message: Message) -> bool:
     return bool(blocks)
 
 
-compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+compact_json: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":")
+).encode
 
 
 def utf8_json(value: Any) -> bytes:

@@ -110,7 +110,7 @@ class LocalArchive(Archive):
     ) -> None:
         self._root = root.absolute()
         self.tenant = tenant
-        self.redaction = redaction
+        self.redaction: RedactionMode = redaction
         self._tenants: dict[str, LocalArchive] = {}
         self._index_root = index_root
         self._sessions = LocalSessions(self._root)

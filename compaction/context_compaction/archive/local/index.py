@@ -100,7 +100,7 @@ class SearchIndex:
     def __init__(self, root: Path, index_root: Path) -> None:
         key = blake2b(str(root).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self.root = root
-        self.blobs = BlobStore(root / "blobs")
+        self.blobs: BlobStore = BlobStore(root / "blobs")
         self._file = IndexFile(index_root / key, SCHEMA, VERSION)
         self._last_notice: int | None = None
         self._look_until_seconds = 0.0

@@ -81,7 +81,7 @@ class LocalSessions:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.blobs = BlobStore(root / "blobs")
+        self.blobs: BlobStore = BlobStore(root / "blobs")
         self._states = StateCache[LocalState]()
         self._writer: tuple[str, int] | None = None  # name, and the lock file that holds it
         self._writer_lock = Lock()

@@ -80,7 +80,7 @@ class PostgresArchive(Archive):
     ) -> None:
         """`objects` is the address of the store for large contents; "" keeps them in tables."""
         self.tenant = tenant
-        self.redaction = redaction
+        self.redaction: RedactionMode = redaction
         self._database = database
         self._objects = objects
         self._states = StateCache[RowState]()
