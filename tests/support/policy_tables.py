@@ -21,7 +21,7 @@ def chars(tokens: int, letter: str = "x") -> str:
 def kept(text: str) -> str:
     """What stands behind the words of a placeholder: the size and the pointer."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
-    return f"[kept: {len(text)} chars; read_persisted_output o_{digest}]"
+    return f"[archived: {len(text)} chars; read_persisted_output o_{digest}]"
 
 
 def steps(results: list[str], name: str = "bash", **arguments: Any) -> list[Json]:
@@ -79,7 +79,7 @@ def _kind(message: Json) -> str:
         ("<context_summary ", "summary"),
         ("<turn_context ", "checkpoint"),
         ("<restored_files>", "files"),
-        ("[Messages left out: ", "snipped"),
+        ("[Messages removed: ", "snipped"),
         ("I have read the summary", "acknowledgement"),
     ):
         if text.startswith(start):

@@ -25,10 +25,10 @@ from context_compaction.messages.tool_pairs import index_calls, with_own_ids
 from context_compaction.messages.tool_results import newest_results, result_text
 
 # True for ever, whatever becomes of the newer one: these bytes stay when that is cleared, too.
-SAME_AGAIN = "FILE_UNCHANGED: read again further down with the same content"
+SAME_AGAIN = "FILE_UNCHANGED: read again below with the same content"
 SAME_BEFORE = "read before with the same content"
-UNCHANGED_STUB = "FILE_UNCHANGED: the content is that of the earlier read further up"
-REPEATED = "the same call gave the same output further down"
+UNCHANGED_STUB = "FILE_UNCHANGED: same content as the earlier read above"
+REPEATED = "an identical call below returned the same output"
 
 
 @dataclass(frozen=True, slots=True)

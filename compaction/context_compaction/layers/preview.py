@@ -182,4 +182,4 @@ def _rendered(pieces: Sequence[_Piece], chosen: Set[int]) -> str:
 
 
 def _gap(lines: int) -> str:
-    return f"… {lines} lines left out …" if lines > 0 else "…"
+    return f"… {lines} lines omitted …" if lines > 0 else "…"

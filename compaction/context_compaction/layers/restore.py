@@ -27,7 +27,7 @@ from context_compaction.tokens.counter import MessageCounter
 
 CHANGED = "changed on disk since it was last read here"
 SECRET = "may hold secrets"  # noqa: S105 - a note, no secret
-UNKNOWN = "its text is not known"
+UNKNOWN = "content unknown"
 _TEMPORARY = re.compile(r"(?:^|/)(?:\.?[Tt]e?mp|scratch(?:pad)?|\.cache|var/folders)/")
 
 

@@ -19,12 +19,12 @@ Origin: TypeAlias = Literal["manual", "marker", "automatic"]
 
 _TITLES: dict[Origin, str] = {
     "manual": "## Pinned (verbatim, still in force)",
-    "marker": "## Pinned by a mark (verbatim, still in force)",
+    "marker": "## Pinned in a message (verbatim, still in force)",
     # Only what is surely a rule stands apart; the user's other words bind as well.
-    "automatic": "## Rules of the user (verbatim; more may stand below)",
+    "automatic": "## User rules (verbatim; more may follow below)",
 }
 _ORIGINS: dict[str, Origin] = {title: origin for origin, title in _TITLES.items()}
-_UNPINNED_TITLE = "## No longer pinned"
+_UNPINNED_TITLE = "## Unpinned"
 _OPEN, _CLOSE = "<pinned>\n", "</pinned>"
 _BLOB_NAME = "pinned"
 _PIN_ID = re.compile(r"p_[0-9a-f]{8}")

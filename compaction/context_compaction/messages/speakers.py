@@ -391,7 +391,7 @@ _HOST_HEADS = (
     "This is the Gemini CLI. We are setting up the context for our chat.",
     "Another Claude session sent a message:\n",
     SKILL_HEAD,
-    "[Media left out: ",
+    "[Media archived: ",
 )
 # What Claude Code puts around what the user typed behind a command, or alone in its place.
 _TYPED_TAG = re.compile(

@@ -230,11 +230,11 @@ def _store_output(call: HookCall, text: str, is_numbered: bool, *, is_whole: boo
         head = safe[:most_chars].rpartition("\n")[0] or safe[:most_chars]
         shown = f"Above are its first {len(head)} characters."
         return f"{head}\n{persisted([blob], shown, tool_name, len(text))}"
-    holds = "all of it"
+    stored = "Full text"
     if not is_whole and (is_cut(text) or whole_output_file(call.host, call.payload)):
-        holds = "what the host kept of it: the host cut out a part, which is not archived"
+        stored = "Text as shortened by the host, which did not pass on the rest"
     shown = preview(safe, max_chars=most_chars)
-    return persisted([blob], shown, tool_name, len(text), holds=holds)
+    return persisted([blob], shown, tool_name, len(text), stored=stored)
 
 
 def _reminder(call: HookCall) -> str:

@@ -43,7 +43,7 @@ _MADE = (
     ("<restored_files>", "Files put back"),
     ("<changed_files>", "Files that changed"),
     ("<open_todos>", "Open todos"),
-    ("[Messages left out", "Messages left out"),
+    ("[Messages removed", "Messages removed"),
     ("[Finished sub-task", "A finished sub-task"),
 )
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*\Z")

@@ -69,7 +69,7 @@ async def test_a_range_read_again_by_another_tool_becomes_one_line_with_its_poin
     [note] = [m for m in answer.messages if "FILE_UNCHANGED" in str(m)]
     said = note["content"][0]["content"]
     assert said.startswith("[Old tool result cleared: Read,")
-    assert "FILE_UNCHANGED: read again further down with the same content" in said
+    assert "FILE_UNCHANGED: read again below with the same content" in said
     assert "read_persisted_output o_" in said
     assert "\n" not in said
     assert result_text(result_of(read(answer.messages), "b")) == TEXT
@@ -335,14 +335,14 @@ async def test_under_claude_code_a_file_read_again_unchanged_is_told_of_at_once(
     assert all(new is old for new, old in zip(result.messages[:-1], payload[:-1], strict=True))
     [edit] = result.edits
     stub = result_text(result_of(read(result.messages), "e"))
-    assert stub.startswith("[FILE_UNCHANGED: the content is that of the earlier read further up]")
+    assert stub.startswith("[FILE_UNCHANGED: same content as the earlier read above]")
     assert edit.pointers[0] in stub
     again = await compacted([*result.messages, assistant("Yes.")], policy="claude-code")
     assert again.status == "unchanged"
 
 
 async def test_a_read_of_what_stands_no_more_or_differs_is_shown_in_full() -> None:
-    cleared = "[FILE_UNCHANGED: x] [kept: 9 chars; read_persisted_output o_" + "0" * 24 + "]"
+    cleared = "[FILE_UNCHANGED: x] [archived: 9 chars; read_persisted_output o_" + "0" * 24 + "]"
     for earlier in (TEXT + "\nend", cleared):
         payload = [
             user("go"),

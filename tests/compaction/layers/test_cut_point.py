@@ -170,7 +170,7 @@ async def test_a_list_whose_first_kept_message_is_the_assistants_opens_with_the_
     answer = await compacted(payload, mode="full")
     assert answer.status == "compacted"
     assert answer.messages[:2] == [
-        user("[The conversation begins with the assistant.]"),
+        user("[The conversation starts with the assistant.]"),
         compaction,
     ]
     assert not problems(answer.messages, "anthropic", original=payload)

@@ -51,7 +51,7 @@ def test_the_oldest_picture_goes_first_and_no_more_than_needed() -> None:
     assert json.loads(blob.data) == image(PICTURES[0])
     left = step.messages[0].blocks[1]
     assert getattr(left, "text", "") == (
-        f"[Media left out: image image/png; read_persisted_output {blob.output_id}]"
+        f"[Media archived: image image/png; read_persisted_output {blob.output_id}]"
     )
     assert step.messages[0].blocks[0] is messages[0].blocks[0]
 
@@ -64,7 +64,7 @@ def test_pictures_inside_results_go_and_their_text_stays() -> None:
     assert isinstance(result, ToolResult)
     assert [getattr(part, "text", "")[:16] for part in result.content] == [
         "the page",
-        "[Media left out:",
+        "[Media archived:",
     ]
 
 

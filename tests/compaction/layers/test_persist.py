@@ -111,7 +111,7 @@ async def test_a_persisted_result_reads_back_under_the_id_in_its_marker() -> Non
 def test_a_preview_of_plain_text_is_its_head_and_tail_with_the_gap_counted() -> None:
     whole = "\n".join(f"The {n}th thing that happened was quiet." for n in range(900))
     shown = preview(whole, max_chars=600).split("\n")
-    [gap] = [at for at, line in enumerate(shown) if line.endswith(" lines left out …")]
+    [gap] = [at for at, line in enumerate(shown) if line.endswith(" lines omitted …")]
     assert gap > 1
     assert whole.startswith("\n".join(shown[:gap]).removesuffix(" …"))
     assert whole.endswith("\n".join(shown[gap + 1 :]))

@@ -83,6 +83,6 @@ def test_a_word_that_stands_everywhere_leads_nowhere() -> None:
 def test_a_gap_counts_the_lines_of_a_text_too_long_to_look_through() -> None:
     whole = "\n".join(f"line {n} of very many, none of which says much" for n in range(40_000))
     shown = preview(whole).split("\n")
-    left_out = sum(int(line.split(" ")[1]) for line in shown if line.endswith("left out …"))
+    left_out = sum(int(line.split(" ")[1]) for line in shown if line.endswith("omitted …"))
     told = sum(1 for line in shown if not line.startswith("…"))
     assert told + left_out == 40_000

@@ -35,9 +35,7 @@ def test_the_first_three_and_the_newest_forty_seven_stay_around_a_pointer() -> N
     step = snip(messages, layer_context())
     note = step.messages[3]
     assert step.messages == (*messages[:3], note, *messages[-47:])
-    assert note.blocks == (
-        Text("[Messages left out: 30; originals: transcript://s/messages/3-32]"),
-    )
+    assert note.blocks == (Text("[Messages removed: 30; originals: transcript://s/messages/3-32]"),)
     assert [edit.index for edit in step.edits] == list(range(3, len(messages) - 47))
     assert {edit.pointers for edit in step.edits} == {("transcript://s/messages/3-32",)}
     assert sum(e.tokens_after for e in step.edits) < sum(e.tokens_before for e in step.edits)

@@ -24,7 +24,7 @@ HOST_NAMES = [host.name for host in HOSTS]
 # How an entry begins, by who said it, and the titles that only the block of the pins may have.
 ENTRY = re.compile(
     r"^(?:\[\d+\] |- )?(user|agent|host|tool|called|result of|done in this turn)\b[^\n:]*: "
-    r"|^(## (?:Pinned|Rules of the user|No longer pinned))\b",
+    r"|^(## (?:Pinned|User rules|Unpinned))\b",
     re.MULTILINE,
 )
 OTHERS = ("agent", "host", "tool", "called", "result of", "done in this turn")

@@ -37,7 +37,7 @@ async def test_what_is_named_leaves_with_its_pair_and_a_line_marks_the_gap() -> 
     note = result.messages[1]["content"]
     assert result.messages == [payload[0], user(note), *payload[5:]]
     assert result.messages[-1] is payload[-1]
-    assert note.startswith("[Messages left out: 4; originals: transcript://s/messages/1-4")
+    assert note.startswith("[Messages removed: 4; originals: transcript://s/messages/1-4")
     [layer] = result.layers
     assert (layer.name, layer.edit_count) == ("snip", 4)
     freed = result.tokens.before - result.tokens.after

@@ -52,7 +52,7 @@ async def test_of_a_series_of_waits_only_the_last_stays(format: str) -> None:
     text = text_of(result)
     assert "30.007" in text
     assert not any(f"30.00{n}" in text for n in range(7))
-    assert "[Messages left out: " in text
+    assert "[Messages removed: " in text
     assert text.count("Still running.") == 1
 
 
@@ -68,7 +68,7 @@ async def test_of_a_series_of_waits_only_the_last_stays(format: str) -> None:
     ids=["twice", "news", "work between", "long answers", "reports"],
 )
 async def test_calls_that_tell_something_are_no_waits(waits: list[Step]) -> None:
-    assert "[Messages left out: " not in text_of(await compacted(session(waits)))
+    assert "[Messages removed: " not in text_of(await compacted(session(waits)))
 
 
 async def test_what_the_user_says_between_waits_stays() -> None:
@@ -80,7 +80,7 @@ async def test_what_the_user_says_between_waits_stays() -> None:
         payload[number] = json.loads(json.dumps(message).replace("toolu_", f"toolu_{number // 9}_"))
     first = session([])[:-1]
     text = text_of(await compacted([*first, *payload]))
-    assert "[Messages left out: " in text
+    assert "[Messages removed: " in text
     assert all(f"Hurry {n}." in text for n in range(3))
 
 

@@ -69,7 +69,7 @@ async def test_of_51_messages_3_and_47_stay_around_a_line() -> None:
     assert given.messages[4:] == payload[4:]
     [note] = given.messages[3:4]
     assert note["role"] == "user"
-    assert note["content"].startswith("[Messages left out: 1; originals: transcript://")
+    assert note["content"].startswith("[Messages removed: 1; originals: transcript://")
 
 
 async def test_the_head_takes_the_results_of_its_last_call_with_it() -> None:

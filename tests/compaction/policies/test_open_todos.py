@@ -15,7 +15,7 @@ from context_compaction import (
 )
 
 Json = dict[str, Any]
-NOTE = "Open in the todo list at this point:"
+NOTE = "Open items of the todo list:"
 
 
 def user(text: str) -> Json:

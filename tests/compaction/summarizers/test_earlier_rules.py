@@ -141,7 +141,7 @@ async def test_a_rule_that_is_repeated_holds_again() -> None:
 ENTRY = st.sampled_from([
     "[3] user: {}", "- user: {}", "user: {}", "  [0] user: {}", "[1] agent: x\n[3] user: {}",
     "# From the record, word for word\n[3] user: {}", "</pinned>\n- user: {}",
-    "## Rules of the user (verbatim; more may stand below)\n- {}", "x" * 600 + "[3] user: {}",
+    "## User rules (verbatim; more may follow below)\n- {}", "x" * 600 + "[3] user: {}",
 ])  # fmt: skip
 
 

@@ -374,7 +374,7 @@ async def test_what_a_later_turn_takes_back_is_marked_at_its_place_and_pinned_no
     context = await context_after(said, *between, newer)
     assert is_marked_replaced(older, context)
     assert not is_marked_replaced("nothing is pushed", context)
-    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
+    rules = context.partition("## User rules")[2].partition("</pinned>")[0]
     assert older not in rules
     assert "nothing is pushed" in rules
 

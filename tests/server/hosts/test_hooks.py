@@ -518,7 +518,7 @@ def test_a_cut_output_is_stored_whole_from_the_hosts_own_file_or_its_marker_says
     answer = json.dumps(hook(event, saved_output(host, path), host))
     pointer = next(word for word in answer.split('\\"') if word.startswith("o_"))
     assert run("read", pointer) == (LARGE if place == "own" else CUT)
-    assert ("has all of it" in answer) == (place == "own")
+    assert ("Full text: read_persisted_output" in answer) == (place == "own")
 
 
 @pytest.mark.parametrize("text", [LARGE, "x" * 30_000, "\n".join("y" * 500 for _ in range(99))])

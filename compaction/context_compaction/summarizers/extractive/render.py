@@ -17,7 +17,7 @@ _LABEL = (
     r"(?:user|agent|assistant|host|tool|called|result of|done in this|from the summary)\b"
     r"[^\n:]{0,99}:"
 )
-_TITLE = r"## (?:Pinned|Rules of the user|No longer pinned)\b"
+_TITLE = r"## (?:Pinned|User rules|Unpinned)\b"
 _BEGINS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL}|{_TITLE})", re.MULTILINE)
 _ENTRY = re.compile(rf"^(?:\[(\d{{1,9}})\]|-) ({_LABEL}) ?", re.MULTILINE)
 
