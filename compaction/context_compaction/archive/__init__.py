@@ -100,8 +100,8 @@ class AppendResult:
         heads: For each message, what names the history that ends with it.
         forks_at: The first message, by position, before which the session continues otherwise:
             there the list is a branch of its own. None where it continues from a history's end.
-        standing: What a compaction left of the beginning of the list, unless the list itself
-            begins with what it left.
+        matched_context: The stored compacted context that replaces the start of the list. None if
+            the list already starts with that context or if none exists.
         receipts: For each receipt of the session, oldest first, whether it is of a compaction that
             this very list went through, or what stands for its beginning.
         parent_session_id: The session that started this one.
@@ -119,7 +119,7 @@ class AppendResult:
     head: str = ""
     heads: tuple[str, ...] = ()
     forks_at: int | None = None
-    standing: "StandingContext | None" = None
+    matched_context: "MatchedContext | None" = None
     receipts: tuple[bool, ...] = ()
     parent_session_id: str | None = None
     is_compacted_before: bool = False
@@ -130,7 +130,7 @@ class AppendResult:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingContext:
+class MatchedContext:
     """A context that stands for the first messages of a list.
 
     Attributes:

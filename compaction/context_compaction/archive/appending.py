@@ -18,11 +18,11 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, StandingContext
+from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, MatchedContext
 from context_compaction.archive.documents import role_of, tools_of
 from context_compaction.archive.histories import Placed
 from context_compaction.archive.records import LoggedRecord, Record, ascii_json, externalise
-from context_compaction.archive.session_state import TranscriptState
+from context_compaction.archive.transcript_state import TranscriptState
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import (
     ArchiveDamagedError,
@@ -104,7 +104,7 @@ class ListAppend:
         found = self._place(state)
         if dry_run or _shares_too_little(found.result, least_shared):
             return found.result
-        standing = found.result.standing
+        standing = found.result.matched_context
         names = standing.fingerprints if standing else ()
         state.keep_fingerprints((*found.keys, *names), self._after)
         if found.is_known:
@@ -158,7 +158,7 @@ class ListAppend:
             head=chain[-1] if chain else after,
             heads=tuple(chain),
             forks_at=placed.forks_at,
-            standing=standing,
+            matched_context=standing,
             receipts=tuple(number in own for number in sorted(state.receipts)),
             parent_session_id=state.parent_session_id,
             is_compacted_before=state.is_compacted_before(after),
@@ -203,7 +203,7 @@ class ListAppend:
         contents: Sequence[str],
         heads: Sequence[str],
         seqs: Sequence[int],
-    ) -> StandingContext | None:
+    ) -> MatchedContext | None:
         """What a compaction left of the beginning of the list, with the host's own objects."""
         messages = self._messages
         found = state.standing(contents, heads)
@@ -237,7 +237,7 @@ class ListAppend:
         except ArchiveDamagedError:
             return None  # the list itself is at hand, and is compacted anew
         counts = tuple(map(self._counts(state), names))
-        return StandingContext(
+        return MatchedContext(
             found.message_count, tuple(entries), found.heads, tuple(names), counts, found.stored.end
         )
 

@@ -36,7 +36,7 @@ from context_compaction.archive.records import (
     figures_of,
     info_of,
 )
-from context_compaction.archive.session_state import TranscriptState
+from context_compaction.archive.transcript_state import TranscriptState
 from context_compaction.errors import (
     ArchiveDamagedError,
     NotFoundError,

@@ -26,7 +26,7 @@ from typing import Any
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.archive import AppendResult, Archive, StandingContext
+from context_compaction.archive import AppendResult, Archive, MatchedContext
 from context_compaction.context import Places, ReceivedInput
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.known_lists import KNOWN_LISTS, KnownList
@@ -210,7 +210,7 @@ def _resumed(
 
 def _continued(session: Session, format: str) -> Session:
     """`session` with the list that the call continues from; see the module."""
-    request, standing = session.request, session.appended.standing
+    request, standing = session.request, session.appended.matched_context
     found, is_answered = session, False
     if standing is not None and request.mode != "record" and not _applies(session):
         behind = _behind(session, standing, format)
@@ -232,7 +232,7 @@ def _applies(session: Session) -> bool:
     return is_prepared_for(session.all_states, prepared_id, session.payload)
 
 
-def _behind(session: Session, standing: StandingContext, format: str) -> Session:
+def _behind(session: Session, standing: MatchedContext, format: str) -> Session:
     """`session` with the beginning of its list replaced by what a compaction left."""
     count, given = standing.message_count, session.payload
     given_of = {id(m.source): raw for m, raw in zip(session.messages, session.payload, strict=True)}
@@ -264,7 +264,7 @@ def _behind(session: Session, standing: StandingContext, format: str) -> Session
     )
 
 
-def _placed(session: Session, places: Places, standing: StandingContext) -> CompactRequest:
+def _placed(session: Session, places: Places, standing: MatchedContext) -> CompactRequest:
     """The request with positions in the list that replaces the one that came in.
 
     A usage report describes what was sent: for an answer since then, the present context and what
@@ -291,7 +291,7 @@ def _placed(session: Session, places: Places, standing: StandingContext) -> Comp
 
 
 def _with_few_markers(
-    raws: list[JsonObject], standing: StandingContext, given: Sequence[JsonObject]
+    raws: list[JsonObject], standing: MatchedContext, given: Sequence[JsonObject]
 ) -> list[JsonObject]:
     """`raws`, with no more cache markers than came in: a host moves its own."""
     if not any(cache_marker_count(entry.raw) for entry in standing.entries if entry.seq < 0):

@@ -29,7 +29,7 @@ from context_compaction.archive.local.log import (
     sync_segments,
 )
 from context_compaction.archive.records import LoggedRecord, Record
-from context_compaction.archive.session_state import (
+from context_compaction.archive.transcript_state import (
     StateCache,
     TranscriptState,
     numbered,

@@ -33,7 +33,7 @@ from context_compaction.archive.retention import Stored, StoredSession
 from context_compaction.archive.search.filters import session_cursor, session_page
 from context_compaction.archive.search.page import Check, RowsOf
 from context_compaction.archive.search.patterns import SCAN_SECONDS
-from context_compaction.archive.session_state import StateCache
+from context_compaction.archive.transcript_state import StateCache
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveBusyError, NotFoundError
 from context_compaction.redaction import RedactionMode

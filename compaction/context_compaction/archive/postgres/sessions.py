@@ -22,7 +22,7 @@ from context_compaction.archive.records import (
     Record,
     ascii_json,
 )
-from context_compaction.archive.session_state import (
+from context_compaction.archive.transcript_state import (
     StateCache,
     TranscriptState,
     numbered,
