@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 import regex
 
-from context_compaction.messages.cache import RecentCache, once, text_key
+from context_compaction.messages.cache import RecentCache, run_once, text_key
 
 _Words: TypeAlias = tuple[str, ...]
 _Pattern: TypeAlias = "re.Pattern[str] | regex.Pattern[str]"
@@ -321,7 +321,7 @@ def _by_rules(text: str) -> Iterator[Secret]:
         offset += len(line) + 1
 
 
-@once
+@run_once
 def _rules() -> tuple[_Rule, ...]:
     """All rules. Of two that find the same, the first names it."""
     return (*_detect_secrets_rules(), *_gitleaks_rules(), *_own_rules())
@@ -334,7 +334,7 @@ def _words_in(lowered: str) -> set[str]:
     return found | {word for short in found for word in longer[short] if word in lowered}
 
 
-@once
+@run_once
 def _words() -> tuple[re.Pattern[str], Mapping[str, Sequence[str]]]:
     """A pattern for the words that begin with no other word, and the words that begin with each."""
     words = sorted({word for rule in _rules() for word in rule.words})
@@ -354,7 +354,7 @@ def _alternatives(words: Sequence[str]) -> str:
     return f"(?:{'|'.join(parts)})" if len(parts) > 1 else "".join(parts)
 
 
-@once
+@run_once
 def rules_version() -> str:
     """Names the rules: what one of them finds may not be found by rules of another name."""
     own = repr((_FORMS, _DETECTORS, sorted(_GITLEAKS_LEFT_OUT))).encode()

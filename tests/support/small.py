@@ -9,7 +9,7 @@ from context_compaction.layers.base import LayerContext
 from context_compaction.messages.model import Messages, ToolResult, tool_results
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.speakers import Ours, attributed, claims_in
+from context_compaction.messages.speakers import ProvenTexts, claims_in, with_authors
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -99,7 +99,9 @@ def read(payload: list[Json]) -> Messages:
 def ours(messages: Messages) -> Messages:
     """`messages` as the layers take them where the archive vouches for all that looks like ours."""
     claims = claims_in(messages)
-    return attributed(messages, Ours({name for name, _ in claims.messages}, claims.output_ids))
+    return with_authors(
+        messages, ProvenTexts({name for name, _ in claims.messages}, claims.output_ids)
+    )
 
 
 def layer_context(

@@ -90,14 +90,14 @@ def words_in_name(name: str) -> frozenset[str]:
 def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
     """What `call` does; `extra_kinds` (tool name to kind) takes precedence."""
     extra_kinds = extra_kinds or None
-    known = call.known.get("use")
+    known = call.memo.get("use")
     if known is None or known[0] is not extra_kinds:
         try:
             use = _use_of(call, extra_kinds)
         except Exception:  # the arguments of a call may be anything
             _logger.exception("a call of %r cannot be classified", call.name[:80])
             use = ToolUse("other")
-        known = call.known["use"] = extra_kinds, use
+        known = call.memo["use"] = extra_kinds, use
     return known[1]
 
 

@@ -35,7 +35,7 @@ from context_compaction.messages.model import (
     tool_results,
 )
 from context_compaction.messages.names import kind_of, names_in
-from context_compaction.messages.tool_pairs import index_calls, with_own_ids
+from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.messages.tool_results import result_text
 
 _logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class Digest:
 
 def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> Digest:
     """The inventory of `messages`. A call that cannot be read is left out."""
-    messages = with_own_ids(messages)
+    messages = with_unique_call_ids(messages)
     index = index_calls(messages)
     results = {result.call_id: result for message in messages for result in tool_results(message)}
     found = Digest()

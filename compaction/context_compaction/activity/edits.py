@@ -19,7 +19,7 @@ from context_compaction.activity.calls import (
     words_in_name,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import ToolCall, is_list, worked_out
+from context_compaction.messages.model import ToolCall, is_list, memoized_on_call
 
 _TEXT_KEYS = ("content", "filetext", "contents", "text")
 _OLD_KEYS = ("oldstring", "oldtext", "oldstr", "search", "find")
@@ -97,7 +97,7 @@ FileChange: TypeAlias = Writes | Replaces | Inserts | Patches | Deletes | Unclea
 
 def changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
     """What `call`, whose use is `use`, changes in files if it succeeds; "" is an unknown path."""
-    return worked_out(call, _changes_of, use)
+    return memoized_on_call(call, _changes_of, use)
 
 
 def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:

@@ -61,12 +61,12 @@ from context_compaction.messages.model import (
     Text,
     ToolCall,
     ToolResult,
-    is_stand_in,
+    is_synthetic_result,
+    memoized_on_call,
     tool_results,
-    worked_out,
 )
 from context_compaction.messages.names import pieces_of
-from context_compaction.messages.tool_pairs import index_calls, with_own_ids
+from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.messages.tool_results import result_text
 
 _logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class _Walk:
 
     def begin(self, messages: Messages) -> None:
         """Look at all calls once: which tools number lines, from where relative paths start."""
-        self.messages = messages = with_own_ids(messages)
+        self.messages = messages = with_unique_call_ids(messages)
         self._index = index_calls(messages)
         reads: list[tuple[str, str]] = []
         for message in messages:
@@ -189,7 +189,9 @@ class _Walk:
                 if len(use.path) <= 1_000:
                     paths[use.path] += 1
             elif use.command:
-                folder = _given_folder(call) or worked_out(call, _effects_of, use).folder or ""
+                folder = (
+                    _given_folder(call) or memoized_on_call(call, _effects_of, use).folder or ""
+                )
                 if is_absolute(folder):
                     entered[plain_path(folder)] += 1
         drives = frozenset(path[0] for path in (*paths, *entered) if has_drive(path))
@@ -284,7 +286,7 @@ class _Walk:
         text: str,
     ) -> None:
         folder = _given_folder(call) or ""
-        is_told = not (is_stand_in(result) or placeholders.seems_placeholder(result))
+        is_told = not (is_synthetic_result(result) or placeholders.seems_placeholder(result))
         output, code = command_output(text)
         if result.is_error or code or is_unchanged(output):
             # A patch of several files may have changed some of them.
@@ -326,7 +328,7 @@ class _Walk:
     def _take_read(
         self, at: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str
     ) -> None:
-        if result.is_error or is_stand_in(result) or not use.path:
+        if result.is_error or is_synthetic_result(result) or not use.path:
             return
         if begins_with_failure(text) and text.count("\n") < 3:
             return
@@ -356,7 +358,7 @@ class _Walk:
     ) -> None:
         output, code = command_output(text)
         succeeded = code == 0 and not result.is_error
-        effects = worked_out(call, _effects_of, use)
+        effects = memoized_on_call(call, _effects_of, use)
         self._budget.spend(len(use.command or "") + len(output) // FAST_CHARS)
         complains = any(sign in output for sign in _FAILURES)
         given = _given_folder(call)

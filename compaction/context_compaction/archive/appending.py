@@ -34,7 +34,7 @@ from context_compaction.find_secrets import rules_version
 from context_compaction.formats import FORMATS
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
-from context_compaction.messages.model import JsonObject, Message, is_list, lead_of
+from context_compaction.messages.model import JsonObject, Message, is_list, leading_system_count
 from context_compaction.messages.private import hide_private
 from context_compaction.redaction import redact_source
 
@@ -143,7 +143,7 @@ class ListAppend:
         state.contents.update(hashes if self._counter else ())
         chain = chain_hashes(contents, after)
         if after == ROOT:
-            placed = state.tree.place(contents, chain, lead_of(self._messages))
+            placed = state.tree.place(contents, chain, leading_system_count(self._messages))
         else:
             placed = state.tree.place_after(contents, chain, after)
         numbers = count(state.next_seq)  # of what is new

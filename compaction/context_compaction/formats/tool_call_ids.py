@@ -13,7 +13,7 @@ from context_compaction.messages.model import (
     Messages,
     ToolCall,
     ToolResult,
-    is_stand_in,
+    is_synthetic_result,
 )
 
 _PREFIX = "unnamed_"
@@ -76,7 +76,7 @@ def _link_block(block: Block, prefix: str, open_calls: list[ToolCall]) -> Block:
     for call in open_calls:
         if call.call_id == block.call_id or (not block.call_id and call.name == block.name):
             open_calls.remove(call)
-            if is_stand_in(block):
+            if is_synthetic_result(block):
                 open_calls.append(call)
             return replace(block, call_id=call.call_id)
     return block if block.call_id else replace(block, call_id=f"{prefix}{block.name or ''}")

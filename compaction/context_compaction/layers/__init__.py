@@ -20,7 +20,7 @@ LAYERS: Mapping[str, Layer] = MappingProxyType({
     "waits": Layer(drop_waits, "left out waits but the last of each series"),
     "dedupe": Layer(dedupe, "cleared results that a later one supersedes"),
     "snip": Layer(snip, "left out messages of the middle"),
-    "microcompact": Layer(microcompact, "cleared old results of tools", weighs_limit=True),
+    "microcompact": Layer(microcompact, "cleared old results of tools", uses_limit=True),
     "collapse": Layer(collapse, "folded finished sub-tasks to a line each", stage="fold"),
     "summarize": Layer(summarize, "put a summary in the place of history", stage="replace"),
     "restore": Layer(restore_files, "put back files that were in use", stage="restore"),

@@ -90,17 +90,17 @@ class Layer:
     Attributes:
         apply: Returns the edited list, or the same object where nothing changes. It edits nothing
             in place, reads no clock and does no I/O.
-        done: The rest of the sentence that tells people what it did; its name is the subject.
+        description: What the layer did, for people: the rest of a sentence after its name.
         stage: When it runs; a policy's order counts within a stage.
         acts_below_trigger: Whether it runs where nothing has to be made smaller.
-        weighs_limit: Whether its result depends on the limit.
+        uses_limit: Whether its result depends on the limit.
     """
 
     apply: Callable[[Messages, LayerContext], Step]
-    done: str
+    description: str
     stage: Stage = "clear"
     acts_below_trigger: bool = False
-    weighs_limit: bool = False
+    uses_limit: bool = False
 
     @property
     def replaces_history(self) -> bool:

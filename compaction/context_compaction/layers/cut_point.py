@@ -48,7 +48,7 @@ class CutPoint:
     folds_request: bool = False
 
     @property
-    def goes_on_at(self) -> int:
+    def first_index_after_summary(self) -> int:
         """Position of the first message that follows the summary."""
         if self.request_at is None or self.folds_request:
             return self.first_kept
@@ -67,7 +67,7 @@ def is_preserved(message: Message) -> bool:
     return message.role != "assistant" and placeholders.is_system(message)
 
 
-def kept_part(message: Message) -> Message | None:
+def preserved_part(message: Message) -> Message | None:
     """What of a message stays verbatim at any cut: all of it, or its blocks that stay; or None."""
     if not is_preserved(message):
         return None
@@ -144,7 +144,7 @@ def cut_all(messages: Messages, rules: ProviderRules) -> CutPoint | None:
 
 
 def _stays_behind(message: Message) -> bool:
-    return placeholders.is_request(message) or kept_part(message) is message
+    return placeholders.is_request(message) or preserved_part(message) is message
 
 
 def cut_keeping(messages: Messages, rules: ProviderRules, *, keep_messages: int) -> CutPoint | None:

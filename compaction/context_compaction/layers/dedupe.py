@@ -21,7 +21,7 @@ from context_compaction.layers.replace_blocks import (
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages, ToolCall, ToolResult
-from context_compaction.messages.tool_pairs import index_calls, with_own_ids
+from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.messages.tool_results import newest_results, result_text
 
 # True for ever, whatever becomes of the newer one: these bytes stay when that is cleared, too.
@@ -80,7 +80,7 @@ def clear_unchanged_reads(messages: Messages, context: LayerContext) -> Step:
 
 def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_Answered]:
     """The successful calls that may be cleared, with their results, oldest first."""
-    named = with_own_ids(messages)
+    named = with_unique_call_ids(messages)
     calls = index_calls(named).calls
     protected = protected_names(context.settings)
     for position, message in enumerate(messages):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from context_compaction.activity.calls import is_recalling
 from context_compaction.layers.base import LayerContext
-from context_compaction.layers.preview import extract, preview, words_sought
+from context_compaction.layers.preview import extract, preview, search_words
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
@@ -110,7 +110,7 @@ def _words_asked(messages: Messages) -> list[str]:
     agent = next((text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
     # So much of each is searched for words.
     asked = user_text(request)[:2_000] if request else ""
-    return words_sought(f"{asked}\n{agent[:2_000]}")
+    return search_words(f"{asked}\n{agent[:2_000]}")
 
 
 def _results(messages: Messages, positions: range) -> Iterator[tuple[Place, ToolResult]]:

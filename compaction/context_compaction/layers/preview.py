@@ -69,7 +69,7 @@ def extract(
     return _rendered(pieces, chosen)
 
 
-def words_sought(text: str) -> list[str]:
+def search_words(text: str) -> list[str]:
     """The words of a request that may lead to what it asks for: names first, each once."""
     found = dict.fromkeys(
         word

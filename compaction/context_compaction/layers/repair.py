@@ -25,7 +25,7 @@ from context_compaction.messages.model import (
     ToolResult,
     edit_message,
     edit_result,
-    is_stand_in,
+    is_synthetic_result,
     make_message,
     tool_calls,
 )
@@ -44,7 +44,7 @@ from context_compaction.messages.tool_pairs import (
     run_end,
     runs,
     server_calls,
-    with_own_ids,
+    with_unique_call_ids,
 )
 from context_compaction.messages.tool_results import media_json
 
@@ -97,7 +97,7 @@ def _without_item_id(message: Message) -> Message:
 
 def _unique_call_ids(messages: Messages, log: _RepairLog) -> Messages:
     """Give a second call of the same id a name of its own, and its result with it."""
-    named = with_own_ids(messages)
+    named = with_unique_call_ids(messages)
     called = {call.call_id for message in named for call in tool_calls(message)}
     for was, message in zip(messages, named, strict=True):
         pairs = zip(was.blocks, message.blocks, strict=True)
@@ -225,7 +225,7 @@ class _Pairs:
 
     def _orphan(self, result: ToolResult, message: Message) -> list[Block]:
         """The parts of a result without its call, its text labelled."""
-        if is_stand_in(result):
+        if is_synthetic_result(result):
             self._log.add(message, "what stood in for a missing result was left out")
             return []
         self._log.add(message, "a tool result without its call was turned into text")
@@ -278,7 +278,7 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
     return Step(mended, tuple(log.edits))
 
 
-def repairs_beside_a_gap(rules: ProviderRules) -> Iterator[Callable[[Messages], Step]]:
+def repairs_after_removal(rules: ProviderRules) -> Iterator[Callable[[Messages], Step]]:
     """What makes legal what stood beside messages that were taken out, in order."""
     if rules.system_follows_user:
         yield _label_misplaced_system

@@ -81,7 +81,7 @@ def clear_result(
         return None
     size_chars = result_chars(result)
     text = (
-        placeholders.cleared_as(words, tool_name, size_chars, blobs)
+        placeholders.custom_cleared_placeholder(words, tool_name, size_chars, blobs)
         if words
         else placeholders.cleared(tool_name, size_chars, blobs, reason)
     )
@@ -133,7 +133,7 @@ def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> R
     """`result` without the preview in our marker; None where it contains no marker."""
     for at, part in enumerate(result.content):
         text = part.text if isinstance(part, Text) and part.author == "compaction" else ""
-        if shorter := placeholders.cleared_of(text):
+        if shorter := placeholders.placeholder_from_marker(text):
             content = [*result.content]
             content[at] = Text(shorter, author="compaction")
             cleared = edit_result(result, tuple(content))

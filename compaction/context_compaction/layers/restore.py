@@ -90,7 +90,7 @@ async def files_on_disk(paths: Sequence[str], read_file: ReadFile | None) -> dic
     return {path: file for path, file in found.items() if file is not None}
 
 
-def with_disk(
+def with_disk_content(
     files: Sequence[FileText],
     states: Mapping[str, FileState],
     on_disk: Mapping[str, DiskFile],

@@ -28,7 +28,7 @@ _ENABLED_MODEL = re.compile(
 )
 
 
-def strip_void_thinking(
+def strip_invalid_thinking(
     before: Messages,
     after: Messages,
     *,

@@ -9,7 +9,7 @@ from collections.abc import Set
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import (
     history_of,
-    kept_part,
+    preserved_part,
     request_of,
     turn_prefix_of,
 )
@@ -25,7 +25,7 @@ from context_compaction.messages.model import (
     text_of,
     tool_results,
 )
-from context_compaction.messages.pins import with_block
+from context_compaction.messages.pins import with_pin_block
 from context_compaction.messages.placeholders import Span
 from context_compaction.tokens.counter import MessageCounter
 
@@ -35,7 +35,7 @@ def summary_message(span: Span, text: str, pins: str = "", *, may_grow: bool = F
 
     Where its text is still to be written and `may_grow`, it contains the frame of a long one.
     """
-    body = with_block(pins, text)
+    body = with_pin_block(pins, text)
     return make_message("user", placeholders.summary(span, body, is_long=may_grow and not text))
 
 
@@ -137,7 +137,7 @@ def _kept(
     out: list[Message] = []
     edits: list[Edit] = []
     for message in messages:
-        part = kept_part(message)
+        part = preserved_part(message)
         if id(message) in repeated:
             size_tokens = count.message(message)
             note = "sent again later"

@@ -110,7 +110,7 @@ def bytes_key(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16, person=b"json").digest()
 
 
-def once(make: Callable[[], _T]) -> Callable[[], _T]:
+def run_once(make: Callable[[], _T]) -> Callable[[], _T]:
     """`make`, run by whoever calls first, in any thread; the others wait for what it returns.
 
     For what takes long to load, and for packages whose files import each other: two threads that

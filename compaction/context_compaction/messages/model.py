@@ -102,7 +102,7 @@ class ToolCall:
 
     `arguments` is the parsed JSON value (an object in nearly every case), or the text itself where
     it does not parse or the tool takes free text. `loads_tools`: it stays at any cut with its
-    result, which loads tools into the conversation. `known` is for `worked_out`.
+    result, which loads tools into the conversation. `memo` is the cache of `memoized_on_call`.
     """
 
     call_id: str
@@ -111,7 +111,7 @@ class ToolCall:
     source: JsonObject | None = field(default=None, compare=False, repr=False)
     edited: bool = field(default=False, compare=False)
     loads_tools: bool = field(default=False, compare=False)
-    known: dict[str, Any] = field(
+    memo: dict[str, Any] = field(
         default_factory=dict[str, Any], init=False, compare=False, repr=False
     )
 
@@ -188,7 +188,7 @@ def make_message(role: Role, text: str) -> Message:
     return Message(role, (Text(text, author="compaction"),))
 
 
-def lead_of(messages: Sequence[Message]) -> int:
+def leading_system_count(messages: Sequence[Message]) -> int:
     """How many system messages `messages` begins with; 0 where there are no others."""
     return next((at for at, message in enumerate(messages) if message.role != "system"), 0)
 
@@ -198,7 +198,7 @@ def tool_calls(message: Message) -> tuple[ToolCall, ...]:
     return tuple([block for block in message.blocks if isinstance(block, ToolCall)])
 
 
-def worked_out(
+def memoized_on_call(
     call: ToolCall,
     make: Callable[Concatenate[ToolCall, _P], _T],
     *given: _P.args,
@@ -208,9 +208,9 @@ def worked_out(
 
     Every layer and every writer asks the same of the same call.
     """
-    known = call.known.get(make.__name__)
+    known = call.memo.get(make.__name__)
     if known is None or not all(map(is_, known[0], given)):
-        known = call.known[make.__name__] = given, make(call, *given, **more)
+        known = call.memo[make.__name__] = given, make(call, *given, **more)
     return known[1]
 
 
@@ -224,7 +224,7 @@ def is_rules(block: Block) -> TypeGuard[Text]:
     return isinstance(block, Text) and block.author == "project"
 
 
-def is_stand_in(result: ToolResult) -> bool:
+def is_synthetic_result(result: ToolResult) -> bool:
     """Whether `result` is what a repair put in, and no tool's answer."""
     only = result.content[0] if len(result.content) == 1 else None
     return isinstance(only, Text) and only.text == NO_RESULT

@@ -159,7 +159,7 @@ def restore_pinned(before: Messages, step: Step, marked: Collection[int]) -> Ste
     return Step(messages, edits, tuple(b for b in step.blobs if b.output_id in wanted))
 
 
-def block_of(pins: Sequence[Pin], unpinned: Sequence[str]) -> str:
+def pin_block(pins: Sequence[Pin], unpinned: Sequence[str]) -> str:
     """The block that is at the head of a summary; empty where there is nothing to say."""
     lines: list[str] = []
     for origin, title in _TITLES.items():
@@ -171,7 +171,7 @@ def block_of(pins: Sequence[Pin], unpinned: Sequence[str]) -> str:
     return _OPEN + "\n".join([*lines, _CLOSE]) if lines else ""
 
 
-def with_block(block: str, text: str) -> str:
+def with_pin_block(block: str, text: str) -> str:
     """The body of a summary. Nothing in the text can be taken for a block, or for its end."""
     text = placeholders.quoted(text)
     return "\n".join(filter(None, (block, text)))

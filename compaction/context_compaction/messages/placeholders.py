@@ -130,7 +130,7 @@ def cleared(tool_name: str, size_chars: int, blobs: Sequence[Blob], reason: str 
     return f"{_CLEARED}{_plain(tool_name)}, {size_chars} chars{why}; {_read(blobs)}]"
 
 
-def cleared_of(marker: str) -> str | None:
+def placeholder_from_marker(marker: str) -> str | None:
     """The placeholder that says without a preview what `marker` says; None where that has none."""
     found = _MARKER.match(marker) if ids_in_placeholder(marker) else None
     if found is None:
@@ -139,7 +139,9 @@ def cleared_of(marker: str) -> str | None:
     return f"{_CLEARED}{tool_name}, {size_chars} chars; read_persisted_output {ids}]"
 
 
-def cleared_as(words: str, tool_name: str, size_chars: int, blobs: Sequence[Blob]) -> str:
+def custom_cleared_placeholder(
+    words: str, tool_name: str, size_chars: int, blobs: Sequence[Blob]
+) -> str:
     """The placeholder in a policy's own words, on one line; `{tool}` in them is the tool's name."""
     said = _plain(words.replace("{tool}", _plain(tool_name))).strip("[]")
     return f"[{said}] [archived: {size_chars} chars; {_read(blobs)}]"
@@ -164,12 +166,12 @@ def persisted(
     )
 
 
-def extract_in(marker: str) -> str:
+def preview_in(marker: str) -> str:
     """What the marker for a large text shows of it."""
     return "\n".join(marker.split("\n")[2:-1])
 
 
-def with_extract(marker: str, text_preview: str) -> str:
+def with_preview(marker: str, text_preview: str) -> str:
     """`marker` with another extract in it."""
     lines = marker.split("\n")
     return "\n".join([*lines[:2], quoted(text_preview), lines[-1]])
@@ -384,7 +386,7 @@ def originals_of(message: Message) -> Span | None:
     return claimed_span(_made_text(message))
 
 
-def left_by(message: Message) -> Span | None:
+def removed_span(message: Message) -> Span | None:
     """The originals that left the context for any message of ours, the note of a snip included."""
     return _span_in(_made_text(message), *_SUMMARIES, _COLLAPSED, _SNIPPED)
 
@@ -409,7 +411,7 @@ def body_of(message: Message) -> str | None:
     return body.removeprefix(_CONDENSED).removeprefix(_SPLIT_TURN)
 
 
-def overtaken_by(number: int | None, how: str) -> str:
+def superseded_mark(number: int | None, how: str) -> str:
     """What precedes words of the user's that the message `number` has "changed" or "replaced"."""
     return f"({how} later) " if number is None else f"({how}: [{number}]) "
 

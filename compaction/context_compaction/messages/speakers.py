@@ -2,9 +2,9 @@
 
 A message's role does not tell. Hosts hand over in the user's name what no user typed: outputs of
 commands, notes of their own, reports of sub-agents, files. Where a format says so, `formats` sets
-the author of a block; where only the list tells, `attributed` does; and within what is left to the
-user, the passages in frames that hosts write are theirs. Only the rest is the user's word: pins,
-rules and requests are read from it and from nothing else. Pure, and linear in the text.
+the author of a block; where only the list tells, `with_authors` does; and within what is left to
+the user, the passages in frames that hosts write are theirs. Only the rest is the user's word:
+pins, rules and requests are read from it and from nothing else. Pure, and linear in the text.
 
 Texts of ours are known by the receipts of the archive: anybody can write one that looks like it.
 
@@ -73,13 +73,13 @@ def with_project_rules(messages: Messages, *, is_posed: bool) -> Messages:
     out = list(messages)
     for kind, at, number in places:
         is_newest = newest[kind] == (at, number)
-        out[at] = said_by("project" if is_newest else "host", out[at], {number})
+        out[at] = with_author("project" if is_newest else "host", out[at], {number})
     for at in {at for _, at, _ in places}:
         out[at] = _as_a_whole(out[at])
     return tuple(out)
 
 
-def said_by(author: Author, message: Message, numbers: Container[int]) -> Message:
+def with_author(author: Author, message: Message, numbers: Container[int]) -> Message:
     """`message` with `author` as that of the texts among its blocks `numbers`."""
     blocks = (
         replace(block, author=author) if number in numbers and isinstance(block, Text) else block
@@ -139,7 +139,7 @@ def _as_a_whole(message: Message) -> Message:
     is_mixed = len(texts) < len(message.blocks) or any(a != "host" for a, _ in passages(message))
     if is_mixed or all(text.author != "project" for text in texts):
         return message
-    return said_by("project", message, range(len(texts)))
+    return with_author("project", message, range(len(texts)))
 
 
 _LABEL = re.compile(
@@ -155,7 +155,7 @@ _LABEL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class ProvenTexts:
     """What the archive vouches for.
 
     Attributes:
@@ -168,7 +168,7 @@ class Ours:
     output_ids: Set[str] = frozenset()
 
 
-NOTHING = Ours()
+NO_PROVEN_TEXTS = ProvenTexts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def claims_in(messages: Messages) -> Claims:
     return Claims(found, output_ids)
 
 
-def made_in(messages: Messages) -> tuple[str, ...]:
+def receipt_hashes_in(messages: Messages) -> tuple[str, ...]:
     """The hashes of the messages of ours that `messages` hold, so that they are known again."""
     made = (
         block.text
@@ -224,7 +224,7 @@ def made_in(messages: Messages) -> tuple[str, ...]:
     )
 
 
-def attributed(messages: Messages, ours: Ours = NOTHING) -> Messages:
+def with_authors(messages: Messages, ours: ProvenTexts = NO_PROVEN_TEXTS) -> Messages:
     """`messages`, each text whose author is another than its message's role with that author."""
     told = tuple(_beside_results(_vouched(message, ours)) for message in messages)
     spoken = [
@@ -252,14 +252,14 @@ def _beside_results(message: Message) -> Message:
         and author_of(message, block) == "user"
         and (_REMARK.fullmatch(block.text) or _is_framed(message, block))
     }
-    return said_by("host", message, numbers) if numbers else message
+    return with_author("host", message, numbers) if numbers else message
 
 
 def _is_framed(message: Message, block: Text) -> bool:
     return all(author != "user" for author, _ in passages_of(message, block))
 
 
-def unknown_warning(messages: Messages) -> str | None:
+def unproven_summary_warning(messages: Messages) -> str | None:
     """What to tell of messages that look like ours and are not; None where there are none."""
     for at, message in enumerate(messages):
         only = message.blocks[0] if len(message.blocks) == 1 else None
@@ -284,7 +284,7 @@ def _texts(messages: Messages) -> Iterator[str]:
                 yield from (part.text for part in block.content if isinstance(part, Text))
 
 
-def _vouched(message: Message, ours: Ours) -> Message:
+def _vouched(message: Message, ours: ProvenTexts) -> Message:
     if message.role != "user":
         return message
     blocks = tuple(_vouched_block(block, ours) for block in message.blocks)
@@ -293,7 +293,7 @@ def _vouched(message: Message, ours: Ours) -> Message:
     return replace(message, blocks=blocks)
 
 
-def _vouched_block(block: Block, ours: Ours) -> Block:
+def _vouched_block(block: Block, ours: ProvenTexts) -> Block:
     if isinstance(block, Text):
         author = _author(block, ours)
         return block if author is None else replace(block, author=author)
@@ -305,13 +305,13 @@ def _vouched_block(block: Block, ours: Ours) -> Block:
     return replace(block, content=parts)
 
 
-def _vouched_part(part: Part, ours: Ours) -> Part:
+def _vouched_part(part: Part, ours: ProvenTexts) -> Part:
     if isinstance(part, Text) and _is_known(part.text, ours):
         return replace(part, author="compaction")
     return part
 
 
-def _author(block: Text, ours: Ours) -> Author | None:
+def _author(block: Text, ours: ProvenTexts) -> Author | None:
     """The author of a text in a message of the user's; None where it is as it says."""
     if placeholders.seems_synthetic(block.text):
         if not ours.hashes or placeholders.receipt_hash(block.text) not in ours.hashes:
@@ -328,7 +328,7 @@ def _author(block: Text, ours: Ours) -> Author | None:
     )
 
 
-def _is_known(text: str, ours: Ours) -> bool:
+def _is_known(text: str, ours: ProvenTexts) -> bool:
     ids = placeholders.ids_in_placeholder(text) if ours.output_ids else ()
     return bool(ids) and ours.output_ids >= set(ids)
 

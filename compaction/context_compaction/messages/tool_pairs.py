@@ -5,7 +5,8 @@ provider joins them, else a single one. The calls of a run are answered in the m
 directly follow it. Everything here is linear in the number of messages.
 
 Providers match calls and results by id, and some take the same id again in a later turn, as local
-servers number the calls of each answer anew. Who reads a list by ids reads `with_own_ids` of it.
+servers number the calls of each answer anew. Who reads a list by ids reads
+`with_unique_call_ids` of it.
 
 Calls of the provider's own tools (`server_tool_use`, `mcp_tool_use`) are answered by the provider
 in the same turn of the assistant, mostly in the same message. If the assistant calls a tool of the
@@ -29,7 +30,7 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     edit_message,
-    is_stand_in,
+    is_synthetic_result,
     tool_calls,
     tool_results,
 )
@@ -120,7 +121,7 @@ def answers_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
                 known[1].append((at, n))
             elif isinstance(block, ToolResult) and message.role == "user":
                 _, calls = waiting.get(block.call_id, (0, deque[BlockPlace]()))
-                if calls and is_stand_in(block):
+                if calls and is_synthetic_result(block):
                     answers.setdefault(calls[0], (at, n))
                     calls.rotate(-1)
                 elif calls:
@@ -161,7 +162,7 @@ def loaded_tools(result: ToolResult) -> list[object]:
     return [part.source.get("tool_name") for part in references if part.kind == "tool_reference"]
 
 
-def with_own_ids(messages: Messages) -> Messages:
+def with_unique_call_ids(messages: Messages) -> Messages:
     """The same messages; each call has an id of its own, and with it the result that answers it.
 
     A result that answers none has an id that no call has. What is already so stays the same object.
@@ -424,7 +425,7 @@ def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
     """
     size = len(messages)
     change = [0] * (size + 2)
-    messages = with_own_ids(messages)
+    messages = with_unique_call_ids(messages)
     index = index_calls(messages)
     awaited = _awaited_ids(messages)
     newest = max((start for start, _ in runs(messages, rules)), default=0)
@@ -458,7 +459,7 @@ def _awaited_ids(messages: Messages) -> frozenset[str]:
         results = tool_results(message)
         if message.role != "user" or not results or len(results) < len(message.blocks):
             break
-        found.update(result.call_id for result in results if is_stand_in(result))
+        found.update(result.call_id for result in results if is_synthetic_result(result))
     return frozenset(found)
 
 

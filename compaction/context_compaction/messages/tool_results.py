@@ -72,7 +72,7 @@ def result_text(result: ToolResult) -> str:
     return "\n".join(part.text for part in result.content if isinstance(part, Text))
 
 
-def whole_text(message: Message) -> str:
+def full_text_of(message: Message) -> str:
     """The text of a message, its tool results included."""
     parts = (
         block.content if isinstance(block, ToolResult) else (block,) for block in message.blocks
@@ -80,7 +80,7 @@ def whole_text(message: Message) -> str:
     return "\n".join(filter(None, map(text_of, parts)))
 
 
-def said_in_refusal(result: ToolResult) -> str | None:
+def refusal_comment(result: ToolResult) -> str | None:
     """What the user said with a refusal of the call, on one line, by what the host says.
 
     "" where that was nothing; None where the user refused nothing.

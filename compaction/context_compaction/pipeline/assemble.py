@@ -20,8 +20,8 @@ from context_compaction.layers.cut_point import (
     history_of,
     turn_prefix_of,
 )
-from context_compaction.layers.repair import alternate_roles, repairs_beside_a_gap
-from context_compaction.layers.strip_thinking import strip_void_thinking
+from context_compaction.layers.repair import alternate_roles, repairs_after_removal
+from context_compaction.layers.strip_thinking import strip_invalid_thinking
 from context_compaction.layers.summary_message import (
     acknowledge,
     checkpoint_message,
@@ -32,7 +32,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.cache_control import keep_cache_markers
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import Message, Messages, Text, make_message
-from context_compaction.messages.pins import Pin, block_of, fit_to_budget
+from context_compaction.messages.pins import Pin, fit_to_budget, pin_block
 from context_compaction.messages.speakers import passages
 from context_compaction.pipeline.clear import plan_by_clearing
 from context_compaction.pipeline.kept import is_of_request
@@ -70,7 +70,7 @@ def assemble(
             ends = bool(context.messages) and context.messages[-1].role == "assistant"
             step = acknowledge(edited.messages, ends_with_assistant=ends, count=context.count)
             edited = edited.then("acknowledge", step, context.count)
-    for mend in repairs_beside_a_gap(context.rules):
+    for mend in repairs_after_removal(context.rules):
         edited = edited.then("repair", mend(edited.messages), context.count)
     edited = _without_void_thinking(context, edited)
     if plan.cut is None:  # no summary that could take over a marker
@@ -81,7 +81,7 @@ def assemble(
 def _without_void_thinking(context: CompactionContext, edited: EditedMessages) -> EditedMessages:
     if not context.rules.thinking_is_bound:
         return edited
-    stripped = strip_void_thinking(
+    stripped = strip_invalid_thinking(
         context.messages,
         edited.messages,
         count=context.count,
@@ -103,7 +103,7 @@ def _replaced(
 ) -> EditedMessages:
     history, prefix = plan.history, plan.prefix
     made: Message | None = None
-    block = block_of(plan.pins, context.pins.unpinned)
+    block = pin_block(plan.pins, context.pins.unpinned)
     may_grow = context.limits.tokens > _SHORT_TOKENS
     if where.folds_request:
         span = span_of(context, plan.replaced)
@@ -184,7 +184,7 @@ def _restore_at(messages: Messages, plan: Plan) -> int:
     """Right after the summary, before the running turn's request."""
     if plan.cut is None:
         return 0
-    anchor_at = plan.cut.goes_on_at
+    anchor_at = plan.cut.first_index_after_summary
     source = plan.edited.messages
     if anchor_at < len(source):
         wanted = source[anchor_at]

@@ -69,12 +69,12 @@ def plan_by_clearing(context: CompactionContext, level: EffortLevel) -> Plan:
     layers = context.policy.at_stage("clear")
     # What a layer does regardless of the limit is done once.
     begun = EditedMessages(context.messages)
-    for name, layer in takewhile(lambda of: not of[1].weighs_limit, layers):
+    for name, layer in takewhile(lambda of: not of[1].uses_limit, layers):
         begun = _cleared_by(layer, name, begun, context, layer_context)
 
     def cleared(weighing: LayerContext) -> EditedMessages:
         edited = begun
-        for name, layer in dropwhile(lambda of: not of[1].weighs_limit, layers):
+        for name, layer in dropwhile(lambda of: not of[1].uses_limit, layers):
             edited = _cleared_by(layer, name, edited, context, weighing)
         offloaded = offload_media(edited.messages, layer_context)
         return edited.then("offload", offloaded, context.count)

@@ -23,7 +23,7 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
 from context_compaction.messages.speakers import user_texts
-from context_compaction.messages.tool_results import whole_text
+from context_compaction.messages.tool_results import full_text_of
 from context_compaction.request import CompactRequest
 from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.own_words import own_words
@@ -50,7 +50,7 @@ def check_pins(request: CompactRequest, messages: Messages) -> None:
                 f"pinned_messages names message {index}, but the list has {len(messages)}, "
                 "counted from 0. Give places in this very list."
             )
-        if not whole_text(messages[index]).strip():
+        if not full_text_of(messages[index]).strip():
             raise SettingsError(
                 f"pinned_messages names message {index}, which has no text. Pin another one, or "
                 "give the text as pinned."
@@ -178,7 +178,7 @@ def _marked(request: CompactRequest, messages: Messages, places: Sequence[str]) 
     whole = set(request.pinned_messages)
     for index, message in enumerate(messages):
         marked = (found for said in user_texts(message) for found in _marked_in(own_words(said)))
-        for text in [whole_text(message)] if index in whole else marked:
+        for text in [full_text_of(message)] if index in whole else marked:
             yield Pin(text.strip(), "marker", index=index, pointer=places[index])
 
 

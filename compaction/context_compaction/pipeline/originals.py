@@ -19,7 +19,7 @@ from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.speakers import attributed
+from context_compaction.messages.speakers import with_authors
 from context_compaction.session.resume import Session
 from context_compaction.session.save import CarriedOn
 from context_compaction.session.state import SessionState, carried_for
@@ -174,7 +174,7 @@ def joined(originals: Originals) -> OriginalMessages:
 
 
 def _whole(items: Sequence[ArchivedMessage], format: str) -> Carried:
-    messages = attributed(formats.parse([item.raw for item in items], format=format))
+    messages = with_authors(formats.parse([item.raw for item in items], format=format))
     numbers = (None if m.index is None else items[m.index].seq for m in messages)
     return Carried(messages, tuple(numbers), is_short=False)
 

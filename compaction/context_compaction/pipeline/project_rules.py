@@ -9,13 +9,13 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
 
-from context_compaction.layers.cut_point import is_preserved, kept_part
+from context_compaction.layers.cut_point import is_preserved, preserved_part
 from context_compaction.layers.preview import extract
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Messages, Text, is_rules
-from context_compaction.messages.speakers import rules_kind_of, said_by
+from context_compaction.messages.speakers import rules_kind_of, with_author
 from context_compaction.summarizers.instructions.find import has_sign, instructions_in
 from context_compaction.summarizers.instructions.superseded import UserInstruction
 from context_compaction.tokens.counter import MessageCounter
@@ -32,7 +32,7 @@ def fixed_tokens_of(messages: Messages, limit_tokens: int, count: MessageCounter
     """The most tokens of the messages that stay at any cut."""
     fixed_tokens = rules_tokens = 0
     for message in filter(is_preserved, messages):
-        kept_tokens = count.message(kept_part(message) or message)
+        kept_tokens = count.message(preserved_part(message) or message)
         if any(map(is_rules, message.blocks)):
             rules_tokens += kept_tokens
         else:
@@ -79,7 +79,7 @@ def shorten_rules(
     step = replace_blocks(messages, chosen, count, layer=RULES_LAYER)
     out = list(step.messages)
     for at, number in gone:
-        out[at] = said_by("host", out[at], {number})
+        out[at] = with_author("host", out[at], {number})
     return Step(tuple(out), step.edits, step.blobs) if gone else step
 
 
@@ -95,19 +95,19 @@ def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacem
     blobs: tuple[Blob, ...] = ()
     kept = placeholders.ids_in_placeholder(block.text)
     if kept:
-        text, marker = placeholders.extract_in(block.text), block.text
+        text, marker = placeholders.preview_in(block.text), block.text
     else:
         tool_name = placeholders.RULES_TOOL + kind
         text, blobs = block.text, (make_blob(block.text, tool_name=tool_name),)
         marker = placeholders.persisted(blobs, "", tool_name, len(text))
-    frame = placeholders.with_extract(marker, "")
+    frame = placeholders.with_preview(marker, "")
     shown = extract(
         "\n".join(line for line in text.split("\n") if line.strip()),  # a gap costs a line too
         most_tokens - count.text(frame),
         measure=count.text,
         first=(text.partition("\n")[0], *_binding_in(text)),
     )
-    shorter = Text(placeholders.with_extract(marker, shown), author="project")
+    shorter = Text(placeholders.with_preview(marker, shown), author="project")
     saved_tokens = count.block(block) - count.block(shorter)
     if saved_tokens <= 0:
         return None

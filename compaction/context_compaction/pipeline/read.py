@@ -14,13 +14,13 @@ from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.detection import format_of_tools
 from context_compaction.formats.known_lists import KNOWN_LISTS
 from context_compaction.layers.drop_messages import snip_chosen
-from context_compaction.layers.repair import repair, repairs_beside_a_gap
-from context_compaction.layers.strip_thinking import strip_void_thinking
+from context_compaction.layers.repair import repair, repairs_after_removal
+from context_compaction.layers.strip_thinking import strip_invalid_thinking
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pins
-from context_compaction.messages.speakers import attributed, claims_in
+from context_compaction.messages.speakers import claims_in, with_authors
 from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.pipeline.clear import first_level
 from context_compaction.pipeline.collect_pins import check_pins, gather_pins
@@ -108,7 +108,7 @@ def context_of(
     policy, rules = policy_named(request.policy), formats.FORMATS[given.format].rules
     settings = override(policy.settings, request.settings)
     messages, ours = session.messages, session.ours
-    parsed = session.known.once("attributed", ours, lambda: attributed(messages, ours))
+    parsed = session.known.once("attributed", ours, lambda: with_authors(messages, ours))
     count, uncounted = _counted(session, settings, parsed)
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
@@ -165,11 +165,11 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
     edits = (*context.repairs, *step.edits)
     messages = step.messages
     # What stood beside the gap must be legal where it stands now.
-    for mend in repairs_beside_a_gap(context.rules):
+    for mend in repairs_after_removal(context.rules):
         mended = mend(messages)
         edits, messages = (*edits, *mended.edits), mended.messages
     if context.rules.thinking_is_bound:
-        stripped = strip_void_thinking(
+        stripped = strip_invalid_thinking(
             context.parsed,
             messages,
             count=context.count,
@@ -241,7 +241,7 @@ def _repaired(
     )
     if not rules.thinking_is_bound or repaired.messages is parsed:
         return repaired
-    stripped = strip_void_thinking(
+    stripped = strip_invalid_thinking(
         parsed,
         repaired.messages,
         count=count,

@@ -15,7 +15,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, text_of
-from context_compaction.messages.speakers import unknown_warning
+from context_compaction.messages.speakers import unproven_summary_warning
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.kept import is_of_request
 from context_compaction.pipeline.losses import dropped_names
@@ -259,7 +259,7 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
             *pin_warnings(
                 context.request, context.pins, parsed, edited.messages, was_cut=cut is not None
             ),
-            unknown_warning(context.messages),
+            unproven_summary_warning(context.messages),
             changed_warning(done.decision.files.states),
             *_secret_warnings(secrets),
         ),

@@ -29,7 +29,7 @@ from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.speakers import attributed, user_text
+from context_compaction.messages.speakers import user_text, with_authors
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.originals import joined
 from context_compaction.redaction import gates_of
@@ -424,7 +424,7 @@ async def session_notes(
 
 
 def _parsed(payload: Sequence[JsonObject], format: str) -> Messages:
-    return attributed(formats.parse(list(payload), format=format))
+    return with_authors(formats.parse(list(payload), format=format))
 
 
 def _notes(messages: Messages, placed: AppendResult, session_id: str, max_tokens: int) -> str:

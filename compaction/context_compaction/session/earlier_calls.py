@@ -34,7 +34,7 @@ from context_compaction.file_access import DiskFile
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.layers.repair import alternate_roles
-from context_compaction.layers.restore import not_visible, recent_files, with_disk
+from context_compaction.layers.restore import not_visible, recent_files, with_disk_content
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
@@ -152,7 +152,7 @@ def files_to_restore(context: CompactionContext, known: FilesInWork, plan: Plan)
         lambda at: context.number_of(context.messages[at]),
     )
     files = not_visible(recent, plan.edited.messages[plan.cut.first_kept :])
-    return with_disk(files, known.states, known.on_disk)
+    return with_disk_content(files, known.states, known.on_disk)
 
 
 def noted(

@@ -32,16 +32,16 @@ from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.known_lists import KNOWN_LISTS, KnownList
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.history_hash import history_hash
-from context_compaction.messages.model import JsonObject, Messages, Thinking, lead_of
-from context_compaction.messages.speakers import NOTHING, Claims, Ours, claims_in
+from context_compaction.messages.model import JsonObject, Messages, Thinking, leading_system_count
+from context_compaction.messages.speakers import NO_PROVEN_TEXTS, Claims, ProvenTexts, claims_in
 from context_compaction.messages.tool_pairs import (
     ProviderRules,
     index_calls,
     runs,
     safe_cuts,
-    with_own_ids,
+    with_unique_call_ids,
 )
-from context_compaction.messages.tool_results import whole_text
+from context_compaction.messages.tool_results import full_text_of
 from context_compaction.policies import policy_named
 from context_compaction.request import CompactRequest, check_session_id
 from context_compaction.result import Recognised
@@ -105,9 +105,9 @@ class Session:
     places: Places | None = None
     recognised: Recognised | None = None
     rejections: PromptTooLongRejections = NO_REJECTIONS
-    applied: tuple[PreparedList, Ours] | None = None
+    applied: tuple[PreparedList, ProvenTexts] | None = None
     is_answered: bool = False
-    ours: Ours = NOTHING
+    ours: ProvenTexts = NO_PROVEN_TEXTS
 
     @property
     def messages(self) -> Messages:
@@ -284,7 +284,7 @@ def _placed(session: Session, places: Places, standing: MatchedContext) -> Compa
     ]
     return replace(
         request,
-        pinned=(*request.pinned, *map(whole_text, removed)),
+        pinned=(*request.pinned, *map(full_text_of, removed)),
         pinned_messages=tuple(position[at] for at in request.pinned_messages if at in position),
         snip_messages=tuple(places.index(at) for at in request.snip_messages if at in places),
     )
@@ -347,7 +347,7 @@ def _settled(session: Session, format: str) -> Session:
     )
 
 
-async def _ours(claims: Claims, session: Session, archive: Archive) -> Ours:
+async def _ours(claims: Claims, session: Session, archive: Archive) -> ProvenTexts:
     """What of `claims` the archive vouches for.
 
     Another session may have made messages of the list, if a host continues a compacted list
@@ -369,7 +369,7 @@ async def _ours(claims: Claims, session: Session, archive: Archive) -> Ours:
                 known.add((await archive.output_info(output_id)).output_id)
             except NotFoundError:
                 continue
-    return Ours(frozenset(hashes), frozenset(known))
+    return ProvenTexts(frozenset(hashes), frozenset(known))
 
 
 def check_prepared(request: CompactRequest) -> None:
@@ -409,7 +409,7 @@ def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
     """
     stop = len(messages)
     newest = max((start for start, _ in runs(messages, rules)), default=stop)
-    messages = with_own_ids(messages)
+    messages = with_unique_call_ids(messages)
     index = index_calls(messages)
     is_open = any(at >= newest and key not in index.result_at for key, at in index.call_at.items())
     last = messages[-1].blocks[-1:] if messages else ()
@@ -441,7 +441,7 @@ def find_prepared(
     payload: Sequence[JsonObject],
     session_id: str,
     now_seconds: float,
-) -> tuple[PreparedList, Ours]:
+) -> tuple[PreparedList, ProvenTexts]:
     """What was prepared under `prepared_id`, if it belongs to `payload`; and what it vouches for.
 
     Raises:
@@ -474,7 +474,7 @@ def find_prepared(
             "anew."
         )
     pointers = (pointer for edit in kept.report["edits"] for pointer in edit["pointers"])
-    return kept, Ours(frozenset(made), frozenset(pointers))
+    return kept, ProvenTexts(frozenset(made), frozenset(pointers))
 
 
 def _begins(payload: Sequence[JsonObject], kept: PreparedList) -> bool:
@@ -542,7 +542,7 @@ def _ids_of(messages: Messages) -> Iterator[str]:
     """The IDs that a list may have: the first that no other conversation has is its own."""
     said = _said(messages)
     yield derived_id(messages)
-    yield _id_of(messages[: lead_of(messages) + 1])
+    yield _id_of(messages[: leading_system_count(messages) + 1])
     for stop in range(2, len(said)):
         yield _id_of(said[:stop])
 

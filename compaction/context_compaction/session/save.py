@@ -28,7 +28,7 @@ from context_compaction.messages.edits import Blob, Edit
 from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import pin_blobs
-from context_compaction.messages.speakers import Ours, attributed, made_in
+from context_compaction.messages.speakers import ProvenTexts, receipt_hashes_in, with_authors
 from context_compaction.result import CompactResult, LayerReport, Prepared
 from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.resume import LIFETIME_SECONDS, Session
@@ -150,7 +150,7 @@ def to_save(
     # Every call of a model is recorded, and what it or the host wrote is used until it is applied.
     state = SessionState(memory=_summary(done), model=_model_call(words), carried=carried[0])
     if prepared is not None:
-        state = replace(state, made=made_in(done.messages))
+        state = replace(state, made=receipt_hashes_in(done.messages))
     elif is_reported or words.model is not None:
         wishes = done.given.request
         # To find nothing again costs little, and says again why; a model is not asked twice.
@@ -160,7 +160,7 @@ def to_save(
             stop_seq=stop_seq_of(context.seqs),
             files=tuple(done.decision.files.states.values()),
             rejection=_rejection(result, session),
-            made=made_in(done.messages),
+            made=receipt_hashes_in(done.messages),
             repeat_key=repeat_key(_name(result, entries), wishes) if is_final else "",
             mode=wishes.mode,
         )
@@ -227,7 +227,7 @@ def context_entries(
     for message, rendered in zip(messages, raws, strict=True):
         seq = seqs[message.index] if message.index is not None else -1
         untouched = message.source is not None and not message.edited and seq >= 0
-        span = placeholders.left_by(message) if message.index is None or seq == -1 else None
+        span = placeholders.removed_span(message) if message.index is None or seq == -1 else None
         head = span.head if span is not None else ""
         entries.extend(
             ContextEntry(seq if untouched else -1, raw, seq, head, content_hash(raw))
@@ -305,11 +305,11 @@ def prepared_result(
     return result, kept
 
 
-def applied_plan(context: CompactionContext, kept: PreparedList, ours: Ours) -> Plan:
+def applied_plan(context: CompactionContext, kept: PreparedList, ours: ProvenTexts) -> Plan:
     """The messages of `context` with those that `kept` was prepared for replaced."""
     present = {m.index: m for m in context.messages if m.index is not None}
     raws = [entry["raw"] for entry in kept.messages if not isinstance(entry, int)]
-    made = iter(attributed(formats.parse(raws, format=context.format), ours))
+    made = iter(with_authors(formats.parse(raws, format=context.format), ours))
     first: list[Message] = []
     for entry in kept.messages:
         if isinstance(entry, int):

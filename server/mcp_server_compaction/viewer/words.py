@@ -91,7 +91,7 @@ _OTHERS = {
     "open_todos": "told which todos are open",
     "thinking": "left out thinking that no longer fits what precedes it",
 }
-_DONE = {name: layer.done for name, layer in LAYERS.items()} | _OTHERS
+_DONE = {name: layer.description for name, layer in LAYERS.items()} | _OTHERS
 _WRITERS = {
     "extractive": "No model wrote the summary: it is made of the conversation's own words.",
     "host": "The host's own model wrote the prose of the summary.",

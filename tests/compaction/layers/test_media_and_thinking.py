@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from context_compaction.layers.offload_media import offload_media
-from context_compaction.layers.strip_thinking import strip_void_thinking
+from context_compaction.layers.strip_thinking import strip_invalid_thinking
 from context_compaction.messages.model import ToolResult
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -175,7 +175,7 @@ async def test_a_running_loop_keeps_its_thinking_when_the_model_needs_it(
 async def test_a_message_of_void_thinking_alone_goes_whole() -> None:
     before = read([user("go"), user("on"), assistant(thinking("hm")), assistant("so")])
     after = (*before[1:],)
-    step = strip_void_thinking(before, after, count=COUNT, rule="strip")
+    step = strip_invalid_thinking(before, after, count=COUNT, rule="strip")
     assert step.messages == (before[1], before[3])
     assert [edit.tokens_after for edit in step.edits] == [0]
 

@@ -1,7 +1,7 @@
 """What stays of a large output: within its room, and never less of it where there is more room."""
 
 import pytest
-from context_compaction.layers.preview import Measure, extract, preview, words_sought
+from context_compaction.layers.preview import Measure, extract, preview, search_words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ def test_a_line_that_names_a_failure_is_shown_wherever_it_stands(said: str) -> N
 def test_what_a_request_names_is_shown_before_what_stands_beside_it() -> None:
     rows = [f"entry {n}: nothing of note was seen here" for n in range(2_000)]
     rows[1_234] = "entry 1234: retry_budget was seen at 17"
-    asked = words_sought("Where do we set the retry_budget, and to what?")
+    asked = search_words("Where do we set the retry_budget, and to what?")
     shown = extract("\n".join(rows), 120, measure=COUNT.text, sought=asked)
     assert rows[1_234] in shown
     assert shown.startswith(rows[0])
@@ -74,7 +74,7 @@ def test_what_a_request_names_is_shown_before_what_stands_beside_it() -> None:
 
 def test_a_word_that_stands_everywhere_leads_nowhere() -> None:
     rows = [f"entry {n}: of the journal" for n in range(400)]
-    asked = words_sought("What does the journal say?")
+    asked = search_words("What does the journal say?")
     assert extract("\n".join(rows), 60, measure=COUNT.text, sought=asked) == extract(
         "\n".join(rows), 60, measure=COUNT.text
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from context_compaction import compact
 from context_compaction.messages.pins import pin_id_of
-from context_compaction.messages.speakers import attributed, user_texts
+from context_compaction.messages.speakers import user_texts, with_authors
 from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def loop(result: str, times: int = 5) -> list[Json]:
 
 def posed(payload: list[Json]) -> list[int]:
     messages = read(payload)
-    told = attributed(messages)
+    told = with_authors(messages)
     return [at for at, message in enumerate(told) if message is not messages[at]]
 
 
@@ -76,7 +76,7 @@ def work(label: str) -> list[Json]:
 
 
 def typed(payload: list[Json]) -> list[str]:
-    return [text for message in attributed(read(payload)) for text in user_texts(message)]
+    return [text for message in with_authors(read(payload)) for text in user_texts(message)]
 
 
 FRAMES = ["system-reminder", "bash-stdout", "task-notification", "document", "context_summary"]

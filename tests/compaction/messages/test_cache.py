@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from context_compaction.messages.cache import once
+from context_compaction.messages.cache import run_once
 
 
 def test_what_is_loaded_once_is_loaded_by_one_of_the_threads_that_ask_for_it() -> None:
@@ -17,7 +17,7 @@ def test_what_is_loaded_once_is_loaded_by_one_of_the_threads_that_ask_for_it() -
             two_at_once.wait(timeout=0.2)  # passed at once where two are in here
         return loads[-1]
 
-    get = once(load)
+    get = run_once(load)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(get) for _ in range(8)]
     found = [one.result() for one in asked]

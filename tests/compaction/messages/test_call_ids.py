@@ -13,7 +13,7 @@ from context_compaction.messages.model import (
     tool_calls,
     tool_results,
 )
-from context_compaction.messages.tool_pairs import with_own_ids
+from context_compaction.messages.tool_pairs import with_unique_call_ids
 from context_compaction.messages.tool_results import result_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ HOSTILE = st.lists(MESSAGES, max_size=10).map(tuple)
 
 def renamed(messages: Messages) -> list[tuple[str, str, str]]:
     """Kind, id as it came and own id of each call and result, in order."""
-    named = with_own_ids(messages)
+    named = with_unique_call_ids(messages)
     assert [message.role for message in named] == [message.role for message in messages]
     found: list[tuple[str, str, str]] = []
     for before, after in zip(messages, named, strict=True):
@@ -92,8 +92,8 @@ def test_no_call_loses_its_only_answer_and_a_tools_own_goes_before_what_stands_i
 
 @given(HOSTILE)
 def test_what_has_ids_of_its_own_stays_the_same_object(messages: Messages) -> None:
-    named = with_own_ids(messages)
-    assert with_own_ids(named) is named
+    named = with_unique_call_ids(messages)
+    assert with_unique_call_ids(named) is named
 
 
 @given(st.lists(st.tuples(st.lists(IDS, min_size=1, max_size=3), st.booleans()), max_size=6))
@@ -105,7 +105,7 @@ def test_results_that_follow_their_calls_answer_these_whatever_was_called_before
         talk.append(assistant(*(call(one, "Bash", n=f"{n}.{k}") for k, one in enumerate(ids))))
         answers = [result(one, f"{n}.{k}") for k, one in enumerate(ids)]
         talk.append(user(answers if is_answered else "Never mind."))
-    named = with_own_ids(read(talk))
+    named = with_unique_call_ids(read(talk))
     asked = {one.call_id: one.arguments["n"] for message in named for one in tool_calls(message)}
     told = {one.call_id: result_text(one) for message in named for one in tool_results(message)}
     assert len(asked) == sum(len(ids) for ids, _ in turns)
@@ -123,6 +123,6 @@ def test_an_interrupted_calls_id_used_again_answers_the_newer_call() -> None:
     }
     tool = {"role": "tool", "tool_call_id": "call_0", "content": "printed"}
     talk: list[Json] = [user("Go."), speaks, user("Stop; now this."), speaks, tool]
-    named = with_own_ids(formats.parse(talk, format="openai-chat"))
+    named = with_unique_call_ids(formats.parse(talk, format="openai-chat"))
     assert [one.call_id for one in tool_calls(named[3])] == ["call_0_2"]
     assert [one.call_id for one in tool_results(named[4])] == ["call_0_2"]

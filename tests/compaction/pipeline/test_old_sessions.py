@@ -9,7 +9,7 @@ from context_compaction import CompactRequest, compact
 from context_compaction.archive import ArchivedMessage, OutputSlice
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.messages.model import compact_json
-from context_compaction.messages.placeholders import left_by, summary_text
+from context_compaction.messages.placeholders import removed_span, summary_text
 from context_compaction.summarizers.extractive.carried import (
     SUMMARIZED_MESSAGES,
     Carried,
@@ -107,7 +107,9 @@ async def test_what_was_said_and_done_early_stands_in_the_last_of_many_summaries
         told = str(messages)
         assert GOAL in told
         assert RULE in told
-        [span] = [span for m in ours(read(messages)) if summary_text(m) and (span := left_by(m))]
+        [span] = [
+            span for m in ours(read(messages)) if summary_text(m) and (span := removed_span(m))
+        ]
         found = await archive.read_messages("old", span.start_seq, span.stop_seq, head=span.head)
         said = told + str([item.raw for item in found])
         for number in range(COMPACTIONS * 6 - 6):  # those before the last are surely gone

@@ -30,7 +30,7 @@ from context_compaction.messages.model import (
     is_rules,
 )
 from context_compaction.messages.speakers import passages_of, user_text
-from context_compaction.messages.tool_pairs import with_own_ids
+from context_compaction.messages.tool_pairs import with_unique_call_ids
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
@@ -62,7 +62,7 @@ def carried_of(
 
     The newest are kept until they have `work_chars`, of the older ones only the user's words.
     """
-    messages = with_own_ids(messages)
+    messages = with_unique_call_ids(messages)
     kept: list[tuple[int, Message]] = []
     left_chars, first = work_chars, len(messages)
     while first and left_chars > 0:

@@ -35,13 +35,13 @@ from context_compaction.messages.model import (
     is_list,
     is_object,
     is_rules,
-    is_stand_in,
+    is_synthetic_result,
     named_arguments,
     text_of,
 )
 from context_compaction.messages.speakers import passages_of
-from context_compaction.messages.tool_pairs import with_own_ids
-from context_compaction.messages.tool_results import result_text, said_in_refusal
+from context_compaction.messages.tool_pairs import with_unique_call_ids
+from context_compaction.messages.tool_results import refusal_comment, result_text
 from context_compaction.summarizers.extractive.paragraphs import (
     GROUP_CHARS,
     SHORT_CHARS,
@@ -204,7 +204,7 @@ def collect(
         kinds: Kinds of tools by name, which the caller gives.
         newest_at: Where the results begin that the model has not seen.
     """
-    walk = _Walk(with_own_ids(messages), numbers, kinds or {}, newest_at)
+    walk = _Walk(with_unique_call_ids(messages), numbers, kinds or {}, newest_at)
     files = list(files)
     walk.known = {name: file for file in files if file.text for name in file.names}
     walk.run(earlier or {})
@@ -379,11 +379,11 @@ class _Walk:
         label = f"result of {name} {use.path or use.command or ''}".strip()
         label = label.partition("\n")[0][:_LABEL_CHARS]
         text = result_text(result)
-        said = said_in_refusal(result)
+        said = refusal_comment(result)
         media = [_named(part) for part in result.content if isinstance(part, Image | Document)]
         if media:
             self.add(at, "media", label, list(dict.fromkeys(media)))
-        if is_stand_in(result):
+        if is_synthetic_result(result):
             self.add(at, "replaced", label, [text], block=number)
         elif said is not None:
             # A page or a command may say so as well, so that it is the tool's word.
@@ -432,7 +432,7 @@ class _Walk:
         """Add the item of what a tool returned, and record what was done."""
         text = result_text(result)
         if placeholders.is_placeholder(result):
-            text = placeholders.extract_in(text)
+            text = placeholders.preview_in(text)
         if use.path and holds_secrets(use.path) and text:
             text = _HIDDEN
         is_command = use.kind == "execute"

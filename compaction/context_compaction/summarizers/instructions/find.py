@@ -67,7 +67,7 @@ class UserInstructions:
         if text in self.replaced:
             at = self.replaced[text]
             # Much of what stands beside a new value mostly holds: "one commit per item, prefix x".
-            return placeholders.overtaken_by(None if at is None else numbers[at], "changed")
+            return placeholders.superseded_mark(None if at is None else numbers[at], "changed")
         return self.marks.get(text, "")
 
 

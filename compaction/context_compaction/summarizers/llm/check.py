@@ -22,8 +22,8 @@ from context_compaction.activity.digest import one_line
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, tool_results
-from context_compaction.messages.tool_pairs import index_calls, with_own_ids
-from context_compaction.messages.tool_results import result_text, said_in_refusal
+from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
+from context_compaction.messages.tool_results import refusal_comment, result_text
 from context_compaction.summarizers.extractive.render import unforged
 from context_compaction.summarizers.llm.language import common_language
 from context_compaction.summarizers.llm.record import parts_of
@@ -112,11 +112,11 @@ def source_of(
 
 def _said_through_tools(messages: Messages) -> list[str]:
     """What the user answered to a tool that asks, and said in refusing a call."""
-    messages = with_own_ids(messages)
+    messages = with_unique_call_ids(messages)
     names = index_calls(messages)
     said: list[str] = []
     for result in (result for message in messages for result in tool_results(message)):
-        refused = said_in_refusal(result)
+        refused = refusal_comment(result)
         if refused is not None:
             said.append(refused)
         elif is_question(names.name_of(result)):

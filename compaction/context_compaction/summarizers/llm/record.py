@@ -21,7 +21,7 @@ from context_compaction.messages.model import (
     named_arguments,
 )
 from context_compaction.messages.speakers import passages_of
-from context_compaction.messages.tool_pairs import index_calls, with_own_ids
+from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 
 _FAILED = "[failed] "
 _TOLD_BY_CALL = ("write", "edit", "notebook")
@@ -50,7 +50,7 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
     What an edit or a write answers is left out where it did not fail: the call says it all. Without
     `numbers` the messages are numbered by position.
     """
-    messages = with_own_ids(messages)
+    messages = with_unique_call_ids(messages)
     calls = index_calls(messages).calls
     parts: list[PromptPart] = []
     for number, message in zip(numbers or range(len(messages)), messages, strict=True):

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 
 from context_compaction.errors import VocabularyError
-from context_compaction.messages.cache import once
+from context_compaction.messages.cache import run_once
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -54,7 +54,7 @@ _GROUPED_PATTERN = f"(?:{_WORDS})|{_BLANKS}"
 _REINSTALL = "Reinstall mcp-server-compaction"
 
 
-@once
+@run_once
 def load_o200k() -> "tiktoken.Encoding":
     """The o200k_base encoding, built once per process from the shipped file.
 
