@@ -43,7 +43,6 @@ class ReceivedInput:
         known: The same, parsed.
         format: The name of their format.
         claims: The parts of them that claim to be ours.
-        counted_by: Names the counter: see `MessageCounter.counted_by`.
         fitting: All formats that the list may as well be of; the caller names none then.
     """
 
@@ -52,7 +51,6 @@ class ReceivedInput:
     known: KnownList
     format: str
     claims: Claims
-    counted_by: str = ""
     fitting: tuple[str, ...] = ()
 
     @property
@@ -219,7 +217,6 @@ class CompactionContext:
         pins: The texts that a summary carries verbatim.
         gates: The gates that redact what is shown and written.
         places: Where the list's messages are in the one that came in; None where it is that one.
-        uncounted: Positions in `parsed` of the messages whose counts the archive lacks.
         fixed_tokens: The tokens of the messages that stay at any cut.
         markers: The host's cache markers in the list.
     """
@@ -241,7 +238,6 @@ class CompactionContext:
     pins: Pins
     gates: Gates
     places: Places | None = None
-    uncounted: Sequence[int] = ()
     fixed_tokens: int = 0
     markers: Callable[[], Sequence[Any]] = tuple[Any, ...]
 

@@ -15,7 +15,6 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from hashlib import blake2b
 from importlib import import_module
 from importlib.resources import files
 from itertools import groupby, pairwise
@@ -352,13 +351,6 @@ def _alternatives(words: Sequence[str]) -> str:
         if head
     ]
     return f"(?:{'|'.join(parts)})" if len(parts) > 1 else "".join(parts)
-
-
-@run_once
-def rules_version() -> str:
-    """Names the rules: what one of them finds may not be found by rules of another name."""
-    own = repr((_FORMS, _DETECTORS, sorted(_GITLEAKS_LEFT_OUT))).encode()
-    return blake2b(own + _gitleaks(), digest_size=8).hexdigest()
 
 
 def _gitleaks() -> bytes:

@@ -6,7 +6,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -110,8 +110,6 @@ class AppendResult:
         revision: Grows with every message, receipt and context of the session, whoever writes it;
             -1 where the archive does not report it.
         revision_before: The same before this call wrote.
-        fingerprints: Where counts were asked for: for each message its fingerprint ...
-        counts: ... and its count, None where the session holds none.
     """
 
     seqs: tuple[int, ...]
@@ -125,8 +123,6 @@ class AppendResult:
     is_compacted_before: bool = False
     revision: int = -1
     revision_before: int = -1
-    fingerprints: tuple[bytes, ...] = ()
-    counts: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +133,12 @@ class MatchedContext:
         message_count: How many messages of the list it stands for.
         entries: The messages that replace them. An untouched message is the host's own object.
         heads: For each entry, what names the history that ends with it.
-        fingerprints: As those of an `AppendResult` ...
-        counts: ... and its counts.
         name: Names the whole context, also where its end does not stand here.
     """
 
     message_count: int
     entries: "tuple[ContextEntry, ...]"
     heads: tuple[str, ...]
-    fingerprints: tuple[bytes, ...] = ()
-    counts: tuple[Any, ...] = ()
     name: str = ""
 
 
@@ -495,7 +487,6 @@ class Archive(ABC):
         after: str = "",
         dry_run: bool = False,
         least_shared: int = 0,
-        counted_by: str = "",
     ) -> AppendResult:
         """Keep what is new of `messages`; durable (survives power loss) when this returns.
 
@@ -509,9 +500,6 @@ class Archive(ABC):
         again. With `dry_run` nothing is written and the numbers are those that it would get; nor
         where the list shares fewer than `least_shared` messages with the session (`forks_at`).
 
-        With `counted_by`, the counts are reported that were kept under this name for messages of
-        this format.
-
         Raises:
             SettingsError: An id or the format cannot be used, or a message has no source.
             InvalidMessageError: A message cannot be written as JSON.
@@ -522,23 +510,10 @@ class Archive(ABC):
         from context_compaction.archive.appending import ListAppend
 
         def work(store: "_Store") -> AppendResult:
-            call = ListAppend(store, session_id, messages, format, after, counted_by)
+            call = ListAppend(store, session_id, messages, format, after)
             return call.run(parent_session_id, dry_run=dry_run, least_shared=least_shared)
 
         return await self.on_session(session_id, work)
-
-    async def keep_counts(
-        self, session_id: str, *, format: str, counted_by: str, counts: Mapping[bytes, Any]
-    ) -> None:
-        """Keep counts of messages by their fingerprints, as `append` reported them for the session.
-
-        A count is any JSON value. What is lost of them is only counted anew.
-        """
-        from context_compaction.archive.appending import keep_counts
-
-        return await self.on_session(
-            session_id, lambda store: keep_counts(store, session_id, format, counted_by, counts)
-        )
 
     async def commit(
         self,

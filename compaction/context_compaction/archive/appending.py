@@ -1,27 +1,18 @@
-"""Appending a list: where it belongs in its session's transcript, and the records of what is new.
+"""Append a list: find its place in its session and write the records of new messages."""
 
-Counts of messages are kept beside them, so that a process that has just begun counts nothing anew.
-Their record has, for messages of one format as one counter counts them, by fingerprint (`json_key`
-of the host's object) the content hash and the count. Both follow from the message alone, so that it
-does not matter where in its session a message stands, nor who wrote the record. One that cannot be
-read is passed over: what it held is computed as if it had never been, and kept anew.
-"""
-
-import marshal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from math import isfinite
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, MatchedContext
 from context_compaction.archive.documents import role_of, tools_of
 from context_compaction.archive.histories import Placed
-from context_compaction.archive.records import LoggedRecord, Record, ascii_json, externalise
+from context_compaction.archive.records import Record, externalise
 from context_compaction.archive.transcript_state import TranscriptState
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import (
@@ -30,17 +21,12 @@ from context_compaction.errors import (
     NotFoundError,
     SettingsError,
 )
-from context_compaction.find_secrets import rules_version
 from context_compaction.formats import FORMATS
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
-from context_compaction.messages.model import JsonObject, Message, is_list, leading_system_count
+from context_compaction.messages.model import JsonObject, Message, leading_system_count
 from context_compaction.messages.private import hide_private
 from context_compaction.redaction import redact_source
-
-_NONE = None, None
-# From a fingerprint to what was counted, None where that is not known.
-CountOf: TypeAlias = Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +67,6 @@ class ListAppend:
         messages: Sequence[Message],
         format: str,
         after: str,
-        counted_by: str,
     ) -> None:
         store.check_id(session_id)
         if format not in FORMATS:
@@ -91,7 +76,6 @@ class ListAppend:
         self._messages = messages
         self._format = format
         self._after = after
-        self._counter = _counter_name(counted_by, redacts=store.redacts)
 
     def run(
         self, parent_session_id: str | None, *, dry_run: bool, least_shared: int
@@ -104,9 +88,8 @@ class ListAppend:
         found = self._place(state)
         if dry_run or _shares_too_little(found.result, least_shared):
             return found.result
-        standing = found.result.matched_context
-        names = standing.fingerprints if standing else ()
-        state.keep_fingerprints((*found.keys, *names), self._after)
+        if self._after == ROOT:
+            state.forget_other_contents(found.keys)
         if found.is_known:
             sessions.secure(state)  # what is acknowledged survives power loss
             return found.result
@@ -134,13 +117,12 @@ class ListAppend:
             raise NotFoundError(
                 f"The session holds no history {after!r}. Hand over the whole message list."
             )
-        counted = self._counts(state)
         # What is recognised is what is kept: a list read back and handed in again is the same one.
-        kept = [self._hashed(at, state.contents, counted) for at in range(len(self._messages))]
+        kept = [self._hashed(at, state.contents) for at in range(len(self._messages))]
         sources, keys = [source for source, _, _ in kept], [key for _, _, key in kept]
-        hashes = [hashed for _, hashed, _ in kept]
-        contents = [content for _, content in hashes]
-        state.contents.update(hashes if self._counter else ())
+        contents = [content for _, content, _ in kept]
+        if after == ROOT:
+            state.contents.update((key, content) for _, content, key in kept if key)
         chain = chain_hashes(contents, after)
         if after == ROOT:
             placed = state.tree.place(contents, chain, leading_system_count(self._messages))
@@ -148,10 +130,9 @@ class ListAppend:
             placed = state.tree.place_after(contents, chain, after)
         numbers = count(state.next_seq)  # of what is new
         seqs = [next(numbers) if seq is None else seq for seq in placed.seqs]
-        standing = self._standing(state, keys, contents, chain, seqs)
+        standing = self._standing(state, contents, chain, seqs)
         heads = (*chain, *((*standing.heads, standing.name) if standing else ()))
         own = {*(state.receipts_of(heads) if state.receipts else ())}
-        fingerprints = keys if self._counter else ()
         result = AppendResult(
             seqs=tuple(seqs),
             written=placed.seqs.count(None),
@@ -164,42 +145,25 @@ class ListAppend:
             is_compacted_before=state.is_compacted_before(after),
             revision=state.revision,
             revision_before=state.revision,
-            fingerprints=tuple(fingerprints),
-            counts=tuple(map(counted, fingerprints)),
         )
         return PlacedList(state.next_number, sources, keys, contents, chain, placed, result)
 
-    def _counts(self, state: TranscriptState) -> CountOf:
-        if not self._counter:
-            return lambda _: None
-        held = _read_counts(self._store, state, self._counter, self._format)
-
-        def count_of(key: bytes) -> Any:
-            packed = held.get(key)
-            return None if packed is None else marshal.loads(packed)  # noqa: S302 - by `_packed`
-
-        return count_of
-
-    def _hashed(
-        self, at: int, known: Mapping[bytes, str], counted: CountOf
-    ) -> tuple[Any, tuple[bytes, str], bytes]:
-        """What is kept of a message, its hashes, and its fingerprint where that is all of it."""
+    def _hashed(self, at: int, known: Mapping[bytes, str]) -> tuple[Any, str, bytes]:
+        """What is kept of a message, its content hash, and its fingerprint if all of it is kept."""
         message = self._messages[at]
         source = message.source
-        hashed = _hash_source(at, source, known, message.key)
-        # What was counted is known to have nothing private, and no secrets.
-        if counted(hashed[0]) is not None:
-            return source, hashed, hashed[0]
+        key, content = _hash_source(at, source, known, message.key)
+        if key in known:  # all of it was kept before
+            return source, content, key
         kept = hide_private(source)
         kept = redact_source(at, kept) if self._store.redacts else kept
         if kept is source or kept == source:
-            return source, hashed, hashed[0]
-        return kept, _hash_source(at, kept, known), b""
+            return source, content, key
+        return kept, _hash_source(at, kept, known)[1], b""
 
     def _standing(
         self,
         state: TranscriptState,
-        keys: Sequence[bytes],
         contents: Sequence[str],
         heads: Sequence[str],
         seqs: Sequence[int],
@@ -213,9 +177,7 @@ class ListAppend:
         if found is None or not contents:
             return None
         places = zip(seqs, contents, strict=True)
-        given = zip((message.source for message in messages), keys, strict=True)
-        here = dict(zip(places, given, strict=True))
-        names: list[bytes] = []
+        here = dict(zip(places, (message.source for message in messages), strict=True))
         try:
             record = state.context_records[found.stored.number]
             made = iter(self._store.body(state, record))
@@ -223,23 +185,15 @@ class ListAppend:
                 ContextEntry(seq, message.source or {})
                 for seq, message in zip(seqs, messages[: found.lead], strict=False)
             ]
-            names += keys[: found.lead] if self._counter else ()
             for content, seq, source_seq, *_ in record.head["entries"][
                 found.stored_lead : found.entry_count
             ]:
-                raw, key = (next(made), None) if seq == NO_SEQ else here.get((seq, content), _NONE)
+                raw = next(made) if seq == NO_SEQ else here.get((seq, content))
                 raw = self._store.raws(state, [seq])[0] if raw is None else raw
                 entries.append(ContextEntry(seq, raw, source_seq))
-                if self._counter:
-                    names.append(json_key(raw) if key is None else key)
-                    if names[-1]:
-                        state.contents[names[-1]] = content_hash(raw, names[-1])
         except ArchiveDamagedError:
             return None  # the list itself is at hand, and is compacted anew
-        counts = tuple(map(self._counts(state), names))
-        return MatchedContext(
-            found.message_count, tuple(entries), found.heads, tuple(names), counts, found.stored.end
-        )
+        return MatchedContext(found.message_count, tuple(entries), found.heads, found.stored.end)
 
     def _new_records(self, found: PlacedList, now_seconds: float) -> list[Record]:
         """The records of what is new of the list, in their order."""
@@ -315,68 +269,3 @@ def _timestamp(message: Message, now_seconds: float) -> float:
     seconds = message.timestamp_seconds
     is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + 86_400.0
     return seconds if seconds is not None and is_sane else now_seconds
-
-
-def keep_counts(
-    store: TranscriptStore[Any],
-    session_id: str,
-    format: str,
-    counted_by: str,
-    counts: Mapping[bytes, Any],
-) -> None:
-    """See `Archive.keep_counts`; raises what `append` raises of a session that is there."""
-    store.existing(session_id)
-    counter = _counter_name(counted_by, redacts=store.redacts)
-    with store.sessions.writing(session_id) as state:
-        held = _read_counts(store, state, counter, format)
-        new = {
-            key: value
-            for key, value in counts.items()
-            if key in state.contents and held.get(key) != _packed(value)
-        }
-        if new:
-            # With the time of the last message: counts do not make a session newer.
-            head = {"kind": "counts", "ts": state.last_seconds, "by": counter, "format": format}
-            body = ascii_json([[key.hex(), state.contents[key], new[key]] for key in new])
-            store.sessions.write(state, session_id, None, [Record(head, body)])
-            # What was written last is known without reading it.
-            state.unread_counts.pop()
-            held.update((key, _packed(value)) for key, value in new.items())
-
-
-def _read_counts(
-    store: TranscriptStore[Any], state: TranscriptState, counter: str, format: str
-) -> dict[bytes, bytes]:
-    """The packed counts by one counter that the session holds, by fingerprint.
-
-    What was written since the last call is read first.
-    """
-    held = state.counts.setdefault((counter, format), {})
-    left: list[LoggedRecord] = []
-    for record in state.unread_counts:
-        if (record.head.get("by"), record.head.get("format")) != (counter, format):
-            left.append(record)
-            continue
-        with suppress(ArchiveDamagedError):
-            entries = store.body(state, record)
-            for entry in entries if is_list(entries) else ():
-                with suppress(TypeError, ValueError):  # written by something else: count anew
-                    key, content, value = entry
-                    state.contents[bytes.fromhex(key)] = content
-                    held[bytes.fromhex(key)] = _packed(value)
-    state.unread_counts = left
-    return held
-
-
-def _counter_name(counted_by: str, *, redacts: bool) -> str:
-    """The name under which counts are kept: where secrets are taken out, another one.
-
-    Under that are counts only of messages in which these very rules found nothing: they count as
-    they came, and need not be looked through again.
-    """
-    return f"{counted_by}/{rules_version()}" if counted_by and redacts else counted_by
-
-
-def _packed(value: Any) -> bytes:
-    """A count as it stays in memory: a tenth of its lists. Equal ones have equal bytes."""
-    return marshal.dumps(value, 0)

@@ -11,8 +11,6 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
 - output: id, sha256, media, bytes, chars, lines, tool, call. Body: `{"text": ...}` or
   `{"base64": ...}` of a small one, `{"blob": sha256, "table": hash}` of a larger one (`frames.py`).
 - pin: pinned. Body: nothing.
-- counts: by (who counted), format. Body: of messages each [fingerprint, content hash, count]. A
-  message that comes again is known by its fingerprint, and neither hashed nor counted anew.
 - run: head, parent, source, count. The history `head` is `parent` with the last `count` messages of
   the history `source`, which are not written again. Body: nothing.
 - receipt: of (the history that was compacted), left (the one that its context is), outputs (the

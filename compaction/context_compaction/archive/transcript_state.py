@@ -34,7 +34,7 @@ _TRIED_CONTEXTS = 4
 _MOST_CHANGES = 3
 _HOSTS_ROLES = ("user", "system")
 # Kinds of records that no history is made of.
-_APART = ("session", "output", "pin", "counts")
+_APART = ("session", "output", "pin")
 CACHED_RECORDS = 28_000  # of all of them together: about 1 KB each
 
 
@@ -97,9 +97,7 @@ class TranscriptState:
         first_seconds: Time of the earliest record; infinite where there is none.
         last_seconds: Time of the latest record.
         archived_seconds: When the latest record was written, by our own clock.
-        contents: By the fingerprint of a message its content hash; see `keep_fingerprints`.
-        counts: By who counted, and in which format: by fingerprint, what was counted, packed.
-        unread_counts: Records of counts of which no more is known than their heads.
+        contents: Content hashes of messages that were archived unchanged, by `json_key`.
     """
 
     session_id: str = ""
@@ -124,10 +122,6 @@ class TranscriptState:
     last_seconds: float = 0.0
     archived_seconds: float = 0.0
     contents: dict[bytes, str] = field(default_factory=dict[bytes, str])
-    counts: dict[tuple[str, str], dict[bytes, bytes]] = field(
-        default_factory=dict[tuple[str, str], dict[bytes, bytes]]
-    )
-    unread_counts: list[LoggedRecord] = field(default_factory=list[LoggedRecord])
 
     @property
     def messages(self) -> Mapping[int, MessageNode]:
@@ -174,8 +168,6 @@ class TranscriptState:
                 self.retained_at, self.is_retained = number, head["pinned"]
             case "pin":
                 pass  # an older record
-            case "counts":
-                self.unread_counts.append(record)
             case _:
                 self._learn_context(record, number)
 
@@ -206,20 +198,14 @@ class TranscriptState:
         self.tree.add_message(self._newest, node)
         self.next_seq = max(self.next_seq, seq + 1)
 
-    def keep_fingerprints(self, keys: Collection[bytes], after: str) -> None:
-        """Forget what is known of messages by other fingerprints, unless that is little.
+    def forget_other_contents(self, keys: Collection[bytes]) -> None:
+        """Forget the content hashes of messages that a whole list does not contain.
 
-        So it grows with the list and not with the session. What is forgotten is made again. A
-        thousand others stay: the lists of several agents may come under one name.
-
-        Args:
-            keys: Of the messages of a list.
-            after: The history that they follow: where there is one they are no whole list.
+        So memory grows with the list and not with the session. A thousand other hashes stay,
+        because several agents may use one session.
         """
-        if after != ROOT or len(self.contents) <= len(keys) + 1_000:
-            return
-        self.contents = _part(self.contents, keys)
-        self.counts = {by: _part(counts, keys) for by, counts in self.counts.items()}
+        if len(self.contents) > len(keys) + 1_000:
+            self.contents = {key: self.contents[key] for key in keys if key in self.contents}
 
     def _learn_context(self, record: LoggedRecord, number: int) -> None:
         head = record.head
@@ -511,10 +497,6 @@ def _kept_at(entries: Sequence[Any], originals: Sequence[Node]) -> list[int]:
             break
         kept.append(at)
     return kept[::-1]
-
-
-def _part(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
-    return {key: known[key] for key in keys if key in known}
 
 
 def numbered(

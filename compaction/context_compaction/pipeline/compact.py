@@ -129,7 +129,7 @@ async def compact(
         _finished, given, session, context, decision, words, now_seconds
     )
     await tell(0.8, "written")
-    await save(archive, session_id, given, outcome.to_save)
+    await save(archive, session_id, outcome.to_save)
     await tell_after(after_compaction, outcome.stats, outcome.result)
     await tell(1.0, done_line(outcome.stats))
     return outcome.result

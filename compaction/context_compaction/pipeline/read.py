@@ -86,7 +86,6 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
         known,
         format_name,
         known.once("claims", None, lambda: claims_in(parsed)),
-        count.counted_by,
         fitting,
     )
 
@@ -109,7 +108,7 @@ def context_of(
     settings = override(policy.settings, request.settings)
     messages, ours = session.messages, session.ours
     parsed = session.known.once("attributed", ours, lambda: with_authors(messages, ours))
-    count, uncounted = _counted(session, settings, parsed)
+    count = _counter(session, settings, parsed)
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(session, parsed, rules, count, settings, budget.is_over or replaces)
@@ -120,7 +119,7 @@ def context_of(
             repaired = _repaired(session, parsed, rules, count, settings, unique_ids=True)
     fixed_tokens = session.known.once(
         "fixed_tokens",
-        (ours, repaired.edits, budget.limits.tokens, count.counted_by),
+        (ours, repaired.edits, budget.limits.tokens, count.method),
         lambda: fixed_tokens_of(repaired.messages, budget.limits.tokens, count),
     )
     open_tokens = budget.target_tokens - int(fixed_tokens * count.margin)
@@ -145,7 +144,6 @@ def context_of(
         pins=_pins(session, parsed, count, bool(may_replace) and settings.automatic_pin_tokens > 0),
         gates=gates_of(redaction, parsed),
         places=session.places,
-        uncounted=uncounted,
         fixed_tokens=fixed_tokens,
     )
     context = _without_snipped(context)
@@ -206,24 +204,22 @@ def _pins(session: Session, parsed: Messages, count: MessageCounter, finds_rules
     if finds_rules:
         return gather()
     asked = request.pinned, request.pinned_messages, request.unpin
-    given = asked, session.session_id, session.seqs, session.ours, count.counted_by
+    given = asked, session.session_id, session.seqs, session.ours, count.method
     return known.once("pins", given, gather)
 
 
-def _counted(
-    session: Session, settings: Settings, parsed: Messages
-) -> tuple[MessageCounter, Sequence[int]]:
-    """A counter that knows the counts of the archive, and the messages that it has none of."""
+def _counter(session: Session, settings: Settings, parsed: Messages) -> MessageCounter:
+    """A counter that has counted `parsed`, in this call or in an earlier call with this list."""
     model, estimator = session.request.model, settings.estimator
 
-    def learn() -> tuple[MessageCounter, Sequence[int]]:
+    def counted() -> MessageCounter:
         count = counter_for(model, estimator=estimator).for_one_call()
-        known = enumerate(zip(parsed, session.counts, strict=False))
-        return count, [at for at, (message, counts) in known if not count.learn(message, counts)]
+        count.messages(parsed)
+        count.request_bytes(parsed)
+        return count
 
-    given = model, estimator, session.ours, session.counts
-    count, uncounted = session.known.once("counts", given, learn)
-    return count.for_one_call(), uncounted
+    given = model, estimator, session.ours
+    return session.known.once("counter", given, counted).for_one_call()
 
 
 def _repaired(

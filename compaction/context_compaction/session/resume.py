@@ -21,7 +21,6 @@ Callers may pass only new messages: `current_context` is the list that these fol
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from anyio import to_thread
 
@@ -76,8 +75,6 @@ class Session:
         known: ... parsed.
         seqs: For each of its messages the number in the transcript, or -1 ...
         heads: ... the hash of the history that ends there ...
-        fingerprints: ... its fingerprint ...
-        counts: ... and its token counts, None if the archive has none.
         request: The wishes, with positions in this list.
         history: The hash of the list that came in, as far as this call is about it.
         states: The states that calls for this very list left, oldest first ...
@@ -96,8 +93,6 @@ class Session:
     known: KnownList
     seqs: tuple[int, ...]
     heads: tuple[str, ...]
-    fingerprints: tuple[bytes, ...]
-    counts: tuple[Any, ...]
     request: CompactRequest
     history: str
     states: Sequence[SessionState]
@@ -128,7 +123,6 @@ async def store(given: ReceivedInput, archive: Archive) -> tuple[str, AppendResu
         claims=given.claims,
         parent_session_id=given.request.parent_session_id,
         dry_run=given.request.mode == "plan",
-        counted_by=given.counted_by,
     )
 
 
@@ -188,8 +182,6 @@ def _resumed(
             given.known,
             appended.seqs,
             appended.heads,
-            appended.fingerprints,
-            appended.counts,
             request,
             appended.head,
             states,
@@ -245,19 +237,12 @@ def _behind(session: Session, standing: MatchedContext, format: str) -> Session:
         *map(place_of_seq.get, originals),
         *range(count, len(given) + 1),  # and where the next message would be
     )
-    # One that has lost a cache marker has other counts.
-    counts = [
-        known if one is raw else None
-        for one, known, raw in zip(made, standing.counts, raws, strict=False)
-    ]
     return replace(
         session,
         payload=payload,
         known=KNOWN_LISTS.read(payload, format),
         seqs=(*originals, *session.seqs[count:]),
         heads=(*standing.heads, *session.heads[count:]),
-        fingerprints=(*standing.fingerprints, *session.fingerprints[count:]),
-        counts=(*counts, *session.counts[count:]),
         request=_placed(session, places, standing),
         places=places,
         recognised=Recognised(count, len(made)),
@@ -338,8 +323,6 @@ def _settled(session: Session, format: str) -> Session:
         known=KnownList(session.messages[:count]),
         seqs=session.seqs[:count],
         heads=session.heads[:count],
-        fingerprints=session.fingerprints[:count],
-        counts=session.counts[:count],
         history=session.heads[count - 1] if count else "",
         request=settled_request(session.request, count, format),
         # Positions are kept as those of the list in which this will be found again.
@@ -490,7 +473,6 @@ async def append_to_session(
     claims: Claims | None = None,
     parent_session_id: str | None = None,
     dry_run: bool = False,
-    counted_by: str = "",
 ) -> tuple[str, AppendResult]:
     """Archive `messages` in the session they belong to: its ID, and their place in it.
 
@@ -506,7 +488,6 @@ async def append_to_session(
         format=format,
         parent_session_id=parent_session_id,
         dry_run=dry_run,
-        counted_by=counted_by,
     )
     if named is None:
         named = await _session_of_summary(claims or claims_in(messages), archive)

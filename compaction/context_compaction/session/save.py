@@ -5,9 +5,8 @@ Later calls read the state; the receipt is a report.
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 from context_compaction import formats
@@ -21,7 +20,6 @@ from context_compaction.context import (
     SummaryText,
     Validation,
 )
-from context_compaction.errors import ArchiveError
 from context_compaction.messages import placeholders
 from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.edits import Blob, Edit
@@ -44,10 +42,6 @@ from context_compaction.session.state import (
     with_state,
 )
 
-# To keep counts of fewer tokens takes as long as to make them again: some 4 ms, most of it the
-# device's.
-KEPT_FROM_TOKENS = 20_000
-_logger = logging.getLogger(__name__)
 # For each summary in a result, by its pointer, the output with its shortened originals; and those
 # that are new.
 CarriedOn: TypeAlias = tuple[Mapping[str, str], Sequence[Blob]]
@@ -88,7 +82,6 @@ class ToSave:
     Attributes:
         receipt: The receipt with the state; None if only the messages are kept ...
         head: ... and what else `Archive.commit` takes.
-        counts: Token counts that the archive lacks, by fingerprint.
     """
 
     receipt: JsonObject | None = None
@@ -96,16 +89,11 @@ class ToSave:
     blobs: Sequence[Blob] = ()
     context: Sequence[ContextEntry] = ()
     listed: str = ""
-    counts: Mapping[bytes, Any] = field(default_factory=dict[bytes, Any])
 
 
-async def save(
-    archive: Archive, session_id: str, given: ReceivedInput, made: ToSave | None
-) -> None:
+async def save(archive: Archive, session_id: str, made: ToSave | None) -> None:
     """Make durable what a result rests on; its context replaces the list from now on."""
-    if made is None:
-        return
-    if made.receipt is not None:
+    if made is not None and made.receipt is not None:
         await archive.commit(
             session_id,
             blobs=made.blobs,
@@ -114,13 +102,6 @@ async def save(
             head=made.head,
             listed=made.listed,
         )
-    if made.counts:
-        try:
-            await archive.keep_counts(
-                session_id, format=given.format, counted_by=given.counted_by, counts=made.counts
-            )
-        except ArchiveError as error:  # counts are made again; the rest is durable by now
-            _logger.warning("The counts of session %s could not be kept: %s", session_id, error)
 
 
 def to_save(
@@ -140,7 +121,7 @@ def to_save(
         carried: The outputs with the shortened originals of its summaries, and the new ones.
     """
     context, session, words = done.context, done.session, done.words
-    saved = ToSave(head=session.history, counts=_new_counts(done))
+    saved = ToSave(head=session.history)
     is_reported = result.changed or prepared is not None or bool(session.rejections.key)
     has_baseline = done.decision.files.has_baseline
     if not (is_reported or words.model is not None or words.told or has_baseline):
@@ -182,15 +163,6 @@ def to_save(
         context=entries,
         listed=history_hash(session.payload) if is_behind else "",
     )
-
-
-def _new_counts(done: Finished) -> Mapping[bytes, Any]:
-    """The counts of the list that the archive lacks; empty if they are soon made again."""
-    keys, context, count = done.session.fingerprints, done.context, done.context.count
-    missing = [(keys[at], context.parsed[at]) for at in context.uncounted if keys[at]]
-    if sum(count.message(message) for _, message in missing) < KEPT_FROM_TOKENS:
-        return {}
-    return {key: count.count_of(message) for key, message in missing}
 
 
 def _summary(done: Finished) -> SavedSummary | None:

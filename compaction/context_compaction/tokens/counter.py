@@ -29,7 +29,6 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     compact_json,
-    is_list,
     utf8_json,
 )
 from context_compaction.messages.private import hide_private
@@ -44,7 +43,7 @@ from context_compaction.tokens.media import (
 )
 from context_compaction.tokens.models import profile_for
 from context_compaction.tokens.tokenizers import CharsCounter, ModelCounter, TokenCounter
-from context_compaction.tokens.vocabulary import load_o200k, vocabulary_version
+from context_compaction.tokens.vocabulary import load_o200k
 
 # Keys, braces and type names around a block or message of our own making, in the longest format.
 BLOCK_FRAME_BYTES = 200
@@ -86,8 +85,6 @@ def _block_bytes(block: Block) -> int:
     return BLOCK_FRAME_BYTES + content
 
 
-# It grows whenever any message comes to count otherwise: counts that were kept are made anew then.
-COUNTING_VERSION = 1
 BASE_TOKENS = 10
 MESSAGE_TOKENS = 4
 TOOL_CALL_TOKENS = 20
@@ -143,45 +140,6 @@ class MessageCounter:
     def for_one_call(self) -> "MessageCounter":
         """The same counter, with a memory of messages and blocks that nobody else adds to."""
         return replace(self, tokens=ObjectCache(self.tokens), sizes=ObjectCache(self.sizes))
-
-    @property
-    def counted_by(self) -> str:
-        """Names all that its counts come from: another name may count the same text otherwise."""
-        vocabulary = vocabulary_version() if isinstance(self.counter, ModelCounter) else ""
-        return f"{COUNTING_VERSION}/{self.method}/{vocabulary}"
-
-    def count_of(self, message: Message) -> list[Any]:
-        """What was counted of a host's message, as JSON: its bytes, then for each block its tokens.
-
-        Of a tool result, instead, a list with the tokens of each of its parts.
-        """
-        counts: list[Any] = [self.request_bytes((message,))]
-        for block in message.blocks:
-            if isinstance(block, ToolResult):
-                counts.append([self.block(part) for part in block.content])
-            else:
-                counts.append(self.block(block))
-        return counts
-
-    def learn(self, message: Message, count: Any) -> bool:
-        """Take over a `count_of` the same message by the same counter, in this call.
-
-        False where it cannot be one: nothing is taken over then.
-        """
-        tokens, sizes = self.tokens, self.sizes
-        if tokens is None or sizes is None or not is_count_of(message, count):
-            return False
-        total = MESSAGE_TOKENS
-        for block, counted in zip(message.blocks, count[1:], strict=True):
-            if isinstance(block, ToolResult):
-                for part, part_tokens in zip(block.content, counted, strict=True):
-                    tokens.learn(part, part_tokens)
-                counted = TOOL_RESULT_TOKENS + sum(counted)
-            tokens.learn(block, counted)
-            total += counted
-        tokens.learn(message, total)
-        sizes.learn(message, count[0])
-        return True
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
@@ -303,24 +261,6 @@ def counter_for(model: str | None = None, *, estimator: EstimatorName = "auto") 
     load_o200k()
     counter = ModelCounter(profile)
     return MessageCounter(counter, profile.image, profile.margin, cache_for(counter.name))
-
-
-def is_count_of(message: Message, count: Any) -> bool:
-    """Whether `count` can be what `MessageCounter.count_of` gives for the message."""
-    if not is_list(count) or len(count) != 1 + len(message.blocks):
-        return False
-    return _is_count(count[0]) and all(map(_is_count_of_block, message.blocks, count[1:]))
-
-
-def _is_count_of_block(block: Block, counted: Any) -> bool:
-    if not isinstance(block, ToolResult):
-        return _is_count(counted)
-    is_whole = is_list(counted) and len(counted) == len(block.content)
-    return is_whole and all(map(_is_count, counted))
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
 
 
 def _without_base64(value: Any, found: list[str]) -> Any:

@@ -96,35 +96,6 @@ async def a_host_that_moves_its_cache_marker_appends_only_what_is_new(archive: A
 
 
 @promise
-async def counts_are_reported_to_whoever_counts_alike(archive: Archive) -> None:
-    said = parsed(user("one"), assistant("two"))
-    first = await archive.append("s", said, format=FORMAT, counted_by="a")
-    assert first.counts == (None, None)
-    one, two = first.fingerprints
-    await archive.keep_counts("s", format=FORMAT, counted_by="a", counts={two: [7, [8, 9]]})
-    await archive.keep_counts("s", format=FORMAT, counted_by="b", counts={one: 1, b"none": 5})
-    revision = first.revision
-
-    grown = parsed(user("one"), assistant("two"), user("three"))
-    again = await archive.append("s", grown, format=FORMAT, counted_by="a")
-    three = again.fingerprints[2]
-    counted = {two: 0, three: {"x": 3}}
-    await archive.keep_counts("s", format=FORMAT, counted_by="a", counts=counted)
-    assert (again.counts, again.revision_before) == ((None, [7, [8, 9]], None), revision)
-
-    async def counts(counted_by: str, format: str = FORMAT) -> list[Any]:
-        found = await archive.append("s", grown, format=format, dry_run=True, counted_by=counted_by)
-        return list(found.counts)
-
-    assert await counts("a") == [None, 0, {"x": 3}]
-    assert await counts("b") == [1, None, None]
-    assert await counts("a", "openai-chat") == [None, None, None]
-    assert await transcript(archive, "s") == [message.source for message in grown]
-    assert (await archive.session_info("s")).message_count == 3
-    assert await found(archive, "three") == pointers("s", 2)
-
-
-@promise
 async def a_context_is_named_without_being_read(archive: Archive) -> None:
     async def check() -> None:
         _, context = await archive.context("s")

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,6 @@ from context_compaction.messages.history_hash import history_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
-from context_compaction.session import save
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,14 +27,6 @@ from tests.support.strategies import FORMATS, conversations, hostile_conversatio
 
 WIDE = CompactRequest(format="anthropic", session_id="s", context_window=400_000)
 TIMES = frozenset({"at_seconds", "created_seconds", "expires_seconds", "ts"})
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _keeps_every_count() -> Iterator[None]:
-    """The lists here are short: without this their counts are not worth a record."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(save, "KEPT_FROM_TOKENS", 0)
-        yield
 
 
 def timeless(value: Any) -> Any:

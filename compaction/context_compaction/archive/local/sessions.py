@@ -152,10 +152,7 @@ class LocalSessions:
         for record, place in zip(new, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
-        if any(record.head["kind"] != "counts" for record in records):
-            state.to_sync.add(segment)
-        elif size and state.synced_to.get(segment, 0) == size:
-            state.synced_to[segment] = state.read_to[segment]  # no call needs to wait for counts
+        state.to_sync.add(segment)
 
     def secure(self, state: LocalState) -> None:
         """Make durable all that is known of the session, so that it may be built upon."""

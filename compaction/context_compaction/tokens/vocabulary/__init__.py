@@ -28,7 +28,6 @@ __all__ = [
     "load_o200k",
     "o200k_tokens",
     "read_ranks",
-    "vocabulary_version",
 ]
 
 O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -85,13 +84,6 @@ def o200k_tokens(text: str) -> int:
         return memoryview(core.encode_to_tiktoken_buffer(text, set())).nbytes // 4
     except (AttributeError, UnicodeEncodeError):  # another tiktoken; lone surrogates
         return len(encoding.encode(text, disallowed_special=()))
-
-
-def vocabulary_version() -> str:
-    """Names the vocabulary, and the version of what splits text by it."""
-    import tiktoken
-
-    return f"{O200K_SHA256[:12]}/{tiktoken.__version__}"
 
 
 def read_ranks(path: "Traversable") -> dict[bytes, int]:
