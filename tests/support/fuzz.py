@@ -90,7 +90,7 @@ def transcripts(draw: st.DrawFn) -> Json:
         rows = apply(dice.choice(MUTATIONS), rows, format, place, inner)
     for _ in range(dice.randrange(3)):
         if rows:
-            _spoil(rows, dice)
+            damage(rows, dice)
     cut = [dice.random(), dice.choice(ODD_TEXTS)] if dice.random() < 0.2 else None
     return {"rows": rows, "format": format, "cut": cut}
 
@@ -135,7 +135,7 @@ def _clipped(value: Any) -> Any:
     return value
 
 
-def _spoil(rows: list[Any], dice: random.Random) -> None:
+def damage(rows: list[Any], dice: random.Random) -> None:
     """Something in `rows`, at any depth, is replaced, lost, doubled or grown."""
     holder: Any = rows
     key: Any = dice.randrange(len(rows))
@@ -153,7 +153,7 @@ def _spoil(rows: list[Any], dice: random.Random) -> None:
         case 2:
             holder[dice.choice(["id", "type", "role", "content", "text", "x"])] = value
         case _:
-            holder[key] = dice.choice(ODD_VALUES)
+            holder[key] = copy.deepcopy(dice.choice(ODD_VALUES))
 
 
 def _keys(value: Any) -> list[Any]:

@@ -177,12 +177,12 @@ async def read_pointer(pointer: str, archive: LocalArchive) -> set[str]:
     if pointer.startswith("o_"):
         data = (await archive.read_output(pointer)).data
         text = data.decode("utf-8", "surrogatepass")
-        return {text, *(_strings(json.loads(text)) if _is_json(text) else ())}
+        return {text, *(strings_in(json.loads(text)) if _is_json(text) else ())}
     session_id, _, span = pointer.removeprefix("transcript://").partition("/messages/")
     numbers, _, head = span.partition("@")
     start, stop = numbers.split("-")
     found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
-    return {text for message in found for text in _strings(message.raw)}
+    return {text for message in found for text in strings_in(message.raw)}
 
 
 def _is_json(text: str) -> bool:
@@ -195,7 +195,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _strings(value: Any) -> set[str]:
+def strings_in(value: Any) -> set[str]:
     """Every string in a JSON value, and in the JSON that its strings hold (call arguments)."""
     found: set[str] = set()
     waiting: list[Any] = [value]

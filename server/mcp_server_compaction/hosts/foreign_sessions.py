@@ -53,7 +53,7 @@ def _from_cursor(rows: Iterable[Mapping[str, Json]]) -> list[Json]:
     messages: list[Json] = []
     for row in rows:
         content = as_object(row.get("message")).get("content")
-        if row.get("role") in {"user", "assistant"} and (texts := _text_blocks(content)):
+        if row.get("role") in ("user", "assistant") and (texts := _text_blocks(content)):
             messages.append({"role": row["role"], "content": texts})
     return messages
 

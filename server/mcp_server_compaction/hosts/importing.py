@@ -59,7 +59,7 @@ from context_compaction.formats.session_files.lenient import (
     parse_entries,
     read_lines,
 )
-from context_compaction.formats.session_files.model import Row
+from context_compaction.formats.session_files.model import Row, archive_id
 from context_compaction.formats.session_files.read import decompress
 
 BATCH_BYTES = 8 * 1024 * 1024  # so that a file of any size is imported in bounded memory
@@ -261,7 +261,7 @@ class Importer:
 
     async def _import_output(self, data: bytes, outcome: Imported) -> None:
         path = outcome.path
-        session_id = path.parent.parent.name
+        session_id = archive_id(path.parent.parent.name)
         if session_id != self._calls_session:
             self._calls = await self._calls_of(session_id)
             self._calls_session = session_id
@@ -310,7 +310,9 @@ class Importer:
             whole = replace(position, kind=kind, offset=0, line=0)
             cut = await to_thread.run_sync(_cut, batch, whole, outcome.path)
             await self._append(cut.pieces, {}, outcome)
-            await self._add_asides(cut.session_id or outcome.path.stem, cut.asides, outcome)
+            await self._add_asides(
+                cut.session_id or archive_id(outcome.path.stem), cut.asides, outcome
+            )
             outcome.notes += cut.notes
             return
         found = await to_thread.run_sync(partial(read_conversation, data, name=name))
@@ -355,7 +357,7 @@ class Importer:
         heads = await self._append(settled, heads, outcome)
         if batch.at_end:
             await self._append(rest, heads, outcome)
-        await self._add_asides(cut.session_id or path.stem, cut.asides, outcome)
+        await self._add_asides(cut.session_id or archive_id(path.stem), cut.asides, outcome)
         outcome.notes += [note for note in cut.notes if note not in outcome.notes]
         crc = await to_thread.run_sync(_tail_crc, path, offset)
         return _Position(position.stamp, position.kind, cut.session_id, offset, lines, crc, heads)
@@ -375,11 +377,12 @@ class Importer:
         """Append each piece after what its session holds; the heads that its session then has."""
         heads = dict(before)
         for piece in pieces:
+            parent = piece.history.parent_session_id
             result = await self._archive.append(
                 piece.session_id,
                 piece.messages,
                 format=piece.history.format,
-                parent_session_id=piece.history.parent_session_id,
+                parent_session_id=parent and archive_id(parent),
                 after="" if piece.begins_anew else heads.get(piece.session_id, ""),
             )
             heads[piece.session_id] = result.head
@@ -471,8 +474,9 @@ def _cut(batch: Lines, position: _Position, path: Path) -> _Cut:
     histories = READERS[position.kind](batch.rows, position.offset == 0)
     named = (item.session_id for item in histories if not item.is_aside)
     session_id = position.session_id or next(filter(None, named), None)
+    session_id = session_id and archive_id(session_id)
     notes = list(batch.notes)
-    pieces = [_piece(history, session_id or path.stem, notes) for history in histories]
+    pieces = [_piece(history, session_id or archive_id(path.stem), notes) for history in histories]
     pieces = [piece for piece in pieces if piece.messages]
     if not pieces:
         return _Cut([], session_id, 0, notes)
@@ -497,7 +501,8 @@ def _piece(history: SessionHistory, session_id: str, notes: list[str]) -> _Piece
     notes += [note for note in found if note not in notes]
     own_session = history.session_id if history.is_aside else None
     lines = tuple(entry.line or 0 for entry in entries)
-    return _Piece(history, own_session or session_id, messages, lines, history.begins_anew)
+    name = archive_id(own_session) if own_session else session_id
+    return _Piece(history, name, messages, lines, history.begins_anew)
 
 
 def _split(pieces: Sequence[_Piece], line: int) -> tuple[list[_Piece], list[_Piece]]:

@@ -20,6 +20,8 @@ from context_compaction.messages.model import is_list, is_object, text_of
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts import importing
 
+from tests.support.session_rows import HOSTS, lost_words, session_file
+
 Row = dict[str, Any]
 
 
@@ -480,6 +482,22 @@ def test_odd_rows_stop_no_reader_and_each_of_their_words_is_found(
             ]
 
     assert anyio.run(missing) == []
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_import_finds_every_word_when_any_part_of_a_row_is_damaged(
+    host: str, tmp_path: Path
+) -> None:
+    async def lost() -> list[str]:
+        async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as opened:
+            return [word for data in files for word in await lost_words(opened, data)]
+
+    files = [session_file(host, number) for number in range(3)]
+    for number, data in enumerate(files):
+        file = tmp_path / f"{host} {number}.{'json' if host == 'opencode' else 'jsonl'}"
+        file.write_bytes(data)
+        imported(tmp_path / "a", file)
+    assert anyio.run(lost) == []
 
 
 def test_a_second_import_reads_nothing_and_a_third_only_what_grew(

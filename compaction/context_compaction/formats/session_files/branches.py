@@ -65,7 +65,7 @@ def _has_one_root(rows: Sequence[Row]) -> bool:
     return all(
         row.value.get("parentUuid") is not None or _is_prompt(row)
         for row in rows
-        if row.value.get("type") in {"user", "assistant"} and not _is_hosts(row)
+        if row.value.get("type") in ("user", "assistant") and not _is_hosts(row)
     )
 
 
@@ -94,7 +94,7 @@ def claude_code_needs_whole(rows: Sequence[Row]) -> bool:
         # The first message was the last one of the rows before, or continues them.
         if _is_prompt(row) and not is_first and parent not in known:
             return True
-        is_first &= row.value.get("type") not in {"user", "assistant"}
+        is_first &= row.value.get("type") not in ("user", "assistant")
         known.add(text_or_none(row.value.get("uuid")) or "")
     return len(claude_code_branches(rows)) > 1
 

@@ -482,23 +482,35 @@ def _pi_session(rows: Sequence[Row], entries: Sequence[Entry], notes: tuple[str,
 
 
 def _pi_branches(rows: Sequence[Row]) -> list[list[Row]]:
-    """The entries from the root to each leaf, the last one last; one row of all without ids."""
-    ids = [_text(row.value.get("id")) if "parentId" in row.value else None for row in rows]
-    by_id = {found: row for found, row in zip(ids, rows, strict=True) if found is not None}
-    if not by_id:
-        return [[row for row in rows if row.value.get("type") != "session"]]
-    parents = {_text(row.value["parentId"]) for row in by_id.values()}
-    last = next(reversed(by_id))
+    """The entries from the root to each leaf, the last one last.
+
+    An entry without a usable ID or parent continues the entry before it.
+    """
+    by_id: dict[str, tuple[Row, str | None]] = {}
+    last: str | None = None
+    for row in rows:
+        if row.value.get("type") == "session":
+            continue
+        entry_id, parent = _text(row.value.get("id")), row.value.get("parentId", last)
+        if entry_id is None or entry_id in by_id:
+            entry_id = f"line {row.line}"
+        if parent is not None and not (isinstance(parent, str) and parent in by_id):
+            parent = last
+        by_id[entry_id] = row, parent
+        last = entry_id
+    if last is None:
+        return [[]]
+    parents = {parent for _, parent in by_id.values()}
     leaves = [found for found in by_id if found not in parents and found != last]
     return [_pi_path(by_id, leaf) for leaf in (*leaves, last)]
 
 
-def _pi_path(by_id: Mapping[str, Row], leaf: str) -> list[Row]:
+def _pi_path(by_id: Mapping[str, tuple[Row, str | None]], leaf: str) -> list[Row]:
     path: list[Row] = []
-    row = by_id.get(leaf)
-    while row is not None and len(path) < len(by_id):
+    entry_id: str | None = leaf
+    while entry_id is not None:
+        row, entry_id = by_id[entry_id]
         path.append(row)
-        row = by_id.get(_text(row.value["parentId"]) or "")
     return path[::-1]
 
 

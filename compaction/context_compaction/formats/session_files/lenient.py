@@ -238,6 +238,11 @@ def asides_of(lines: Lines, entries: Sequence[Entry]) -> tuple[tuple[str, str], 
     return (*_words_aside(lines.rows, entries), *unread)
 
 
+def _has_words(name: str, text: str) -> bool:
+    """Whether the field `name` can have words; in a damaged row, an ID or a type can too."""
+    return name not in _NO_WORDS or (name in ("id", "type") and " " in text)
+
+
 def _words_aside(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """The words in rows that are no messages: titles, summaries, what the user typed meanwhile.
 
@@ -271,10 +276,11 @@ def _words_aside(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[tupl
         event = text_or_none((object_or_none(value.get("payload")) or {}).get("type")) or ""
         if event.endswith(_REPEATING_EVENTS) or kind.endswith("_start"):
             continue
+        odd = [one for one in list_or_none(value.get("messages")) or () if not is_object(one)]
         texts = [
             leaf
-            for name, leaf in leaves({**value, "messages": None})
-            if isinstance(leaf, str) and name not in _NO_WORDS and leaf.strip() not in said
+            for name, leaf in leaves({**value, "messages": odd})
+            if isinstance(leaf, str) and _has_words(name, leaf) and leaf.strip() not in said
         ]
         if kind in TITLE_ROWS or any(" " in text.strip() for text in texts):
             yield kind, "\n".join(texts)

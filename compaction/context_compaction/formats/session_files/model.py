@@ -1,10 +1,24 @@
 """What a session file holds once it is read, and what is said of one that is written."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 from context_compaction.messages.model import JsonObject, Messages
+
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_.:-]")
+_MAX_ID_CHARS = 128
+
+
+def archive_id(name: str) -> str:
+    """Return `name` if it can be a session ID of the archive, else an ID made from it."""
+    cleaned = _NOT_IN_IDS.sub("-", name)
+    if cleaned == name and 0 < len(name) <= _MAX_ID_CHARS:
+        return name
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{cleaned[:100]}-{digest}"
 
 
 @dataclass(frozen=True, slots=True)

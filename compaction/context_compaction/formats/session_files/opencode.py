@@ -67,7 +67,7 @@ def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
             block: JsonObject = {"type": "text", "text": part["text"]}
             (added if role == "user" and part.get("synthetic") else said).append(block)
         state = object_or_none(part.get("state")) or {}
-        if part.get("type") == "tool" and state.get("status") in {"completed", "error"}:
+        if part.get("type") == "tool" and state.get("status") in ("completed", "error"):
             failed = state["status"] == "error"
             call_id = str(part.get("callID"))
             given = object_or_none(state.get("input")) or {}
@@ -151,7 +151,7 @@ def _reply_info(session: NewSession, now: int, asked: str) -> JsonObject:
 def _parts(block: JsonObject, results: Mapping[str, JsonObject], now: int) -> Iterator[JsonObject]:
     if block.get("type") == "text" and block.get("text"):
         yield {"type": "text", "text": block["text"]}
-    if block.get("type") in {"image", "document"}:
+    if block.get("type") in ("image", "document"):
         yield {"type": "text", "text": f"[{block['type']} left out]"}
     if block.get("type") == "tool_use":
         result = results.get(str(block.get("id")), {})

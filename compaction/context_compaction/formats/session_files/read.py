@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
 from context_compaction import formats
-from context_compaction.errors import UnknownFormatError
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.formats.detection import conversion_of
 from context_compaction.formats.parsing import (
     list_or_none,
     object_or_none,
@@ -41,11 +42,19 @@ from context_compaction.formats.session_files.lenient import (
     parse_entries,
     read_lines,
 )
-from context_compaction.formats.session_files.model import Conversation, Entry, Row, Session
+from context_compaction.formats.session_files.model import (
+    Conversation,
+    Entry,
+    Row,
+    Session,
+    archive_id,
+)
 from context_compaction.formats.session_files.opencode import is_export, read_opencode
 from context_compaction.messages.model import JsonObject
 
 _LIST_KEYS = ("messages", "input", "contents", "history", "traj")
+# A list of messages that is damaged still has a format, if that format fits this share of them.
+_MIN_READABLE_SHARE = 0.25
 _MESSAGE_KEYS = {"role", "parts"}  # of a message that stands alone
 _SYSTEM_KEYS = ("system", "systemInstruction", "system_instruction", "instructions")
 _REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
@@ -189,14 +198,14 @@ def _conversation(session: Session, name: str) -> Conversation:
     payload = [entry.raw for entry in session.entries]
     if not payload:
         raise UnknownFormatError(f"{name} holds no messages. Give a file with a conversation.")
-    format_name = session.format or formats.detect(payload)
+    format_name = session.format or _format_of(payload)
     entries, messages, notes = parse_entries(session.entries, format_name)
     return Conversation(
         session.kind,
         format_name,
         [entry.raw for entry in entries],
         messages,
-        session.session_id,
+        archive_id(session.session_id) if session.session_id else None,
         session.cwd,
         session.model,
         session.system,
@@ -205,6 +214,27 @@ def _conversation(session: Session, name: str) -> Conversation:
         session.provider,
         session.asides,
     )
+
+
+def _format_of(payload: Sequence[JsonObject]) -> str:
+    """Return the format of a list in which some messages may be damaged.
+
+    Raises:
+        InvalidMessageError: Too few messages have a known format.
+        UnknownFormatError: The same, or the list is an agent library's own.
+    """
+    try:
+        return formats.detect(payload)
+    except (InvalidMessageError, UnknownFormatError):
+        counts = {
+            name: sum(bool(found.recognises(raw)) for raw in payload)
+            for name, found in formats.FORMATS.items()
+        }
+        likely = max(counts, key=counts.__getitem__)
+        is_conversation = counts[likely] >= _MIN_READABLE_SHARE * len(payload)
+        if not is_conversation or any(map(conversion_of, payload)):
+            raise
+        return likely
 
 
 def decompress(data: bytes, name: str) -> bytes:
@@ -246,10 +276,11 @@ def _read_whole(data: bytes, name: str) -> Session:
     if lines is not None:
         rows = [Row(n, row) for n, line in enumerate(lines, 1) if (row := object_or_none(line))]
         return _read_rows(rows, name)
+    whole = Lines([Row(1, found)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
     if is_export(found):
-        return read_opencode(found, origin_of([Row(1, found)]))
+        session = read_opencode(found, origin_of([Row(1, found)]))
+        return replace(session, asides=asides_of(whole, session.entries))
     if kind_of([Row(1, found)]) != "messages":
-        whole = Lines([Row(1, found)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
         return _session_of(whole, data, name)
     return read_document(document, name)
 
