@@ -1,4 +1,4 @@
-"""Tables of what a thing takes or gives, from its types, its docstring and its schema."""
+"""Build Markdown tables from types, docstrings and JSON schemas."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import context_compaction
 
 Json: TypeAlias = dict[str, Any]
 
-_PLAIN = {
+_PLAIN_TYPES = {
     str: "text",
     int: "whole number",
     float: "number",
@@ -30,7 +30,7 @@ _JSON_TYPES = {
     "array": "list",
     "null": "null",
 }
-# What a name ends with says in what its number counts.
+# The last word of a setting's name is its unit.
 _UNITS = {
     "tokens": "tokens",
     "chars": "characters",
@@ -43,29 +43,29 @@ _UNITS = {
     "files": "files",
     "retries": "times",
     "failures": "failures",
-    "fraction": "a part, over 0 and at most 1",
+    "fraction": "fraction, over 0 and at most 1",
 }
 
 
 class UndescribedError(Exception):
-    """What a user touches has no description, or a description has nothing that it describes."""
+    """Something that a user sees has no description, or a description has no subject."""
 
 
 def attributes_of(kind: type) -> dict[str, str]:
-    """The text of each attribute in a docstring."""
-    # Python 3.13 takes the indentation from docstrings, earlier ones leave it.
+    """Return the description of each attribute from the docstring of `kind`."""
+    # `cleandoc` is needed because only Python 3.13 strips the indentation of docstrings.
     attributes = cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
     entries = re.findall(r"^    (\w+): (.+(?:\n {8,}.+)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
 
 
 def first_line(docstring: str | None) -> str:
-    """The summary line of a docstring."""
+    """Return the first line of a docstring."""
     return (docstring or "").strip().partition("\n")[0]
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; nothing in a cell can end it."""
+    """Return a Markdown table. Cells are escaped so that none can end its row."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
@@ -75,12 +75,12 @@ def _cell(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """`text` as code."""
+    """Return `text` as inline code; an empty text stays empty."""
     return f"`{text}`" if str(text) else ""
 
 
 def value_text(value: Any) -> str:
-    """A default as one would write it."""
+    """Return a default value as a user would write it."""
     if isinstance(value, bool) or value is None:
         return code({True: "true", False: "false", None: "null"}[value])
     if isinstance(value, int) and value >= 1_000_000_000:
@@ -95,9 +95,9 @@ def value_text(value: Any) -> str:
 
 
 def type_text(annotation: Any) -> str:
-    """A type in words."""
-    if annotation in _PLAIN:
-        return _PLAIN[annotation]
+    """Return a type in words, with a link if it is a public class."""
+    if annotation in _PLAIN_TYPES:
+        return _PLAIN_TYPES[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return ", ".join(code(f'"{value}"') for value in arguments)
@@ -110,32 +110,32 @@ def type_text(annotation: Any) -> str:
     name: str = annotation.__name__
     if name not in context_compaction.__all__:
         return code(name)
-    return f"[`{name}`](library.md#context_compaction.{name})"
+    return f"[`{name}`](library.md#{name.lower()})"
 
 
 def unit_of(name: str, annotation: Any) -> str:
-    """In what a setting counts, or what it may say.
+    """Return the unit of a setting, or its type if it is not a number.
 
     Raises:
-        UndescribedError: It is a number whose name does not end with its unit.
+        UndescribedError: The setting is a number and its name does not end with a unit.
     """
     if annotation not in {int, float}:
         return type_text(annotation)
-    ending = name.rpartition("_")[2]
-    if ending not in _UNITS:
+    last_word = name.rpartition("_")[2]
+    if last_word not in _UNITS:
         raise UndescribedError(
-            f"The setting {name} is a number, and its name does not end with a unit. Name it with "
+            f"The setting {name} is a number, and its name does not end with a unit. End it with "
             f"one of: {', '.join(_UNITS)}."
         )
-    return _UNITS[ending]
+    return _UNITS[last_word]
 
 
 def field_rows(
     kind: type, *, with_unit: bool = False, has_defaults: bool = True
 ) -> list[list[str]]:
-    """A row for each field of a dataclass, inherited ones left out.
+    """Return a table row for each field of a dataclass, without inherited fields.
 
-    A row has name, type or unit, default, description.
+    A row has the name, the type or unit, the default, and the description.
 
     Raises:
         UndescribedError: A field has no entry under "Attributes" in the docstring.
@@ -150,8 +150,8 @@ def field_rows(
                 f"the docstring of {kind.__name__}."
             )
         annotation = types[item.name]
-        shown = unit_of(item.name, annotation) if with_unit else type_text(annotation)
-        row = [code(item.name), shown]
+        unit = unit_of(item.name, annotation) if with_unit else type_text(annotation)
+        row = [code(item.name), unit]
         if has_defaults:
             row.append(_default_text(item))
         rows.append([*row, texts[item.name]])
@@ -169,12 +169,13 @@ def _default_text(item: Any) -> str:
 def schema_rows(
     schema: Json, texts: Mapping[str, str], where: str, *, is_answer: bool = False
 ) -> list[list[str]]:
-    """A row for each property of a JSON schema: name, type, default, description.
+    """Return a table row for each property of a JSON schema.
 
-    `texts` say more than the schema does, whose words a model pays for.
+    A row has the name, the type, the default, and the description. A description in `texts` takes
+    precedence over the one in the schema, which is short because models pay for it in tokens.
 
     Raises:
-        UndescribedError: A property has a description in neither, or `texts` describe another.
+        UndescribedError: A property has no description, or `texts` describes an unknown property.
     """
     properties: dict[str, Json] = schema["properties"]
     check_names(texts, properties, where, needs_all=False)
@@ -203,7 +204,7 @@ def _schema_type(value: Json) -> str:
     if "$ref" in value:
         return code(value["$ref"].rpartition("/")[2])
     if "anyOf" in value:
-        return " or ".join(_schema_type(part) for part in value["anyOf"] if _is_something(part))
+        return " or ".join(_schema_type(part) for part in value["anyOf"] if not _is_null(part))
     if value["type"] == "array" and "type" in value.get("items", {}):
         return f"list of {_schema_type(value['items'])}"
     if value["type"] == "array" and "$ref" in value.get("items", {}):
@@ -211,18 +212,18 @@ def _schema_type(value: Json) -> str:
     return f"{_JSON_TYPES[value['type']]}{_bounds(value)}"
 
 
-def _is_something(part: Json) -> bool:
-    return part.get("type") != "null"
+def _is_null(part: Json) -> bool:
+    return part.get("type") == "null"
 
 
 def _bounds(value: Json) -> str:
     bounds = [
-        (value.get("exclusiveMinimum"), "over"),
-        (value.get("minimum"), "from"),
-        (value.get("maximum"), "to"),
+        ("over", value.get("exclusiveMinimum")),
+        ("from", value.get("minimum")),
+        ("to", value.get("maximum")),
     ]
-    said = " ".join(f"{word} {bound:_}" for bound, word in bounds if bound is not None)
-    return f", {said}" if said else ""
+    text = " ".join(f"{word} {bound:_}" for word, bound in bounds if bound is not None)
+    return f", {text}" if text else ""
 
 
 def check_names(
@@ -233,20 +234,20 @@ def check_names(
     needs_all: bool = True,
     may_have_more: bool = False,
 ) -> None:
-    """See that everything has a description, and every description something to describe.
+    """Check that descriptions and their subjects match.
 
     Args:
-        described: What has a description.
-        existing: What is there.
-        where: What they are, for the error.
-        needs_all: Whether everything must be described.
-        may_have_more: Whether there may be descriptions of what was not seen this time.
+        described: Names that have a description.
+        existing: Names that exist.
+        where: What the names are, for the error.
+        needs_all: Whether every existing name must have a description.
+        may_have_more: Whether a description may name something that this run did not produce.
 
     Raises:
-        UndescribedError: Names what has not.
+        UndescribedError: A name has no description, or a description has no subject.
     """
     described, existing = set(described), set(existing)
     if not may_have_more and (stale := sorted(described - existing)):
-        raise UndescribedError(f"texts.toml describes {where} that are not there: {stale}.")
+        raise UndescribedError(f"texts.toml describes {where} that do not exist: {stale}.")
     if needs_all and (missing := sorted(existing - described)):
         raise UndescribedError(f"texts.toml does not describe these {where}: {missing}.")

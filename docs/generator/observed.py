@@ -1,4 +1,4 @@
-"""What is there to be described: a server as its clients see it, an archive as it was written."""
+"""Observe what the reference describes: a running server, and an archive with real records."""
 
 import json
 import os
@@ -28,19 +28,19 @@ Json: TypeAlias = dict[str, Any]
 
 SESSION = Path(__file__).parents[2] / "examples" / "pi-session.jsonl"
 LIMIT_SECONDS = 120
-_MESSAGES = 240  # of the example session: enough for every layer to act
+_MESSAGE_COUNT = 240  # of the example session: enough for every layer to act
 _WINDOWS = (32_000, 200_000, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What a client of the server sees.
+    """The server as a client sees it.
 
     Attributes:
-        tools: The four tools.
-        templates: The resources.
-        prompts: The prompts.
-        options: Schemas of the fields of `options`, by name.
+        tools: Definitions of the four tools.
+        templates: Templates of the resources.
+        prompts: Definitions of the prompts.
+        options: JSON schemas of the fields of `options`, by name.
     """
 
     tools: Sequence[Tool]
@@ -50,12 +50,12 @@ class Surface:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What compactions left in an archive.
+class ArchiveFields:
+    """Names of fields in an archive's files.
 
     Attributes:
-        receipt: Names of the fields that receipts had.
-        records: By kind of record, the fields of its head.
+        receipt: Names of the fields of receipts.
+        records: Names of the fields of records, by kind of record.
     """
 
     receipt: frozenset[str]
@@ -63,7 +63,7 @@ class Written:
 
 
 def server_surface() -> Surface:
-    """Start the server, as a host does, and ask it for its lists."""
+    """Start the server as a host does, and read its lists."""
 
     async def ask() -> Surface:
         with tempfile.TemporaryDirectory() as folder, anyio.fail_after(LIMIT_SECONDS):
@@ -85,31 +85,33 @@ def server_surface() -> Surface:
     return anyio.run(ask)
 
 
-def written() -> Written:
-    """Compact a real session in several ways, and look at what stands in the archive."""
+def archive_fields() -> ArchiveFields:
+    """Compact a real session in several ways, and collect the fields of the archive's records."""
 
-    async def write() -> Written:
+    async def write() -> ArchiveFields:
         with tempfile.TemporaryDirectory() as folder, anyio.fail_after(LIMIT_SECONDS):
             root = Path(folder) / "archive"
             index = Path(folder) / "index"
             async with open_archive(root, index_root=index, redaction="warn") as archive:
-                await _work(archive)
-            return _look(root)
+                await _compact_in_several_ways(archive)
+            return _fields_in(root)
 
     return anyio.run(write)
 
 
-async def _work(archive: LocalArchive) -> None:
+async def _compact_in_several_ways(archive: LocalArchive) -> None:
     conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
-    payload = conversation.payload[:_MESSAGES]
+    payload = conversation.payload[:_MESSAGE_COUNT]
     plain = CompactRequest(
         format=conversation.format, session_id="s", target_tokens=15_000, pinned=("Keep this.",)
     )
-    done = await compact(payload, plain, archive=archive)
-    grown = conversation.payload[: _MESSAGES + 120]  # a host that hands in its whole list again
-    await compact(grown, plain, archive=archive)
-    refused = replace(plain, mode="reactive", pinned=(), target_tokens=None, context_window=40_000)
-    await compact(done.messages, refused, archive=archive)
+    compacted = await compact(payload, plain, archive=archive)
+    extended = conversation.payload[
+        : _MESSAGE_COUNT + 120
+    ]  # a host that passes its whole list again
+    await compact(extended, plain, archive=archive)
+    rejected = replace(plain, mode="reactive", pinned=(), target_tokens=None, context_window=40_000)
+    await compact(compacted.messages, rejected, archive=archive)
     snipped = replace(plain, session_id="snipped", snip_messages=(4,))
     await compact(payload, snipped, archive=archive)
     prepared = await compact(
@@ -118,14 +120,14 @@ async def _work(archive: LocalArchive) -> None:
     apply = replace(plain, session_id="later", pinned=(), target_tokens=None)
     apply = replace(apply, apply=cast("Prepared", prepared.prepared).prepared_id)
     await compact(payload, apply, archive=archive)
-    # A host that shows the end of the same history only, and a session that retention must leave.
+    # A host that passes only the end of its list, and a session that `prune` must not delete.
     messages = parse(payload, format=conversation.format)
     await archive.append("slid", messages[:40], format=conversation.format)
     await archive.append("slid", messages[20:50], format=conversation.format)
     await archive.retain("s")
 
 
-def _look(root: Path) -> Written:
+def _fields_in(root: Path) -> ArchiveFields:
     receipt: set[str] = set()
     records: dict[str, set[str]] = defaultdict(set)
     for segment in sorted(root.glob("sessions/*/*/*.jsonl")):
@@ -134,14 +136,16 @@ def _look(root: Path) -> Written:
             records[record["kind"]] |= set(record)
             if record["kind"] == "receipt":
                 receipt |= set(record["body"])
-    return Written(frozenset(receipt), {kind: frozenset(names) for kind, names in records.items()})
+    return ArchiveFields(
+        frozenset(receipt), {kind: frozenset(names) for kind, names in records.items()}
+    )
 
 
 def budgets(policies: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-    """By policy, trigger and target of windows of 32K, 200K and 1M tokens."""
+    """Return, by policy, trigger and target for windows of 32K, 200K and 1M tokens."""
 
     async def plan() -> dict[str, list[tuple[int, int]]]:
-        found: dict[str, list[tuple[int, int]]] = {}
+        by_policy: dict[str, list[tuple[int, int]]] = {}
         with tempfile.TemporaryDirectory() as folder:
             async with open_archive(Path(folder)) as archive:
                 for policy in policies:
@@ -150,8 +154,12 @@ def budgets(policies: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
                         for window in _WINDOWS
                     ]
                     hello = [{"role": "user", "content": "Hello."}]
-                    results = [await compact(hello, one, archive=archive) for one in requests]
-                    found[policy] = [(one.tokens.trigger, one.tokens.target) for one in results]
-        return found
+                    results = [
+                        await compact(hello, request, archive=archive) for request in requests
+                    ]
+                    by_policy[policy] = [
+                        (result.tokens.trigger, result.tokens.target) for result in results
+                    ]
+        return by_policy
 
     return anyio.run(plan)

@@ -1,20 +1,21 @@
-"""What is generated in the pages, made from the code when the documentation is built.
+"""Generated parts of the reference pages.
 
-Only what a user can touch is asked: the public names of the library, the server as an MCP client
-sees it, the command line, and an archive that compactions have written. So it holds after any move
-of a file, and cannot tell of what is not there. What the code says briefly, because a model pays
-for it, or does not say at all, stands in `texts.toml`; a thing without a word, or a word without a
-thing, is an error of the build.
+They are made from what a user can see: the public names of the library, the server as an MCP
+client sees it, the command line, and an archive with real compactions. So they stay right when
+files move. `texts.toml` has the descriptions that the code does not contain. A name without a
+description, or a description without a name, is an error.
 """
 
 import ast
+import inspect
 import re
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import click
 import context_compaction
@@ -36,7 +37,11 @@ from context_compaction import (
     TokenReport,
 )
 from context_compaction.settings import Strategy
-from describe import (
+from mcp_server_compaction import cli, config
+from mcp_server_compaction.protocol.arguments import short_schema
+from mcp_server_compaction.protocol.tools import TOOLS
+from observed import ArchiveFields, Surface, archive_fields, budgets, server_surface
+from tables import (
     UndescribedError,
     attributes_of,
     check_names,
@@ -47,41 +52,31 @@ from describe import (
     table,
     value_text,
 )
-from mcp_server_compaction import cli, config
-from mcp_server_compaction.protocol.arguments import short_schema
-from mcp_server_compaction.protocol.tools import TOOLS
-from observed import Surface, Written, budgets, server_surface, written
 
-__all__ = ["FRAGMENTS", "UndescribedError", "check_names", "filled", "fragment", "schema_rows"]
+__all__ = ["FRAGMENTS", "UndescribedError", "check_names", "field_rows", "fragment", "schema_rows"]
 
 PROGRAM = "mcp-server-compaction"
-_MARK = re.compile(r"<!-- generated: (\w+) -->")
-# Where the content of a page is, for readers of the file itself.
-_UNBUILT = re.compile(r"<!-- unbuilt -->.*?<!-- /unbuilt -->\n*", re.DOTALL)
 _HELP_WIDTH = 96
 
 
 @cache
 def texts() -> Mapping[str, Any]:
-    """What the code does not say."""
+    """Return the content of `texts.toml`."""
     with (Path(__file__).parent / "texts.toml").open("rb") as file:
         return tomllib.load(file)
 
 
-def filled(markdown: str) -> str:
-    """A page with what is generated in the place of each mark.
-
-    Raises:
-        UndescribedError: A mark names nothing, or what it names cannot be described.
-    """
-    return _MARK.sub(lambda found: fragment(found[1]), _UNBUILT.sub("", markdown))
-
-
 @cache
 def fragment(name: str) -> str:
-    """What stands in the place of `<!-- generated: NAME -->`."""
+    """Return the Markdown for `<!-- generated: NAME -->`.
+
+    Raises:
+        UndescribedError: There is no such part, or it contains something without a description.
+    """
     if name not in FRAGMENTS:
-        raise UndescribedError(f"Nothing generated is called {name!r}: {', '.join(FRAGMENTS)}.")
+        raise UndescribedError(
+            f"Unknown generated part {name!r}. Use one of: {', '.join(FRAGMENTS)}."
+        )
     return FRAGMENTS[name]()
 
 
@@ -91,8 +86,8 @@ def _surface() -> Surface:
 
 
 @cache
-def _written() -> Written:
-    return written()
+def _archive_fields() -> ArchiveFields:
+    return archive_fields()
 
 
 def _settings() -> str:
@@ -109,7 +104,7 @@ def _fields(kind: type) -> Callable[[], str]:
 
 
 def _recognised() -> str:
-    """The fields of a type that only an answer leads to."""
+    """Describe the type of `CompactResult.recognised`, which is not a public name."""
     kind, _ = get_args(get_type_hints(CompactResult)["recognised"])
     return _fields(kind)()
 
@@ -139,7 +134,7 @@ def _formats() -> str:
 
 
 def error_names() -> list[str]:
-    """The public errors."""
+    """Return the names of the public errors."""
     return [name for name in context_compaction.__all__ if name.endswith("Error")]
 
 
@@ -149,7 +144,7 @@ def _errors() -> str:
     rows: list[list[str]] = []
     for name in described:
         error = getattr(context_compaction, name)
-        fields = "".join(f" {code(at)}: {text}" for at, text in attributes_of(error).items())
+        fields = "".join(f" {code(field)}: {text}" for field, text in attributes_of(error).items())
         parent = error.__base__.__name__
         rows.append([code(name), code(parent), first_line(error.__doc__) + fields, described[name]])
     return table(("error", "is a", "when", "what to do"), rows)
@@ -157,23 +152,23 @@ def _errors() -> str:
 
 def _receipt() -> str:
     described = texts()["receipt"]
-    check_names(described, _written().receipt, "fields of receipts", may_have_more=True)
+    check_names(described, _archive_fields().receipt, "fields of receipts", may_have_more=True)
     return table(("field", "meaning"), [[code(name), text] for name, text in described.items()])
 
 
 def _records() -> str:
-    found, kinds, heads = _written().records, texts()["records"], texts()["record_fields"]
-    check_names(kinds, found, "kinds of records")
-    check_names(heads, {name for names in found.values() for name in names}, "fields of records")
+    records, kinds, fields = _archive_fields().records, texts()["records"], texts()["record_fields"]
+    check_names(kinds, records, "kinds of records")
+    check_names(fields, {name for names in records.values() for name in names}, "record fields")
     rows: list[list[str]] = []
     for kind, text in kinds.items():
-        own = [name for name in heads if name in found[kind] and name not in _EVERY_RECORD]
+        own = [name for name in fields if name in records[kind] and name not in _COMMON_FIELDS]
         rows.append([code(kind), text, ", ".join(map(code, own))])
-    fields = table(("field", "meaning"), [[code(name), text] for name, text in heads.items()])
-    return f"{table(('kind', 'what it keeps', 'fields of its own'), rows)}\n\n{fields}"
+    field_table = table(("field", "meaning"), [[code(name), text] for name, text in fields.items()])
+    return f"{table(('kind', 'content', 'own fields'), rows)}\n\n{field_table}"
 
 
-_EVERY_RECORD = ("crc", "n", "kind", "ts", "last", "body")
+_COMMON_FIELDS = ("crc", "n", "kind", "ts", "last", "body")
 
 
 def _environment() -> str:
@@ -203,18 +198,18 @@ def _commands(main: click.Group) -> Iterator[tuple[list[str], click.Command]]:
 def _help(command: click.Command, names: list[str]) -> str:
     if not command.help:
         raise UndescribedError(f"The command {' '.join(names)} has no docstring.")
-    silent = [
+    undescribed = [
         option.name
         for option in command.params
         if isinstance(option, click.Option) and option.is_flag and not option.help
     ]
-    if silent:
-        raise UndescribedError(f"Flags of {' '.join(names)} have no help: {silent}.")
+    if undescribed:
+        raise UndescribedError(f"Flags of {' '.join(names)} have no help: {undescribed}.")
     context = click.Context(
         command,
         info_name=" ".join(names),
         max_content_width=_HELP_WIDTH,
-        # A command keeps the first help option that it was asked for.
+        # Set here because click caches the first help option that a command is asked for.
         help_option_names=cli.main.context_settings["help_option_names"],
     )
     context.terminal_width = _HELP_WIDTH
@@ -230,25 +225,28 @@ def _tools() -> str:
 
 def _tool(tool: Any, described: Mapping[str, Any]) -> str:
     hints = tool.annotations
-    does = "reads only" if hints.read_only_hint else "writes to the archive, and deletes nothing"
-    taken = short_schema(TOOLS[tool.name].arguments)  # with defaults, which models do without
-    arguments = schema_rows(taken, described["arguments"], f"{tool.name} arguments")
+    effect = "only reads" if hints.read_only_hint else "writes to the archive and deletes nothing"
+    schema = short_schema(TOOLS[tool.name].arguments)  # with defaults, unlike the tool list
+    arguments = schema_rows(schema, described["arguments"], f"{tool.name} arguments")
     parts = [
         f"## {tool.name}",
         described["about"],
-        f"What the model is told: *{tool.description}* It {does}.",
+        f"Description for the model: *{tool.description}* The tool {effect}.",
         "### Arguments",
         table(("argument", "type", "default", "meaning"), arguments),
-        "### Answer",
+        "### Reply",
     ]
     if tool.output_schema is None:
         return "\n\n".join([*parts, described["answer"]])
     schemas: dict[str, Any] = {"": tool.output_schema, **tool.output_schema.get("$defs", {})}
     answers = described["answers"]
     check_names(answers, [name or "answer" for name in schemas], f"answers of {tool.name}")
-    for name, schema in schemas.items():
+    for name, answer_schema in schemas.items():
         rows = schema_rows(
-            schema, answers[name or "answer"], f"{tool.name} {name or 'answer'}", is_answer=True
+            answer_schema,
+            answers[name or "answer"],
+            f"{tool.name} {name or 'answer'}",
+            is_answer=True,
         )
         parts += [f"`{name}`:"] if name else []
         parts.append(table(("field", "type", "present", "meaning"), rows))
@@ -262,20 +260,24 @@ def _options() -> str:
 
 def _resources() -> str:
     rows = [
-        [code(one.uri_template), code(one.mime_type), one.description or _no_text(one.name)]
-        for one in _surface().templates
+        [
+            code(resource.uri_template),
+            code(resource.mime_type),
+            resource.description or _no_text(resource.name),
+        ]
+        for resource in _surface().templates
     ]
-    return table(("resource", "type", "what it holds"), rows)
+    return table(("resource", "type", "content"), rows)
 
 
 def _prompts() -> str:
     rows = [
         [
-            code(one.name),
-            ", ".join(code(argument.name) for argument in one.arguments or ()),
-            one.description or _no_text(one.name),
+            code(prompt.name),
+            ", ".join(code(argument.name) for argument in prompt.arguments or ()),
+            prompt.description or _no_text(prompt.name),
         ]
-        for one in _surface().prompts
+        for prompt in _surface().prompts
     ]
     return table(("prompt", "arguments", "what it does"), rows)
 
@@ -290,26 +292,24 @@ def _policies_about() -> str:
         differences = "".join(f"\n- {text}" for text in policy.differences)
         parts.append(f"## {policy.name}\n\n{policy.description}\n\nSource: {policy.source}.")
         if differences:
-            parts.append(f"Where it differs from its source:\n{differences}")
+            parts.append(f"Differences from its source:\n{differences}")
     return "\n\n".join(parts)
 
 
 def _policies_table() -> str:
     headings = ("", *(code(name) for name in POLICIES))
-    found = budgets(list(POLICIES))
+    by_policy = budgets(list(POLICIES)).values()
     rows = [
         [f"window of {window}: trigger / target", *(f"{a:,} / {b:,}" for a, b in figures)]
-        for window, figures in zip(
-            ("32K", "200K", "1M"), zip(*found.values(), strict=True), strict=True
-        )
+        for window, figures in zip(("32K", "200K", "1M"), zip(*by_policy, strict=True), strict=True)
     ]
-    layers = list(dict.fromkeys(layer for one in POLICIES.values() for layer in one.layers))
+    layers = list(dict.fromkeys(layer for policy in POLICIES.values() for layer in policy.layers))
     rows += [
         [
             f"layer {code(layer)}",
             *(
-                str(one.layers.index(layer) + 1) if layer in one.layers else ""
-                for one in POLICIES.values()
+                str(policy.layers.index(layer) + 1) if layer in policy.layers else ""
+                for policy in POLICIES.values()
             ),
         ]
         for layer in layers
@@ -322,37 +322,77 @@ def _policies_table() -> str:
 
 
 def _library() -> str:
-    """A heading and a docstring for each public name, functions first."""
+    """Describe each public name that has a docstring: functions first, then classes."""
     names = [name for name in context_compaction.__all__ if name not in _NO_DOCSTRING]
     functions = [name for name in names if name[0].islower()]
     classes = [name for name in names if name not in functions and not name.endswith("Error")]
-    parts: list[str] = []
-    for heading, group in (("Functions", functions), ("Classes", classes)):
-        parts += [f"## {heading}", *(f"::: context_compaction.{name}" for name in group)]
-    parts += ["## Values", table(("name", "what it is"), list(_NO_DOCSTRING.items()))]
-    return "\n\n".join(parts)
+    parts = ["## Functions", *map(_api_entry, functions), "## Classes", *map(_api_entry, classes)]
+    return "\n\n".join([
+        *parts,
+        "## Values",
+        table(("name", "meaning"), list(_NO_DOCSTRING.items())),
+    ])
 
+
+def _api_entry(name: str) -> str:
+    """Return the heading, signature and description of a public function or class."""
+    subject = getattr(context_compaction, name)
+    parts = [f"### {name}", _signature(subject), _markdown_of(subject)]
+    if inspect.isclass(subject):
+        for method_name, method in vars(subject).items():
+            if inspect.isfunction(method) and not method_name.startswith("_") and method.__doc__:
+                parts += [f"#### {name}.{method_name}", _signature(method), _markdown_of(method)]
+    return "\n\n".join(filter(None, parts))
+
+
+def _signature(subject: Any) -> str:
+    """Return the head of a function as a code block; nothing for a class."""
+    if inspect.isclass(subject):
+        return ""
+    [node] = ast.parse(textwrap.dedent(inspect.getsource(subject))).body
+    node = cast("ast.FunctionDef | ast.AsyncFunctionDef", node)
+    node.body, node.decorator_list = [ast.Expr(ast.Constant(...))], []
+    head = ast.unparse(node).partition(":\n")[0]
+    return f"```text\n{head.removeprefix('async ').removeprefix('def ')}\n```"
+
+
+def _markdown_of(subject: Any) -> str:
+    """Turn a docstring in Google's style into Markdown with lists."""
+    lines: list[str] = []
+    for line in inspect.cleandoc(subject.__doc__ or "").splitlines():
+        if line in _SECTIONS:
+            lines.append(f"{line[:-1]}:\n")
+        elif entry := re.match(r"    (\*{0,2}\w+): (.*)", line):
+            lines.append(f"- `{entry[1]}`: {entry[2]}")
+        else:
+            lines.append(f"  {line.strip()}" if line.startswith("     ") else line.strip())
+    return "\n".join(lines)
+
+
+_SECTIONS = {"Args:", "Attributes:", "Raises:", "Returns:", "Yields:"}
 
 _NO_DOCSTRING = {
-    "DEFAULT_TENANT": "The tenant of an archive that belongs to one user.",
-    "FORMATS": "Every format of messages, by [name](formats.md).",
-    "MAX_HITS_PER_OUTPUT": "The most hits of one output on a page of search results.",
-    "PASSAGE_CHARS": "The longest passage of a hit, in characters.",
-    "POLICIES": "Every policy, by [name](policies.md).",
-    "REDACTION_MODES": "Every value of `RedactionMode`.",
-    "SETTING_NAMES": "The names of the [settings](settings.md) that a caller may change.",
-    "SNIPPET_CHARS": "The text around a hit, in characters.",
-    "STRATEGY_NAMES": "The names of the settings that belong to a policy.",
-    "TERMINAL_CODE": "A pattern for the control codes of terminals.",
-    "WRITERS": "The functions that write session files, by host.",
-    "Block": "A part of a message: text, thinking, a call, a result, a picture, a document.",
+    "DEFAULT_TENANT": "Tenant of an archive that belongs to one user.",
+    "FORMATS": "All message formats, by [name](formats.md).",
+    "MAX_HITS_PER_OUTPUT": "Maximum number of hits of one output on a page of search results.",
+    "PASSAGE_CHARS": "Maximum length of a hit's passage in characters.",
+    "POLICIES": "All policies, by [name](policies.md).",
+    "REDACTION_MODES": "All values of `RedactionMode`.",
+    "SETTING_NAMES": "Names of the [settings](settings.md) that a caller may change.",
+    "SNIPPET_CHARS": "Length of the text around a hit in characters.",
+    "STRATEGY_NAMES": "Names of the settings that belong to a policy.",
+    "TERMINAL_CODE": "Regular expression for the control codes of terminals.",
+    "WRITERS": "Functions that write session files, by host.",
+    "Block": "Part of a message: text, thinking, a call, a result, a picture or a document.",
     "JsonObject": "A JSON object: `dict[str, Any]`.",
     "Messages": "A tuple of `Message`.",
-    "Mode": "The [modes](request.md) of a request.",
-    "RedactionMode": "What happens to secrets: off, warn or on.",
-    "Status": "The [statuses](results.md) of a result.",
-    "SummarizerName": "Who writes a summary.",
-    "TellChars": "A function that a model calls with the number of characters written so far.",
+    "Mode": "[Modes](request.md) of a request.",
+    "ReportProgress": "Async function called with a fraction of the work and a text about it.",
+    "RedactionMode": "Treatment of secrets: off, warn or on.",
+    "Status": "[Statuses](results.md) of a result.",
+    "SummarizerName": "Name of a writer of summaries.",
+    "compact_json": "Function that writes a value as JSON without spaces.",
+    "TellChars": "Function that a model calls with the number of characters written so far.",
 }
 
 
@@ -361,17 +401,17 @@ def _map_of(package: ModuleType) -> Callable[[], str]:
 
 
 def _tree(folder: Path, depth: int) -> Iterator[str]:
-    """A list item for each folder and file below `folder`, with what its docstring begins with."""
+    """Yield a list item for each file and package in `folder`, with the first docstring line."""
     indent = "    " * depth
-    for path in sorted(folder.iterdir(), key=lambda one: (one.is_dir(), one.name)):
+    for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
         if path.suffix == ".py" and path.name not in {"__init__.py", "__main__.py"}:
-            yield f"{indent}- `{path.name}`: {_said_of(path)}"
+            yield f"{indent}- `{path.name}`: {_summary_of(path)}"
         elif (path / "__init__.py").exists():
-            yield f"{indent}- **`{path.name}/`**: {_said_of(path / '__init__.py')}"
+            yield f"{indent}- **`{path.name}/`**: {_summary_of(path / '__init__.py')}"
             yield from _tree(path, depth + 1)
 
 
-def _said_of(path: Path) -> str:
+def _summary_of(path: Path) -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     if not docstring:
         raise UndescribedError(f"{path.name} in {path.parent.name} has no docstring.")
