@@ -74,12 +74,12 @@ from .formats import (
     render as render,
 )
 from .formats.convert import convert as convert, split_system as split_system
+from .formats.session_files.hosts import WRITERS as WRITERS
 from .formats.session_files.model import (
     Conversation as Conversation,
     NewSession as NewSession,
 )
 from .formats.session_files.read import read_conversation as read_conversation
-from .formats.session_files.write import WRITERS as WRITERS
 from .hooks import ReportProgress as ReportProgress
 from .layers.preview import preview as preview
 from .messages.edits import (

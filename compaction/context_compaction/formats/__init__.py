@@ -9,18 +9,18 @@ from dataclasses import replace
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
-from context_compaction.formats.base import MessageFormat
-from context_compaction.formats.bedrock_converse import FORMAT as BEDROCK_CONVERSE
-from context_compaction.formats.detection import conversion_of
-from context_compaction.formats.gemini import FORMAT as GEMINI
-from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
-from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES
-from context_compaction.formats.parsing import (
+from context_compaction.formats.base import (
+    MessageFormat,
     list_or_none,
     nests_too_deep,
     object_or_none,
     require_object,
 )
+from context_compaction.formats.bedrock_converse import FORMAT as BEDROCK_CONVERSE
+from context_compaction.formats.detection import conversion_of
+from context_compaction.formats.gemini import FORMAT as GEMINI
+from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
+from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES
 from context_compaction.formats.pi import FORMAT as PI
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.private import hide_private

@@ -7,9 +7,8 @@ Blocks of server-side tools (`server_tool_use` and its results, `mcp_tool_use`, 
 from dataclasses import replace
 from typing import Any
 
-from context_compaction.formats.base import MessageFormat
-from context_compaction.formats.detection import weigh_content
-from context_compaction.formats.parsing import (
+from context_compaction.formats.base import (
+    MessageFormat,
     Node,
     object_arguments,
     objects_in,
@@ -17,6 +16,7 @@ from context_compaction.formats.parsing import (
     string_or_list,
     text_or_none,
 )
+from context_compaction.formats.detection import weigh_content
 from context_compaction.messages.model import (
     Author,
     Block,

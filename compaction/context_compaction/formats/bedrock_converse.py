@@ -8,10 +8,11 @@ it followed. What has no meaning for us (search results, server tools...) is `Op
 import hashlib
 from collections.abc import Callable
 
-from context_compaction.formats import data_urls
-from context_compaction.formats.base import MessageFormat
-from context_compaction.formats.parsing import (
+from context_compaction.formats.base import (
+    UNKNOWN_FILE,
+    MessageFormat,
     Node,
+    describe_media,
     dumps,
     list_or_none,
     object_arguments,
@@ -165,7 +166,7 @@ def _parse_media(holder: Node, source: JsonObject) -> Image | Document | None:
         return Image(f"image/{name or '*'}", data=data, url=url, source=source)
     media_type = f"{kind}/{_VIDEO_FORMATS.get(name or '*', name or '*')}"
     if kind == "document":
-        media_type = _DOCUMENT_TYPES.get(name or "txt", data_urls.UNKNOWN_FILE)
+        media_type = _DOCUMENT_TYPES.get(name or "txt", UNKNOWN_FILE)
     return Document(media_type, data=data, url=url, text=text, source=source)
 
 
@@ -271,7 +272,7 @@ def _render_media(block: Image | Document) -> JsonObject:
         return {"text": block.text}
     kind, form = _kind_and_format(block)
     if form is None or (block.url is not None and not block.url.startswith("s3://")):
-        return {"text": data_urls.describe(block)}
+        return {"text": describe_media(block)}
     data = block.data or ""
     is_url = block.url is not None
     origin: JsonObject = {"s3Location": {"uri": block.url}} if is_url else {"bytes": data}

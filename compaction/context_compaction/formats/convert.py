@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
-from context_compaction.formats import FORMATS, MessageFormat, data_urls
-from context_compaction.formats.parsing import dumps, object_or_none
+from context_compaction.formats import FORMATS, MessageFormat
+from context_compaction.formats.base import describe_media, dumps, object_or_none
 from context_compaction.formats.tool_call_ids import host_id
 from context_compaction.messages.model import (
     Block,
@@ -174,7 +174,7 @@ def _plain_part(part: Part, target: _Target) -> Sequence[Part]:
 
 def _described(part: Image | Document) -> Text:
     text = part.text if isinstance(part, Document) else None
-    return Text(data_urls.describe(part) if text is None else text)
+    return Text(describe_media(part) if text is None else text)
 
 
 def _as_object(arguments: object) -> object:

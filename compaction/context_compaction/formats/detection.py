@@ -4,12 +4,7 @@ Lists in the shape of agent libraries look like a provider's messages and are no
 a list loses all that is in it. So it is refused, with the way to convert it.
 """
 
-from context_compaction.formats.parsing import (
-    list_or_none,
-    object_or_none,
-    objects_in,
-    text_or_none,
-)
+from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
 from context_compaction.messages.model import JsonObject
 
 # What an agent library's own list is, and how it is converted.

@@ -4,9 +4,9 @@ Names are read in camelCase (REST) and snake_case (the Python SDK); an edited pa
 spelling that it had, a new one is in camelCase. A call without an id gets one by `linking`.
 """
 
-from context_compaction.formats import data_urls
-from context_compaction.formats.base import MessageFormat
-from context_compaction.formats.parsing import (
+from context_compaction.formats.base import (
+    UNKNOWN_FILE,
+    MessageFormat,
     Node,
     dumps,
     object_arguments,
@@ -165,7 +165,7 @@ def _parse_media(part: JsonObject, holder: Node, kind: str) -> Image | Document:
     if kind == "inlineData":
         media_type, data, url = holder.text(type_key), holder.text("data"), None
     else:
-        media_type = text_or_none(holder.raw.get(type_key)) or data_urls.UNKNOWN_FILE
+        media_type = text_or_none(holder.raw.get(type_key)) or UNKNOWN_FILE
         data, url = None, holder.text(url_key)
     media = Image if media_type.startswith("image/") else Document
     return media(media_type, data=data, url=url, source=part)

@@ -8,18 +8,22 @@ The parts of an assistant message that are in fields of their own become blocks 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from context_compaction.formats import data_urls
-from context_compaction.formats.base import MessageFormat
-from context_compaction.formats.detection import weigh_content
-from context_compaction.formats.parsing import (
+from context_compaction.formats.base import (
+    MessageFormat,
     Node,
+    describe_media,
+    document_from_data,
     dumps,
+    image_from_url,
     loads_or_text,
+    media_file_name,
+    media_url,
     object_or_none,
     render_block,
     string_or_list,
     text_or_none,
 )
+from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.tool_call_ids import is_made_up, link, name_of
 from context_compaction.messages.model import (
     Block,
@@ -106,7 +110,7 @@ def _parse_part(part: Node) -> Part:
             return Text(part.text("text"), source=raw)
         case "image_url":
             remedy = 'Give {"url": "..."}.'
-            return data_urls.image_from_url(part.object(kind, remedy).text("url", remedy), raw)
+            return image_from_url(part.object(kind, remedy).text("url", remedy), raw)
         case "input_audio":
             remedy = 'Give {"data": "<base64>", "format": "wav"}.'
             holder = part.object(kind, remedy)
@@ -115,7 +119,7 @@ def _parse_part(part: Node) -> Part:
         case "file":
             file_data: Any = (object_or_none(raw.get("file")) or {}).get("file_data")
             is_data = isinstance(file_data, str)
-            return data_urls.document_from_data(file_data, raw) if is_data else Opaque(kind, raw)
+            return document_from_data(file_data, raw) if is_data else Opaque(kind, raw)
         case _:
             return Opaque(kind, raw)
 
@@ -222,17 +226,17 @@ def _part_changes(block: Part) -> JsonObject:
         case Text():
             return {"type": "text", "text": block.text}
         case Image():
-            return {"type": "image_url", "image_url": {"url": data_urls.url_of(block)}}
+            return {"type": "image_url", "image_url": {"url": media_url(block)}}
         case Document(text=str() as text):
             return {"type": "text", "text": text}
         case Document(url=str()):
-            return {"type": "text", "text": data_urls.describe(block)}
+            return {"type": "text", "text": describe_media(block)}
         case Document():
             family, _, subtype = block.media_type.partition("/")
             if family == "audio":
                 audio = {"data": block.data, "format": subtype}
                 return {"type": "input_audio", "input_audio": audio}
-            file = {"filename": data_urls.file_name(block), "file_data": data_urls.url_of(block)}
+            file = {"filename": media_file_name(block), "file_data": media_url(block)}
             return {"type": "file", "file": file}
         case Opaque():
             return block.source

@@ -7,18 +7,22 @@ what matters. Items of other kinds (hosted tools, `compaction`, `item_reference`
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from context_compaction.formats import data_urls
-from context_compaction.formats.base import MessageFormat
-from context_compaction.formats.detection import BLOCK_TYPES, weigh_content
-from context_compaction.formats.parsing import (
+from context_compaction.formats.base import (
+    UNKNOWN_FILE,
+    MessageFormat,
     Node,
+    document_from_data,
     dumps,
+    image_from_url,
     list_or_none,
     loads_or_text,
+    media_file_name,
+    media_url,
     object_or_none,
     string_or_list,
     text_or_none,
 )
+from context_compaction.formats.detection import BLOCK_TYPES, weigh_content
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -118,11 +122,11 @@ def _parse_part(part: Node) -> Part:
         return Text(part.text("text"), source=raw)
     url, data = raw.get("image_url"), raw.get("file_data")
     if kind in {"input_image", "computer_screenshot"} and isinstance(url, str):
-        return data_urls.image_from_url(url, raw)
+        return image_from_url(url, raw)
     if kind == "input_file" and isinstance(data, str):
-        return data_urls.document_from_data(data, raw)
+        return document_from_data(data, raw)
     if kind == "input_file" and isinstance(raw.get("file_url"), str):
-        return Document(data_urls.UNKNOWN_FILE, url=raw["file_url"], source=raw)
+        return Document(UNKNOWN_FILE, url=raw["file_url"], source=raw)
     return Opaque(kind, raw)
 
 
@@ -203,11 +207,11 @@ def _render_part(block: Part, *, speaks: bool) -> JsonObject:
         case Text() | Document(text=str()):
             return {"type": text_type, **(source or {}), "text": block.text or ""}
         case Image():
-            return {"type": "input_image", **(source or {}), "image_url": data_urls.url_of(block)}
+            return {"type": "input_image", **(source or {}), "image_url": media_url(block)}
         case Document(url=str() as url):
             return {"type": "input_file", **(source or {}), "file_url": url}
         case Document():
-            file = {"filename": data_urls.file_name(block), "file_data": data_urls.url_of(block)}
+            file = {"filename": media_file_name(block), "file_data": media_url(block)}
             return {"type": "input_file", **(source or {}), **file}
         case Opaque():
             return block.source
@@ -268,7 +272,7 @@ def _render_computer_output(result: ToolResult, source: JsonObject) -> list[Json
     """A screenshot, or a blank one and what is in its place as a message after it."""
     images = [part for part in result.content if isinstance(part, Image)]
     rest = [part for part in result.content if not isinstance(part, Image)]
-    url = data_urls.url_of(images[0]) if images else _BLANK_SCREENSHOT
+    url = media_url(images[0]) if images else _BLANK_SCREENSHOT
     shown = {**source, "output": {"type": "computer_screenshot", "image_url": url}}
     return [shown, _spoken_item(rest, "user", None)] if rest else [shown]
 

@@ -9,11 +9,10 @@ its fork Oh My Pi `developer`) are texts of the host in a message of the user's.
 from dataclasses import replace
 from typing import TypeAlias
 
-from context_compaction.formats import data_urls
-from context_compaction.formats.base import MessageFormat
-from context_compaction.formats.detection import weigh_content
-from context_compaction.formats.parsing import (
+from context_compaction.formats.base import (
+    MessageFormat,
     Node,
+    describe_media,
     object_arguments,
     objects_in,
     render_block,
@@ -21,6 +20,7 @@ from context_compaction.formats.parsing import (
     string_or_list,
     text_or_none,
 )
+from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.tool_call_ids import name_of
 from context_compaction.messages.model import (
     Block,
@@ -186,7 +186,7 @@ def _changes(block: _Spoken) -> JsonObject:
         case Document(text=str() as text):
             return {"type": "text", "text": text}
         case Image() | Document():
-            return {"type": "text", "text": data_urls.describe(block)}
+            return {"type": "text", "text": describe_media(block)}
         case ToolCall():
             named = {"type": "toolCall", "id": block.call_id, "name": block.name}
             return {**named, "arguments": object_arguments(block)}

@@ -44,30 +44,23 @@ from context_compaction import (
     tool_results,
 )
 from context_compaction.archive.documents import TITLE_TOOL
-from context_compaction.formats.parsing import list_or_none, object_or_none
 from context_compaction.formats.session_files.hosts import (
-    READERS,
-    SessionHistory,
+    HISTORY_READERS,
     kind_of,
-    needs_whole,
+    needs_whole_file,
     settled_count,
 )
-from context_compaction.formats.session_files.lenient import (
-    Lines,
-    asides_of,
-    json_value,
-    parse_entries,
-    read_lines,
-)
-from context_compaction.formats.session_files.model import Row, archive_id
-from context_compaction.formats.session_files.read import decompress
+from context_compaction.formats.session_files.model import SessionHistory, archive_id
+from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
+from context_compaction.formats.session_files.read import decompress, whole_file
+from context_compaction.formats.session_files.rows import Lines, read_lines
 
 BATCH_BYTES = 8 * 1024 * 1024  # so that a file of any size is imported in bounded memory
 _FIRST_BYTES = 64 * 1024  # nearly always enough to tell the sort of file
 _TAIL_BYTES = 4_096  # compared to tell a file that grew from one that was written again
 _READ_MESSAGES = 500
 _FOLLOWED = ("claude-code", "codex")
-_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst")
 # The name that the result of a call gives to the file of its output.
 _SAVED_AS = re.compile(r"tool-results[/\\]([\w.-]+)\.txt")
 
@@ -304,9 +297,9 @@ class Importer:
     async def _import_whole(self, data: bytes, outcome: Imported, position: _Position) -> None:
         """A session file that is not followed, a list of messages, or any other conversation."""
         name = outcome.path.name
-        batch = await to_thread.run_sync(_whole_batch, data, name)
+        batch = await to_thread.run_sync(lambda: whole_file(decompress(data, name)))
         kind = kind_of(batch.rows)
-        if kind in READERS:
+        if kind in HISTORY_READERS:
             whole = replace(position, kind=kind, offset=0, line=0)
             cut = await to_thread.run_sync(_cut, batch, whole, outcome.path)
             await self._append(cut.pieces, {}, outcome)
@@ -324,7 +317,7 @@ class Importer:
         )
         outcome.sessions.add(session_id)
         outcome.written += result.written
-        await self._add_asides(session_id, found.asides, outcome)
+        await self._add_asides(session_id, found.extra_texts, outcome)
         outcome.notes += found.notes
 
     async def _follow(self, position: _Position, outcome: Imported) -> _Position:
@@ -336,7 +329,7 @@ class Importer:
         batch_bytes = BATCH_BYTES
         while True:
             batch = await _read_batch(outcome.path, position, batch_bytes)
-            if position.offset and needs_whole(batch.rows, position.kind):
+            if position.offset and needs_whole_file(batch.rows, position.kind):
                 position, batch_bytes = _Position(position.stamp, kind=position.kind), -1
                 continue
             offset_before = position.offset
@@ -452,27 +445,13 @@ async def _read_batch(path: Path, position: _Position, batch_bytes: int) -> Line
     return await to_thread.run_sync(read)
 
 
-def _whole_batch(data: bytes, name: str) -> Lines:
-    """The rows of a whole file, which may be compressed: its lines, or those in its `loglines`."""
-    data = decompress(data, name)
-    document = object_or_none(json_value(data)) or {}
-    lines = list_or_none(document.get("loglines"))
-    if lines is None and kind_of([Row(1, document)]) != "messages":
-        return Lines([Row(1, document)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
-    if lines is None:
-        return read_lines(data)
-    found = enumerate(map(object_or_none, lines), start=1)
-    rows = [Row(number, row) for number, row in found if row is not None]
-    return Lines(rows, {}, (len(data), len(lines)), at_end=True, notes=[], unread=[])
-
-
 def _cut(batch: Lines, position: _Position, path: Path) -> _Cut:
     """The content of a batch, and from where it may still change.
 
     The session that spoke last decides: the others have been written to the end.
     """
-    histories = READERS[position.kind](batch.rows, position.offset == 0)
-    named = (item.session_id for item in histories if not item.is_aside)
+    histories = HISTORY_READERS[position.kind](batch.rows, position.offset == 0)
+    named = (item.session_id for item in histories if not item.is_subagent)
     session_id = position.session_id or next(filter(None, named), None)
     session_id = session_id and archive_id(session_id)
     notes = list(batch.notes)
@@ -480,13 +459,13 @@ def _cut(batch: Lines, position: _Position, path: Path) -> _Cut:
     pieces = [piece for piece in pieces if piece.messages]
     if not pieces:
         return _Cut([], session_id, 0, notes)
-    live = [piece for piece in pieces if not piece.history.is_taken_back]
+    live = [piece for piece in pieces if not piece.history.is_abandoned]
     last = max(live or pieces, key=lambda piece: piece.lines[-1])
     settled = settled_count(last.messages)
     is_all_open = settled == 0 and last.begins_anew
     line = last.history.start_line if is_all_open else last.lines[settled]
     entries = [entry for history in histories for entry in history.entries]
-    return _Cut(pieces, session_id, line, notes, asides_of(batch, entries))
+    return _Cut(pieces, session_id, line, notes, extra_texts(batch, entries))
 
 
 def _aside(kind: str, text: str, seq: int) -> Blob:
@@ -499,10 +478,10 @@ def _piece(history: SessionHistory, session_id: str, notes: list[str]) -> _Piece
     """The messages of a history."""
     entries, messages, found = parse_entries(history.entries, history.format)
     notes += [note for note in found if note not in notes]
-    own_session = history.session_id if history.is_aside else None
+    own_session = history.session_id if history.is_subagent else None
     lines = tuple(entry.line or 0 for entry in entries)
     name = archive_id(own_session) if own_session else session_id
-    return _Piece(history, name, messages, lines, history.begins_anew)
+    return _Piece(history, name, messages, lines, history.is_new_start)
 
 
 def _split(pieces: Sequence[_Piece], line: int) -> tuple[list[_Piece], list[_Piece]]:
@@ -510,7 +489,7 @@ def _split(pieces: Sequence[_Piece], line: int) -> tuple[list[_Piece], list[_Pie
     settled: list[_Piece] = []
     rest: list[_Piece] = []
     for piece in pieces:
-        is_settled = not line or piece.history.is_taken_back
+        is_settled = not line or piece.history.is_abandoned
         count = sum(is_settled or number < line for number in piece.lines)
         if count:
             settled.append(replace(piece, messages=piece.messages[:count]))

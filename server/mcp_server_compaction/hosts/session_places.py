@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from context_compaction import NotFoundError, SettingsError
-from context_compaction.formats.session_files.hosts import MARK
+from context_compaction.formats.session_files.rows import MARK
 
 from mcp_server_compaction.hosts.catalog import UserFolders
 from mcp_server_compaction.hosts.hook_events import origin_in

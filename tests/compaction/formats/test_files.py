@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+import zstandard
 from context_compaction import formats
 from context_compaction.errors import UnknownFormatError
 from context_compaction.formats.convert import convert
@@ -340,6 +341,10 @@ def test_what_is_no_conversation_is_refused(text: str, problem: str) -> None:
 def test_bytes_that_cannot_be_read_are_refused() -> None:
     with pytest.raises(UnknownFormatError, match="damaged gzip data"):
         read_conversation(gzip.compress(b'{"messages": []}' * 99)[:-9], name="f.gz")
+    compressed = zstandard.ZstdCompressor().compress(b'{"messages": []}' * 99)
+    for cut in (compressed[:-9], compressed[:9] + b"\xff" * 9):
+        with pytest.raises(UnknownFormatError, match="damaged zstd data"):
+            read_conversation(cut, name="f.zst")
     with pytest.raises(UnknownFormatError, match="not UTF-8 text: byte 0"):
         read_conversation(b"\xff{}", name="f.json")
 
@@ -348,3 +353,6 @@ def test_a_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("context_compaction.formats.session_files.read.MAX_TEXT_BYTES", 1024 * 1024)
     with pytest.raises(UnknownFormatError, match="larger than 1 MB"):
         read_conversation(gzip.compress(b" " * (2 * 1024 * 1024)), name="f.gz")
+    many = zstandard.ZstdCompressor().compress(b" " * (64 * 1024 * 1024))
+    with pytest.raises(UnknownFormatError, match="larger than 1 MB"):
+        read_conversation(many, name="f.zst")

@@ -9,10 +9,10 @@ import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.formats import parse
-from context_compaction.formats.session_files.hosts import READERS
-from context_compaction.formats.session_files.model import NewSession, Row
+from context_compaction.formats.session_files.hosts import HISTORY_READERS, WRITERS
+from context_compaction.formats.session_files.model import NewSession
 from context_compaction.formats.session_files.read import Conversation, parse_file
-from context_compaction.formats.session_files.write import WRITERS
+from context_compaction.formats.session_files.rows import Row
 from context_compaction.messages.model import (
     JsonObject,
     Messages,
@@ -64,7 +64,7 @@ def test_what_is_read_of_a_written_file_is_what_was_given(host: str, data: st.Da
     assert found.cwd == SESSION.cwd
     # An import takes it for a continuation.
     rows = WRITERS[host](messages, SESSION)
-    [history] = READERS[host]([Row(n, row) for n, row in enumerate(rows, 1)], True)
+    [history] = HISTORY_READERS[host]([Row(n, row) for n, row in enumerate(rows, 1)], True)
     assert history.session_id == SESSION.origin
     assert [entry.raw for entry in history.entries] == messages
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from context_compaction.formats.session_files.hosts import WRITERS
 from context_compaction.formats.session_files.model import NewSession
 from context_compaction.formats.session_files.read import read_conversation
-from context_compaction.formats.session_files.write import WRITERS
 from mcp_server_compaction.cli import main
 
 from tests.server.helpers import Json, conversation

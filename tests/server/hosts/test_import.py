@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+import zstandard
 from click.testing import CliRunner, Result
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
@@ -127,7 +128,36 @@ def rewound_codex_rows() -> list[Row]:
     return rows
 
 
+def codex_event_rows() -> list[Row]:
+    """A review thread of Codex, which has no response items."""
+    events: list[Row] = [
+        {"type": "entered_review_mode", "user_facing_hint": "changes on branch addax"},
+        {"type": "user_message", "message": "Review the addax branch."},
+        {"type": "agent_reasoning", "text": "Look at the tests first."},
+        {"type": "agent_message", "message": "One finding: eland is never closed."},
+        {"type": "exited_review_mode", "review_output": {"overall_explanation": "Close eland."}},
+    ]
+    time = "2026-01-01T00:00:00Z"
+    rows = [{"timestamp": time, "type": "event_msg", "payload": event} for event in events]
+    return [{"timestamp": time, "type": "session_meta", "payload": {"id": "review"}}, *rows]
+
+
+def unnamed_sub_agent_rows() -> list[Row]:
+    """Two parallel sub-agents of 2025, which have no `agentId`, and one after them."""
+    rows: list[Row] = [claude("user", "start three", 0, uuid="p", parentUuid=None)]
+    latest: dict[str, str | None] = dict.fromkeys(("kudu", "oryx", "topi"))
+    for number, name in enumerate(("kudu", "oryx", "kudu", "oryx", "topi", "kudu", "topi"), 1):
+        row_id = f"{name}-{number}"
+        place = {"uuid": row_id, "parentUuid": latest[name], "isSidechain": True}
+        kind = "user" if latest[name] is None else "assistant"
+        rows.append(claude(kind, text(f"{name} {number}"), number, **place))
+        latest[name] = row_id
+    return [*rows, claude("assistant", text("all done"), 9, uuid="q", parentUuid="p")]
+
+
 KINDS = {
+    "codex events": codex_event_rows(),
+    "unnamed sub-agents": unnamed_sub_agent_rows(),
     "claude-code": claude_code_rows(),
     "codex": codex_rows(),
     "rewound claude-code": rewound_claude_code_rows(),
@@ -211,7 +241,7 @@ def hurt(lines: Sequence[bytes], seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("rows", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize("way", ["gz", "loglines", "lines", "batches", "hurt 0", "hurt 1"])
+@pytest.mark.parametrize("way", ["gz", "zst", "loglines", "lines", "batches", "hurt 0", "hurt 1"])
 def test_a_file_is_archived_as_if_it_were_read_at_once_and_nothing_twice(
     rows: list[Row], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +251,10 @@ def test_a_file_is_archived_as_if_it_were_read_at_once_and_nothing_twice(
     imported(tmp_path / "a", plain)
     if way == "gz":
         other.write_bytes(gzip.compress(plain.read_bytes()))
+    elif way == "zst":
+        first, second = plain.read_bytes()[:500], plain.read_bytes()[500:]
+        compress = zstandard.ZstdCompressor().compress
+        other.write_bytes(compress(first) + compress(second))
     elif way == "loglines":
         other.write_text(json.dumps({"loglines": rows}, indent=1), encoding="utf-8")
     else:
@@ -337,6 +371,36 @@ def test_what_the_user_took_back_is_archived_and_not_part_of_the_context(
         message: Row = row.get("message") or row.get("payload") or {}
         content = message.get("content")
         assert not content or json.dumps(content)[1:-1] in everything
+
+
+def test_event_rows_become_messages_when_a_codex_file_has_no_items(tmp_path: Path) -> None:
+    file = tmp_path / "rollout.jsonl.zst"
+    data = b"".join(lines_of(codex_event_rows()))
+    file.write_bytes(zstandard.ZstdCompressor().compress(data))
+    imported(tmp_path / "a", tmp_path)
+    [(transcript, context, _)] = held(tmp_path / "a", tmp_path / "i").values()
+    assert transcript == context
+    assert [raw["role"] for raw in context] == [
+        "developer", "user", "developer", "assistant", "developer",
+    ]  # fmt: skip
+    assert texts(context)[1] == "Review the addax branch."
+    assert "Close eland." in texts(context)[-1]
+
+
+def test_sub_agents_without_ids_are_sessions_of_their_own_when_the_tree_parts_them(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "main.jsonl"
+    file.write_bytes(b"".join(lines_of(unnamed_sub_agent_rows())))
+    imported(tmp_path / "a", file)
+    sessions = held(tmp_path / "a", tmp_path / "i")
+    assert {name: texts(transcript) for name, (transcript, _, _) in sessions.items()} == {
+        "main": ["start three", "all done"],
+        "main:sidechain-kudu-1": ["kudu 1", "kudu 3", "kudu 6"],
+        "main:sidechain-oryx-2": ["oryx 2", "oryx 4"],
+        "main:sidechain-topi-5": ["topi 5", "topi 7"],
+    }
+    assert [parent for _, _, parent in sessions.values()].count("main") == 3
 
 
 def pi_rows() -> list[Row]:
@@ -457,8 +521,8 @@ def test_odd_rows_stop_no_reader_and_each_of_their_words_is_found(
         # The fields that say which sort of row it is stay, and so does the place in a tree.
         content = {
             key
-            for key in ("message", "payload", "data", "content", "toolCalls", "thoughts")
-            if key in row
+            for key in CONTENTS
+            if key in row and row.get("type") != "session_meta"  # which has settings alone
         }
         odd.append(row | {key: damaged(row[key], rng, words) for key in sorted(content)})
     lines = lines_of(odd)

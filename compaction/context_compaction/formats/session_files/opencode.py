@@ -1,29 +1,35 @@
-"""opencode keeps sessions in a database: `opencode export` and `opencode import` are its files.
+"""Sessions of opencode, which keeps them in a database: `opencode export` and `import` use files.
 
-An export is one document, {"info", "messages"}; a message has `info` and `parts`, and a call and
-its result are one part. They are read as messages of Anthropic's format, thinking left out.
+An export is one document, {"info", "messages"}. A message has `info` and `parts`, and a call and
+its result are one part. They are read as messages of Anthropic's format, without thinking.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
-from context_compaction.formats.parsing import object_or_none, objects_in, text_or_none
-from context_compaction.formats.session_files.model import Entry, NewSession, Session
+from context_compaction.formats.base import (
+    object_or_none,
+    objects_in,
+    sane_seconds,
+    text_or_none,
+)
+from context_compaction.formats.session_files.model import NewSession, Session
+from context_compaction.formats.session_files.rows import MARK, Entry, Row, origin_of
 from context_compaction.messages.model import JsonObject
 
 _AGENT = "build"
-_VERSION = "1.18.33"  # the version that was tried with it (tests/hosts)
+_VERSION = "1.18.33"  # The host was tested with this version (tests/hosts).
 _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "gemini": "google"}
 
 
 def is_export(document: JsonObject) -> bool:
-    """Whether a document is one that `opencode export` writes."""
+    """Whether `opencode export` wrote a document."""
     info = object_or_none(document.get("info")) or {}
     return "directory" in info and isinstance(document.get("messages"), list)
 
 
-def read_opencode(document: JsonObject, origin: str | None) -> Session:
-    """The messages of an export; `origin` is the session that goes on in it, where it is ours."""
+def read(document: JsonObject) -> Session:
+    """Return the messages of an export."""
     info = object_or_none(document.get("info")) or {}
     entries: list[Entry] = []
     model: str | None = None
@@ -31,15 +37,16 @@ def read_opencode(document: JsonObject, origin: str | None) -> Session:
     for message in objects_in(document.get("messages")):
         about = object_or_none(message.get("info")) or {}
         chosen = object_or_none(about.get("model")) or about
-        if named := text_or_none(chosen.get("modelID")):
-            model, provider = named, text_or_none(chosen.get("providerID"))
-        seconds = _seconds(about)
+        if model_id := text_or_none(chosen.get("modelID")):
+            model, provider = model_id, text_or_none(chosen.get("providerID"))
+        created = (object_or_none(about.get("time")) or {}).get("created")
+        seconds = sane_seconds(created, per_second=1000)
         entries += [Entry(raw, seconds) for raw in _messages_of(message)]
     return Session(
-        "opencode",
-        "anthropic",
-        tuple(entries),
-        session_id=origin or text_or_none(info.get("id")),
+        kind="opencode",
+        format="anthropic",
+        entries=tuple(entries),
+        session_id=origin_of([Row(1, document)]) or text_or_none(info.get("id")),
         cwd=text_or_none(info.get("directory")),
         model=model,
         provider=provider,
@@ -47,45 +54,46 @@ def read_opencode(document: JsonObject, origin: str | None) -> Session:
 
 
 def messages_in(listed: object) -> list[JsonObject]:
-    """The messages of an export, or of a session as a plugin sees it, in Anthropic's format."""
+    """Return the messages of an export, or of a session as a plugin sees it."""
     return [raw for message in objects_in(listed) for raw in _messages_of(message)]
 
 
 def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
-    """The messages that one of opencode becomes.
+    """Yield the messages of Anthropic's format for one message of opencode.
 
-    A part that is ignored no model sees. One that is synthetic the model sees, but opencode wrote
-    it, as the text of a file that the user named: it stands apart, marked as the host's.
+    No model sees an ignored part. A synthetic part was written by opencode for the model, such as
+    the text of a file that the user named. It becomes a message of its own, marked as the host's.
     """
     info = object_or_none(message.get("info")) or {}
     role = "user" if info.get("role") == "user" else "assistant"
-    said: list[JsonObject] = []
-    added: list[JsonObject] = []
+    own_blocks: list[JsonObject] = []
+    host_blocks: list[JsonObject] = []
     results: list[JsonObject] = []
     for part in objects_in(message.get("parts")):
         if part.get("type") == "text" and part.get("text") and not part.get("ignored"):
             block: JsonObject = {"type": "text", "text": part["text"]}
-            (added if role == "user" and part.get("synthetic") else said).append(block)
+            is_host = role == "user" and part.get("synthetic")
+            (host_blocks if is_host else own_blocks).append(block)
         state = object_or_none(part.get("state")) or {}
         if part.get("type") == "tool" and state.get("status") in ("completed", "error"):
-            failed = state["status"] == "error"
+            is_error = state["status"] == "error"
             call_id = str(part.get("callID"))
-            given = object_or_none(state.get("input")) or {}
-            called: JsonObject = {"type": "tool_use", "id": call_id}
-            said.append({**called, "name": str(part.get("tool")), "input": given})
-            text = str(state.get("error" if failed else "output") or "")
+            arguments = object_or_none(state.get("input")) or {}
+            call: JsonObject = {"type": "tool_use", "id": call_id}
+            own_blocks.append({**call, "name": str(part.get("tool")), "input": arguments})
+            text = str(state.get("error" if is_error else "output") or "")
             result = {"type": "tool_result", "tool_use_id": call_id, "content": text}
-            results.append({**result, "is_error": True} if failed else result)
-    if said:
-        yield {"role": role, "content": said}
-    if added:
-        yield {"role": role, "content": added, "isMeta": True}
+            results.append({**result, "is_error": True} if is_error else result)
+    if own_blocks:
+        yield {"role": role, "content": own_blocks}
+    if host_blocks:
+        yield {"role": role, "content": host_blocks, "isMeta": True}
     if results:
         yield {"role": "user", "content": results}
 
 
-def opencode_document(messages: Sequence[JsonObject], session: NewSession) -> JsonObject:
-    """An export that `opencode import` takes, of messages of Anthropic's format."""
+def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObject]:
+    """Return one document that `opencode import` accepts, from messages of Anthropic's format."""
     results = {
         str(block.get("tool_use_id")): block
         for message in messages
@@ -95,23 +103,24 @@ def opencode_document(messages: Sequence[JsonObject], session: NewSession) -> Js
     now = round(session.seconds * 1000)
     numbers = count()
     written: list[JsonObject] = []
-    asked = ""
+    request_id = ""
     for message in messages:
         role = "assistant" if message.get("role") == "assistant" else "user"
-        about = {"id": _id("msg", now, next(numbers)), "sessionID": session.session_id}
+        ids = {"id": _new_id("msg", now, next(numbers)), "sessionID": session.session_id}
         parts = [
-            {**part, **about, "id": _id("prt", now, next(numbers)), "messageID": about["id"]}
+            {**part, **ids, "id": _new_id("prt", now, next(numbers)), "messageID": ids["id"]}
             for block in _blocks(message)
             for part in _parts(block, results, now)
         ]
         if message.get("isMeta"):
             parts = [{**part, "synthetic": True} for part in parts]
         if not parts:
-            continue  # results alone: they stand with their calls
-        asked = about["id"] if role == "user" else asked
-        info = _user_info(session, now) if role == "user" else _reply_info(session, now, asked)
-        written.append({"info": {**info, **about}, "parts": parts})
-    return {"info": _session_info(session, now), "messages": written}
+            continue  # The message has only results, which are written with their calls.
+        request_id = ids["id"] if role == "user" else request_id
+        info = _user_info(session, now) if role == "user" else _reply_info(session, now, request_id)
+        written.append({"info": {**info, **ids}, "parts": parts})
+    mark = {"session_id": session.origin}
+    return [{"info": _session_info(session, now), "messages": written, MARK: mark}]
 
 
 def _session_info(session: NewSession, now: int) -> JsonObject:
@@ -131,11 +140,11 @@ def _user_info(session: NewSession, now: int) -> JsonObject:
     return {"role": "user", "time": {"created": now}, "agent": _AGENT, "model": model}
 
 
-def _reply_info(session: NewSession, now: int, asked: str) -> JsonObject:
+def _reply_info(session: NewSession, now: int, request_id: str) -> JsonObject:
     cache = {"read": 0, "write": 0}
     return {
         "role": "assistant",
-        "parentID": asked,
+        "parentID": request_id,
         "mode": _AGENT,
         "agent": _AGENT,
         "path": {"cwd": session.cwd, "root": "/"},
@@ -152,7 +161,7 @@ def _parts(block: JsonObject, results: Mapping[str, JsonObject], now: int) -> It
     if block.get("type") == "text" and block.get("text"):
         yield {"type": "text", "text": block["text"]}
     if block.get("type") in ("image", "document"):
-        yield {"type": "text", "text": f"[{block['type']} left out]"}
+        yield {"type": "text", "text": f"[{block['type']} removed]"}
     if block.get("type") == "tool_use":
         result = results.get(str(block.get("id")), {})
         texts = (text_or_none(part.get("text")) for part in _blocks(result))
@@ -166,8 +175,8 @@ def _parts(block: JsonObject, results: Mapping[str, JsonObject], now: int) -> It
         yield {"type": "tool", "callID": block.get("id"), "tool": block.get("name"), "state": state}
 
 
-def _id(kind: str, now: int, number: int) -> str:
-    """An id of opencode's form, by which it sorts: those that it makes later come after."""
+def _new_id(kind: str, now: int, number: int) -> str:
+    """Return an ID in opencode's form, which sorts before the IDs that it makes later."""
     return f"{kind}_{((now - 60_000) * 4_096 + number) & (2**48 - 1):012x}{number:014}"
 
 
@@ -181,8 +190,3 @@ def _provider(session: NewSession) -> str:
 def _blocks(message: JsonObject) -> list[JsonObject]:
     content = message.get("content")
     return [{"type": "text", "text": content}] if isinstance(content, str) else objects_in(content)
-
-
-def _seconds(info: JsonObject) -> float | None:
-    created = (object_or_none(info.get("time")) or {}).get("created")
-    return created / 1000 if isinstance(created, int | float) else None

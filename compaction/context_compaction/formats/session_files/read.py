@@ -1,177 +1,82 @@
-"""Read a conversation from a file: session files of known hosts, or plain lists of messages.
+"""Read a conversation from a file: session files of known hosts, or plain message lists.
 
-A plain list is an array, the body of a request, or the record of a run. It stands under one of
-`_LIST_KEYS`: `messages` (Anthropic, OpenAI), `input` (Responses), `contents` (Gemini), `history`
-(SWE-agent), `traj` (tau-bench). Nothing is opened here; whoever has the bytes decides whether the
-file may be read.
+A plain list is an array, the body of a request, or the record of a run, whose messages are under
+one of `_LIST_KEYS`: `messages` (Anthropic, OpenAI), `input` (Responses), `contents` (Gemini),
+`history` (SWE-agent), `traj` (tau-bench). This module opens no file: its caller decides which files
+may be read.
 """
 
 import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, NoReturn
 
 from context_compaction import formats
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
-from context_compaction.formats.detection import conversion_of
-from context_compaction.formats.parsing import (
+from context_compaction.formats.base import (
+    MESSAGE_REMEDY,
     list_or_none,
     object_or_none,
+    objects_in,
     parse_time,
     refuse_constant,
     require_object,
     text_or_none,
     type_name,
 )
-from context_compaction.formats.session_files.gemini_cli import read_gemini_chat
-from context_compaction.formats.session_files.hosts import (
-    kind_of,
-    origin_of,
-    read_claude_code,
-    read_codex,
-    read_copilot,
-    read_pi,
-)
-from context_compaction.formats.session_files.lenient import (
-    Lines,
-    asides_of,
-    json_value,
-    parse_entries,
-    read_lines,
-)
+from context_compaction.formats.detection import conversion_of
+from context_compaction.formats.session_files import opencode
+from context_compaction.formats.session_files.hosts import SESSION_READERS, kind_of
 from context_compaction.formats.session_files.model import (
     Conversation,
-    Entry,
-    Row,
     Session,
+    SessionInfo,
     archive_id,
 )
-from context_compaction.formats.session_files.opencode import is_export, read_opencode
+from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
+from context_compaction.formats.session_files.rows import (
+    Entry,
+    Lines,
+    Row,
+    json_value,
+    read_lines,
+)
 from context_compaction.messages.model import JsonObject
 
-_LIST_KEYS = ("messages", "input", "contents", "history", "traj")
-# A list of messages that is damaged still has a format, if that format fits this share of them.
-_MIN_READABLE_SHARE = 0.25
-_MESSAGE_KEYS = {"role", "parts"}  # of a message that stands alone
-_SYSTEM_KEYS = ("system", "systemInstruction", "system_instruction", "instructions")
-_REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
-
-
-def read_document(document: object, name: str) -> Session:
-    """The one conversation that a JSON document holds.
-
-    Raises:
-        UnknownFormatError: It holds none, or several.
-    """
-    values = list_or_none(document)
-    if values is None:
-        holder = object_or_none(document)
-        if holder is None:
-            raise UnknownFormatError(
-                f"{name} holds {type_name(document)}, not a conversation. Give an array of "
-                f"messages, or an object with one under {', '.join(_LIST_KEYS)}."
-            )
-        return _read_holder(holder, name)
-    holders = [found for value in values if (found := object_or_none(value)) and _key_of(found)]
-    if not holders:
-        return Session("messages", None, _entries(values))
-    if len(values) > 1:
-        raise UnknownFormatError(
-            f"{name} holds {len(values)} conversations. Give a file with one of them."
-        )
-    return _read_holder(holders[0], name)
-
-
-def _key_of(holder: JsonObject) -> str | None:
-    """The field that holds the messages; a message itself has none."""
-    if "role" in holder:
-        return None
-    found = (key for key in _LIST_KEYS if isinstance(holder.get(key), list))
-    return next(found, "input" if isinstance(holder.get("input"), str) else None)
-
-
-def _read_holder(holder: JsonObject, name: str) -> Session:
-    key = _key_of(holder)
-    if key is None and _MESSAGE_KEYS & holder.keys():
-        return Session("messages", None, _entries([holder]))
-    if key is None:
-        raise UnknownFormatError(
-            f"{name} holds an object without messages; its fields are {sorted(holder)}. Give them "
-            f"as an array under one of {', '.join(_LIST_KEYS)}."
-        )
-    values = holder[key]
-    if isinstance(values, str):
-        values = [{"role": "user", "content": values}]
-    system = next((holder[key] for key in _SYSTEM_KEYS if holder.get(key)), None)
-    tools = list_or_none(holder.get("tools"))
-    return Session(
-        "messages",
-        None,
-        _entries(values),
-        session_id=text_or_none(holder.get("session_id")),
-        model=text_or_none(holder.get("model")),
-        system=system_text(system),
-        tools=None if tools is None else list(tools),
-    )
-
-
-def _entries(values: Sequence[Any]) -> tuple[Entry, ...]:
-    raws = [require_object(value, n, "the message", _REMEDY) for n, value in enumerate(values)]
-    return tuple(Entry(_with_call_id(raw), parse_time(raw.get("timestamp"))) for raw in raws)
-
-
-def _with_call_id(raw: JsonObject) -> JsonObject:
-    """SWE-agent writes `tool_call_ids`, always of one id; a copy says it in OpenAI's way."""
-    ids = list_or_none(raw.get("tool_call_ids"))
-    if raw.get("role") != "tool" or "tool_call_id" in raw or ids is None or len(ids) != 1:
-        return raw
-    kept = {key: value for key, value in raw.items() if key != "tool_call_ids"}
-    return {**kept, "tool_call_id": ids[0]}
-
-
-def system_text(value: object) -> str | None:
-    """The text of a system prompt: a string, blocks of text, or Gemini's parts."""
-    if value is None or isinstance(value, str):
-        return value
-    holder = object_or_none(value)
-    blocks = list_or_none(value if holder is None else holder.get("parts")) or ()
-    texts = [(object_or_none(block) or {}).get("text") for block in blocks]
-    return "\n".join(text for text in texts if isinstance(text, str)) or None
-
-
-__all__ = ["MAX_TEXT_BYTES", "Conversation", "decompress", "parse_file", "read_conversation"]
+__all__ = [
+    "MAX_TEXT_BYTES", "Conversation", "decompress", "parse_file", "read_conversation", "whole_file",
+]  # fmt: skip
 
 MAX_TEXT_BYTES = 512 * 1024 * 1024
-"""How large a file may be once decompressed; the largest session seen in the field is 100 MB."""
-
+"""Largest decompressed size of a file. The largest session seen in the field has 100 MB."""
 MAX_LINES = 1_000_000
-# Each takes some hundred bytes once it is read, so this is half a gigabyte.
+# Each object takes some hundred bytes of memory, so this is half a gigabyte.
 MAX_OBJECTS = 5_000_000
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_Reader: TypeAlias = Callable[[Sequence[Row]], Session]
-_READERS: Mapping[str, _Reader] = {
-    "claude-code": read_claude_code,
-    "codex": read_codex,
-    "copilot": read_copilot,
-    "gemini-cli": read_gemini_chat,
-    "pi": read_pi,
-}
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_CHUNK_BYTES = 1024  # A chunk of this size expands to 32 MB at most.
+_LIST_KEYS = ("messages", "input", "contents", "history", "traj")
+_MESSAGE_KEYS = {"role", "parts"}  # Keys of a single message.
+_SYSTEM_KEYS = ("system", "systemInstruction", "system_instruction", "instructions")
+# A damaged message list still has a format if that format fits this share of its messages.
+_MIN_READABLE_SHARE = 0.25
 _TORN_NOTE = "the last line was torn (still being written, or cut) and is left out"
 
 
 def read_conversation(data: bytes, *, name: str) -> Conversation:
-    """The conversation in a file's bytes: UTF-8 text, or that compressed with gzip.
+    """Return the conversation in the bytes of a file.
 
-    The file is one JSON document, or has one JSON value a line. A line that is no JSON object is
-    left out, and a message of an unknown shape becomes text; notes say so.
+    The file is UTF-8 text, plain or compressed with gzip or zstd: one JSON document, or one JSON
+    value a line. A line that is no JSON object is left out, and a message of an unknown shape
+    becomes text. The notes of the conversation say so.
 
     Args:
-        data: The content.
-        name: The file's name, for messages.
+        data: The content of the file.
+        name: The name of the file, for messages.
 
     Raises:
         InvalidMessageError: A list has too many messages.
@@ -180,40 +85,31 @@ def read_conversation(data: bytes, *, name: str) -> Conversation:
     data = decompress(data, name).removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
         raise UnknownFormatError(f"{name} is empty. Give a file that holds a conversation.")
-    # Counted before anything is parsed: a megabyte of gzip may hold a hundred million of them.
+    # Counted before anything is parsed, because a megabyte of gzip can hold 100 million objects.
     if data.count(b"\n") > MAX_LINES or data.count(b"{") + data.count(b"[") > MAX_OBJECTS:
         raise UnknownFormatError(
             f"{name} has more than {MAX_LINES} lines or {MAX_OBJECTS} objects. Give a part of it."
         )
-    session = _read_lines(data, name) if _is_lines(data) else _read_whole(data, name)
-    return _conversation(session, name)
-
-
-def parse_file(text: str, *, name: str) -> Conversation:
-    """The conversation in a file's text; see `read_conversation`."""
-    return read_conversation(text.encode("utf-8", "surrogatepass"), name=name)
-
-
-def _conversation(session: Session, name: str) -> Conversation:
+    session = _read_session(data, name)
     payload = [entry.raw for entry in session.entries]
     if not payload:
         raise UnknownFormatError(f"{name} holds no messages. Give a file with a conversation.")
     format_name = session.format or _format_of(payload)
     entries, messages, notes = parse_entries(session.entries, format_name)
+    info = {field.name: getattr(session, field.name) for field in fields(SessionInfo)}
+    info["notes"] = (*session.notes, *notes)
+    info["session_id"] = archive_id(session.session_id) if session.session_id else None
     return Conversation(
-        session.kind,
-        format_name,
-        [entry.raw for entry in entries],
-        messages,
-        archive_id(session.session_id) if session.session_id else None,
-        session.cwd,
-        session.model,
-        session.system,
-        session.tools,
-        (*session.notes, *notes),
-        session.provider,
-        session.asides,
+        **info,
+        format=format_name,
+        payload=[entry.raw for entry in entries],
+        messages=messages,
     )
+
+
+def parse_file(text: str, *, name: str) -> Conversation:
+    """Return the conversation in the text of a file; see `read_conversation`."""
+    return read_conversation(text.encode("utf-8", "surrogatepass"), name=name)
 
 
 def _format_of(payload: Sequence[JsonObject]) -> str:
@@ -227,8 +123,8 @@ def _format_of(payload: Sequence[JsonObject]) -> str:
         return formats.detect(payload)
     except (InvalidMessageError, UnknownFormatError):
         counts = {
-            name: sum(bool(found.recognises(raw)) for raw in payload)
-            for name, found in formats.FORMATS.items()
+            name: sum(bool(wire_format.recognises(raw)) for raw in payload)
+            for name, wire_format in formats.FORMATS.items()
         }
         likely = max(counts, key=counts.__getitem__)
         is_conversation = counts[likely] >= _MIN_READABLE_SHARE * len(payload)
@@ -238,7 +134,7 @@ def _format_of(payload: Sequence[JsonObject]) -> str:
 
 
 def decompress(data: bytes, name: str) -> bytes:
-    """The content of a file that may be compressed with gzip.
+    """Return the content of a file that may be compressed with gzip or zstd.
 
     Raises:
         UnknownFormatError: It is damaged or too large.
@@ -248,41 +144,95 @@ def decompress(data: bytes, name: str) -> bytes:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
                 data = file.read(MAX_TEXT_BYTES + 1)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UnknownFormatError(
-                f"{name} is damaged gzip data ({error}). Give the whole file, or its plain text."
-            ) from error
+            raise _damaged(name, "gzip", error) from error
+    elif data[:4] == _ZSTD_MAGIC:
+        data = _decompress_zstd(data, name)
     if len(data) > MAX_TEXT_BYTES:
         limit_mb = MAX_TEXT_BYTES // (1024 * 1024)
         raise UnknownFormatError(f"{name} is larger than {limit_mb} MB. Give a part of it.")
     return data
 
 
-def _is_lines(data: bytes) -> bool:
-    """Whether the data is one JSON value a line, rather than one JSON document."""
+def _decompress_zstd(data: bytes, name: str) -> bytes:
+    """Return the content of zstd frames, or a bit more than `MAX_TEXT_BYTES` of it."""
+    # Imported here because few callers read such a file.
+    import zstandard
+
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    content = bytearray()
+    try:
+        for start in range(0, len(data), _ZSTD_CHUNK_BYTES):
+            chunk = data[start : start + _ZSTD_CHUNK_BYTES]
+            while chunk and len(content) <= MAX_TEXT_BYTES:
+                frame = zstandard.ZstdDecompressor().decompressobj() if frame.eof else frame
+                content += frame.decompress(chunk)
+                chunk = frame.unused_data
+    except zstandard.ZstdError as error:
+        raise _damaged(name, "zstd", error) from error
+    if not frame.eof and len(content) <= MAX_TEXT_BYTES:
+        raise _damaged(name, "zstd", "it is cut short")
+    return bytes(content)
+
+
+def _damaged(name: str, kind: str, problem: object) -> UnknownFormatError:
+    return UnknownFormatError(
+        f"{name} is damaged {kind} data ({problem}). Give the whole file, or its plain text."
+    )
+
+
+def _read_session(data: bytes, name: str) -> Session:
+    """Return the session in decompressed data: JSON lines, or one JSON document."""
     first, _, rest = data.lstrip(b"\0 \t\r\n").partition(b"\n")
-    return bool(rest.strip()) and json_value(first.rpartition(b"\0")[2]) is not None
-
-
-def _read_whole(data: bytes, name: str) -> Session:
+    if rest.strip() and json_value(first.rpartition(b"\0")[2]) is not None:
+        return _session_of(read_lines(data), data, name)
     try:
         document = json.loads(data.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        found_lines = read_lines(data)
-        if kind_of(found_lines.rows) != "messages":  # the first line of a session is damaged
-            return _session_of(found_lines, data, name)
+        lines = read_lines(data)
+        if kind_of(lines.rows) != "messages":  # The first line of a session file is damaged.
+            return _session_of(lines, data, name)
         _refuse_data(error, name)
-    found = object_or_none(document) or {}
-    lines = list_or_none(found.get("loglines"))
-    if lines is not None:
-        rows = [Row(n, row) for n, line in enumerate(lines, 1) if (row := object_or_none(line))]
-        return _read_rows(rows, name)
-    whole = Lines([Row(1, found)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
-    if is_export(found):
-        session = read_opencode(found, origin_of([Row(1, found)]))
-        return replace(session, asides=asides_of(whole, session.entries))
-    if kind_of([Row(1, found)]) != "messages":
-        return _session_of(whole, data, name)
-    return read_document(document, name)
+    holder = object_or_none(document) or {}
+    if opencode.is_export(holder):
+        session = opencode.read(holder)
+        lines = Lines([Row(1, holder)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
+        return replace(session, extra_texts=extra_texts(lines, session.entries))
+    lines = whole_file(data, holder)
+    if kind_of(lines.rows) != "messages":
+        return _session_of(lines, data, name)
+    return _read_document(document, name)
+
+
+def whole_file(data: bytes, document: JsonObject | None = None) -> Lines:
+    """Return the rows of a complete file: its lines, its `loglines`, or the one document in it.
+
+    Args:
+        data: Decompressed content of the file.
+        document: The JSON object in it; by default parsed from `data`.
+    """
+    if document is None:
+        document = object_or_none(json_value(data)) or {}
+    listed = list_or_none(document.get("loglines"))
+    if listed is None and kind_of([Row(1, document)]) == "messages":
+        return read_lines(data)
+    numbered = enumerate([document] if listed is None else listed, start=1)
+    rows = [Row(number, row) for number, value in numbered if (row := object_or_none(value))]
+    end = len(data), len(listed or [document])
+    return Lines(rows, {}, end, at_end=True, notes=[], unread=[])
+
+
+def _session_of(lines: Lines, data: bytes, name: str) -> Session:
+    reader = SESSION_READERS.get(kind_of(lines.rows))
+    if reader is None:
+        session = _read_document([row.value for row in lines.rows], name)
+    else:
+        session = reader(lines.rows)
+    torn = (_TORN_NOTE,) if data[lines.end[0] :].strip(b"\0 \t\r\n") else ()
+    return replace(
+        session,
+        notes=(*session.notes, *lines.notes, *torn),
+        extra_texts=extra_texts(lines, session.entries),
+    )
 
 
 def _refuse_data(error: ValueError | RecursionError, name: str) -> NoReturn:
@@ -294,19 +244,87 @@ def _refuse_data(error: ValueError | RecursionError, name: str) -> NoReturn:
     raise UnknownFormatError(f"{name} {problem}") from error
 
 
-def _read_lines(data: bytes, name: str) -> Session:
-    return _session_of(read_lines(data), data, name)
+def _read_document(document: object, name: str) -> Session:
+    """Return the one conversation in a JSON document.
+
+    Raises:
+        UnknownFormatError: It holds none, or several.
+    """
+    values = list_or_none(document)
+    if values is None:
+        holder = object_or_none(document)
+        if holder is None:
+            raise UnknownFormatError(
+                f"{name} holds {type_name(document)}, not a conversation. Give an array of "
+                f"messages, or an object with one under {', '.join(_LIST_KEYS)}."
+            )
+        return _read_holder(holder, name)
+    holders = [holder for holder in objects_in(values) if _list_key(holder)]
+    if not holders:
+        return _plain_session(values)
+    if len(values) > 1:
+        raise UnknownFormatError(
+            f"{name} holds {len(values)} conversations. Give a file with one of them."
+        )
+    return _read_holder(holders[0], name)
 
 
-def _session_of(lines: Lines, data: bytes, name: str) -> Session:
-    session = _read_rows(lines.rows, name)
-    torn = (_TORN_NOTE,) if data[lines.end[0] :].strip(b"\0 \t\r\n") else ()
-    asides = asides_of(lines, session.entries)
-    return replace(session, notes=(*session.notes, *lines.notes, *torn), asides=asides)
+def _list_key(holder: JsonObject) -> str | None:
+    """Return the key of the message list in an object; None if there is none."""
+    if "role" in holder:  # The object is a message.
+        return None
+    keys = (key for key in _LIST_KEYS if isinstance(holder.get(key), list))
+    return next(keys, "input" if isinstance(holder.get("input"), str) else None)
 
 
-def _read_rows(rows: Sequence[Row], name: str) -> Session:
-    reader = _READERS.get(kind_of(rows))
-    if reader is None:
-        return read_document([row.value for row in rows], name)
-    return reader(rows)
+def _read_holder(holder: JsonObject, name: str) -> Session:
+    key = _list_key(holder)
+    if key is None and _MESSAGE_KEYS & holder.keys():
+        return _plain_session([holder])
+    if key is None:
+        raise UnknownFormatError(
+            f"{name} holds an object without messages; its fields are {sorted(holder)}. Give them "
+            f"as an array under one of {', '.join(_LIST_KEYS)}."
+        )
+    values = holder[key]
+    if isinstance(values, str):
+        values = [{"role": "user", "content": values}]
+    system = next((holder[key] for key in _SYSTEM_KEYS if holder.get(key)), None)
+    tools = list_or_none(holder.get("tools"))
+    return replace(
+        _plain_session(values),
+        session_id=text_or_none(holder.get("session_id")),
+        model=text_or_none(holder.get("model")),
+        system=system_text(system),
+        tools=None if tools is None else list(tools),
+    )
+
+
+def _plain_session(values: Sequence[Any]) -> Session:
+    raws = [
+        require_object(value, n, "the message", MESSAGE_REMEDY) for n, value in enumerate(values)
+    ]
+    entries = [Entry(_with_call_id(raw), parse_time(raw.get("timestamp"))) for raw in raws]
+    return Session(kind="messages", format=None, entries=tuple(entries))
+
+
+def _with_call_id(raw: JsonObject) -> JsonObject:
+    """Return a result of SWE-agent with OpenAI's `tool_call_id` in place of `tool_call_ids`.
+
+    SWE-agent writes a list that always has one ID.
+    """
+    ids = list_or_none(raw.get("tool_call_ids"))
+    if raw.get("role") != "tool" or "tool_call_id" in raw or ids is None or len(ids) != 1:
+        return raw
+    fields_before = {key: value for key, value in raw.items() if key != "tool_call_ids"}
+    return {**fields_before, "tool_call_id": ids[0]}
+
+
+def system_text(value: object) -> str | None:
+    """Return the text of a system prompt: a string, text blocks, or Gemini's parts."""
+    if value is None or isinstance(value, str):
+        return value
+    holder = object_or_none(value)
+    blocks = objects_in(value if holder is None else holder.get("parts"))
+    texts = [text for block in blocks if (text := text_or_none(block.get("text"))) is not None]
+    return "\n".join(texts) or None
