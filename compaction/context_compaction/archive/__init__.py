@@ -20,7 +20,7 @@ from context_compaction.request import DEFAULT_TENANT as DEFAULT_TENANT
 if TYPE_CHECKING:
     from context_compaction.archive.records import StoredOutput
     from context_compaction.archive.retention import Stored
-    from context_compaction.archive.search.page import Check, RowsOf
+    from context_compaction.archive.search.filters import Check, RowsOf
     from context_compaction.archive.transcripts import TranscriptStore
 
     _Store: TypeAlias = TranscriptStore[Any]
@@ -702,10 +702,10 @@ class Archive(ABC):
     async def search(self, query: Query) -> SearchPage:
         """Find text in messages and outputs; sees everything appended before the call.
 
-        Raises what `search.page.search` raises.
+        Raises what `search.words.search` raises.
         """
         # A server that only compacts starts without it.
-        from context_compaction.archive.search.page import search
+        from context_compaction.archive.search.words import search
 
         return await search(self, query)
 

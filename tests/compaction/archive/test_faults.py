@@ -305,7 +305,7 @@ async def test_nothing_is_made_in_an_archive_that_is_only_read(tmp_path: Path) -
 def _unprivileged() -> Generator[Path]:
     """A folder of a user whom the file system may refuse: root is refused nothing."""
     with TemporaryDirectory(prefix="archive-") as folder:
-        for name in ("local.index", "search.page"):  # while it may be read
+        for name in ("local.index", "search.words"):  # while it may be read
             importlib.import_module(f"context_compaction.archive.{name}")
         as_root = os.geteuid() == 0
         if as_root:

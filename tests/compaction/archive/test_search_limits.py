@@ -9,7 +9,7 @@ from anyio import from_thread
 from context_compaction import errors
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.archive.search import page
+from context_compaction.archive.search import words
 
 from tests.compaction.archive.archive_contract import add, user
 
@@ -39,7 +39,7 @@ async def test_a_cancelled_search_for_words_ends_and_holds_up_nobody(
             from_thread.run_sync(searching.cancel)
         really()
 
-    monkeypatch.setattr(page, "SCAN_SECONDS", inf)
+    monkeypatch.setattr(words, "SCAN_SECONDS", inf)
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await filled(archive, 6)
         monkeypatch.setattr(from_thread, "check_cancelled", look)
@@ -62,7 +62,7 @@ async def test_a_search_that_takes_too_long_says_so_and_the_next_one_answers(
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await filled(archive, 1)
         with monkeypatch.context() as patched:
-            patched.setattr(page, "SCAN_SECONDS", 0.0)
+            patched.setattr(words, "SCAN_SECONDS", 0.0)
             with pytest.raises(errors.QueryError, match="took more than 0 seconds"):
                 await archive.search(Query(SLOW.text, kind=kind))  # type: ignore[arg-type]
         assert (await archive.search(Query("needle_7", session_id="other"))).total == 1

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from context_compaction.archive.local.index import SearchIndex
-    from context_compaction.archive.search.page import Check, RowsOf
+    from context_compaction.archive.search.filters import Check, RowsOf
 
 
 T = TypeVar("T")

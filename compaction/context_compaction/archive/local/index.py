@@ -56,15 +56,13 @@ from context_compaction.archive.local.log import (
 )
 from context_compaction.archive.records import BLOB_MARK, internalise
 from context_compaction.archive.search.filters import (
-    Filter,
-    session_cursor,
-    session_page,
-)
-from context_compaction.archive.search.hits import Row
-from context_compaction.archive.search.word_search import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
+    Filter,
     Matches,
+    Row,
+    session_cursor,
+    session_page,
 )
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
@@ -400,8 +398,8 @@ class IndexRows:
         weight = max(math.log((self.row_count - count + 0.5) / (count + 0.5)), 1e-6)
         return Matches({doc_id: -score / weight for doc_id, score in rows}, count, is_whole)
 
-    def said_within(self, times: Sequence[tuple[float, float]]) -> Matches:
-        """See `Rows.said_within`."""
+    def within_times(self, times: Sequence[tuple[float, float]]) -> Matches:
+        """See `Rows.within_times`."""
         tags = chain.from_iterable(time_range_tags(first, last) for first, last in times)
         expression = _any_tag(list(tags))
         rows = self._select(expression, CANDIDATES)

@@ -30,8 +30,7 @@ from context_compaction.archive.postgres.database import Connection, Database, r
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
 from context_compaction.archive.postgres.sessions import RowState, TenantSessions
 from context_compaction.archive.retention import Stored, StoredSession
-from context_compaction.archive.search.filters import session_cursor, session_page
-from context_compaction.archive.search.page import Check, RowsOf
+from context_compaction.archive.search.filters import Check, RowsOf, session_cursor, session_page
 from context_compaction.archive.search.patterns import SCAN_SECONDS
 from context_compaction.archive.transcript_state import StateCache
 from context_compaction.archive.transcripts import TranscriptStore

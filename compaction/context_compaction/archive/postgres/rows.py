@@ -42,13 +42,14 @@ from context_compaction.archive.documents import (
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.records import BLOB_MARK, Record, internalise
-from context_compaction.archive.search.filters import Filter, tags_of
-from context_compaction.archive.search.hits import Row
-from context_compaction.archive.search.word_search import (
+from context_compaction.archive.search.filters import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
+    Filter,
     Matches,
+    Row,
     share,
+    tags_of,
 )
 from context_compaction.archive.tokenizer import (
     MAX_QUERY_WORDS,
@@ -367,8 +368,8 @@ class TenantRows:
         every = found if self._allowed.is_open else self._newest(query, CANDIDATES, every_row=True)
         return Matches(shares, self._count(every), found.is_whole)
 
-    def said_within(self, times: Sequence[tuple[float, float]]) -> Matches:
-        """See `Rows.said_within`."""
+    def within_times(self, times: Sequence[tuple[float, float]]) -> Matches:
+        """See `Rows.within_times`."""
         days = [(_day(first), _day(last) + 86_400) for first, last in times]
         spans = [f"seconds >= {first:.0f} AND seconds < {last:.0f}" for first, last in days]
         newest = " UNION ".join(

@@ -1,39 +1,40 @@
-"""The filters of a query, compiled once for every archive: which rows a search may find.
+"""Interface between a search and an index: filters, rows, matches and page cursors.
 
-And cursors: where the next page of an answer begins, as an opaque text.
-
-A row has tags: short words that say what its record is. A filter asks for tags, and an archive
-keeps and compares them without knowing what they mean. So a new filter on what a record contains is
-a field of `Query`, its tag in `tags_of`, and the same tag in `filter_of`: docs/how-to/archive.md.
+A row of an index is a message, or a part of a long message or of an output. Each row has tags,
+short words that describe its record. A filter requires tags, and an archive stores and compares
+tags without knowing what they mean. So a new filter on content needs a field of `Query`, its tag in
+`tags_of`, and the same tag in `filter_of`: see docs/how-to/archive.md.
 """
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf, isfinite
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from context_compaction.archive import History, Query, SessionInfo
-from context_compaction.archive.documents import IndexedPart, is_own_tool
+from context_compaction.archive.documents import DocText, IndexedPart, is_own_tool
 from context_compaction.archive.tokenizer import TERMS_VERSION, QueryTerm, phrase_term
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import JsonObject
 from context_compaction.request import check_session_id
 
-# A change of the tags needs a new number, as a change of the words needs a new `TERMS_VERSION`.
+# Increase the number after the dot whenever the tags change, as indexes must then be rebuilt.
 INDEX_VERSION = f"{TERMS_VERSION}.1"
+CANDIDATES = 800  # newest matches of one word that are ranked; measured: 3 to 8 ms
+NEIGHBOR_MESSAGES = 3  # messages on either side of a row that count as its neighbors
 MAX_LIMIT = 100
-MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
+MAX_QUERY_CHARS = 20_000  # a page of text that was pasted as a question
 LAST_ID = (1 << 63) - 1
-OWN_TAG = "own"  # of what our own tools were asked and answered
+OWN_TAG = "own"  # calls of this library's own tools, and their results
 
 _ROLES = ("user", "assistant", "system", "tool")
 
 
 def tags_of(head: JsonObject, part: IndexedPart) -> Iterator[str]:
-    """The tags of a row, given its record's head and its text."""
+    """Yield the tags of a row, given the head of its record and its text."""
     if head["kind"] == "output":
         role, tools = "tool", [head["tool"]] if head["tool"] else []
     else:
@@ -49,23 +50,23 @@ def _role_tag(role: str) -> str:
 
 
 def tool_tag(tool: str) -> str:
-    """With a hash, as a tool's name may contain anything."""
+    """Return the tag of a tool: a hash, because the name of a tool may contain any character."""
     return "t" + blake2b(tool.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a row must be.
+    """Conditions that a row must meet.
 
     Attributes:
-        session_id: Of this session or one that descends from it.
-        within: Of this history of the session.
-        tags: It has every one of these ...
-        without_tags: ... and none of these, which `everything` leaves out too.
-        path: It names this path, or answers a call that did.
-        since_seconds: Its earliest time, in Unix time.
-        until_seconds: Its latest time.
-        last_id: The highest row id.
+        session_id: The row belongs to this session or to one of its descendants.
+        within: The row belongs to this branch of the session.
+        tags: The row has every one of these tags.
+        without_tags: The row has none of these tags.
+        path: The row names this path, or answers a call that named it.
+        since_seconds: Earliest time of the row, in Unix seconds.
+        until_seconds: Latest time of the row, in Unix seconds.
+        last_id: Highest row ID.
     """
 
     session_id: str | None = None
@@ -79,23 +80,23 @@ class Filter:
 
     @property
     def is_open(self) -> bool:
-        """Whether it lets every word's rows through, but for those of our own tools."""
+        """Whether nothing but `without_tags` and `last_id` restricts the rows."""
         is_timeless = (self.since_seconds, self.until_seconds) == (-inf, inf)
         return is_timeless and not (self.session_id or self.within or self.tags or self.path)
 
     @property
     def everything(self) -> "Filter":
-        """The same without what narrows it, but for what our own tools were asked."""
+        """The filter with `without_tags` as its only condition."""
         return Filter(without_tags=self.without_tags)
 
 
 def filter_of(query: Query) -> Filter:
-    """What the filters and the cursor of a query let through, but for its `head`.
+    """Return the filter of a query and its cursor, without the branch that `head` names.
 
     Raises:
-        QueryError: The query is too long, or a filter, the limit or the cursor cannot be used.
+        QueryError: The query is too long, or a filter, the limit or the cursor is invalid.
     """
-    check_query(query)
+    _check_query(query)
     until = inf if query.until_seconds is None else query.until_seconds
     tags: list[str] = []
     if query.role is not None:
@@ -108,80 +109,184 @@ def filter_of(query: Query) -> Filter:
         without_tags=() if query.tool is not None and is_own_tool(query.tool) else (OWN_TAG,),
         path=None if query.path is None else phrase_term(query.path),
         since_seconds=-inf if query.since_seconds is None else query.since_seconds,
-        # Times are shown by the millisecond, and what was shown may be asked for.
+        # Replies show times in whole milliseconds, and callers may pass such a time as the limit.
         until_seconds=until + 0.001,
         last_id=decode_cursor(query.cursor)[1] if query.cursor else LAST_ID,
     )
 
 
-def check_query(query: Query) -> None:
-    """Refuse what no index can answer; raises what `filter_of` raises."""
+def _check_query(query: Query) -> None:
     if not 1 <= query.limit <= MAX_LIMIT:
-        raise QueryError(
-            f"limit={query.limit} cannot be used. Give a number from 1 to {MAX_LIMIT}."
-        )
+        raise QueryError(f"Invalid limit {query.limit}. Use a number from 1 to {MAX_LIMIT}.")
     if len(query.text) > MAX_QUERY_CHARS:
         raise QueryError(
-            f"The query has {len(query.text)} characters. Give at most {MAX_QUERY_CHARS}: the few "
-            "words that matter."
+            f"The query has {len(query.text)} characters; the maximum is {MAX_QUERY_CHARS}. "
+            "Search for the few words that matter."
         )
     if query.role is not None and query.role not in _ROLES:
-        raise QueryError(f"Unknown role {query.role!r}. Give one of: {', '.join(_ROLES)}.")
+        raise QueryError(f"Unknown role {query.role!r}. Use one of: {', '.join(_ROLES)}.")
     if query.session_id is not None:
         check_session_id(query.session_id)
     elif query.head is not None:
-        raise QueryError(f"The history {query.head!r} is of no session. Give session_id as well.")
+        raise QueryError(f"The branch {query.head!r} needs a session. Pass session_id as well.")
     if query.path is not None and phrase_term(query.path) is None:
-        raise QueryError(f"The path {query.path[:80]!r} holds no letter or digit.")
+        raise QueryError(
+            f"The path {query.path[:80]!r} contains no letter or digit. Pass a path such as a/b.py."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of an index: a message, or a part of a long message or of an output.
+
+    Attributes:
+        doc_id: ID of the row. A larger ID usually means a later time.
+        session_id: Session that contains the row.
+        seq: Number of the message; -1 for an output.
+        output_id: ID of the output; None for a message.
+        start_byte: Start of the part, in bytes for an output, in characters for a message.
+        size_bytes: Length of the part in the same unit; 0 for a whole message.
+        start_char: Start of the part in characters.
+        start_line: Number of the first line of the part, from 1.
+        seconds: Time of the record, in Unix seconds.
+    """
+
+    doc_id: int
+    session_id: str
+    seq: int
+    output_id: str | None
+    start_byte: int
+    size_bytes: int
+    start_char: int
+    start_line: int
+    seconds: float
+
+
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The newest rows that contain one search term and pass a filter.
+
+    Attributes:
+        shares: BM25 share of each row by row ID, 0 to 2.2, before the term's weight is applied.
+        row_count: Approximate number of rows in the archive that contain the term.
+        is_whole: Whether `shares` has all rows that pass the filter.
+        weight: Factor of the shares in a score, by how rare the term is. An index leaves it 0.
+    """
+
+    shares: Mapping[int, float]
+    row_count: float
+    is_whole: bool
+    weight: float = 0.0
+
+
+def share(occurrences: float, length: float, average_length: float) -> float:
+    """Return the BM25 share of a row in which a term occurs `occurrences` times: 0 to 2.2.
+
+    Args:
+        occurrences: Number of times that the term occurs.
+        length: Number of words of the row.
+        average_length: Average number of words of all rows.
+    """
+    relative = length / average_length if average_length else 1.0
+    return occurrences * 2.2 / (occurrences + 1.2 * (0.25 + 0.75 * relative))
+
+
+class Rows(Protocol[R]):
+    """The rows of an index that pass one filter. Every method blocks."""
+
+    @property
+    def row_count(self) -> int:
+        """Approximate number of rows in the archive."""
+        ...
+
+    def candidates(self, term: QueryTerm) -> Matches:
+        """Return the newest `CANDIDATES` rows that contain a term."""
+        ...
+
+    def within_times(self, times: Sequence[tuple[float, float]]) -> Matches:
+        """Return the newest rows of the days that overlap any of the (first, last) times."""
+        ...
+
+    def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
+        """Return the IDs of the newest rows with any of the terms, or with `every` term."""
+        ...
+
+    def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> Sequence[R]:
+        """Return the newest rows with every term, newest first; without terms, of all rows."""
+        ...
+
+    def by_time(self, ids: Sequence[int]) -> list[int]:
+        """Return `ids` sorted by the time of their records, newest first."""
+        ...
+
+    def near(self, ids: Sequence[int]) -> Mapping[int, Mapping[int, int]]:
+        """Return the neighbors of each row with their distance, 1 to `NEIGHBOR_MESSAGES`."""
+        ...
+
+    def docs(self, ids: Sequence[int]) -> Sequence[R]:
+        """Return the rows with these IDs in the given order, without deleted ones."""
+        ...
+
+    def next_doc(self, doc: R) -> R | None:
+        """Return the row of the next message of the session, or None."""
+        ...
+
+    def read(self, doc: R) -> DocText | None:
+        """Return the content of a row, or None if it was deleted or is damaged."""
+        ...
+
+
+RowsOf: TypeAlias = Callable[[Filter], Rows[Any]]
+Check: TypeAlias = Callable[[], None]  # called repeatedly during a search; may raise to end it
 
 
 def encode_cursor(numbers: Sequence[float]) -> str:
-    """A text that `decode_cursor` turns back into `numbers`."""
+    """Return an opaque text that `decode_cursor` turns back into `numbers`."""
     return urlsafe_b64encode(json.dumps(numbers).encode()).decode()
 
 
 def decode_cursor(cursor: str) -> tuple[float, int]:
-    """The two numbers of a cursor.
+    """Return the two numbers of a cursor.
 
     Raises:
-        QueryError: The cursor is not one that `encode_cursor` returned.
+        QueryError: `encode_cursor` did not make the cursor.
     """
     try:
-        values: Any = json.loads(urlsafe_b64decode(cursor.encode()))
-        first, second = values
+        first, second = json.loads(urlsafe_b64decode(cursor.encode()))
         numbers = float(first), int(second)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise _unusable(cursor) from error
-    if not (isfinite(numbers[0]) and 0 <= numbers[1] < 1 << 63):
-        raise _unusable(cursor)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        numbers = inf, 0
+    if not (isfinite(numbers[0]) and 0 <= numbers[1] <= LAST_ID):
+        raise QueryError(
+            f"Invalid cursor {cursor[:80]!r}. Pass the next_cursor of an earlier reply to the "
+            "same query, or leave it out."
+        )
     return numbers
 
 
-def _unusable(cursor: str) -> QueryError:
-    return QueryError(
-        f"The cursor {cursor[:80]!r} cannot be used. Give the next_cursor of an earlier "
-        "answer to the same query, or leave it out."
-    )
-
-
 def session_cursor(limit: int, cursor: str | None) -> tuple[float, int]:
-    """Time and row id before which a page of sessions begins.
+    """Return the time and the row ID before which a page of sessions starts.
 
     Raises:
-        QueryError: The limit is below 1, or the cursor is none of ours.
+        QueryError: The limit is below 1, or the cursor is invalid.
     """
     if limit < 1:
-        raise QueryError(f"limit={limit} cannot be used. Give a number from 1.")
+        raise QueryError(f"Invalid limit {limit}. Use a number from 1.")
     return decode_cursor(cursor) if cursor else (inf, 0)
 
 
 def session_page(
     rows: Sequence[tuple[Any, ...]], limit: int
 ) -> tuple[list[SessionInfo], str | None]:
-    """At most `limit` sessions and the cursor of the next page.
+    """Return at most `limit` sessions, and the cursor of the next page or None.
 
-    Of each session a row has its id and the fields of `SessionInfo`; one more row than `limit` says
-    that there are more.
+    Args:
+        rows: For each session its row ID and the fields of `SessionInfo`. An additional row after
+            the first `limit` shows that another page exists.
+        limit: Maximum number of sessions.
     """
     infos = [SessionInfo(*row[1:]) for row in rows[:limit]]
     if len(rows) <= limit:

@@ -1,8 +1,8 @@
-"""The process in which a caller's pattern is compiled and matched: see `patterns.py`.
+"""The process that compiles and matches a caller's pattern; see `patterns.py`.
 
-Started as a file, so that it imports nothing of ours. It reads and writes lines of JSON: first
-the pattern, which is answered with its error or null; then lists of texts, each answered
-with where the first match of each text begins, -1 where there is none.
+It is started as a file, so that it imports nothing of this package. It reads and writes lines of
+JSON: first the pattern, to which it replies with an error or null. Then lists of texts, to which it
+replies with the index of the first match in each text, or -1.
 """
 
 import json
@@ -14,55 +14,54 @@ from typing import Any
 
 def main() -> None:
     """Serve one pattern until the input ends."""
-    _limit_itself()
-    import regex  # after the limits; it knows what `re` does not, and models write
+    _limit_resources()
+    # After the limits. Unlike `re`, it accepts the extended syntax that models write.
+    import regex
 
     request: dict[str, Any] = json.loads(sys.stdin.readline())
     text: str = request["pattern"]
+    pattern, problem = None, None
     try:
-        # As grep has it: ^ and $ are those of each line.
+        # As in grep, ^ and $ match at each line.
         pattern = regex.compile(text, regex.MULTILINE)
     except regex.error as error:
-        pattern = None
-        _say(str(error))
+        problem = str(error)
     except (MemoryError, RecursionError):
-        pattern = None
-        _say("it is too large")
-    else:
-        _say(None)
+        problem = "it is too large"
+    _reply(problem)
     plain: str | None = text if request["also_as_text"] else None
     for line in sys.stdin:
-        _say([_first(pattern, plain, found, request["skip_empty"]) for found in json.loads(line)])
+        _reply([_first(pattern, plain, text, request["skip_empty"]) for text in json.loads(line)])
 
 
 def _first(pattern: Any, plain: str | None, text: str, skip_empty: bool) -> int:
-    at = -1 if plain is None else text.find(plain)
-    if at >= 0 or pattern is None:
-        return at
+    index = -1 if plain is None else text.find(plain)
+    if index >= 0 or pattern is None:
+        return index
     for match in pattern.finditer(text):
         if match.end() > match.start() or not skip_empty:
             return int(match.start())
     return -1
 
 
-def _say(answer: Any) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
+def _reply(value: Any) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
-def _limit_itself() -> None:
+def _limit_resources() -> None:
+    """Limit memory and processor time, because the parent that would kill this may be killed."""
     try:
         import resource
-    except ImportError:  # Windows: there the parent's time limit has to do
+    except ImportError:  # Windows, where only the time limit of the parent applies
         return
-    os.nice(5)  # whoever waits for something else goes first
-    # Beyond these the process ends, whatever its parent does, which may have been killed.
+    os.nice(5)  # yields to work that somebody waits for
     for kind, most in (
         (resource.RLIMIT_AS, 1024 * 1024 * 1024),
         (resource.RLIMIT_CPU, 30),
         (resource.RLIMIT_CORE, 0),
     ):
-        # macOS knows no limit of the address space, and a stricter one may stand already.
+        # macOS has no limit of the address space, and a stricter limit may already exist.
         with suppress(OSError, ValueError):
             resource.setrlimit(kind, (most, most))
 

@@ -1,13 +1,13 @@
-"""A caller's regular expression, matched with the texts themselves at a guarded cost.
+"""A caller's regular expression, matched against the texts themselves at a limited cost.
 
-A short pattern can take exponential time, or gigabytes once it is compiled, and no thread can be
-stopped in it: the engine's own time limit counts the processor's time, not the clock's, and is not
-heeded while it compiles. So a pattern is compiled and matched in a process of its own, which has a
-bound on its memory and is killed when the time is up or the call is cancelled.
+A short pattern can take exponential time, or gigabytes of memory when it is compiled, and a thread
+cannot be stopped meanwhile. The time limit of the regex module counts the processor's time instead
+of the clock's, and it does not apply to compilation. So each pattern has its own process with a
+memory limit, which is killed when the time is up or the call is cancelled.
 
-A scan of an archive keeps to a byte budget and a deadline, and reports where to go on. Where the
-pattern cannot match without certain whole words, only rows with those words are read. The index is
-asked for a batch of texts at a time, so that other searches come in between.
+A scan of an archive stops at a byte budget and a deadline, and its cursor says where to continue.
+If a pattern cannot match without certain words, only rows with these words are read. The index
+returns one batch of texts at a time, so that other searches run in between.
 """
 
 import json
@@ -28,20 +28,20 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.documents import DocText
-from context_compaction.archive.search.filters import encode_cursor
-from context_compaction.archive.search.hits import Groups, Row, hit_at
-from context_compaction.archive.search.word_search import Rows
+from context_compaction.archive.search.filters import Row, Rows, encode_cursor
+from context_compaction.archive.search.hits import Groups, hit_at
 from context_compaction.archive.tokenizer import phrase_term
 from context_compaction.errors import QueryError
 
 MAX_PATTERN_CHARS = 1000
-# The counts of a pattern's braces, multiplied, times its length: the engine writes `x{1000}` out
-# as it compiles, and nested counts multiply.
-MAX_WRITTEN_CHARS = 200_000
+# Length of a pattern times all counts in its braces: the regex module compiles `x{1000}` into 1,000
+# copies, and nested counts multiply.
+MAX_EXPANDED_CHARS = 200_000
 COMPILE_SECONDS = 5.0
-# What one search of an archive reads; its cursor goes on from there.
-SCAN_BYTES = 64 * 1024 * 1024
+SCAN_BYTES = 64 * 1024 * 1024  # that one call reads
 SCAN_SECONDS = 5.0
+_DOCS_PER_READ = 200
+BATCH_CHARS = 250_000  # of texts that are matched before other searches run
 
 _WORKER = Path(__file__).with_name("pattern_worker.py")
 _SPECIAL = frozenset(r".^$*+?{}[]\|()")
@@ -49,10 +49,10 @@ _slots = RunVar[anyio.CapacityLimiter]("pattern processes")
 
 
 class Matcher(Protocol):
-    """Looks for one pattern."""
+    """Finds the matches of one pattern."""
 
     async def first_matches(self, texts: Sequence[str]) -> list[int]:
-        """Where the first match begins in each text; -1 where there is none."""
+        """Return for each text the index of its first match, or -1."""
         ...
 
 
@@ -60,66 +60,61 @@ class Matcher(Protocol):
 async def open_matcher(
     pattern: str, *, also_as_text: bool = False, skip_empty: bool = False
 ) -> AsyncGenerator[Matcher]:
-    """A matcher for `pattern`. What is going on in it ends with the block, however that is left.
+    """Yield a matcher for `pattern`, and end its work when the block ends or is cancelled.
 
     Args:
         pattern: The caller's pattern.
-        also_as_text: Whether the plain text is looked for too, and alone where it is no pattern.
-        skip_empty: Whether a match without a character counts for none.
+        also_as_text: Whether to search for the plain text too, and only for the plain text if it
+            is not a valid pattern.
+        skip_empty: Whether to ignore matches without a character.
 
     Raises:
-        QueryError: The pattern is empty, too long or repeats too often; or it is no regular
-            expression, unless it is looked for as text.
+        QueryError: The pattern is empty, too long, or repeats too often. Or it is invalid and
+            `also_as_text` is false.
     """
-    check_pattern(pattern)
+    _check_pattern(pattern)
     if not _SPECIAL & {*pattern}:
-        yield _Plain(pattern)
+        yield _PlainMatcher(pattern)
         return
     try:
         slots = _slots.get()
     except LookupError:
-        slots = anyio.CapacityLimiter(8)  # processes at once; further calls wait
+        slots = anyio.CapacityLimiter(8)  # simultaneous processes; further calls wait
         _slots.set(slots)
     async with slots, _process() as streams:
-        matcher = _Worker(pattern, *streams)
+        matcher = _ProcessMatcher(pattern, *streams)
         problem = await matcher.begin(also_as_text=also_as_text, skip_empty=skip_empty)
         if problem is not None and not also_as_text:
             raise QueryError(
-                f"The pattern {pattern[:80]!r} is no regular expression: {problem}. "
-                "Correct it, or use kind='phrase' to look for the text as it is."
+                f"Invalid pattern {pattern[:80]!r}: {problem}. Correct the regular expression, or "
+                "use kind='phrase' to search for the plain text."
             )
         yield matcher
 
 
-def too_slow(pattern: str, limit_seconds: float) -> QueryError:
-    """The error for a pattern that was stopped."""
+def _too_slow(pattern: str, limit_seconds: float) -> QueryError:
     return QueryError(
-        f"The pattern {pattern[:80]!r} takes longer than {limit_seconds:g} seconds. Give a simpler "
-        "one, without nested repetition such as (a+)+, or plain text."
+        f"The pattern {pattern[:80]!r} takes longer than {limit_seconds:g} seconds. Use a simpler "
+        "pattern, without nested repetition such as (a+)+, or plain text."
     )
 
 
-def check_pattern(pattern: str) -> None:
-    """Refuse what is too long, or would be once its repetitions are written out.
-
-    Raises:
-        QueryError: It is.
-    """
+def _check_pattern(pattern: str) -> None:
+    """Refuse a pattern that is too long, or would be with its repetitions written out."""
     if not 0 < len(pattern) <= MAX_PATTERN_CHARS:
         raise QueryError(
-            f"The pattern has {len(pattern)} characters. Give 1 to {MAX_PATTERN_CHARS}."
+            f"The pattern has {len(pattern)} characters. Use 1 to {MAX_PATTERN_CHARS}."
         )
-    repetitions = re.findall(r"\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}", pattern)
-    counts = (max(map(int, re.findall("[0-9]+", part))) for part in repetitions)
-    if math.prod(max(count, 1) for count in counts) * len(pattern) > MAX_WRITTEN_CHARS:
+    counts = map(int, re.findall(r"([0-9]+),?\}", pattern))
+    if math.prod(max(count, 1) for count in counts) * len(pattern) > MAX_EXPANDED_CHARS:
         raise QueryError(
-            f"The pattern {pattern[:80]!r} repeats too often: the counts in its braces, multiplied "
-            f"with its length, exceed {MAX_WRITTEN_CHARS}. Use * or + instead."
+            f"The pattern {pattern[:80]!r} repeats too often: the counts in its braces times its "
+            f"length exceed {MAX_EXPANDED_CHARS}. Use * or + instead."
         )
 
 
-class _Plain:
-    """A pattern without any special character is its own text."""
+class _PlainMatcher:
+    """A matcher for a pattern without special characters, which is its own text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -128,16 +123,16 @@ class _Plain:
         return await to_thread.run_sync(lambda: [text.find(self._text) for text in texts])
 
 
-class _Worker:
-    """A pattern in its process."""
+class _ProcessMatcher:
+    """A matcher in its own process; see `pattern_worker.py`."""
 
-    def __init__(self, pattern: str, requests: ByteSendStream, answers: ByteReceiveStream) -> None:
+    def __init__(self, pattern: str, requests: ByteSendStream, replies: ByteReceiveStream) -> None:
         self._pattern = pattern
         self._requests = requests
-        self._answers = BufferedByteReceiveStream(answers)
+        self._replies = BufferedByteReceiveStream(replies)
 
     async def begin(self, *, also_as_text: bool, skip_empty: bool) -> str | None:
-        """Have the pattern compiled; return its error, None where it has none."""
+        """Compile the pattern; return its error, or None if it is valid."""
         request = {
             "pattern": self._pattern,
             "also_as_text": also_as_text,
@@ -147,7 +142,7 @@ class _Worker:
             with anyio.fail_after(COMPILE_SECONDS):
                 problem: str | None = await self._ask(request)
         except TimeoutError as error:
-            raise too_slow(self._pattern, COMPILE_SECONDS) from error
+            raise _too_slow(self._pattern, COMPILE_SECONDS) from error
         return problem
 
     async def first_matches(self, texts: Sequence[str]) -> list[int]:
@@ -155,35 +150,32 @@ class _Worker:
         return starts
 
     async def _ask(self, request: object) -> Any:
-        # In a thread, since a text may have a hundred megabytes.
+        # In a thread, because a text may have a hundred megabytes.
         line = await to_thread.run_sync(lambda: json.dumps(request).encode("ascii") + b"\n")
         try:
             await self._requests.send(line)
-            answer = await self._answers.receive_until(b"\n", max_bytes=16 * 1024 * 1024)
+            reply = await self._replies.receive_until(b"\n", max_bytes=16 * 1024 * 1024)
         except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead) as error:
-            raise self._too_much() from error
-        return json.loads(answer)
-
-    def _too_much(self) -> QueryError:
-        return QueryError(
-            f"The pattern {self._pattern[:80]!r} needs more memory than a search may have. "
-            "Give a simpler one, without nested or counted repetition."
-        )
+            raise QueryError(
+                f"The pattern {self._pattern[:80]!r} needs too much memory. "
+                "Use a simpler pattern, without nested or counted repetition."
+            ) from error
+        return json.loads(reply)
 
 
 @asynccontextmanager
 async def _process() -> AsyncGenerator[tuple[ByteSendStream, ByteReceiveStream]]:
-    """The input and output of a new process, which is ended after the block."""
+    """Yield the input and output of a new process, and kill the process after the block."""
     try:
-        # -P: no file beside ours is taken for a module of that name.
+        # -P, so that the worker cannot import a file of this folder instead of a module.
         process = await anyio.open_process([sys.executable, "-P", str(_WORKER)])
     except OSError as error:
         raise QueryError(
-            f"No process could be started for the pattern: {error.strerror}. Give a plain text "
-            "without special characters, or call again later."
+            f"Cannot start a process for the pattern: {error.strerror}. Use a plain text without "
+            "special characters, or call again later."
         ) from error
     try:
-        if process.stdin is not None and process.stdout is not None:  # both are asked for
+        if process.stdin is not None and process.stdout is not None:  # both are pipes by default
             yield process.stdin, process.stdout
     finally:
         with anyio.CancelScope(shield=True):
@@ -192,17 +184,13 @@ async def _process() -> AsyncGenerator[tuple[ByteSendStream, ByteReceiveStream]]
             await process.aclose()
 
 
-_DOCS_A_READ = 200
-BATCH_CHARS = 250_000  # of texts that are matched before other searches come in between
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Rows with their texts, newest first.
 
     Attributes:
-        rows: Those of which the archive still holds the text.
-        next_id: The largest row id that follows them; -1 at the end.
+        rows: Rows and their contents, without rows that were deleted.
+        next_id: Highest ID of the rows after the batch; -1 at the end.
     """
 
     rows: Sequence[tuple[Row, DocText]]
@@ -210,124 +198,97 @@ class Batch:
 
 
 def newest_batch(rows: Rows[Any], pattern: str) -> Batch:
-    """The newest rows that may match, with their texts, of about `BATCH_CHARS`."""
+    """Return the newest rows that may match, with about `BATCH_CHARS` characters of text."""
     terms = [phrase_term(words) for words in required_words(pattern)]
-    docs = rows.newest_docs([term for term in terms if term is not None], _DOCS_A_READ)
-    found: list[tuple[Row, DocText]] = []
+    docs = rows.newest_docs([term for term in terms if term is not None], _DOCS_PER_READ)
+    batch: list[tuple[Row, DocText]] = []
     size_chars = 0
     for doc in docs:
         if size_chars >= BATCH_CHARS:
-            return Batch(found, doc.doc_id)
+            return Batch(batch, doc.doc_id)
         content = rows.read(doc)
         if content is not None:
-            found.append((doc, content))
+            batch.append((doc, content))
             size_chars += len(content.text)
-    return Batch(found, docs[-1].doc_id - 1 if len(docs) == _DOCS_A_READ else -1)
+    return Batch(batch, docs[-1].doc_id - 1 if len(docs) == _DOCS_PER_READ else -1)
 
 
 class _Scan:
-    """What a scan has found so far.
+    """The state of a scan.
 
     Attributes:
-        next_id: The largest row id that was not looked at yet; -1 at the end.
+        hits: Hits, newest first.
+        next_id: Highest ID of the rows that were not scanned yet; -1 at the end.
+        scanned_chars: Number of characters that were matched.
     """
 
     def __init__(self, matcher: Matcher, limit: int, first_id: int) -> None:
         self.hits: list[Hit] = []
         self.next_id = first_id
-        self.scanned_bytes = 0
+        self.scanned_chars = 0
         self._matcher = matcher
         self._limit = limit
         self._groups = Groups()
 
     async def match(self, batch: Batch) -> bool:
-        """Take in the hits of a batch; return whether the scan should go on."""
+        """Add the hits of a batch; return whether the scan should continue."""
         starts = await self._matcher.first_matches([content.text for _, content in batch.rows])
-        for (doc, content), at in zip(batch.rows, starts, strict=True):
+        for (doc, content), index in zip(batch.rows, starts, strict=True):
             if len(self.hits) == self._limit:
                 self.next_id = doc.doc_id
                 return False
-            self.scanned_bytes += len(content.text)
-            if at >= 0 and self._groups.has_room(doc):
-                self.hits.append(hit_at(doc, content, at, 0.0))
+            self.scanned_chars += len(content.text)
+            if index >= 0 and self._groups.has_room(doc):
+                self.hits.append(hit_at(doc, content, index, 0.0))
         self.next_id = batch.next_id
-        is_full = len(self.hits) == self._limit or self.scanned_bytes > SCAN_BYTES
+        is_full = len(self.hits) == self._limit or self.scanned_chars > SCAN_BYTES
         return not is_full and self.next_id >= 0
 
 
 async def scan(
     query: Query, first_id: int, read_batch: Callable[[int], Awaitable[Batch]]
 ) -> SearchPage:
-    """The newest texts that a pattern matches.
+    """Return the newest texts that match a pattern.
 
     Args:
-        query: The pattern.
-        first_id: The largest row id to look at.
-        read_batch: Returns the next rows, from a row id downwards.
+        query: The query with the pattern.
+        first_id: Highest row ID to scan.
+        read_batch: Returns the next rows, given the highest row ID.
 
     Raises:
-        QueryError: The pattern is no regular expression, or too slow.
+        QueryError: The pattern is invalid or too slow.
     """
     async with open_matcher(query.text, skip_empty=True) as matcher:
-        found = _Scan(matcher, query.limit, first_id)
-        # The index may have to catch up first, which is not the pattern's fault.
-        rows = await read_batch(first_id)
+        state = _Scan(matcher, query.limit, first_id)
+        # Outside the time limit, because the index may have to catch up first.
+        batch = await read_batch(first_id)
         with anyio.move_on_after(SCAN_SECONDS):
-            while await found.match(rows):
-                rows = await read_batch(found.next_id)
-    if found.next_id == first_id:
-        raise too_slow(query.text, SCAN_SECONDS)
-    if found.next_id < 0:
-        return SearchPage(tuple(found.hits), len(found.hits), query.cursor is None)
-    more = encode_cursor([0, found.next_id])
-    return SearchPage(tuple(found.hits), len(found.hits), False, more)
+            while await state.match(batch):
+                batch = await read_batch(state.next_id)
+    if state.next_id == first_id:
+        raise _too_slow(query.text, SCAN_SECONDS)
+    if state.next_id < 0:
+        return SearchPage(tuple(state.hits), len(state.hits), query.cursor is None)
+    cursor = encode_cursor([0, state.next_id])
+    return SearchPage(tuple(state.hits), len(state.hits), False, cursor)
 
 
-# Alternatives, inline flags, sets within sets and repeated groups: then nothing is required. The
-# rest is read as literal characters and unknown ones, and every doubt makes a character unknown.
-_TOO_HARD = re.compile(r"\||\(\?|\[\[|\][^\]]*\]|\)[?*{]|\\[^\W_a-zA-Z]|\\[pPNxuULgkKRX]")
-
-
-_PIECE = re.compile(
-    r"(?P<boundary>\\b)|\\[ntr](?![?*{])|\\(?P<escaped>\W)(?![?*{])|\\."
-    r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\\?\Z))|(?P<group>[()])|(?P<anchor>[\^$])"
-    r"|(?P<literal>[^\\\[\](){}?*+.^$|])(?![?*{])|(?P<rest>\{[^}]*\}|.)",
-    re.DOTALL,
+# No word is required by a pattern with alternatives, inline flags, nested sets, repeated groups or
+# an unusual escape.
+_UNSUPPORTED = re.compile(r"\||\(\?|\[\[|\][^\]]*\]|\)[?*{]|\\[\\pPNxuULgkKRX\d]")
+_SET = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*+\]?")
+_SEPARATOR = r"(?:[^\w\0\\.^$*+?{}()|\[\]]|_)"
+_REQUIRED = re.compile(
+    rf"(?:(?<=\\b)|(?<=\\\W)|(?<={_SEPARATOR}))([A-Za-z0-9]+)(?![A-Za-z0-9?*{{])"
+    rf"((?:\\b|\\\W|{_SEPARATOR})(?![?*{{]))?"
 )
 
 
-_UNKNOWN = "\0"
-_EDGE = "\n"  # stands for any character that is no part of a word
-
-
 def required_words(pattern: str) -> Iterator[str]:
-    """Words of every text that `pattern` matches, not all of them; `word*` where it may go on.
+    """Yield words that every match of `pattern` contains, or `word*` for the start of a word.
 
-    A word counts only where what precedes it, in the pattern, ends any word before.
+    Not all required words are found: a word is only certain if the pattern shows where it starts.
     """
-    if _TOO_HARD.search(pattern):
-        return
-    text = _UNKNOWN + "".join(_pieces(pattern)) + _UNKNOWN
-    for word in re.finditer("[A-Za-z0-9]+", text):
-        before, after = text[word.start() - 1], text[word.end()]
-        if _ends_words(before):
-            yield word[0] if _ends_words(after) else f"{word[0]}*"
-
-
-def _pieces(pattern: str) -> Iterator[str]:
-    for match in _PIECE.finditer(pattern):
-        kind = match.lastgroup
-        if kind == "group":
-            continue
-        if kind == "boundary":
-            yield _EDGE
-        elif kind in {"literal", "escaped"}:
-            yield match[kind]
-            if pattern[match.end() : match.end() + 1] == "+":
-                yield _UNKNOWN
-        else:
-            yield _UNKNOWN
-
-
-def _ends_words(character: str) -> bool:
-    return character != _UNKNOWN and (character == "_" or not character.isalnum())
+    if not _UNSUPPORTED.search(pattern):
+        for word, end in _REQUIRED.findall(_SET.sub("\0", pattern)):
+            yield word if end else f"{word}*"

@@ -1,0 +1,475 @@
+"""Searches for words and phrases: which rows match, in which order, and which hits a page shows.
+
+A query is never passed to an index as it is, so no text of a user is a syntax error. Each word is
+searched for separately, among its newest `CANDIDATES` rows. Then:
+
+1. BM25 adds the contribution of each word, weighted by how rare the word is in the whole archive.
+2. Words in the messages around a row count in part, because an answer seldom repeats the words of
+   its question.
+3. The best rows are read, and small words ("how", "before") contribute there; they find no rows.
+
+benchmarks/results/search_ablation.md shows what each of these gains on questions that nobody tuned
+on, and what was dropped: synonyms, nearness of words, a minimum share of the query, other weights
+for parts of identifiers, British spelling.
+"""
+
+import math
+import re
+from calendar import monthrange
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+from time import monotonic
+from typing import Generic, NamedTuple
+
+from anyio import from_thread
+
+from context_compaction.archive import Archive, History, Hit, Query, SearchPage
+from context_compaction.archive.documents import DocText
+from context_compaction.archive.search.filters import (
+    CANDIDATES,
+    Check,
+    Matches,
+    R,
+    Rows,
+    RowsOf,
+    decode_cursor,
+    encode_cursor,
+    filter_of,
+)
+from context_compaction.archive.search.hits import DIVERSE_ROWS, Locator, grouped, hit_at
+from context_compaction.archive.search.patterns import SCAN_SECONDS, Batch, newest_batch, scan
+from context_compaction.archive.tokenizer import (
+    MAX_QUERY_TERMS,
+    MAX_QUERY_WORDS,
+    QueryTerm,
+    likely_names,
+    phrase_term,
+    phrase_words,
+    query_terms,
+    words_of,
+)
+from context_compaction.errors import QueryError
+
+_NEIGHBORS_READ = 100  # best rows whose neighbors count
+_REREAD = 24  # best rows that are read for the small words of the query
+_PAGE_ROWS = 200  # rows that one page may skip because they show nothing new
+# Share of its score that a tool result loses if the query is a sentence, because sentences ask for
+# messages. Of 240 readers' questions, 5 more are answered by the first hit.
+_PRINTED_LOSS = 0.25
+# Share of a row that contains the name that the query means, however long the row is.
+_NAME_SHARE = 1.5
+# Factor of a word's share in a neighbor: if the row lacks the word, and if it has the word.
+_LACKED_SHARE, _HELD_SHARE = 0.5, 0.25
+_SMALL_WORD_SCORE = 1.5  # of a small word in a row; about what BM25 gives for a common word
+
+_QUESTION = re.compile(r"[?？؟][\W_]*\Z")
+# Tools print a line number or the sign of a patch before a line.
+_LINE_START = re.compile(r"\s*(?:\d{1,7}[\t→|:]|[-+])?\s*")
+
+
+async def search(archive: Archive, query: Query) -> SearchPage:
+    """See `Archive.search`.
+
+    Raises:
+        QueryError: The query contains no word or takes too long, or a filter, the limit or the
+            cursor is invalid.
+        NotFoundError: The archive has no such session, or the session no such branch.
+    """
+    allowed = filter_of(query)
+    if query.head is not None and query.session_id is not None:
+        allowed = replace(allowed, within=await archive.history(query.session_id, query.head))
+    if query.kind == "regex":
+
+        async def read_batch(last_id: int) -> Batch:
+            rest = replace(allowed, last_id=last_id)
+            return await archive.on_rows(
+                lambda rows_of, _: newest_batch(rows_of(rest), query.text),
+                lambda: lambda: None,  # `scan` has its own time limit
+            )
+
+        return await scan(query, allowed.last_id, read_batch)
+    terms_of_query(query)  # raises before anything is read
+
+    def work(rows_of: RowsOf, check: Check) -> SearchPage:
+        everything = rows_of(allowed.everything)
+        return words_page(query, rows_of(allowed), everything, allowed.within, check)
+
+    return await archive.on_rows(work, partial(_time_limit, query))
+
+
+def _time_limit(query: Query) -> Check:
+    """Return a check that raises when the search takes too long or was cancelled."""
+    until_seconds = monotonic() + SCAN_SECONDS
+
+    def check() -> None:
+        from_thread.check_cancelled()
+        if monotonic() > until_seconds:
+            raise QueryError(
+                f"The search for {query.text[:80]!r} took more than {SCAN_SECONDS:.0f} seconds and "
+                "was stopped. Use fewer or rarer words, or pass a session_id."
+            )
+
+    return check
+
+
+def words_page(
+    query: Query, rows: Rows[R], everything: Rows[R], within: History | None, check: Check
+) -> SearchPage:
+    """Return one page of hits for a query of words or a phrase.
+
+    Args:
+        query: The query.
+        rows: The rows that its filters and its cursor allow.
+        everything: All rows of the archive.
+        within: The branch to which the query is restricted, if any.
+        check: Called repeatedly; an exception from it ends the search.
+    """
+    cursor = decode_cursor(query.cursor) if query.cursor else None
+    terms = terms_of_query(query)
+    ranker = Ranker(rows, check)
+    ranking = ranker.newest(terms) if query.order == "recent" else ranker.best(terms, query.text)
+    anywhere = Ranker(everything, check)
+    elsewhere = [term for term in ranking.missing_terms if anywhere.is_found(term)]
+    # A forged cursor may contain any number.
+    offset = min(max(0, int(cursor[0])), len(ranking.ids)) if cursor else 0
+    locator = Locator(terms)
+    ids, indexes = ranking.ids, dict[int, int]()
+    if query.order == "relevance" and len(terms) == 1 and len(terms[0].runs) == 1:
+        read = ((doc.doc_id, ranker.read(doc)) for doc in rows.docs(ids[:DIVERSE_ROWS]))
+        texts = [(doc_id, content.text) for doc_id, content in read if content is not None]
+        indexes = locator.diversify(terms[0].runs[0], texts)
+        ids = [*indexes, *(doc_id for doc_id in ids if doc_id not in indexes)]
+    hits = _HitList(rows, ranker, within, query.order)
+    is_prefix = all(term.is_prefix for term in terms)
+    has_more, stop = False, offset
+    for doc in islice(grouped(rows.docs, ids, offset + query.limit + 1), offset, None):
+        if len(hits.hits) == query.limit or stop == offset + query.limit + _PAGE_ROWS:
+            has_more = True
+            break
+        stop += 1
+        content = ranker.read(doc)
+        if content is None:
+            continue
+        index = indexes.get(doc.doc_id)
+        index = locator.find(content.text) if index is None else index
+        # An index finds a prefix by stems, which other words may share.
+        if index is not None or not is_prefix:
+            hits.add(doc, content, index or 0, ranking.scores.get(doc.doc_id, 0.0))
+    newest = max(ranking.ids) if cursor is None and has_more else cursor[1] if cursor else 0
+    return SearchPage(
+        tuple(hits.hits),
+        len(ranking.ids),
+        ranking.is_exact,
+        encode_cursor([stop, newest]) if has_more else None,
+        tuple(" ".join(term.runs) for term in ranking.missing_terms if term not in elsewhere),
+        tuple(" ".join(term.runs) for term in elsewhere),
+        ranking.has_any,
+    )
+
+
+def terms_of_query(query: Query) -> list[QueryTerm]:
+    """Return the terms of a query of words or a phrase.
+
+    Raises:
+        QueryError: The query contains no word.
+    """
+    if query.kind == "phrase":
+        phrase = phrase_term(query.text)
+        terms = [] if phrase is None else [phrase]
+    else:
+        terms = query_terms(query.text)
+    if not terms:
+        raise QueryError(
+            f"The query {query.text[:80]!r} contains no letter or digit. "
+            "Pass a word, or use kind='regex' to search for other characters."
+        )
+    return terms
+
+
+class _Shown(NamedTuple):
+    """A message among the hits: its number in the list, its role, text and matching line."""
+
+    number: int
+    role: str
+    text: str
+    line: str
+
+
+class _HitList(Generic[R]):
+    """The hits of one page. A row that shows nothing new increases `repeats` of an earlier hit."""
+
+    def __init__(
+        self, rows: Rows[R], ranker: "Ranker[R]", within: History | None, order: str
+    ) -> None:
+        self.hits: list[Hit] = []
+        self._rows = rows
+        self._ranker = ranker
+        self._within = within
+        self._merges = order == "relevance"
+        # Numbers of the hits that show the same passage of a session.
+        self._passages: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        self._messages: dict[tuple[str, int], _Shown] = {}
+
+    def add(self, doc: R, content: DocText, index: int, score: float) -> None:
+        """Add the hit for the match at `index` in the text of a row."""
+        hit = hit_at(doc, content, index, score)
+        line = content.text[content.text.rfind("\n", 0, index) + 1 :].partition("\n")[0]
+        line = _LINE_START.sub("", line, count=1)
+        shown = _Shown(len(self.hits), hit.role, content.text, line)
+        equal = self._passages[hit.session_id, hit.snippet]
+        if self._merges and hit.kind == "message":
+            # Two messages with the same passage are shown, as they may answer different calls.
+            repeated = equal[0] if len(equal) == 2 else self._shown_change(hit, shown)
+            if repeated is not None:
+                earlier = self.hits[repeated]
+                self.hits[repeated] = replace(earlier, repeats=earlier.repeats + 1)
+                return
+        self._messages[hit.session_id, hit.seq] = shown
+        equal.append(len(self.hits))
+        self.hits.append(replace(hit, next=self._answer(doc, content)))
+
+    def _shown_change(self, hit: Hit, shown: _Shown) -> int | None:
+        """Return the number of the hit that shows the call of this result, or its result.
+
+        Tools that edit files print the lines that the call wrote.
+        """
+        step = {"assistant": 1, "tool": -1}.get(hit.role, 0)
+        other = self._messages.get((hit.session_id, hit.seq + step))
+        if other is None or {hit.role, other.role} != {"assistant", "tool"}:
+            return None
+        call, result = (shown, other) if step == 1 else (other, shown)
+        return other.number if result.line and result.line in call.text else None
+
+    def _answer(self, doc: R, content: DocText) -> Hit | None:
+        """Return the next message of the branch if this message ends with a question."""
+        # Quotation marks and similar characters may follow the question mark.
+        if doc.output_id is not None or not _QUESTION.search(content.text[-40:]):
+            return None
+        following = self._rows.next_doc(doc)
+        if following is None or (self._within and following.seq not in self._within.seqs):
+            return None
+        answer = self._ranker.read(following)
+        if answer is None or answer.is_own or answer.before != content.history:
+            return None
+        return hit_at(following, answer, 0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Rows in the order of the reply.
+
+    Attributes:
+        ids: IDs of the rows, best first.
+        scores: Score of each row by its ID.
+        is_exact: Whether `ids` has all rows.
+        missing_terms: Terms that no row contains that passes the filter.
+        has_any: Whether no row has all terms, so that the rows have any of them.
+    """
+
+    ids: Sequence[int]
+    scores: dict[int, float]
+    is_exact: bool
+    missing_terms: tuple[QueryTerm, ...] = ()
+    has_any: bool = False
+
+
+class Ranker(Generic[R]):
+    """Ranks the rows of one archive for one query."""
+
+    def __init__(self, rows: Rows[R], check: Check) -> None:
+        """`check` is called before each text is read, and may raise."""
+        self._rows = rows
+        self._check = check
+        self._contents: dict[int, DocText | None] = {}
+
+    def read(self, doc: R) -> DocText | None:
+        """Return the content of a row as `Rows.read` does, and read each row once."""
+        self._check()
+        if doc.doc_id not in self._contents:
+            self._contents[doc.doc_id] = self._rows.read(doc)
+        return self._contents[doc.doc_id]
+
+    def newest(self, terms: Sequence[QueryTerm]) -> Ranking:
+        """Rank rows with all terms, newest first; if no row has all, rows with most terms first."""
+        pieces = [piece for term in terms for piece in term.pieces]
+        has_any = False
+        ids = self._rows.newest(terms, CANDIDATES, every=True)
+        if not ids:
+            has_any = len(terms) > 1
+            ids = self._rows.newest([*terms, *pieces], CANDIDATES)
+        missing = tuple(term for term in terms if has_any and not self.is_found(term))
+        rows = self._rows.by_time(ids)
+        if has_any:
+            counts = Counter(row for term in terms for row in self._rows.candidates(term).shares)
+            rows = sorted(rows, key=lambda row: -counts[row])
+        return Ranking(rows, {}, len(ids) < CANDIDATES, missing, has_any and bool(rows))
+
+    def best(self, terms: Sequence[QueryTerm], text: str) -> Ranking:
+        """Rank rows with any of the terms, best first."""
+        found: list[Matches] = []
+        missing: list[QueryTerm] = []
+        for term in terms:
+            matches = self._matches(term)
+            # Pieces of a name are of interest only if the name itself does not occur.
+            known = [matches] if matches.shares else self._pieces(term)
+            found += known
+            missing += [] if known else [term]
+        found += self._dated(text)
+        scores = _scores_of([*found, *self._names(terms, text, found)])
+        order = _best_first(scores)
+        if len(found) > 1:
+            near = self._rows.near(order[:_NEIGHBORS_READ])
+            order = _add_scores(order, scores, _neighbor_scores(near, found))
+        small_words = {*phrase_words(text)[:MAX_QUERY_WORDS]}
+        small_words -= {word for term in terms for word in term.words}
+        if small_words:
+            added = self._sentence_scores(order[:_REREAD], scores, small_words)
+            order = _add_scores(order, scores, added)
+        is_exact = all(matches.is_whole for matches in found)
+        return Ranking(order, scores, is_exact, tuple(missing))
+
+    def is_found(self, term: QueryTerm) -> bool:
+        """Whether a row that passes the filter has a term, or enough of its pieces."""
+        return self._occurs(term) or bool(self._pieces(term))
+
+    def _occurs(self, term: QueryTerm) -> bool:
+        return bool(self._rows.newest([term], 1))
+
+    def _idf(self, count: float) -> float:
+        """Return the BM25 weight of a term that `count` rows contain; never negative."""
+        return math.log(1 + (self._rows.row_count - count + 0.5) / (count + 0.5))
+
+    def _matches(self, term: QueryTerm) -> Matches:
+        found = self._rows.candidates(term)
+        return replace(found, weight=term.weight * self._idf(found.row_count))
+
+    def _names(
+        self, terms: Sequence[QueryTerm], text: str, found: Sequence[Matches]
+    ) -> list[Matches]:
+        """Return rows that contain a name which the query may mean."""
+        if len(found) == 1 and len(terms[0].runs) > 1:
+            return []  # the name was found as the user wrote it
+        names: list[Matches] = []
+        for term in likely_names(text):
+            ids = self._rows.newest([term], CANDIDATES)
+            weight = term.weight * self._idf(len(ids))
+            names.append(Matches(dict.fromkeys(ids, _NAME_SHARE), len(ids), True, weight))
+        return names
+
+    def _dated(self, text: str) -> list[Matches]:
+        """Return rows of the days that `text` names."""
+        times = list(dict.fromkeys(asked_times(text)))[:MAX_QUERY_TERMS]
+        if not times:
+            return []
+        found = self._rows.within_times(times)
+        return [replace(found, weight=self._idf(found.row_count))] if found.shares else []
+
+    def _pieces(self, term: QueryTerm) -> list[Matches]:
+        """Return the matches of a term's pieces, if enough of the term occurs."""
+        # A run of a script without spaces is a whole sentence, of which a few words are enough.
+        least = 0.5 if term.runs[0].isascii() else 0.1
+        # Looking for one row of each piece first avoids most of the counting.
+        known = [piece for piece in term.pieces if self._occurs(piece)]
+        whole, part = (sum(piece.weight for piece in of) for of in (term.pieces, known))
+        if part <= least * whole:
+            return []
+        found = [self._matches(piece) for piece in known]
+        weight = sum(matches.weight for matches in found)
+        unknown_weight = (whole - part) * self._idf(0)
+        return found if weight >= least * (weight + unknown_weight) else []
+
+    def _sentence_scores(
+        self, ids: Sequence[int], scores: Mapping[int, float], small_words: Set[str]
+    ) -> dict[int, float]:
+        """Return the change of each row's score if the query is a sentence with small words."""
+        added: dict[int, float] = {}
+        for doc in self._rows.docs(ids):
+            content = self.read(doc)
+            if content is not None:
+                # Only the start of a text counts, because a long text has all small words.
+                gain = _SMALL_WORD_SCORE * len(small_words & words_of(content.text[:500]))
+                whole = scores[doc.doc_id] + gain
+                loss = whole * _PRINTED_LOSS if content.role == "tool" else 0.0
+                added[doc.doc_id] = gain - loss
+        return added
+
+
+def _scores_of(found: Iterable[Matches]) -> dict[int, float]:
+    """Return the score of each row that contains any of the terms."""
+    scores: dict[int, float] = {}
+    for matches in found:
+        for row, share in matches.shares.items():
+            scores[row] = scores.get(row, 0.0) + share * matches.weight
+    return scores
+
+
+def _neighbor_scores(
+    near: Mapping[int, Mapping[int, int]], found: Iterable[Matches]
+) -> dict[int, float]:
+    """Return what the messages around rows add to the scores of the rows.
+
+    Args:
+        near: For each row its neighbors with their distance in messages, from 1.
+        found: The matches of each term.
+    """
+    added = dict.fromkeys(near, 0.0)
+    for matches in found:
+        shares = matches.shares
+        for row, neighbors in near.items():
+            nearby = (shares[other] / far for other, far in neighbors.items() if other in shares)
+            factor = _HELD_SHARE if row in shares else _LACKED_SHARE
+            added[row] += factor * max(nearby, default=0.0) * matches.weight
+    return added
+
+
+def _best_first(scores: Mapping[int, float]) -> list[int]:
+    """Return the rows, best first; of equal rows the newer first, which has the larger ID."""
+    return sorted(scores, key=lambda row: (scores[row], row), reverse=True)
+
+
+def _add_scores(
+    order: Sequence[int], scores: dict[int, float], added: Mapping[int, float]
+) -> list[int]:
+    """Add to the scores of some of the first rows, and return the rows in their new order."""
+    for row, more in added.items():
+        scores[row] += more
+    stop = 1 + max((number for number, row in enumerate(order) if row in added), default=-1)
+    return [*_best_first({row: scores[row] for row in order[:stop]}), *order[stop:]]
+
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+_ISO_DATE = re.compile(
+    rf"\b{_YEAR}(?:[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)|-(?P<whole_month>\d\d)(?!-))\b"
+)
+_WRITTEN_DATE = re.compile(
+    r"\b(?:(?P<day_before>\d\d?)(?:st|nd|rd|th)?(?: of)? )?"
+    r"(?P<name>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+    rf"(?: (?P<day>\d\d?)(?:st|nd|rd|th)?)?,? {_YEAR}\b",
+    re.IGNORECASE,
+)
+
+
+def asked_times(text: str) -> Iterator[tuple[float, float]]:
+    """Yield the days, and the months with their year, that `text` names.
+
+    Each is the first and the last moment in Unix seconds, in UTC. Days that do not exist are
+    skipped.
+    """
+    for match in (*_ISO_DATE.finditer(text), *_WRITTEN_DATE.finditer(text)):
+        parts = {name: value for name, value in match.groupdict().items() if value}
+        month = parts.get("month") or parts.get("whole_month")
+        day = parts.get("day") or parts.get("day_before")
+        number = int(month) if month else 1 + _MONTHS.index(parts["name"][:3].lower())
+        try:
+            first = datetime(int(parts["year"]), number, int(day or 1), tzinfo=UTC)
+        except ValueError:
+            continue
+        days = 1 if day else monthrange(first.year, first.month)[1]
+        last = first + timedelta(days=days, microseconds=-1)
+        yield first.timestamp(), last.timestamp()
