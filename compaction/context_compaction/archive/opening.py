@@ -1,7 +1,7 @@
-"""The archive that a place names, a folder of this machine or a database; and copying archives.
+"""Open an archive by its location (a local folder or a database), and copy archives.
 
-Records are copied in their order, and those that the target holds already are passed over: so a
-copy that was broken off goes on where it stopped, and one that is run again takes over what is new.
+A copy transfers records in order and skips records that the target already has. An interrupted copy
+therefore continues where it stopped, and a repeated copy transfers only new records.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from context_compaction.redaction import RedactionMode
 if TYPE_CHECKING:
     from context_compaction.archive.local.archive import LocalArchive
 
-_RECORDS = 1_000  # a call
+_CALL_RECORDS = 1_000
 
 Report = Callable[[SessionInfo, int], None]
 
@@ -33,19 +33,19 @@ def open_archive(
 def open_archive(
     location: Path | str, *, index_root: Path | None = None, redaction: RedactionMode = "off"
 ) -> AbstractAsyncContextManager[Archive]:
-    """The archive at `location`, made when it is missing; it is closed with the block.
+    """Open the archive at `location`, and create it if it is missing; for use with `async with`.
 
     Args:
-        location: A folder, which several processes of a machine may open at once, or
+        location: A folder, which several processes on one machine can open at the same time, or
             `postgresql://…` with the extra `postgres`: see docs/how-to/postgresql.md.
-        index_root: For a folder, another one on a local disk for search indexes, by default the
-            user's cache folder.
-        redaction: How secrets are treated: "off" looks for none, "warn" keeps everything as it is
-            and has compactions report them, "on" removes them from whatever is written.
+        index_root: For a local archive, the folder for search indexes; it must be on a local disk.
+            Default: the user's cache folder.
+        redaction: Treatment of secrets. "off" does not search for them, "warn" stores them and
+            lists them in the reports of compactions, "on" removes them from everything written.
 
     Raises:
-        SettingsError: There is no such kind of archive.
-        ArchiveError: It cannot be opened.
+        SettingsError: The location is not a supported kind of archive.
+        ArchiveError: The archive cannot be opened.
     """
     if not isinstance(location, str) or "://" not in location:
         from context_compaction.archive.local.archive import open_archive as open_local
@@ -53,26 +53,27 @@ def open_archive(
         return open_local(Path(location), index_root=index_root, redaction=redaction)
     if location.partition(":")[0] not in {"postgresql", "postgres"}:
         raise SettingsError(
-            f"The archive {shown_address(location)} is an address of no kind that is known. Name a "
-            "folder, or postgresql://…"
+            f"Unknown kind of archive: {shown_address(location)}. Use a folder or a postgresql:// "
+            "address."
         )
     try:
         from context_compaction.archive.postgres.archive import open_archive as open_postgres
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"An archive in PostgreSQL needs {error.name}. Install mcp-server-compaction[postgres]."
+            f"An archive in PostgreSQL needs the package {error.name}. Install it: "
+            "pip install 'mcp-server-compaction[postgres]'"
         ) from error
     return open_postgres(location, redaction=redaction)
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The counts of a copy.
+    """Result of a copy.
 
     Attributes:
-        session_count: The sessions of the source.
-        record_count: Their records, each found to be the same in the target.
-        new_count: Those that the target did not hold before.
+        session_count: Number of sessions in the source.
+        record_count: Number of records in these sessions, all verified to be equal in the target.
+        new_count: Number of records that were missing in the target before the copy.
     """
 
     session_count: int
@@ -86,12 +87,12 @@ async def copy_archive(
     """Copy every session of `source`, oldest first, and compare each record afterwards.
 
     Args:
-        source: It is only read.
-        target: It may hold other sessions, and beginnings of these.
+        source: The archive to copy; it is only read.
+        target: The archive to copy to. It may contain other sessions, and earlier copies.
         report: Called with each copied session and the number of its records.
 
     Raises:
-        ArchiveError: An archive failed, or the target holds another session of the same name.
+        ArchiveError: An archive failed, or the target has a different session with the same ID.
     """
     sessions, cursor = await source.sessions()
     while cursor is not None:
@@ -99,9 +100,9 @@ async def copy_archive(
         sessions += page
     records = new = 0
     for session in reversed(sessions):
-        held = await _compared(source, target, session)
-        after = held
-        while part := await source.records(session.session_id, after=after, limit=_RECORDS):
+        copied = await _count_equal(source, target, session)
+        after = copied
+        while part := await source.records(session.session_id, after=after, limit=_CALL_RECORDS):
             await target.add_records(
                 session.session_id,
                 part,
@@ -109,29 +110,35 @@ async def copy_archive(
                 parent_session_id=session.parent_session_id,
             )
             after += len(part)
-        count = await _compared(source, target, session, after=held)
+        count = await _count_equal(source, target, session, after=copied)
         if count != after:
             raise ArchiveError(
-                f"Session {session.session_id!r} grew while it was copied: {count} records of "
-                f"{after} were found. Run it again when nobody writes to it."
+                f"The session {session.session_id!r} changed during the copy: {count} of {after} "
+                "records match. Copy again when no program writes to the session."
             )
         records += count
-        new += count - held
+        new += count - copied
         report(session, count)
     return Copied(len(sessions), records, new)
 
 
-async def _compared(source: Archive, target: Archive, session: SessionInfo, after: int = 0) -> int:
-    """How many records of a session the target holds, each the same as in the source."""
+async def _count_equal(
+    source: Archive, target: Archive, session: SessionInfo, after: int = 0
+) -> int:
+    """Return the number of records of a session that are equal in source and target.
+
+    Raises:
+        ArchiveError: A record of the target differs from the source.
+    """
     name = session.session_id
-    while there := await target.records(name, after=after, limit=_RECORDS):
-        here = await source.records(name, after=after, limit=len(there))
-        # Either side may give fewer, where they are large.
-        count = min(len(there), len(here))
-        if there[:count] != here[:count] or not here:
+    while in_target := await target.records(name, after=after, limit=_CALL_RECORDS):
+        in_source = await source.records(name, after=after, limit=len(in_target))
+        # An archive returns fewer records than requested if they are large.
+        count = min(len(in_target), len(in_source))
+        if in_target[:count] != in_source[:count] or not in_source:
             raise ArchiveError(
-                f"The target holds another session {name!r}: they differ after {after} records. "
-                "Nothing was written over it. Delete the one that is not wanted there."
+                f"The target has a different session {name!r}: the records after {after} are not "
+                "equal. Nothing was overwritten. Delete the session from the target to copy it."
             )
         after += count
     return after

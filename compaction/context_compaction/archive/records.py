@@ -1,26 +1,27 @@
-"""Records: what an archive keeps of a session, one after the other, whatever stores it.
+"""Records: the entries of a session's log, in order, for every kind of archive.
 
-A record has a small head, which holds all that placing a list needs, and a body, which is read when
-it is asked for.
+A record has a small head, which contains everything needed to place a message list, and a body,
+which is read only on request.
 
-Kinds and their heads, beside `n` (the record's number in its session) and `ts` (Unix seconds):
+Kinds and their heads. Each head also has `n` (the record's number in its session) and `ts` (Unix
+time in seconds):
 
-- session: session, parent. Opens every segment.
-- message: seq, hash, parent, format, role, tools, and at: when it was archived by our own clock,
-  while `ts` is the message's own time. Body: the host's object.
-- output: id, sha256, media, bytes, chars, lines, tool, call. Body: `{"text": ...}` or
-  `{"base64": ...}` of a small one, `{"blob": sha256, "table": hash}` of a larger one (`frames.py`).
-- pin: pinned. Body: nothing.
-- run: head, parent, source, count. The history `head` is `parent` with the last `count` messages of
-  the history `source`, which are not written again. Body: nothing.
-- receipt: of (the history that was compacted), left (the one that its context is), outputs (the
-  ids of what the compaction kept). Body: the receipt.
-- context: of, listed (the same list with what replaced its beginning, or ""), entries, each
-  [content hash, seq or -1, number of the edited original or -1], and of a message of ours that
-  stands for others the head of their history.
-  Body: the raw messages of the entries whose seq is -1, in order.
+- session: session, parent. The first record of every segment.
+- message: seq, hash, parent, format, role, tools, and `at`, the time of archiving by the archive's
+  clock (`ts` is the message's own time). Body: the host's message object.
+- output: id, sha256, media, bytes, chars, lines, tool, call. A small body is
+  `{"text": ...}` or `{"base64": ...}`, a large one `{"blob": sha256, "table": hash}`
+  (`frames.py`).
+- pin: pinned. Whether the session is protected from pruning. No body.
+- run: head, parent, source, count. The branch `head` is `parent` plus the last `count` messages of
+  the branch `source`, which are not written again. No body.
+- receipt: of (head of the compacted branch), left (head of the resulting context), outputs (IDs of
+  the outputs that the compaction stored). Body: the receipt.
+- context: of, listed (head of the same list after its start was replaced, or ""), entries. An entry
+  is [content hash, seq or -1, number of the edited original or -1]; a message that replaces others
+  adds the head of the replaced branch. Body: the messages of the entries with seq -1, in order.
 
-Histories are named by chain hashes (history_hash.py).
+Branches are identified by chain hashes (history_hash.py).
 """
 
 import json
@@ -36,36 +37,40 @@ from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsE
 from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
 from context_compaction.messages.model import JsonObject, is_list, is_object, utf8_json
 
-# Strings of messages are read whole, so it pays later: a file costs 1.1 ms and two waits for the
-# device (measured at 55 KB), a line in the log 0.1 ms and none; it takes a third of the space.
+# Larger than the limit of outputs, because strings of messages are always read whole. A blob file
+# costs 1.1 ms and two device syncs (measured at 55 KB), a line in the log 0.1 ms and no further
+# sync; the blob takes a third of the space.
 _STRING_LIMIT_BYTES = 64 * 1024
 _BLOB_KEY = "$blob"
-BLOB_MARK = b'$blob":'  # a line without it holds nothing for `restore` to do
+BLOB_MARK = b'$blob":'  # `internalise` has nothing to do for a line without this text
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record to be written.
+    """A record to write.
 
     Attributes:
-        head: What a scan reads of it.
-        body: JSON text, as `externalise` returns it, or what makes that: the records of a first
-            call hold all of a list, whose text need not be in memory at once.
+        head: The part that is read when a session is loaded.
+        body: JSON text, as `externalise` returns it, or a function that returns the text. A
+            function keeps the text of a long message list from being in memory all at once.
     """
 
     head: JsonObject
     body: str | Callable[[], str] = "null"
 
     def text(self) -> str:
-        """The JSON text of the body."""
+        """Return the JSON text of the body."""
         return self.body if isinstance(self.body, str) else self.body()
 
 
 @dataclass(frozen=True, slots=True)
 class LinePlace:
-    """Where a line is: the segment's file name in its session folder, and its bytes.
+    """Position of a record's line in the log.
 
-    In a database, `segment` is empty and `offset` the record's number.
+    Attributes:
+        segment: File name of the segment in its session folder; empty in a database.
+        offset: Offset of the line in bytes; in a database the record's number.
+        length: Length of the line in bytes; 0 in a database.
     """
 
     segment: str
@@ -75,7 +80,7 @@ class LinePlace:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRecord:
-    """The head of a record and where its line is."""
+    """The head of a stored record and the position of its line."""
 
     head: JsonObject
     place: LinePlace
@@ -85,20 +90,20 @@ _escaped_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def ascii_json(value: Any) -> str:
-    """A JSON value without blanks, in ASCII, keys in their own order."""
-    data = utf8_json(value)  # in a quarter of the time of the other
+    """Return a JSON value as compact ASCII text, with its keys in the given order."""
+    data = utf8_json(value)  # takes a quarter of the time of json.JSONEncoder
     return data.decode("ascii") if data.isascii() else _escaped_json(value)
 
 
 def externalise(value: Any, put: Callable[[bytes], str]) -> str:
-    """The JSON text of `value`, its long strings replaced.
+    """Return the JSON text of `value`, with long strings moved to blobs.
 
-    A string above the limit becomes `{"$blob": its hash}`; `put` keeps its bytes (UTF-8,
-    lone surrogates passed) and returns their hash. A key of the host's own that looks like ours
-    gets one more "$", which `internalise` removes.
+    A string above the limit becomes `{"$blob": its hash}`. `put` stores its bytes (UTF-8, lone
+    surrogates allowed) and returns their hash. If the value itself contains the key "$blob", the
+    key gets one more "$", which `internalise` removes.
     """
     text = ascii_json(value)
-    # One character is found many times faster than a word, and most texts lack it.
+    # Search for one character first, because that is much faster and most texts lack it.
     has_key = "$" in text and _BLOB_KEY in text
     if len(text) <= _STRING_LIMIT_BYTES and not has_key:
         return text
@@ -107,7 +112,7 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
 
 def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
     if isinstance(value, str):
-        if len(value) <= _STRING_LIMIT_BYTES // 4:  # a character has at most four bytes
+        if len(value) <= _STRING_LIMIT_BYTES // 4:  # in UTF-8 a character has at most four bytes
             return value
         data = value.encode("utf-8", "surrogatepass")
         return {_BLOB_KEY: put(data)} if len(data) > _STRING_LIMIT_BYTES else value
@@ -122,7 +127,7 @@ def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
 
 
 def internalise(value: Any, get: Callable[[str], bytes]) -> Any:
-    """The value that `externalise` took; `get` returns the bytes of a hash."""
+    """Return the value that was passed to `externalise`; `get` returns the bytes of a hash."""
     if is_object(value):
         if value.keys() == {_BLOB_KEY}:
             return get(value[_BLOB_KEY]).decode("utf-8", "surrogatepass")
@@ -140,16 +145,16 @@ def _is_blob_key(key: str) -> bool:
 
 
 def describe_blob(blob: Blob) -> JsonObject:
-    """The head of the record that keeps `blob`, without its number and time.
+    """Return the head of the output record for `blob`, without its number and time.
 
     Raises:
-        SettingsError: The blob's id is not that of its bytes.
+        SettingsError: The blob's ID does not match its bytes.
     """
     figures = figures_of(blob)
     if blob.output_id != OUTPUT_ID_PREFIX + figures["sha256"][:OUTPUT_ID_HEX_DIGITS]:
         raise SettingsError(
-            f"The output id {blob.output_id!r} does not belong to these bytes. "
-            "Make blobs with make_blob, which computes the id."
+            f"The output ID {blob.output_id!r} does not match the content. Create the blob with "
+            "make_blob, which computes the ID."
         )
     return {
         "id": blob.output_id,
@@ -161,7 +166,7 @@ def describe_blob(blob: Blob) -> JsonObject:
 
 
 def figures_of(blob: Blob) -> JsonObject:
-    """The part of a record's head that describes the bytes themselves."""
+    """Return the fields of an output record's head that describe the content."""
     text = None if blob.data.isascii() else decode_text(blob.data)
     return {
         "sha256": sha256(blob.data).hexdigest(),
@@ -172,8 +177,8 @@ def figures_of(blob: Blob) -> JsonObject:
 
 
 def encode_content(data: bytes, blobs: Blobs) -> JsonObject:
-    """The body of the record that keeps `data`; `blobs` stores a large one."""
-    if len(data) > 32 * 1024:  # read in parts later
+    """Return the body of the output record for `data`; a large content is stored in `blobs`."""
+    if len(data) > 32 * 1024:  # can be read in parts later
         digest = blobs.put(data)
         return {"blob": digest, "table": blobs.open(digest).table_hash}
     text = decode_text(data)
@@ -181,7 +186,7 @@ def encode_content(data: bytes, blobs: Blobs) -> JsonObject:
 
 
 def decode_text(data: bytes) -> str | None:
-    """The text of `data` (UTF-8, lone surrogates passed), None where it is no text."""
+    """Return `data` decoded as UTF-8 with lone surrogates allowed. None if it is not UTF-8."""
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -189,12 +194,12 @@ def decode_text(data: bytes) -> str | None:
 
 
 def count_lines(data: bytes) -> int:
-    """How many lines `data` has; none where it is empty."""
+    """Return the number of lines in `data`; 0 if it is empty."""
     return data.count(b"\n") + (not data.endswith(b"\n")) if data else 0
 
 
 def info_of(head: JsonObject, session_id: str) -> OutputInfo:
-    """The figures of an output, from its record's head."""
+    """Return the description of an output from its record's head."""
     return OutputInfo(
         output_id=head["id"],
         sha256=head["sha256"],
@@ -210,14 +215,14 @@ def info_of(head: JsonObject, session_id: str) -> OutputInfo:
 
 @dataclass(frozen=True, slots=True)
 class StoredOutput:
-    """An output that can be read. Every method blocks and raises `ArchiveDamagedError`."""
+    """An output that can be read. All methods block and may raise `ArchiveDamagedError`."""
 
     info: OutputInfo
     body: JsonObject
     blobs: Blobs
 
     def read_whole(self) -> bytes:
-        """All bytes, verified by their hash."""
+        """Return the whole content, verified by its hash."""
         digest = self.body.get("blob")
         if digest is not None:
             return self.blobs.read_whole(digest)
@@ -227,22 +232,23 @@ class StoredOutput:
             data = b64decode(self.body["base64"])
         if sha256(data).hexdigest() != self.info.sha256:
             raise ArchiveDamagedError(
-                f"Output {self.info.output_id} does not match its hash. Restore the archive "
+                f"The output {self.info.output_id} does not match its hash. Restore the archive "
                 "from a backup."
             )
         return data
 
     def read_bytes(self, start_byte: int, limit_bytes: int | None) -> OutputSlice:
-        """At most `limit_bytes` bytes from `start_byte`.
+        """Return at most `limit_bytes` bytes from `start_byte`. None means no limit.
 
         Raises:
-            QueryError: The range lies outside the output.
+            QueryError: The range is outside the output.
         """
         size_bytes = self.info.size_bytes
         if not 0 <= start_byte <= size_bytes or (limit_bytes is not None and limit_bytes < 0):
             raise QueryError(
-                f"Output {self.info.output_id} has {size_bytes} bytes; start_byte={start_byte} "
-                f"and limit_bytes={limit_bytes} do not fit. Give a start from 0 to {size_bytes}."
+                f"start_byte={start_byte} and limit_bytes={limit_bytes} are outside the output "
+                f"{self.info.output_id}, which has {size_bytes} bytes. Give a start from 0 to "
+                f"{size_bytes}."
             )
         stop = size_bytes if limit_bytes is None else min(start_byte + limit_bytes, size_bytes)
         content = self._content(whole=stop - start_byte == size_bytes)
@@ -250,7 +256,9 @@ class StoredOutput:
         return OutputSlice(self.info, data, start_byte, content.newlines_before(start_byte) + 1)
 
     def read_lines(self, start_line: int, line_count: int | None) -> OutputSlice:
-        """At most `line_count` whole lines from `start_line`, counted from 1, or back from -1.
+        """Return at most `line_count` whole lines from `start_line`. None means no limit.
+
+        Lines count from 1, or backwards from -1, the last line.
 
         Raises:
             QueryError: The output has no such line.
@@ -259,9 +267,9 @@ class StoredOutput:
         first = max(total + start_line + 1, 1) if start_line < 0 else start_line
         if not 1 <= first <= total + 1 or (line_count is not None and line_count < 1):
             raise QueryError(
-                f"Output {self.info.output_id} has {total} lines; start_line={start_line} and "
-                f"line_count={line_count} do not fit. Give a line from 1 to {total}, or from -1 "
-                "backwards."
+                f"start_line={start_line} and line_count={line_count} are outside the output "
+                f"{self.info.output_id}, which has {total} lines. Give a line from 1 to {total}, "
+                f"or from -1 to -{total}."
             )
         stop = total if line_count is None else min(first - 1 + line_count, total)
         content = self._content(whole=stop - first + 1 == total)
@@ -270,7 +278,7 @@ class StoredOutput:
         return OutputSlice(self.info, data, start_byte, first)
 
     def _content(self, *, whole: bool) -> WholeContent | OpenBlob:
-        """What parts are read of; where it is the `whole`, that is verified by the output's id."""
+        """Return the content to read from. The `whole` content is verified by the output's hash."""
         if whole or "blob" not in self.body:
             return WholeContent(self.read_whole())
         return self.blobs.open(self.body["blob"], self.body["table"])

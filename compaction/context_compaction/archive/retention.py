@@ -1,4 +1,4 @@
-"""Retention: which sessions are removed, and what that frees; whatever stores them."""
+"""Choice of the sessions to prune, and the sizes that pruning frees, for every kind of archive."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,12 @@ from context_compaction.archive import PrunePlan, PruneRules, SessionUsage, Usag
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """The size of one session: see `SessionUsage`; `blobs` are the hashes of its large contents."""
+    """Size of one session.
+
+    Attributes:
+        blobs: SHA-256 of each large content that the session refers to. For the other attributes
+            see `SessionUsage`.
+    """
 
     session_id: str
     parent_session_id: str | None
@@ -21,27 +26,32 @@ class StoredSession:
 
 
 class Stored:
-    """What an archive holds."""
+    """All sessions and large contents of an archive, with their sizes."""
 
     def __init__(self, sessions: Iterable[StoredSession], blob_bytes: Mapping[str, int]) -> None:
-        """`blob_bytes` has the stored size of each large content, by hash."""
+        """Sort the sessions by age and count the sessions that refer to each large content.
+
+        Args:
+            sessions: All sessions of the archive.
+            blob_bytes: Stored size of each large content in bytes, by SHA-256.
+        """
         self.sessions: list[StoredSession] = sorted(
-            sessions, key=lambda one: (one.last_seconds, one.session_id)
+            sessions, key=lambda session: (session.last_seconds, session.session_id)
         )
         self.blob_bytes = blob_bytes
-        # How many sessions name each large content.
+        # Number of sessions that refer to each large content.
         self._users = Counter(digest for session in self.sessions for digest in session.blobs)
         self._unnamed_bytes = self._bytes_of(blob_bytes.keys() - self._users.keys())
         logs = sum(session.log_bytes for session in self.sessions)
         self._total_bytes = logs + sum(blob_bytes.values())
 
     def usage(self) -> Usage:
-        """How much room each session takes."""
+        """Return the size of each session."""
         sessions = tuple(map(self._usage_of, self.sessions))
         return Usage(sessions, self._total_bytes, self._unnamed_bytes)
 
     def plan(self, rules: PruneRules) -> PrunePlan:
-        """The outcome of deleting the sessions that `rules` remove, oldest first."""
+        """Return the sessions that `rules` choose for deletion, oldest first, and the effect."""
         retained = {session.session_id for session in self.sessions if session.is_retained}
         users = Counter(self._users)
         left = self._total_bytes - self._unnamed_bytes
@@ -53,8 +63,8 @@ class Stored:
             is_old = before_seconds is not None and session.last_seconds < before_seconds
             if is_old or (max_bytes is not None and left > max_bytes):
                 users.subtract(session.blobs)
-                gone = [digest for digest in session.blobs if not users[digest]]
-                left -= session.log_bytes + self._bytes_of(gone)
+                unused = [digest for digest in session.blobs if not users[digest]]
+                left -= session.log_bytes + self._bytes_of(unused)
                 chosen.append(self._usage_of(session))
         return PrunePlan(tuple(chosen), len(self.sessions), self._total_bytes - left, left)
 

@@ -697,7 +697,7 @@ async def keeping_an_output_again_changes_nothing(archive: Archive) -> None:
 @promise
 async def an_id_that_is_not_the_hash_of_its_bytes_is_refused(archive: Archive) -> None:
     forged = replace(make_blob("harmless"), data=b"other")
-    with pytest.raises(SettingsError, match="does not belong to these bytes"):
+    with pytest.raises(SettingsError, match="does not match the content"):
         await archive.commit("s", blobs=[forged])
 
 

@@ -192,7 +192,7 @@ def test_a_full_disk_keeps_every_earlier_call_and_none_of_the_failed_one(tmp_pat
                     await add(archive, "s", *grown)
                     raws.append(grown[-1])
 
-            with file_size_limit(100_000), pytest.raises(ArchiveFullError, match="free some"):
+            with file_size_limit(100_000), pytest.raises(ArchiveFullError, match="Free some"):
                 await grow_until_it_fails()
             assert 5 < len(raws) < 15
             assert await transcript(archive, "s") == raws
@@ -217,7 +217,7 @@ async def test_a_device_that_refuses_to_sync_keeps_nothing_of_the_call(
                 await add(archive, session_id, *raws)
             with monkeypatch.context() as patched:
                 patched.setattr(os, "fdatasync", refuse)
-                with pytest.raises(ArchiveFullError, match="Nothing of this call was kept"):
+                with pytest.raises(ArchiveFullError, match="Nothing of this call was stored"):
                     await add(archive, session_id, *raws, user("refused"))
             await add(archive, session_id, *raws, user("taken"))
             assert await transcript(archive, session_id) == [*raws, user("taken")]
@@ -339,7 +339,7 @@ def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_writ
                     archive.retain("s"),
                     archive.delete(["s"]),
                 ):
-                    with pytest.raises(ArchiveError, match=r"Permission denied.*may be read and"):
+                    with pytest.raises(ArchiveError, match=r"Permission denied.*may read and"):
                         await change
                 assert await transcript(archive, "s") == RAWS
 
@@ -368,7 +368,7 @@ def test_who_may_only_read_an_archive_plans_and_gets_again_what_was_compacted() 
         plan = anyio.run(compacted, replace(small, mode="plan", target_tokens=200))
         assert (first.changed, again.messages) == (True, first.messages)
         assert plan.tokens.after < first.tokens.after
-        with pytest.raises(ArchiveError, match=r"Permission denied.*may be read and"):
+        with pytest.raises(ArchiveError, match=r"Permission denied.*may read and"):
             anyio.run(compacted, replace(small, target_tokens=200))
 
 
@@ -380,7 +380,7 @@ def test_an_archive_that_cannot_be_made_or_read_is_an_error_that_names_it() -> N
             async with open_archive(root, index_root=folder / "index") as archive:
                 await transcript(archive, "s")
 
-        with pytest.raises(ArchiveError, match=r"Making .*archive failed: Permission denied"):
+        with pytest.raises(ArchiveError, match=r"Creating .*archive failed: Permission denied"):
             anyio.run(open_it, folder / "archive")
         folder.chmod(0o700)
         _write(folder / "archive")
@@ -461,7 +461,7 @@ def test_a_full_disk_or_inode_table_is_a_clear_error_and_passes(
                     await add(archive, name, user("y" * 8_000))
                     kept.append(name)
 
-            with pytest.raises(ArchiveFullError, match="free some space"):
+            with pytest.raises(ArchiveFullError, match="Free some space"):
                 await grow_until_it_fails()
             for name in kept:
                 assert await transcript(archive, name) == [user("y" * 8_000)]

@@ -312,7 +312,7 @@ async def test_a_session_that_is_copied_into_an_open_archive_is_found(
         shutil.copytree(backup / "sessions", root / "sessions", dirs_exist_ok=True)
         os.utime(root / "sessions", ns=(10**18, 10**18))
 
-    monkeypatch.setattr("context_compaction.archive.local.index.FULL_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("context_compaction.archive.local.index.FULL_CHECK_SECONDS", 0.0)
     await anyio.to_thread.run_sync(_make_old, root)
     async with open_archive(root, index_root=index_root) as archive:
         assert await found(archive, "quokka") == pointers("s", 0)

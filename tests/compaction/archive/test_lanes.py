@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.archive import Archive, session_state
+from context_compaction.archive import Archive, transcript_state
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.durable_files import locked, make_folder
 from context_compaction.archive.local.log import session_folder, session_key
@@ -75,7 +75,7 @@ async def test_calls_that_overlap_keep_the_order_of_their_session(
 async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_state, "CACHED_RECORDS", 100)
+    monkeypatch.setattr(transcript_state, "CACHED_RECORDS", 100)
     said = [user(f"word {at}") for at in range(30)]
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         for number in range(20):

@@ -153,7 +153,7 @@ async def test_what_cannot_be_reached_is_said_without_its_password() -> None:
         ("postgresql://me:secret@127.0.0.1:1/x", "failed"),
         ("postgresql://me:secret@host/x?connections=0", "connections"),
         ("postgresql://me:secret@host/x?tenant=a%20b", "tenant"),
-        ("mysql://me:secret@host/x", "of no kind that is known"),
+        ("mysql://me:secret@host/x", "Unknown kind of archive"),
         ("postgresql://me:x/secret@host/x", "cannot be read"),
         ("postgresql://me:x?secret@host/x", "cannot be read"),
         ("postgresql://[secret@host/x", "cannot be read"),
@@ -452,7 +452,7 @@ _ON_OBJECTS = [
 async def test_large_contents_in_an_object_store_keep_the_same_promises(
     check: Check, cleared_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("context_compaction.archive.postgres.blobs.LEAST_OBJECT_BYTES", 1)
+    monkeypatch.setattr("context_compaction.archive.postgres.blobs.MIN_OBJECT_BYTES", 1)
     address = f"{cleared_address}&objects={quote(bucket, safe='')}"
     with anyio.fail_after(150):
         async with open_archive(address) as archive:
@@ -486,7 +486,7 @@ async def test_objects_are_read_in_parts_and_go_with_the_last_session_that_names
 async def test_objects_that_nothing_names_go_with_prune_once_they_are_a_day_old(
     postgres_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("context_compaction.archive.postgres.blobs.LEAST_OBJECT_BYTES", 1)
+    monkeypatch.setattr("context_compaction.archive.postgres.blobs.MIN_OBJECT_BYTES", 1)
     bucket = bucket.replace("team", "orphans")
     store = open_objects(bucket)
     await to_thread.run_sync(store.put, "default/ab/of-another-database.zst", b"kept")

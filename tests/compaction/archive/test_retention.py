@@ -11,9 +11,10 @@ from pathlib import Path
 import anyio
 import pytest
 from context_compaction import formats
-from context_compaction.archive import PruneRules, Query
+from context_compaction.archive import PruneRules
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.durable_files import locked
+from context_compaction.archive.local.index_rows import CAN_DELETE_ROWS
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.maintenance import delete_sessions
 from context_compaction.archive.retention import Stored, StoredSession
@@ -109,11 +110,12 @@ async def test_a_deletion_leaves_the_index_as_if_the_session_had_never_been(tmp_
         (database,) = index.glob("*/*.db")
         await archive.delete(["doomed"])
         assert await found(archive, "xyzzy") == []
-        assert list(index.glob("*/*.db")) == [database], "it was not rebuilt"
+        if CAN_DELETE_ROWS:
+            assert list(index.glob("*/*.db")) == [database], "the index is not rebuilt"
         async with open_archive(root, index_root=tmp_path / "new") as other:
             for word in ("file", "error", "compaction"):
-                expected = await other.search(Query(word, limit=50))
-                assert await archive.search(Query(word, limit=50)) == expected
+                expected = sorted(await found(other, word, limit=50))
+                assert sorted(await found(archive, word, limit=50)) == expected
     assert _words(index) == _words(tmp_path / "new")
     assert not [data for data in _files(index, "*/*") if b"xyzzy" in data]
 
@@ -291,8 +293,8 @@ async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Pa
         open_archive(root, index_root=index) as writer,
         open_archive(root, index_root=index) as searcher,
     ):
-        # So many that what is deleted is taken out of the index, which is not rebuilt.
-        await add(writer, "kept", *(user(f"apple {number}") for number in range(30)))
+        # Enough messages that deletions do not cause a rebuild of the index.
+        await add(writer, "kept", *(user(f"apple {number}") for number in range(150)))
         assert await found(searcher, "apple")
         (database,) = index.glob("*/*.db")
 
@@ -309,4 +311,5 @@ async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Pa
                     assert await found(searcher, "apple")
                     await found(searcher, "pear")
         assert await found(searcher, "pear") == []
-        assert list(index.glob("*/*.db")) == [database], "it was not rebuilt"
+        if CAN_DELETE_ROWS:
+            assert list(index.glob("*/*.db")) == [database], "the index is not rebuilt"

@@ -1,4 +1,4 @@
-"""The embedded archive: a folder of logs and blobs, and a search index derived from them."""
+"""The local archive: a folder of logs and blobs, and a search index derived from them."""
 
 import json
 import logging
@@ -24,13 +24,13 @@ from context_compaction.archive import (
     check_tenant,
 )
 from context_compaction.archive.local.durable_files import (
-    close_to_others,
     explaining,
     make_folder,
     put_file,
+    restrict_to_user,
     sync_folder,
 )
-from context_compaction.archive.local.log import folders_naming, session_key
+from context_compaction.archive.local.log import folders_containing
 from context_compaction.archive.local.maintenance import (
     delete_sessions,
     examine,
@@ -42,7 +42,6 @@ from context_compaction.archive.retention import Stored
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
-from context_compaction.request import check_session_id
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -52,8 +51,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-# What this package puts into an archive's folder.
-_OURS = frozenset({
+# Files and folders that this package creates in an archive's folder.
+_OWN_NAMES = frozenset({
     "blobs",
     "hooks",
     "http-token",
@@ -73,32 +72,28 @@ _logger = logging.getLogger(__name__)
 async def open_archive(
     root: Path, *, index_root: Path | None = None, redaction: RedactionMode = "off"
 ) -> AsyncGenerator["LocalArchive"]:
-    """The archive in folder `root`, made when it is missing.
+    """Open the archive in the folder `root`, and create the folder if it is missing.
 
-    Args:
-        root: Holds the logs and blobs. Several processes may open it at once.
-        index_root: A folder on a local disk for search indexes, by default the user's cache folder.
-        redaction: How secrets are treated: "off" looks for none, "warn" keeps everything as it is
-            and has compactions report them, "on" removes them from whatever is written.
+    See `context_compaction.archive.opening.open_archive` for the arguments.
 
     Raises:
-        ArchiveError: The folder cannot be made.
+        ArchiveError: The folder cannot be created.
     """
     archive = LocalArchive(root, index_root, redaction)
     await to_thread.run_sync(archive.prepare)
     try:
         yield archive
     finally:
-        # Short: closing only waits for the index's lock, which has a limit of its own.
+        # Short, because closing only waits for the lock of the index, which has a time limit.
         with CancelScope(shield=True):
             await archive.aclose()
 
 
 class LocalArchive(Archive):
-    """An `Archive` in a folder; see there for what each method does.
+    """An `Archive` in a folder.
 
-    Nothing is read or written before it is asked for, and the search index is opened by the first
-    search. Cancelling a call waits until its work in the thread is whole; a search ends at once.
+    Data is read only on request, and the first search opens the search index. A cancelled call
+    waits until its work in the thread is complete; a cancelled search ends at once.
     """
 
     def __init__(
@@ -115,27 +110,27 @@ class LocalArchive(Archive):
         self._index_root = index_root
         self._sessions = LocalSessions(self._root)
         self._store = TranscriptStore(self._sessions, redacts=redaction == "on")
-        self._threads = CapacityLimiter(16)  # a long append holds up only its own session
+        self._threads = CapacityLimiter(16)  # a long append delays only its own session
         self._order: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._index: SearchIndex | None = None
         self._own_index: tempfile.TemporaryDirectory[str] | None = None
-        # A thread of its own, so that a long search never holds up an append.
+        # A separate thread, so that a long search never delays an append.
         self._index_limiter = CapacityLimiter(1)
 
     async def for_tenant(self, tenant: str, *, opens: bool = True) -> "LocalArchive":
-        """See `Archive.for_tenant`: an archive in a folder of its own, below that of this one.
+        """See `Archive.for_tenant`. Each tenant has a folder inside the archive's folder.
 
         Raises:
-            SettingsError: The name cannot be a tenant's.
-            NotFoundError: There is no such folder, and the call does not `opens` it.
-            ArchiveError: The folder cannot be made.
+            SettingsError: The tenant name is invalid, or this archive already belongs to a tenant.
+            NotFoundError: The tenant has no folder, and `opens` is False.
+            ArchiveError: The folder cannot be created.
         """
         if check_tenant(tenant) == self.tenant:
             return self
         if self.tenant != DEFAULT_TENANT:
             raise SettingsError(
-                f"The archive of tenant {self.tenant!r} holds no other tenants. Ask the one that "
-                "was opened."
+                f"The archive of tenant {self.tenant!r} contains no other tenants. Call for_tenant "
+                "on the archive that open_archive returned."
             )
         if tenant not in self._tenants:
             folder = self._folder_of(tenant)
@@ -147,7 +142,7 @@ class LocalArchive(Archive):
         return self._tenants[tenant]
 
     def _folder_of(self, tenant: str) -> Path:
-        # The name as a hash: file systems differ in which names are one.
+        # A hash, because some file systems ignore upper and lower case in names.
         return self._root / "tenants" / blake2b(tenant.encode(), digest_size=16).hexdigest()
 
     async def on_rows(
@@ -178,22 +173,21 @@ class LocalArchive(Archive):
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.
 
-        It waits for a moment in which nobody writes, 20 seconds at most. The words are removed
-        from the index too, whose file is written again: delete many sessions in one call.
-        A killed deletion is finished by the next process that opens the archive and searches.
+        Waits up to 20 seconds for a moment in which no process writes. Also rewrites the file of
+        the search index without the deleted words, so delete many sessions in one call. If the
+        deletion is killed, the next process that opens and searches the archive completes it.
 
         Raises:
-            NotFoundError: There is no such session; nothing was deleted.
-            ArchiveBusyError: Others kept writing for too long.
+            NotFoundError: A session does not exist; nothing was deleted.
+            ArchiveBusyError: Other processes kept writing for too long.
         """
-        keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
         remove = partial(delete_sessions, self._root, session_ids)
-        freed = await self._on_index(lambda: self._opened_index().delete(keys, remove))
+        freed = await self._on_index(lambda: self._opened_index().delete(remove))
         self._sessions.forget(session_ids)
         return freed
 
     async def keep_token(self, token: AccessToken) -> None:
-        """See `Archive.keep_token`: in a small file, named by the token's id."""
+        """See `Archive.keep_token`. Each token is a small file named by its ID."""
         path = self._token_path(token.token_id)
 
         def work() -> None:
@@ -205,18 +199,18 @@ class LocalArchive(Archive):
 
     async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
         """See `Archive.token`."""
-        if not _can_name_token(token_id):
+        if not _is_token_id(token_id):
             return None
         path = self._token_path(token_id)
         if tenant is not None and check_tenant(tenant) != self.tenant:
             path = self._folder_of(tenant) / "tokens" / path.name
-        found = await to_thread.run_sync(_read_tokens, path.parent, path.name)
-        return found[0] if found else None
+        tokens = await to_thread.run_sync(_read_tokens, path.parent, path.name)
+        return tokens[0] if tokens else None
 
     async def tokens(self) -> list[AccessToken]:
         """See `Archive.tokens`."""
-        found = await to_thread.run_sync(_read_tokens, self._root / "tokens", "*.json")
-        return sorted(found, key=lambda token: (token.created_seconds, token.token_id))
+        tokens = await to_thread.run_sync(_read_tokens, self._root / "tokens", "*.json")
+        return sorted(tokens, key=lambda token: (token.created_seconds, token.token_id))
 
     async def revoke_token(self, token_id: str) -> bool:
         """See `Archive.revoke_token`."""
@@ -229,7 +223,7 @@ class LocalArchive(Archive):
                 return True
             return False
 
-        return _can_name_token(token_id) and await to_thread.run_sync(work)
+        return _is_token_id(token_id) and await to_thread.run_sync(work)
 
     def _token_path(self, token_id: str) -> Path:
         return self._root / "tokens" / f"{token_id}.json"
@@ -241,35 +235,34 @@ class LocalArchive(Archive):
     async def on_session(
         self, session_id: str, work: Callable[[TranscriptStore[LocalState]], T]
     ) -> T:
-        """What `work` returns of the store, after this session's other calls."""
+        """See `Archive.on_session`."""
         async with self._order.setdefault(session_id, Lock(fast_acquire=True)):
             return await to_thread.run_sync(work, self._store, limiter=self._threads)
 
     async def sessions_with(self, output_id: str) -> list[str]:
-        """See `Archive.sessions_with`: sessions in memory, else those in the index."""
+        """See `Archive.sessions_with`. Uses the index only if no session in memory matches."""
         known = self._sessions.holding(output_id)
         return known or await self._on_index(lambda: self._sessions_with(output_id))
 
     def _sessions_with(self, output_id: str) -> list[str]:
-        # The index is derived, and pointers are read without it too: by a walk over the log where
-        # the index cannot be used, as where its disk is full.
+        # Pointers must work even if the index cannot be used, for example because its disk is full.
         try:
             session_id = self._opened_index().find_output(output_id)
         except ArchiveError as error:
-            _logger.warning("%s is looked for in the log: %s", output_id, error)
-            folders = folders_naming(self._root, output_id.encode(errors="replace"))
+            _logger.warning("Searching the whole log for output %s: %s", output_id, error)
+            folders = folders_containing(self._root, output_id.encode(errors="replace"))
             return [refresh(LocalState(folder=folder)).session_id for folder in folders]
         return [] if session_id is None else [session_id]
 
     def prepare(self) -> None:
-        """Make the folder where it is missing, and finish what was killed there; blocks."""
-        with explaining(self._root, "Making"):
+        """Create the folder if it is missing, and complete a killed deletion. Blocks."""
+        with explaining(self._root, "Creating"):
             make_folder(self._root)
-            close_to_others(self._root, _OURS)
+            restrict_to_user(self._root, _OWN_NAMES)
         finish_deletion(self._root)
 
     async def aclose(self) -> None:
-        """Close the index and let go of the writer's lock, those of tenants too."""
+        """Close the index and release the writer name, also for all tenants."""
         for archive in self._tenants.values():
             await archive.aclose()
         if self._index is not None:
@@ -279,8 +272,8 @@ class LocalArchive(Archive):
         self._sessions.close()
 
     def _opened_index(self) -> "SearchIndex":
-        # Imported here because sqlite3 and the index are needed by searches only, and a server
-        # that only compacts should start without them.
+        # Imported here because only searches need sqlite3 and the index; a server that only
+        # compacts starts faster without them.
         from context_compaction.archive.local.index import SearchIndex
 
         if self._index is None:
@@ -288,18 +281,18 @@ class LocalArchive(Archive):
         return self._index
 
     def _index_folder(self) -> Path:
-        """Where indexes are kept; a folder of this process where the usual one is read-only."""
+        """Return the folder of indexes, or a temporary one if that folder is read-only."""
         folder = self._index_root or user_cache_path("mcp-server-compaction") / "index"
         try:
             make_folder(folder)
             with tempfile.TemporaryFile(dir=folder):
                 return folder
         except OSError as error:
-            # What was found once must be found again: slower, since each process begins anew.
+            # Searching must still work. It is slower, because each process builds its own index.
             self._own_index = tempfile.TemporaryDirectory(prefix="mcp-server-compaction-")
             _logger.warning(
-                "Search indexes cannot be kept in %s (%s): they stand in %s until this process "
-                "ends. Set XDG_CACHE_HOME to a folder that may be written.",
+                "Cannot write search indexes to %s (%s). They are kept in %s until this process "
+                "ends. Set XDG_CACHE_HOME to a folder that you may write to.",
                 folder,
                 error.strerror,
                 self._own_index.name,
@@ -310,13 +303,13 @@ class LocalArchive(Archive):
         return await to_thread.run_sync(work, limiter=self._index_limiter)
 
 
-def _can_name_token(token_id: str) -> bool:
-    """Whether a file may have this name."""
+def _is_token_id(token_id: str) -> bool:
+    """Whether the ID has the form of a token ID and is a safe file name."""
     return token_id.isascii() and token_id.isalnum() and len(token_id) <= 64
 
 
 def _read_tokens(folder: Path, pattern: str) -> list[AccessToken]:
-    """The tokens in the files of a folder whose names match."""
+    """Return the tokens in the files of a folder that match a pattern."""
     with explaining(folder, "Reading"):
         files = [json.loads(path.read_bytes()) for path in folder.glob(pattern)]
     return [AccessToken.from_json(fields) for fields in files]

@@ -1,16 +1,16 @@
-"""The index's SQLite file: opened, checked, replaced when damaged, written under a lock.
+"""The SQLite file of the search index: opened, checked, replaced if damaged, written under a lock.
 
-The folder holds the database, the lock and `SEAL` (size and time stamp of the database at its last
-clean close). A damaged database is replaced under
-a new name, never in place: a process that still has the old one open then does no harm to the new
-one. Every write and every close is under the lock, since SQLite 3.7.0 to 3.51.2 can corrupt a
-database when two connections write and checkpoint at once.
+The folder contains the database, the lock, and `SEAL` (size and time stamp of the database at its
+last clean close). A damaged database is replaced by a new file with another name, so a process that
+still has the old file open does not harm the new one. Every write and every close holds the lock,
+because SQLite 3.7.0 to 3.51.2 can damage a database when two connections write and checkpoint at
+once.
 """
 
 import os
 import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,10 +22,10 @@ from context_compaction.archive.local.durable_files import (
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
 
-FIRST_SAFE_SQLITE = (3, 51, 3)  # the WAL-reset bug of 3.7.0 to 3.51.2 is gone
+FIRST_SAFE_SQLITE = (3, 51, 3)  # fixes the WAL-reset bug of 3.7.0 to 3.51.2
 
-# Primary result codes after which the file cannot be trusted: a missing table, a failed read
-# (truncated), a malformed page, no database at all.
+# Primary result codes after which the file is not trusted: a missing table, a failed read
+# (truncated), a malformed page, not a database.
 _DAMAGED = frozenset({
     sqlite3.SQLITE_ERROR,
     sqlite3.SQLITE_IOERR,
@@ -37,14 +37,14 @@ T = TypeVar("T")
 
 
 class IndexFile:
-    """The database in the folder. Every method blocks; one thread at a time.
+    """The database in a folder. All methods block; one thread at a time.
 
     Attributes:
-        folder: Where the databases are kept.
+        folder: Folder of the database.
     """
 
     def __init__(self, folder: Path, schema: str, version: str) -> None:
-        """`schema` makes an empty index of `version`."""
+        """`schema` creates an empty index of `version`."""
         self.folder = folder
         self._schema = schema
         self._version = version
@@ -52,7 +52,7 @@ class IndexFile:
         self._name = ""
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` returns; where the index proves damaged, it is replaced and work done again.
+        """Return the result of `work`. If the index is damaged, replace it and run `work` again.
 
         Raises:
             ArchiveFullError: The disk of the index is full.
@@ -65,26 +65,30 @@ class IndexFile:
             if not _is_damage(error):
                 raise self._explain(error) from error
         try:
-            with locked(self.folder / "index.lock"):
+            with self.lock():
                 self._disconnect()
                 connection = self._replace()
             return work(connection)
         except sqlite3.DatabaseError as error:
             raise self._explain(error) from error
 
+    def lock(self) -> AbstractContextManager[None]:
+        """Return a context manager that prevents other processes from writing to the index."""
+        return locked(self.folder / "index.lock")
+
     @contextmanager
     def transaction(self, connection: sqlite3.Connection) -> Generator[None]:
-        """Write under the lock; all of it or nothing."""
-        with locked(self.folder / "index.lock"), _all_or_nothing(connection):
+        """Hold the lock and write everything in the block, or nothing if the block fails."""
+        with self.lock(), _all_or_nothing(connection):
             yield
 
     @contextmanager
-    def rewriting(self, connection: sqlite3.Connection) -> Generator[None]:
-        """A transaction of which the file keeps nothing that was deleted, not in free pages either.
+    def erasing(self, connection: sqlite3.Connection) -> Generator[None]:
+        """Run the block in a transaction, then rewrite the file without deleted content.
 
-        Where it is killed after the transaction, the file has no version, and is not used again.
+        If the process is killed after the transaction, the file has no version and is not used.
         """
-        with locked(self.folder / "index.lock"):
+        with self.lock():
             before = connection.total_changes
             with _all_or_nothing(connection):
                 yield
@@ -95,37 +99,32 @@ class IndexFile:
             connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (self._version,))
             connection.execute("PRAGMA wal_checkpoint (TRUNCATE)")
 
-    def wait(self) -> None:
-        """Wait until nobody writes."""
-        with locked(self.folder / "index.lock"):
-            pass
-
     def close(self) -> None:
-        """Close the database, and seal it where no other process has it open."""
+        """Close the database, and seal it if no other process has it open."""
         if self._connection is None:
             return
-        with locked(self.folder / "index.lock"):
+        with self.lock():
             path = self.folder / self._name
             self._disconnect()
             # SQLite removes the write-ahead log when the last connection closes.
-            if path.exists() and not _log_of(path).exists():
+            if path.exists() and not _wal_path(path).exists():
                 put_file(self.folder / "SEAL", _seal(path).encode())
 
     def discard(self) -> None:
-        """Remove the database; whoever has it open begins a new one with its next work."""
+        """Remove the database. A process that has it open creates a new one at its next call."""
         if not self.folder.is_dir():
             return
-        with locked(self.folder / "index.lock"), explaining(self.folder, "Deleting in"):
+        with self.lock(), explaining(self.folder, "Deleting in"):
             self._disconnect()
             self._remove()
 
     def _current(self) -> sqlite3.Connection:
-        """A connection to the database that is there now, opened if it is another."""
+        """Return a connection to the current database; reconnect if the file was replaced."""
         if self._connection is not None and self._current_name() == self._name:
             return self._connection
-        with explaining(self.folder, "Making"):
+        with explaining(self.folder, "Creating"):
             make_folder(self.folder)
-        with locked(self.folder / "index.lock"):
+        with self.lock():
             self._disconnect()
             try:
                 return self._open()
@@ -134,11 +133,11 @@ class IndexFile:
                 raise
 
     def _open(self) -> sqlite3.Connection:
-        """Open what is there, if it can be trusted, else a new database."""
+        """Connect to the existing database if it is valid, otherwise create a new one."""
         name = self._current_name()
         if name is not None:
             path = self.folder / name
-            is_sealed = not _log_of(path).exists() and self._read_seal() == _seal(path)
+            is_sealed = not _wal_path(path).exists() and self._read_seal() == _seal(path)
             try:
                 connection = self._connect(name)
                 if self._is_usable(connection, is_sealed=is_sealed):
@@ -150,8 +149,12 @@ class IndexFile:
         return self._replace()
 
     def _is_usable(self, connection: sqlite3.Connection, *, is_sealed: bool) -> bool:
-        found = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        if found != (self._version,):
+        """Whether the database has the current version and passes SQLite's quick check.
+
+        A sealed database skips the check, which reads the whole file.
+        """
+        version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+        if version != (self._version,):
             return False
         return is_sealed or connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
 
@@ -160,19 +163,18 @@ class IndexFile:
         return names[0] if len(names) == 1 else None
 
     def _replace(self) -> sqlite3.Connection:
-        """Begin an empty database under a new name and remove the others."""
+        """Create an empty database with a new name and remove the others."""
         with explaining(self.folder, "Writing"):
             make_folder(self.folder)
             self._remove()
-            name = os.urandom(8).hex() + ".db"
-            connection = self._connect(name)
+            connection = self._connect(os.urandom(8).hex() + ".db")
             connection.executescript(f"BEGIN; {self._schema} COMMIT;")
             connection.execute("INSERT INTO meta VALUES ('version', ?)", (self._version,))
         return connection
 
     def _connect(self, name: str) -> sqlite3.Connection:
         path = self.folder / name
-        with explaining(path, "Making"):
+        with explaining(path, "Creating"):
             path.touch(mode=0o600)
         self._name = name
         self._connection = connection = sqlite3.connect(
@@ -201,16 +203,16 @@ class IndexFile:
         code = error.sqlite_errorcode & 0xFF
         if code == sqlite3.SQLITE_FULL:
             return ArchiveFullError(
-                f"The disk that holds the search index {self.folder} is full. The archive itself "
-                "is whole; free some space and call again."
+                f"The disk of the search index {self.folder} is full. The archive itself is not "
+                "affected. Free some space and call again."
             )
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             return ArchiveBusyError(
                 f"Another process holds the search index {self.folder}. Call again."
             )
         return ArchiveError(
-            f"The search index {self.folder} cannot be used: {error}. The archive itself is "
-            "whole; check that the folder may be written, or delete it, and call again."
+            f"The search index {self.folder} cannot be used: {error}. The archive itself is not "
+            "affected. Check that you may write to the folder, or delete it, and call again."
         )
 
 
@@ -226,20 +228,20 @@ def _all_or_nothing(connection: sqlite3.Connection) -> Generator[None]:
 
 
 def index_bytes(folder: Path) -> int:
-    """The size of the index on disk."""
+    """Return the size of the index on disk in bytes."""
     return sum(path.stat().st_size for path in folder.glob("*.db*"))
 
 
-def _log_of(path: Path) -> Path:
+def _wal_path(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
 def _seal(path: Path) -> str:
-    found = path.stat()
-    return f"{path.name} {found.st_size} {found.st_mtime_ns}"
+    status = path.stat()
+    return f"{path.name} {status.st_size} {status.st_mtime_ns}"
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     code = error.sqlite_errorcode
-    # The low byte is the primary code. A short read is a file that was truncated.
+    # The low byte is the primary code. A short read means that the file was truncated.
     return code & 0xFF in _DAMAGED or code == sqlite3.SQLITE_IOERR_SHORT_READ

@@ -1,14 +1,13 @@
-"""The rows of the index: its tables, and how the lines of the log become rows and go again.
+"""The tables of the search index, and how the lines of the log become rows of these tables.
 
-A row's id is its place in the order of indexing, by time within a transaction.
+Row IDs grow in the order of indexing; within one transaction they are ordered by time.
 """
 
+import json
 import sqlite3
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from context_compaction.archive import NO_SEQ
@@ -19,20 +18,23 @@ from context_compaction.archive.documents import (
     parts_of_records,
     title_of,
 )
-from context_compaction.archive.local.log import BlobStore, SegmentPart, parse_body, read_segment
+from context_compaction.archive.local.log import BlobStore, SegmentPart, parse_body
 from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internalise
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
 from context_compaction.archive.tokenizer import terms_of
 
-VERSION = f"7.{INDEX_VERSION}"  # of the tables, and of the words and tags in them
-BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
+# FTS5 can delete rows of a contentless table since this version.
+CAN_DELETE_ROWS: bool = sqlite3.sqlite_version_info >= (3, 43)
+VERSION = f"8.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
+BATCH_BYTES = 8 * 1024 * 1024  # log bytes per transaction, so that the lock is never held for long
 
 _DAYS_A_BLOCK = 32
 
-# Room for the words of a whole transaction (1 MB by default) saves a quarter of its time, which
-# goes into merging, and a tenth of the size (measured).
+# A hash table for the words of a whole transaction (default: 1 MB) saves a quarter of the time,
+# which merging would take, and a tenth of the size (measured).
 SCHEMA = f"""
-CREATE VIRTUAL TABLE fts USING fts5 (words, parts, meta, paths, content='', tokenize='ascii');
+CREATE VIRTUAL TABLE fts USING fts5 (words, parts, meta, paths, tokenize='ascii',
+    content=''{", contentless_delete=1" if CAN_DELETE_ROWS else ""});
 INSERT INTO fts (fts, rank) VALUES ('hashsize', {16 * 1024 * 1024});
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (
@@ -49,8 +51,8 @@ CREATE TABLE segment (
     UNIQUE (session, name)
 );
 CREATE TABLE doc (
-    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, segment INTEGER NOT NULL,
-    offset INTEGER NOT NULL, length INTEGER NOT NULL, words_crc INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, session INTEGER NOT NULL, segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL, length INTEGER NOT NULL,
     seq INTEGER NOT NULL, seconds REAL NOT NULL,
     output_id TEXT, start_byte INTEGER, size_bytes INTEGER, start_char INTEGER, start_line INTEGER
 );
@@ -78,7 +80,7 @@ ON CONFLICT (session, name) DO UPDATE SET indexed_to = excluded.indexed_to,
     tail_length = excluded.tail_length, tail_crc = excluded.tail_crc
 RETURNING id
 """
-# A session and all that descend from it, by what they named as their parent.
+# A session and all its descendants.
 FAMILY = """
 WITH RECURSIVE family (name) AS (
     VALUES (?) UNION SELECT session_id FROM session JOIN family ON parent = name
@@ -88,8 +90,15 @@ SELECT id FROM session JOIN family ON session_id = name
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """A part of a segment that the index does not hold yet, from byte `start`, with its lines."""
+class NewPart:
+    """A part of a segment that is not in the index yet.
+
+    Attributes:
+        session_key: Key of the session.
+        segment: File name of the segment.
+        start: Offset of the part in bytes.
+        part: Records of the part, with their lines.
+    """
 
     session_key: str
     segment: str
@@ -98,12 +107,20 @@ class News:
 
 
 class StaleIndexError(Exception):
-    """The log no longer holds what was indexed."""
+    """The index has rows for lines that the log no longer contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """A row without its id. `order` sorts rows by time, then as they were logged."""
+    """A row without its ID.
+
+    Attributes:
+        order: Sort key: time, record number, number of the part within the record.
+        session: Row ID of the session.
+        segment: Row ID of the segment.
+        record: Record of the row.
+        part: Text of the row.
+    """
 
     order: tuple[float, int, int]
     session: int
@@ -113,7 +130,7 @@ class IndexRow:
 
 
 def indexed_to(connection: sqlite3.Connection, session_key: str, segment: str) -> int:
-    """Up to which byte a segment is indexed."""
+    """Return the offset in bytes up to which a segment is indexed."""
     row = connection.execute(
         "SELECT indexed_to FROM segment JOIN session ON session.id = segment.session"
         " WHERE session.key = ? AND segment.name = ?",
@@ -122,13 +139,17 @@ def indexed_to(connection: sqlite3.Connection, session_key: str, segment: str) -
     return 0 if row is None else int(row[0])
 
 
-def take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> Iterator[IndexRow]:
-    """Note the session and how far its segment is indexed; yield the rows to insert."""
-    part = news.part
-    texts = _texts_of(part, blobs)
-    (session,) = connection.execute(_UPSERT_SESSION, _session_row(news, texts)).fetchone()
+def rows_of_part(
+    connection: sqlite3.Connection, blobs: BlobStore, new: NewPart
+) -> Iterator[IndexRow]:
+    """Update the rows of the session and the segment; yield the rows to insert."""
+    part = new.part
+    lines = zip(part.records, part.lines, strict=True)
+    bodies = ((record.head, partial(_body, line, blobs)) for record, line in lines)
+    texts = list(parts_of_records(bodies, blobs))
+    (session,) = connection.execute(_UPSERT_SESSION, _session_row(new, texts)).fetchone()
     (segment,) = connection.execute(
-        _UPSERT_SEGMENT, (session, news.segment, part.end, part.tail_length, part.tail_crc)
+        _UPSERT_SEGMENT, (session, new.segment, part.end, part.tail_length, part.tail_crc)
     ).fetchone()
     for record, parts in zip(part.records, texts, strict=True):
         for count, text in enumerate(parts):
@@ -136,23 +157,16 @@ def take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> Ite
             yield IndexRow(order, session, segment, record, text)
 
 
-def _texts_of(part: SegmentPart, blobs: BlobStore) -> list[list[IndexedPart]]:
-    """What is found of each record of `part`."""
-    lines = zip(part.records, part.lines, strict=True)
-    bodies = ((record.head, partial(_body, line, blobs)) for record, line in lines)
-    return list(parts_of_records(bodies, blobs))
-
-
 def _body(line: bytes, blobs: BlobStore) -> Any:
     body = parse_body(line)
     return internalise(body, blobs.read_whole) if BLOB_MARK in line else body
 
 
-def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> Mapping[str, Any]:
-    """The columns of their session that the records of `news` set."""
-    row: dict[str, Any] = {"key": news.session_key, "session_id": "", "parent": None, "format": ""}
+def _session_row(new: NewPart, texts: Sequence[Sequence[IndexedPart]]) -> Mapping[str, Any]:
+    """Return the columns of the session that the records of a part set."""
+    row: dict[str, Any] = {"key": new.session_key, "session_id": "", "parent": None, "format": ""}
     row |= {"title": "", "title_seq": 1 << 62}
-    for record, parts in zip(news.part.records, texts, strict=True):
+    for record, parts in zip(new.part.records, texts, strict=True):
         head = record.head
         if head["kind"] == "session":
             row |= {"session_id": head["session"], "parent": head["parent"]}
@@ -163,26 +177,23 @@ def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> Mapping[
                 row |= {"title": title, "title_seq": head["seq"]} if title else {}
         elif head["kind"] == "output" and head["tool"] == TITLE_TOOL:
             row |= {"title": title_of(parts[0].text), "title_seq": -1}
-    times = [float(record.head["ts"]) for record in news.part.records]
+    times = [float(record.head["ts"]) for record in new.part.records]
     return row | {"first": min(times, default=0.0), "last": max(times, default=0.0)}
 
 
 def insert_rows(connection: sqlite3.Connection, rows: list[IndexRow]) -> None:
-    """Add rows with ids by their time, which rise."""
+    """Insert rows, with growing IDs in the order of time."""
     rows.sort(key=lambda row: row.order)
-    (first_id,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM doc").fetchone()
-    for doc_id, row in enumerate(rows, start=first_id):
-        words = _words_of(row.session, row.record, row.part)
+    for doc_id, row in enumerate(rows, start=last_row_id(connection) + 1):
         head, place, part = row.record.head, row.record.place, row.part
         connection.execute(
-            "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 doc_id,
                 row.session,
                 row.segment,
                 place.offset,
                 place.length,
-                _crc_of(words),
                 head.get("seq", NO_SEQ),
                 float(head["ts"]),
                 head["id"] if head["kind"] == "output" else None,
@@ -194,77 +205,66 @@ def insert_rows(connection: sqlite3.Connection, rows: list[IndexRow]) -> None:
         )
         connection.execute(
             "INSERT INTO fts (rowid, words, parts, meta, paths) VALUES (?, ?, ?, ?, ?)",
-            (doc_id, *words),
+            (doc_id, *_words_of(row)),
         )
 
 
-def remove_words(
-    connection: sqlite3.Connection, blobs: BlobStore, session: int, folder: Path
-) -> None:
-    """Remove a session's rows from the full-text table, with the words that its log still holds.
+def last_row_id(connection: sqlite3.Connection) -> int:
+    """Return the number of rows that were ever inserted, including removed rows.
+
+    FTS5 weighs words by the same number, because deleting rows does not change its totals.
+    """
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'doc'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def remove_sessions(connection: sqlite3.Connection, session_keys: Collection[str]) -> None:
+    """Remove all rows of sessions, and merge the full-text table so that their words are erased.
 
     Raises:
-        StaleIndexError: These are not the words that were indexed.
+        StaleIndexError: The index should be rebuilt, because this version of SQLite cannot delete
+            rows of the full-text table, or because fewer than half of all rows would remain.
     """
-    segments = connection.execute(
-        "SELECT id, name, indexed_to FROM segment WHERE session = ?", (session,)
-    ).fetchall()
-    for segment, name, end in segments:
-        places = connection.execute(
-            "SELECT offset, start_byte, id, words_crc FROM doc WHERE segment = ?", (segment,)
-        )
-        indexed = {(offset, byte): (doc_id, crc) for offset, byte, doc_id, crc in places}
-        start = 0
-        while start < end:
-            limit_bytes = min(BATCH_BYTES, end - start)
-            part = read_segment(folder, name, start, limit_bytes=limit_bytes, with_lines=True)
-            if part.end == start:
-                raise StaleIndexError
-            start = part.end
-            for record, texts in zip(part.records, _texts_of(part, blobs), strict=True):
-                for text in texts:
-                    words = _words_of(session, record, text)
-                    place = record.place.offset, text.start_byte
-                    doc_id, crc = indexed.pop(place, (0, None))
-                    if crc != _crc_of(words):
-                        raise StaleIndexError
-                    connection.execute(
-                        "INSERT INTO fts (fts, rowid, words, parts, meta, paths)"
-                        " VALUES ('delete', ?, ?, ?, ?, ?)",
-                        (doc_id, *words),
-                    )
-        if indexed:
-            raise StaleIndexError
+    if not CAN_DELETE_ROWS:
+        raise StaleIndexError
+    keys = (json.dumps(list(session_keys)),)
+    sessions = "SELECT id FROM session WHERE key IN (SELECT value FROM json_each(?))"
+    rows = f"SELECT id FROM doc WHERE session IN ({sessions})"
+    connection.execute(f"DELETE FROM fts WHERE rowid IN ({rows})", keys)
+    for table in ("doc", "segment"):
+        connection.execute(f"DELETE FROM {table} WHERE session IN ({sessions})", keys)
+    connection.execute(f"DELETE FROM session WHERE id IN ({sessions})", keys)
+    (row_count,) = connection.execute("SELECT count(*) FROM doc").fetchone()
+    if row_count < last_row_id(connection) / 2:
+        raise StaleIndexError
+    connection.execute("INSERT INTO fts (fts) VALUES ('optimize')")
 
 
-def _words_of(session: int, record: LoggedRecord, part: IndexedPart) -> tuple[str, str, str, str]:
-    """The columns of the full-text table."""
+def _words_of(row: IndexRow) -> tuple[str, str, str, str]:
+    """Return the columns of the full-text table."""
+    part = row.part
     terms = terms_of(part.text)
     paths = terms_of("\n".join(part.paths)).words if part.paths else ""
-    seconds = record.head["ts"]
-    meta = [session_tag(session), *time_tags(seconds), *tags_of(record.head, part)]
-    # A tag that no query asks for fills up what is too short.
+    head = row.record.head
+    meta = [session_tag(row.session), *_time_tags(head["ts"]), *tags_of(head, part)]
+    # A tag that no query contains lengthens short texts.
     missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(meta)
     return terms.words, " ".join(terms.parts), " ".join(meta + ["z"] * missing), paths
 
 
-def _crc_of(words: Sequence[str]) -> int:
-    return zlib.crc32("\n".join(words).encode("utf-8", "surrogatepass"))
-
-
 def session_tag(session: int) -> str:
-    """The tag of the rows of a session, given its row id."""
+    """Return the tag of a session's rows, given the session's row ID."""
     return f"s{session}"
 
 
-def time_tags(seconds: float) -> tuple[str, str]:
-    """The tags of a row's day, and of its block of days."""
+def _time_tags(seconds: float) -> tuple[str, str]:
+    """Return the tags of a day and of its block of days."""
     day = _day(seconds)
     return f"d{day}", f"b{day // _DAYS_A_BLOCK}"
 
 
 def time_range_tags(since_seconds: float, until_seconds: float) -> list[str]:
-    """Tags of which each row between two times has at least one: whole blocks, and days."""
+    """Return tags such that each row between two times has at least one: blocks and days."""
     day, last = _day(since_seconds), _day(until_seconds)
     tags: list[str] = []
     while day <= last:
@@ -278,5 +278,5 @@ def time_range_tags(since_seconds: float, until_seconds: float) -> list[str]:
 
 
 def _day(seconds: float) -> int:
-    # Up to the year 2328; a time filter past it means no limit.
+    # Up to the year 2328. A later time filter is no limit.
     return int(min(max(seconds // 86_400, 0), 1 << 17))

@@ -1,25 +1,25 @@
-"""The log and the large contents that it names.
+"""The log of a local archive, and the large contents that it refers to.
 
 Each session is a folder of segments, and a segment has one writer at a time:
 
     sessions/3f/3fa9.../lock                  held while a process writes to the session
-    sessions/3f/3fa9.../<writer>-0001.jsonl   one record a line, appended to only
-    writers/<writer>.lock                     held by the process that is <writer>
+    sessions/3f/3fa9.../<writer>-0001.jsonl   one record a line, only appended to
+    writers/<writer>.lock                     held by the process that uses the name <writer>
     blobs/ab/abcdef....zst                    a large content in frames, named by its SHA-256
 
-The folder's name is a hash of the session id, so that no id is ever part of a path. Readers take
-no lock: they read up to the last whole call. A process that writes is the only one of its writer
-id, so no two ever append to one file, even on a shared file system whose locks cannot be trusted.
+The name of a session's folder is a hash of the session ID, so that no ID is part of a path. Readers
+take no lock: they read up to the end of the last complete call. Only one process uses a writer
+name, so two processes never append to one file, even if the locks of a network file system fail.
 
-One record is a line of JSON with a checksum, a small head and a body:
+A record is a line of JSON with a checksum, a small head and a body:
 
     {"crc":"1a2b3c4d","kind":"message","n":7,...,"body":{...}}
 
-`crc` is the CRC-32 of everything after it (from `"kind"` to the last brace). The head is small and
-holds all that a scan needs, so the body, which is last, is parsed only when it is read. The
-last record of a call has `"last":true`; readers take whole calls only, so that a call that was cut
-off (by a kill, a full disk) is absent, not half there. Non-ASCII text is escaped, so lone
-surrogates survive and a newline always ends a line.
+`crc` is the CRC-32 of everything after it (from `"kind"` to the last brace). The head contains all
+that loading a session needs; the body comes last and is parsed only when it is read. The last
+record of a call has `"last":true`. Readers take complete calls only, so a call that was interrupted
+(by a kill or a full disk) is absent as a whole. Non-ASCII text is escaped, so lone surrogates are
+preserved and a newline always ends a line.
 """
 
 import json
@@ -39,13 +39,13 @@ from context_compaction.archive.local.durable_files import (
     FILE_MODE,
     FOLDER_MODE,
     explaining,
+    ignoring_missing_permission,
     make_folder,
-    may_be_refused,
     put_file,
     read_at,
-    sync_file,
     sync_folder,
     sync_folders,
+    sync_path,
     try_lock,
     write_all,
 )
@@ -64,12 +64,12 @@ _OPENING = b'{"crc":"'
 _CRC_END = len(_OPENING) + 8
 _BODY = b',"body":'
 
-# Reads the JSON value that begins at a place of a text, and looks at nothing around it.
+# Parses the JSON value that starts at an index of a text, and ignores the text after it.
 _parse = json.JSONDecoder().raw_decode
 
 
 def encode_line(record: Record, *, last: bool) -> bytes:
-    """The line of `record`, with its newline."""
+    """Return the line of `record`, with its newline; `last` marks the end of a call."""
     head = record.head | {"last": True} if last else record.head
     parts = ascii_json(head)[1:-1].encode("ascii"), _BODY, record.text().encode("ascii"), b"}"
     data = b"".join(parts)
@@ -77,34 +77,31 @@ def encode_line(record: Record, *, last: bool) -> bytes:
 
 
 def decode_head(line: bytes) -> JsonObject | None:
-    """The head of a line, without its checksum; None where the line is damaged.
-
-    `line` may end with its newline. A quote inside a JSON string is escaped, so the first
-    `,"body":` is the real one.
-    """
+    """Return the head of a line, without its checksum. None if the line is damaged."""
     rest = _verified_rest(line)
     if rest is None:
         return None
+    # Quotes in JSON strings are escaped, so the first `,"body":` is the member itself.
     head: JsonObject = _parse(f"{{{rest[: rest.index(_BODY)].decode('ascii')}}}")[0]
     return head
 
 
 def decode_body(line: bytes) -> Any:
-    """The body of a line.
+    """Return the body of a line.
 
     Raises:
         ArchiveDamagedError: The line does not match its checksum.
     """
     if _verified_rest(line) is None:
         raise ArchiveDamagedError(
-            "A line of the log does not match its checksum, so it cannot be read. "
-            "Run the doctor command to see which, and restore it from a backup."
+            "A line of the log does not match its checksum, so it cannot be read. Run the doctor "
+            "command to see which line, and restore the archive from a backup."
         )
     return parse_body(line)
 
 
 def parse_body(line: bytes) -> Any:
-    """The body of a line whose checksum was found right."""
+    """Return the body of a line whose checksum was verified before."""
     return _parse(line.decode("ascii"), line.index(_BODY) + len(_BODY))[0]
 
 
@@ -119,22 +116,22 @@ def _verified_rest(line: bytes) -> bytes | None:
 
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-WRITER_SLOTS = 4096
-LOCK_NAME = "lock"  # of an archive
+WRITER_NAMES = 4096
+LOCK_NAME = "lock"
 
 
 def session_key(session_id: str) -> str:
-    """The hash that names a session in paths and in the index: 32 hex digits."""
+    """Return the hash that identifies a session in paths and in the index: 32 hex digits."""
     return blake2b(session_id.encode("ascii"), digest_size=16).hexdigest()
 
 
 def session_folder(root: Path, key: str) -> Path:
-    """The folder of a session's segments, given its key."""
+    """Return the folder of a session's segments, given the session's key."""
     return root.joinpath("sessions", key[:2], key)
 
 
 def segment_sizes(folder: Path) -> dict[str, int]:
-    """The segments of a session folder and their sizes in bytes; empty where there is none.
+    """Return the size in bytes of each segment in a session's folder; empty without a folder.
 
     Raises:
         ArchiveError: The folder cannot be read.
@@ -148,15 +145,14 @@ def segment_sizes(folder: Path) -> dict[str, int]:
                     if entry.name.endswith(".jsonl")
                 }
         except FileNotFoundError:
-            _check_there(folder.parents[2])
+            _check_root(folder.parents[2])
             return {}
 
 
-def _check_there(root: Path) -> None:
-    """A session may be missing; an archive that was moved or removed under us is no empty one.
+def _check_root(root: Path) -> None:
+    """Raise `ArchiveError` if the archive's folder is missing.
 
-    Raises:
-        ArchiveError: The folder is gone.
+    A missing session is normal, but an archive that was moved or removed is not an empty archive.
     """
     with explaining(root, "Opening the archive"):
         root.stat()
@@ -164,22 +160,22 @@ def _check_there(root: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """What a read of a segment found.
+    """Result of reading a segment from some offset.
 
     Attributes:
         records: The undamaged records, in order.
-        end: Where the next read begins: after the last whole call.
-        tail_crc: CRC-32 of the line that ends there, 0 where none was read.
-        tail_length: That line's length.
-        damaged: Numbers of the damaged lines, from 1, counted from where the read began.
-        lines: The lines of `records`, where the reader asked for them.
+        end: Offset in bytes after the last complete call, where the next read starts.
+        tail_crc: CRC-32 of the line that ends at `end`; 0 if none was read.
+        tail_length: Length of that line in bytes.
+        damaged_lines: Numbers of the damaged lines. The first line that was read has number 1.
+        lines: Lines of `records` if the caller asked for them, otherwise empty.
     """
 
     records: list[LoggedRecord]
     end: int
     tail_crc: int
     tail_length: int
-    damaged: tuple[int, ...]
+    damaged_lines: tuple[int, ...]
     lines: Sequence[bytes] = ()
 
 
@@ -191,9 +187,9 @@ def read_segment(
     limit_bytes: int | None = None,
     with_lines: bool = False,
 ) -> SegmentPart:
-    """The records of a segment from byte `start`, in whole calls.
+    """Return the records of the complete calls in a segment from byte `start`.
 
-    With `limit_bytes` the read stops after the call that crosses the limit.
+    With `limit_bytes` the read stops after the call that exceeds the limit.
 
     Raises:
         ArchiveError: The segment cannot be read.
@@ -219,7 +215,7 @@ def read_segment(
                 pending.append(LoggedRecord(head, LinePlace(segment, offset, len(line))))
                 if with_lines:
                     lines.append(line)
-            # A damaged line may have been the last of its call: what is before it is whole.
+            # A damaged line may be the last of its call, so the records before it are accepted.
             if head is None or head.get("last"):
                 records += pending
                 pending = []
@@ -227,12 +223,12 @@ def read_segment(
                 tail = line
                 if limit_bytes is not None and end - start >= limit_bytes:
                     break
-    kept = lines[: len(records)]
-    return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged), kept)
+    lines = lines[: len(records)]
+    return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged), lines)
 
 
 def read_body(folder: Path, place: LinePlace, get_blob: Callable[[str], bytes]) -> Any:
-    """The body of one record; `get_blob` returns the bytes of a string kept as a blob.
+    """Return the body of one record; `get_blob` returns the bytes of a string stored as a blob.
 
     Raises:
         ArchiveDamagedError: The line does not match its checksum.
@@ -248,23 +244,8 @@ def read_body(folder: Path, place: LinePlace, get_blob: Callable[[str], bytes]) 
     return internalise(body, get_blob) if BLOB_MARK in line else body
 
 
-def last_notice(root: Path) -> int:
-    """When a writer last gave notice to searchers, Unix nanoseconds; 0 where none ever did.
-
-    Raises:
-        ArchiveError: The folder cannot be read.
-    """
-    folder = root / "sessions"
-    with explaining(folder, "Reading"):
-        try:
-            return folder.stat().st_mtime_ns
-        except FileNotFoundError:
-            _check_there(root)
-            return 0
-
-
 def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[Path]:
-    """The folders of all sessions, or of those in the outer folders `prefixes`, in order.
+    """Return the folders of all sessions, or of the sessions whose keys have these `prefixes`.
 
     Raises:
         ArchiveError: A folder cannot be read.
@@ -277,21 +258,21 @@ def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[P
         return [folder for group in groups for folder in group if folder.is_dir()]
 
 
-def folders_naming(root: Path, name: bytes) -> list[Path]:
-    """The folders of all sessions with `name` in their log, which is read whole.
+def folders_containing(root: Path, text: bytes) -> list[Path]:
+    """Return the folders of the sessions whose log contains `text`. Reads the whole log.
 
     Raises:
         ArchiveError: A segment cannot be read.
     """
-    return [folder for folder in session_folders(root) if _names(folder, name)]
+    return [folder for folder in session_folders(root) if _contains(folder, text)]
 
 
-def _names(folder: Path, name: bytes) -> bool:
+def _contains(folder: Path, text: bytes) -> bool:
     for segment in segment_sizes(folder):
         path = folder / segment
-        # Another process may have deleted the session meanwhile.
+        # Another process may delete the session at the same time.
         with explaining(path, "Reading"), suppress(FileNotFoundError), path.open("rb") as file:
-            if any(name in line for line in file):
+            if any(text in line for line in file):
                 return True
     return False
 
@@ -299,17 +280,23 @@ def _names(folder: Path, name: bytes) -> bool:
 def append_records(
     root: Path, key: str, segment: str, expected_size: int, records: Sequence[Record]
 ) -> list[LinePlace]:
-    """Append `records` as one call to a segment, made when it is missing; not durable yet.
+    """Append `records` as one call to a segment, and create the segment if it is missing.
 
-    The caller holds the session's lock and the writer's, and syncs the segment when it has let go
-    of the session's. `expected_size` is where the last whole call ended.
+    The records are not durable yet. The caller holds the session's lock and the writer's lock, and
+    syncs the segment after it has released the session's lock.
+
+    Args:
+        root: Folder of the archive.
+        key: Key of the session.
+        segment: File name of the segment.
+        expected_size: Offset in bytes after the last complete call.
+        records: Records of the call, in order.
 
     Raises:
-        ArchiveFullError: The disk is full; the segment ends where it ended.
+        ArchiveFullError: The disk is full; the segment is unchanged.
         ArchiveError: The segment cannot be written.
     """
-    folder = session_folder(root, key)
-    path = folder / segment
+    path = session_folder(root, key) / segment
     with explaining(path, "Writing"):
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
         try:
@@ -324,55 +311,74 @@ def append_records(
 def _append_lines(
     handle: int, segment: str, offset: int, records: Sequence[Record]
 ) -> list[LinePlace]:
-    """Write the lines of `records`, a few at a time: a first call has as many as its whole list."""
     places: list[LinePlace] = []
-    waiting: list[bytes] = []
-    written_to = offset
+    pending = bytearray()
     for index, record in enumerate(records):
         line = encode_line(record, last=index == len(records) - 1)
         places.append(LinePlace(segment, offset, len(line)))
         offset += len(line)
-        waiting.append(line)
-        if offset - written_to >= 1024 * 1024:
-            write_all(handle, b"".join(waiting))
-            waiting.clear()
-            written_to = offset
-    write_all(handle, b"".join(waiting))
+        pending += line
+        # Written in parts because a first call may contain a very long message list.
+        if len(pending) >= 1024 * 1024:
+            write_all(handle, pending)
+            pending = bytearray()
+    write_all(handle, pending)
     return places
 
 
 def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names: bool) -> None:
-    """Bring to the device what was written to a session; `with_names` for a segment that is new.
+    """Make segments of a session durable, and notify searchers; `with_names` for a new segment.
 
-    A process may have been killed, or be waiting, between its write and its sync; what it wrote can
-    be read already, so whoever builds upon it makes it durable first. Searchers get notice then, so
-    that whatever was acknowledged is found; who may only read has written nothing, and gives none.
+    A process may be killed, or still wait, between its write and its sync. Other processes can
+    already read its records, so a process that builds on them makes them durable first and then
+    notifies searchers: whatever was acknowledged is found.
 
     Raises:
         ArchiveError: A segment cannot be opened or synced.
     """
     folder = session_folder(root, key)
     for segment in segments:
-        path = folder / segment
-        with explaining(path, "Syncing"):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                sync_file(handle)
-            finally:
-                os.close(handle)
-    with explaining(folder, "Syncing"):
-        if with_names:
+        with explaining(folder / segment, "Syncing"):
+            sync_path(folder / segment)
+    if with_names:
+        with explaining(folder, "Syncing"):
             sync_folders(folder, root)
-        # A file's growth does not show in any folder. In nanoseconds, as the kernel's own stamps
-        # are only as fine as its ticks. The inner one first: whoever sees the outer one sees both.
-        now = time.time_ns()
-        for noticed in (folder.parent, folder.parent.parent):
-            with may_be_refused():
-                os.utime(noticed, ns=(now, now))
+    notify_searchers(folder)
 
 
-def cut_segment(folder: Path, segment: str, size_bytes: int) -> None:
-    """Remove what follows the first `size_bytes` of a segment; the caller is its writer.
+def notify_searchers(folder: Path) -> None:
+    """Record a change of the session in `folder` in the time stamps of the folders above it.
+
+    A user who may only read has changed nothing, so missing permission is ignored.
+
+    Raises:
+        ArchiveError: The time stamps cannot be set.
+    """
+    # Nanoseconds, because the kernel's own stamps are only as precise as its clock ticks. The inner
+    # folder first, so that a searcher that sees the outer stamp also sees the inner one.
+    now = time.time_ns()
+    for outer in (folder.parent, folder.parent.parent):
+        with explaining(outer, "Syncing"), ignoring_missing_permission():
+            os.utime(outer, ns=(now, now))
+
+
+def last_notification(root: Path) -> int:
+    """Return the time of the last notification to searchers in Unix nanoseconds; 0 if none.
+
+    Raises:
+        ArchiveError: The folder cannot be read.
+    """
+    folder = root / "sessions"
+    with explaining(folder, "Reading"):
+        try:
+            return folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            _check_root(root)
+            return 0
+
+
+def truncate_segment(folder: Path, segment: str, size_bytes: int) -> None:
+    """Remove everything after the first `size_bytes` of a segment; the caller is its writer.
 
     Raises:
         ArchiveError: The segment cannot be written.
@@ -382,27 +388,27 @@ def cut_segment(folder: Path, segment: str, size_bytes: int) -> None:
 
 
 def claim_writer(root: Path) -> tuple[str, int]:
-    """The first writer's name of this machine that no live process holds, and its open lock file.
+    """Return a writer name that no live process holds, and the open lock file that reserves it.
 
-    Names are reused: a short-lived process (a hook) goes on in the segments of the last one rather
-    than leave a file of its own behind for each call.
+    Names are reused, so that a short process (a hook) continues the segments of an earlier process
+    instead of adding a new file for each call.
 
     Raises:
-        ArchiveBusyError: Every name is taken.
-        ArchiveError: The lock file cannot be made.
+        ArchiveBusyError: Every name is in use.
+        ArchiveError: The lock file cannot be created.
     """
     folder = root / "writers"
     machine = blake2b(platform.node().encode(), digest_size=4).hexdigest()
-    with explaining(folder, "Making a writer's lock in"):
+    with explaining(folder, "Creating a writer's lock in"):
         make_folder(folder)
-        for slot in range(WRITER_SLOTS):
-            name = f"{machine}-{slot:03x}"
+        for number in range(WRITER_NAMES):
+            name = f"{machine}-{number:03x}"
             lock = try_lock(folder / f"{name}.lock")
             if lock is not None:
                 return name, lock
     raise ArchiveBusyError(
-        f"{WRITER_SLOTS} processes of this machine write to {root} already. "
-        "Stop those that are no longer needed."
+        f"{WRITER_NAMES} processes on this machine already write to {root}. "
+        "Stop the processes that you no longer need."
     )
 
 
@@ -412,14 +418,14 @@ class BlobStore(Blobs):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
-        self._durable: set[Path] = set()  # folders whose names are on the device
+        self._durable: set[Path] = set()  # folders whose names are durable
 
     def put(self, data: bytes) -> str:
-        """Keep `data`, durably; return its SHA-256 in hex. Keeping it again costs nothing.
+        """Store `data` durably and return its SHA-256 in hex. Storing it again costs little.
 
         Raises:
             ArchiveFullError: The disk is full.
-            ArchiveDamagedError: Something else already has this name.
+            ArchiveDamagedError: The file of this digest has another content.
             ArchiveError: The folder cannot be written.
         """
         digest = sha256(data).hexdigest()
@@ -430,20 +436,18 @@ class BlobStore(Blobs):
             is_new = not path.exists()
             if is_new:
                 put_file(path, pack(data))
-            else:  # another process may have, a moment ago, and the name not be durable yet
+            else:  # another process may have written it, and its name may not be durable yet
                 sync_folder(path.parent)
-        if is_new:
-            return digest
-        if self.open(digest).size_bytes != len(data):
-            raise self.damaged(digest, "it should hold other content")
+        if not is_new and self.open(digest).size_bytes != len(data):
+            raise self.damage_error(digest, "its size is wrong")
         return digest
 
     def _make_durable(self, folder: Path) -> None:
-        """Make `folder` where it is missing; its name needs that once, as it is never removed."""
+        """Create `folder` and make its name durable; once, because it is never removed."""
         if folder not in self._durable:
             make_folder(folder.parent)
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-            sync_folder(folder.parent)  # another process may have made it a moment ago
+            sync_folder(folder.parent)  # also if another process has created the folder
             self._durable.add(folder)
 
     def _size(self, digest: str) -> int:
@@ -462,8 +466,8 @@ class BlobStore(Blobs):
         with explaining(path, "Reading"):
             return read_at(path, start, size_bytes)
 
-    def _place(self, digest: str) -> str:
-        return str(self._path(digest))
+    def _label(self, digest: str) -> str:
+        return f"file {self._path(digest)}"
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / f"{digest}.zst"

@@ -1,11 +1,11 @@
-"""What a folder holds, whether it is whole, and how the bytes of deleted sessions are removed.
+"""Sizes and health of a local archive, and deletion of sessions with all their bytes.
 
-Writers hold the archive's lock together, a deletion holds it alone. So while a deletion decides
-that nothing names a blob any more, nobody can be about to name it. The long part, reading the logs
-for the blobs that they name, is done before the lock is taken; under it, only what came since.
+Writers share the archive's lock, and a deletion holds it exclusively. While a deletion decides that
+no session refers to a blob, no writer can therefore be about to add a reference. Reading the
+logs for their references takes long, so it is done before the lock is taken. Under the lock
+only what was written since is read.
 """
 
-import mmap
 import os
 import re
 import shutil
@@ -18,11 +18,13 @@ from context_compaction.archive.local.durable_files import (
     explaining,
     locked,
     make_folder,
+    read_at,
     sync_folder,
     try_lock,
 )
 from context_compaction.archive.local.log import (
     LOCK_NAME,
+    notify_searchers,
     read_segment,
     segment_sizes,
     session_folder,
@@ -35,13 +37,13 @@ from context_compaction.errors import NotFoundError
 from context_compaction.request import check_session_id
 
 _TRASH_NAME = "trash"
-# As records.py writes them. A quote within a string of the host's is escaped, so only a key of its
-# own can look like this; its blob is then kept without need.
+# As records.py writes them. Quotes in strings are escaped, so only a key in the host's JSON can
+# look the same; then a blob is kept that could be removed.
 _REFERENCE = re.compile(rb'blob":"([0-9a-f]{64})"')
 
 
-class References:
-    """Which blobs each session names, by the hash that is its folder's name."""
+class BlobReferences:
+    """The digests of the blobs that each session refers to, by session key."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -49,40 +51,33 @@ class References:
         self.by_session: dict[str, set[str]] = {}
 
     def update(self) -> None:
-        """Read what was logged since the last call.
+        """Read everything that was logged since the last call.
 
         Raises:
             ArchiveError: The log cannot be read.
         """
         for folder in session_folders(self._root):
-            named = self.by_session.setdefault(folder.name, set())
+            digests = self.by_session.setdefault(folder.name, set())
             for segment, size in segment_sizes(folder).items():
-                named |= self._read(folder / segment, size)
-
-    def _read(self, path: Path, size: int) -> set[str]:
-        start = self._read_to.get(path, 0)
-        if size <= start:
-            return set()
-        with (
-            explaining(path, "Reading"),
-            path.open("rb") as file,
-            mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data,
-        ):
-            self._read_to[path] = data.rfind(b"\n") + 1  # a torn line is read again
-            return {digest.decode() for digest in _REFERENCE.findall(data, start)}
+                path = folder / segment
+                start = self._read_to.get(path, 0)
+                with explaining(path, "Reading"):
+                    data = read_at(path, start, size - start)
+                self._read_to[path] = start + data.rfind(b"\n") + 1  # reads a torn line again
+                digests.update(digest.decode() for digest in _REFERENCE.findall(data))
 
 
 def measure(root: Path) -> Stored:
-    """How much room each session takes. Reads the whole log.
+    """Return the sizes of all sessions and blobs. Reads the whole log.
 
     Raises:
         ArchiveError: A folder or file cannot be read.
     """
-    references = References(root)
+    references = BlobReferences(root)
     references.update()
     blob_bytes = _blob_bytes(root)
     sessions: list[StoredSession] = []
-    for key, named in references.by_session.items():
+    for key, digests in references.by_session.items():
         state = refresh(LocalState(folder=session_folder(root, key)))
         if state.exists:
             sessions.append(
@@ -93,95 +88,96 @@ def measure(root: Path) -> Stored:
                     message_count=len(state.messages),
                     last_seconds=state.archived_seconds,
                     log_bytes=sum(segment_sizes(state.folder).values()),
-                    blobs=frozenset(named & blob_bytes.keys()),
+                    blobs=frozenset(digests & blob_bytes.keys()),
                 )
             )
     return Stored(sessions, blob_bytes)
 
 
 def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
-    """Remove sessions and every blob that no session names; the bytes freed.
+    """Remove sessions and every blob without a reference; return the number of freed bytes.
 
-    A session is gone as a whole or not at all: its folder is moved away in one step. What a killed
-    process left behind on the way (blobs, parts of files, moved folders) goes too.
+    A session's folder is moved away in one step, so the session is removed as a whole or not at
+    all. Remains of killed processes (blobs, temporary files, moved folders) are removed as well.
 
     Raises:
-        SettingsError: An id cannot name a session.
-        NotFoundError: There is no such session; nothing was removed.
-        ArchiveBusyError: Others kept writing for too long.
+        SettingsError: An ID is not a valid session ID.
+        NotFoundError: A session does not exist; nothing was removed.
+        ArchiveBusyError: Other processes kept writing for too long.
         ArchiveError: A folder or file cannot be read or removed.
     """
     keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
     for session_id, key in zip(session_ids, keys, strict=True):
         if not refresh(LocalState(folder=session_folder(root, key))).exists:
             raise NotFoundError.of_session(session_id)
-    references = References(root)
+    references = BlobReferences(root)
     references.update()
     with locked(root / LOCK_NAME):
         return _delete(root, keys, references)
 
 
 def finish_deletion(root: Path) -> None:
-    """Remove what a deletion that was killed has left; nothing where others are at work.
+    """Remove the remains of a killed deletion; do nothing if other processes use the archive.
 
     Raises:
         ArchiveError: A folder or file cannot be read or removed.
     """
-    # Whoever may only read leaves it to the next who may write.
+    # A user who may only read leaves it to the next user who may write.
     if not (root / _TRASH_NAME).exists() or not os.access(root, os.W_OK):
         return
     lock = try_lock(root / LOCK_NAME)
     if lock is None:
         return
     try:
-        _delete(root, (), References(root))
+        _delete(root, (), BlobReferences(root))
     finally:
         os.close(lock)
 
 
-def _delete(root: Path, keys: Sequence[str], references: References) -> int:
+def _delete(root: Path, keys: Sequence[str], references: BlobReferences) -> int:
     """See `delete_sessions`; the caller holds the archive's lock."""
     trash = root / _TRASH_NAME
     freed = 0
     with explaining(root, "Deleting in"):
         references.update()
-        if trash.exists():  # a deletion was killed here
+        if trash.exists():  # from a killed deletion
             shutil.rmtree(trash)
         make_folder(trash)
         for key in keys:
             folder = session_folder(root, key)
             freed += sum(segment_sizes(folder).values())
-            with suppress(FileNotFoundError):  # what hooks of hosts noted of it
+            with suppress(FileNotFoundError):  # notes of the hosts' hooks on the session
                 shutil.rmtree(root / "hooks" / key)
             with suppress(FileNotFoundError):
                 folder.rename(trash / key)
                 sync_folder(folder.parent)
+                notify_searchers(folder)
             references.by_session.pop(key, None)
         sync_folder(trash)
-        named = {digest for found in references.by_session.values() for digest in found}
-        freed += _remove_unnamed(root, named)
+        freed += _remove_unreferenced(root, set().union(*references.by_session.values()))
         shutil.rmtree(trash)
     return freed
 
 
-def _remove_unnamed(root: Path, named: Iterable[str]) -> int:
-    """Remove the blobs that are not `named`, and temporary files; the bytes of the blobs."""
-    kept = {f"{digest}.zst" for digest in named}
+def _remove_unreferenced(root: Path, digests: Iterable[str]) -> int:
+    """Remove temporary files and all blobs except `digests`; return the bytes freed."""
+    referenced = {f"{digest}.zst" for digest in digests}
     freed = 0
     for path in (root / "blobs").glob("??/*"):
-        if path.name not in kept:
+        if path.name not in referenced:
             freed += path.stat().st_size
             path.unlink()
     return freed
 
 
 def _blob_bytes(root: Path) -> dict[str, int]:
+    """Return the size of each blob file in bytes, by digest."""
     with explaining(root, "Measuring"):
         return {path.stem: path.stat().st_size for path in (root / "blobs").glob("??/*.zst")}
 
 
 def examine(root: Path, index_folder: Path) -> Health:
-    """See `Archive.health`. Reads the whole log and checks each line, at some 200 MB a second.
+    """See `Archive.health`. Reads the whole log and verifies each line, at about 200 MB/s.
 
     Raises:
         ArchiveError: A folder or file cannot be read.
@@ -196,21 +192,22 @@ def examine(root: Path, index_folder: Path) -> Health:
             log_bytes += size
             part = read_segment(folder, segment)
             problems += [
-                f"{folder / segment}: line {line} does not match its checksum and is left out."
-                for line in part.damaged
+                f"{folder / segment}: line {line} does not match its checksum and is ignored."
+                for line in part.damaged_lines
             ]
             if part.end < size:
                 problems.append(
-                    f"{folder / segment}: the last {size - part.end} bytes are a call that "
-                    "was cut off; they are left out, and nothing that was acknowledged is lost."
+                    f"{folder / segment}: the last {size - part.end} bytes are an interrupted "
+                    "call. They are ignored; nothing that was acknowledged is lost."
                 )
-            heads = [record.head for record in part.records]
-            sessions.update(folder.name for head in heads if head["kind"] == "session")
-            messages.update(
-                (folder.name, head["seq"]) for head in heads if head["kind"] == "message"
-            )
-            outputs.update(head["id"] for head in heads if head["kind"] == "output")
-    # Imported here because only searches and this need SQLite.
+            for head in (record.head for record in part.records):
+                if head["kind"] == "session":
+                    sessions.add(folder.name)
+                elif head["kind"] == "message":
+                    messages.add((folder.name, head["seq"]))
+                elif head["kind"] == "output":
+                    outputs.add(head["id"])
+    # Imported here because only searches and this function need SQLite.
     import sqlite3
 
     from context_compaction.archive.local.index_file import FIRST_SAFE_SQLITE, index_bytes
@@ -218,18 +215,16 @@ def examine(root: Path, index_folder: Path) -> Health:
     if sqlite3.sqlite_version_info < FIRST_SAFE_SQLITE:
         problems.append(
             f"Note: SQLite {sqlite3.sqlite_version} has a bug (3.7.0 to 3.51.2) that can damage "
-            "the search index under concurrent use. Its writes are kept apart by a lock, and a "
-            "damaged index is rebuilt; the archive itself is not concerned."
+            "the search index under concurrent use. A lock separates writes to the index, and a "
+            "damaged index is rebuilt. The archive itself is not affected."
         )
-    with explaining(root, "Measuring"):
-        blob_bytes = sum(path.stat().st_size for path in (root / "blobs").glob("??/*.zst"))
     return Health(
         location=str(root),
         session_count=len(sessions),
         message_count=len(messages),
         output_count=len(outputs),
         log_bytes=log_bytes,
-        blob_bytes=blob_bytes,
+        blob_bytes=sum(_blob_bytes(root).values()),
         index_bytes=index_bytes(index_folder),
         problems=tuple(problems),
     )

@@ -1,7 +1,7 @@
-"""The sessions in a folder: what is known of each, and how it is written to.
+"""Sessions in a folder: their loaded state, and how records are written to them.
 
-Everything blocks. Calls on different sessions may come from several threads at once, those on one
-session come one after the other: `archive.py` sees to that.
+All methods block. Calls on different sessions may run in several threads at once; `archive.py`
+ensures that calls on one session run one after the other.
 """
 
 import os
@@ -20,13 +20,13 @@ from context_compaction.archive.local.log import (
     BlobStore,
     append_records,
     claim_writer,
-    cut_segment,
     read_body,
     read_segment,
     segment_sizes,
     session_folder,
     session_key,
     sync_segments,
+    truncate_segment,
 )
 from context_compaction.archive.records import LoggedRecord, Record
 from context_compaction.archive.transcript_state import (
@@ -39,25 +39,23 @@ from context_compaction.errors import ArchiveError
 
 @dataclass(slots=True)
 class LocalState(TranscriptState):
-    """The heads of one session, kept up to date by `refresh`.
+    """The record heads of one session; `refresh` adds what was written since.
 
     Attributes:
-        folder: Where its segments lie.
-        sizes: By segment, how large it was when last looked at.
-        read_to: By segment, up to where it was read.
-        synced_to: By segment, up to where this process knows it to be on the device.
-        to_sync: The segments that the write under way has to bring to the device.
+        folder: Folder of the session's segments.
+        sizes: Size of each segment in bytes at the last refresh.
+        read_to: Offset in bytes up to which each segment was read.
+        synced_to: Offset in bytes up to which this process knows each segment to be durable.
     """
 
     folder: Path = field(kw_only=True)
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
-    to_sync: set[str] = field(default_factory=set[str])
 
 
 def refresh(state: LocalState) -> LocalState:
-    """`state` with what was logged since; a new one where a segment has shrunk or vanished.
+    """Return `state` with new records added, or a new state if a segment shrank or vanished.
 
     Raises:
         ArchiveError: The session's folder cannot be read.
@@ -77,31 +75,31 @@ def refresh(state: LocalState) -> LocalState:
 
 
 class LocalSessions:
-    """The sessions under one root; the newest used are kept in memory, bounded in their records."""
+    """All sessions under one root; see `Sessions`. Recently used states stay in memory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.blobs: BlobStore = BlobStore(root / "blobs")
         self._states = StateCache[LocalState]()
-        self._writer: tuple[str, int] | None = None  # name, and the lock file that holds it
+        self._writer: tuple[str, int] | None = None  # writer name, open lock file
         self._writer_lock = Lock()
 
     def close(self) -> None:
-        """Release this writer's name to other processes."""
+        """Release this process's writer name."""
         if self._writer is not None:
             os.close(self._writer[1])
 
     def holding(self, output_id: str) -> list[str]:
-        """The sessions in memory that hold an output."""
+        """Return the IDs of the sessions in memory that contain an output."""
         return [s.session_id for s in self._states.states() if output_id in s.outputs]
 
     def forget(self, session_ids: Sequence[str]) -> None:
-        """Drop deleted sessions from memory."""
+        """Remove deleted sessions from memory."""
         for session_id in session_ids:
             self._states.take(session_key(session_id))
 
     def state(self, session_id: str) -> LocalState:
-        """What the log now contains of a session, which need not be there."""
+        """See `Sessions.state`."""
         key = session_key(session_id)
         known = self._states.take(key) or LocalState(folder=session_folder(self.root, key))
         state = refresh(known)
@@ -110,30 +108,28 @@ class LocalSessions:
 
     @contextmanager
     def writing(self, session_id: str, *, opens: bool = True) -> Generator[LocalState]:
-        """Hold the session's lock; yield its current state; what was written is durable after it.
+        """See `Sessions.writing`. What the block writes is durable after the block.
 
-        Others write to the session while this process waits for the device. Counts alone are not
-        waited for: they are made again where they are lost, and sync with what is written next.
+        Other processes can write to the session while this process waits for the device.
         """
         folder = session_folder(self.root, session_key(session_id))
         if not opens and not folder.is_dir():
             yield LocalState(folder=folder)
             return
         with locked(self.root / LOCK_NAME, shared=True):
-            with explaining(folder, "Making"):
-                make_folder(folder, durable=False)  # with the first segment that is synced there
+            with explaining(folder, "Creating"):
+                make_folder(folder, durable=False)  # the first sync of a segment syncs the names
             with locked(folder / "lock"):
                 state = self.state(session_id)
                 before = dict(state.read_to)
-                state.to_sync.clear()
                 yield state
-                written = {*state.to_sync}
+                written = [name for name, end in state.read_to.items() if end != before.get(name)]
             try:
                 self._sync(state, written)
             except ArchiveError:
                 with locked(folder / "lock"):
-                    for name in written:
-                        cut_segment(folder, name, before.get(name, 0))
+                    for segment in written:
+                        truncate_segment(folder, segment, before.get(segment, 0))
                 raise
 
     def write(
@@ -143,7 +139,7 @@ class LocalSessions:
         parent_session_id: str | None,
         records: Sequence[Record],
     ) -> None:
-        """Number `records`, append them as one call, and learn them; `writing` syncs them."""
+        """See `Sessions.write`. The end of `writing` syncs the records."""
         with self._writer_lock:
             self._writer = self._writer or claim_writer(self.root)
         segment, size = _segment_to_append(state, self._writer[0])
@@ -152,36 +148,34 @@ class LocalSessions:
         for record, place in zip(new, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
-        state.to_sync.add(segment)
 
     def secure(self, state: LocalState) -> None:
-        """Make durable all that is known of the session, so that it may be built upon."""
+        """See `Sessions.secure`: sync everything that was read but may not be durable."""
         ends = state.read_to.items()
         self._sync(state, {name for name, end in ends if state.synced_to.get(name, 0) < end})
 
     def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
-        """The bodies of records."""
+        """See `Sessions.bodies`."""
         get = self.blobs.read_whole
         return [read_body(state.folder, record.place, get) for record in records]
 
     def all_records(self, state: LocalState) -> list[LoggedRecord]:
-        """See `Sessions.all_records`. Reads the session's log."""
+        """See `Sessions.all_records`. Reads the session's whole log."""
         parts = [read_segment(state.folder, segment) for segment in state.read_to]
-        records = [record for part in parts for record in part.records]
-        said = [record for record in records if record.head["kind"] != "session"]
-        return sorted(said, key=lambda record: record.head["n"])
+        records = (record for part in parts for record in part.records)
+        content = (record for record in records if record.head["kind"] != "session")
+        return sorted(content, key=lambda record: record.head["n"])
 
     def _sync(self, state: LocalState, segments: Collection[str]) -> None:
         """Make durable what was read of `segments`."""
-        if not segments:
-            return
-        is_new = any(name not in state.synced_to for name in segments)
-        sync_segments(self.root, state.folder.name, segments, with_names=is_new)
-        state.synced_to |= {name: state.read_to[name] for name in segments}
+        if segments:
+            is_new = any(name not in state.synced_to for name in segments)
+            sync_segments(self.root, state.folder.name, segments, with_names=is_new)
+            state.synced_to |= {name: state.read_to[name] for name in segments}
 
 
 def _segment_to_append(state: LocalState, writer: str) -> tuple[str, int]:
-    """This writer's segment and its size: the newest, or a new one where that is full or torn."""
+    """Return the writer's newest segment and its size, or a new one if that is full or torn."""
     own = {name: size for name, size in state.sizes.items() if name.startswith(f"{writer}-")}
     newest = max(own, default=None)
     if newest is not None:

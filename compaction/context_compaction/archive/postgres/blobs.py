@@ -1,8 +1,12 @@
-"""Large contents of one tenant: in the database, or in an object store that takes the larger ones.
+"""Large contents of one tenant: in the database, or the largest ones in an object store.
 
-What is stored is a row of frames (`archive/frames.py`), so a part is read without the rest. An
-object has a name of its own at each upload: one that a deletion is about to remove is never the one
-that a new row names.
+Contents are stored in frames (`archive/frames.py`), so a part is read without the rest. Each upload
+uses a new object key, so a deletion never removes an object that a new row refers to.
+
+Before an upload, its key is recorded in the table `unnamed_object`, and the transaction of the row
+removes it from there. An object whose key is still there a day later has no row (the transaction
+failed, or the object's deletion did), and `prune` removes it. Other objects in the store, which
+another database may have written, are never touched.
 """
 
 import secrets
@@ -17,18 +21,18 @@ from context_compaction.archive.frames import Blobs, pack
 from context_compaction.archive.postgres.database import Connection
 from context_compaction.errors import ArchiveError, NotFoundError
 
-Apart: TypeAlias = Callable[[Callable[[Connection], None]], None]
+RunApart: TypeAlias = Callable[[Callable[[Connection], None]], None]
 
-# A row is read sooner than an object, and a store counts each request.
-LEAST_OBJECT_BYTES = 1024 * 1024
+# A row is read faster than an object, and object stores charge for each request.
+MIN_OBJECT_BYTES = 1024 * 1024
 
 
 class ObjectStore:
-    """An S3-compatible store, or whatever else obstore opens; every method blocks."""
+    """An S3-compatible store, or another store that obstore supports. All methods block."""
 
     def __init__(self, address: str) -> None:
-        """`address` is `s3://bucket/prefix`; keys and endpoint come from the environment."""
-        # Here and not above: only archives that name a store need it.
+        """Open `s3://bucket/prefix`; keys and endpoint come from the environment."""
+        # Imported here because only archives with an external blob store need it.
         import obstore
         from obstore.exceptions import BaseError
         from obstore.store import from_url
@@ -40,31 +44,31 @@ class ObjectStore:
             self._store: Any = from_url(address)
         except (BaseError, ValueError) as error:
             raise ArchiveError(
-                f"The object store {address} cannot be opened: {error}. Give s3://bucket/prefix, "
-                "and its keys in the environment."
+                f"Cannot open the object store {address}: {error}. Use s3://bucket/prefix, and set "
+                "its keys in the environment."
             ) from error
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep an object; durable on return."""
+        """Store an object durably."""
         with self._explaining("Writing", key):
             self._obstore.put(self._store, key, data)
 
     def read(self, key: str, start: int, size_bytes: int) -> bytes:
-        """Some bytes of an object."""
+        """Return bytes of an object."""
         if not size_bytes:
             return b""
         with self._explaining("Reading", key):
             return bytes(self._obstore.get_range(self._store, key, start=start, length=size_bytes))
 
-    def delete(self, keys: list[str]) -> None:
-        """Remove objects; one that is gone already is no error."""
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; a missing object is not an error."""
         for key in keys:
             with suppress(NotFoundError), self._explaining("Deleting", key):
                 self._obstore.delete(self._store, key)
 
     @contextmanager
-    def _explaining(self, what: str, key: str) -> Generator[None]:
-        """Raise failures of the store as the archive's errors."""
+    def _explaining(self, action: str, key: str) -> Generator[None]:
+        """Raise failures of the store as archive errors."""
         try:
             yield
         except FileNotFoundError as error:
@@ -74,23 +78,19 @@ class ObjectStore:
         except self._failures as error:
             problem = str(error).strip().splitlines()[0]
             raise ArchiveError(
-                f"{what} {key} in the object store {self.address} failed: {problem}. Check that "
-                "it can be reached, and call again."
+                f"{action} {key} in the object store {self.address} failed: {problem}. Check that "
+                "the store can be reached, and call again."
             ) from error
 
 
 @lru_cache(8)
 def open_objects(address: str) -> ObjectStore:
-    """The store at `address`, one for the process."""
+    """Return the store at `address`; one instance per process."""
     return ObjectStore(address)
 
 
 def note_unnamed(connection: Connection, tenant: str, objects: Sequence[tuple[str, int]]) -> None:
-    """Note objects, by key and size, that no row names: not yet, or no more.
-
-    What is noted a day later, and still is not named, is removed by `prune`. So it removes nothing
-    that this database did not write itself, whatever else lies in the store.
-    """
+    """Record objects (key, stored bytes) that no row refers to."""
     for key, size_bytes in objects:
         connection.execute(
             "INSERT INTO compaction.unnamed_object VALUES (%s, %s, %s, %s)",
@@ -98,11 +98,11 @@ def note_unnamed(connection: Connection, tenant: str, objects: Sequence[tuple[st
         )
 
 
-def forget_unnamed(connection: Connection, tenant: str, keys: list[str]) -> None:
-    """Take note that objects are named by a row now, or are gone."""
+def forget_unnamed(connection: Connection, tenant: str, keys: Sequence[str]) -> None:
+    """Remove the records of objects that a row refers to now, or that are deleted."""
     connection.execute(
         "DELETE FROM compaction.unnamed_object WHERE tenant = %s AND object_key = ANY(%s)",
-        (tenant, keys),
+        (tenant, list(keys)),
     )
 
 
@@ -110,13 +110,24 @@ class TenantBlobs(Blobs):
     """The large contents of one tenant, within one transaction.
 
     Attributes:
-        put_here: What was put so far, by digest: what a session is to be noted for.
+        put_here: Contents that this transaction has stored or found stored, by digest. The session
+            that is written gets a reference to each.
     """
 
-    def __init__(self, connection: Connection, tenant: str, objects: str, apart: Apart) -> None:
-        """`apart` does work in a transaction of its own, and so whatever becomes of this one."""
+    def __init__(
+        self, connection: Connection, tenant: str, objects: str, run_apart: RunApart
+    ) -> None:
+        """Use the transaction of `connection`.
+
+        Args:
+            connection: Connection with an open transaction.
+            tenant: Owner of the contents.
+            objects: Address of the object store; "" keeps all contents in the database.
+            run_apart: Runs work in a transaction of its own, which is kept even if the transaction
+                of `connection` fails.
+        """
         super().__init__()
-        self._apart = apart
+        self._run_apart = run_apart
         self._connection = connection
         self._tenant = tenant
         self._objects = objects
@@ -135,30 +146,30 @@ class TenantBlobs(Blobs):
             return digest
         packed = self._packed[digest] = pack(data)
         key: str | None = None
-        if self._objects and len(packed) >= LEAST_OBJECT_BYTES:
+        if self._objects and len(packed) >= MIN_OBJECT_BYTES:
             key = f"{self._tenant}/{digest[:2]}/{digest}-{secrets.token_hex(8)}.zst"
-            noted = [(key, len(packed))]
-            self._apart(lambda connection: note_unnamed(connection, self._tenant, noted))
+            objects = [(key, len(packed))]
+            self._run_apart(lambda connection: note_unnamed(connection, self._tenant, objects))
             open_objects(self._objects).put(key, packed)
             forget_unnamed(self._connection, self._tenant, [key])
-        done = self._connection.execute(
+        inserted = self._connection.execute(
             "INSERT INTO compaction.blob VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
             (self._tenant, digest, len(packed), None if key else packed, key),
         )
-        if not done.rowcount:
-            # Somebody else put the same just now: theirs stays, and may be packed otherwise.
+        if not inserted.rowcount:
+            # Another transaction has just stored the same content, perhaps compressed differently.
             del self._packed[digest]
             if key is not None:
                 open_objects(self._objects).delete([key])
         return digest
 
     def read_whole(self, digest: str) -> bytes:
-        """See `Blobs.read_whole`; what was put just now needs no reading."""
+        """See `Blobs.read_whole`. A content that this transaction stored is still in memory."""
         data = self.put_here.get(digest)
         return super().read_whole(digest) if data is None else data
 
     def _row(self, digest: str) -> tuple[int, str | None]:
-        """The stored size of a blob, and the object that holds it if one does."""
+        """Return the stored size of a blob in bytes, and its object key or None."""
         if digest not in self._rows:
             row = self._connection.execute(
                 "SELECT size_bytes, object_key FROM compaction.blob"
@@ -167,7 +178,7 @@ class TenantBlobs(Blobs):
             ).fetchone()
             if row is None:
                 raise NotFoundError(
-                    f"The archive's {self._place(digest)} is missing. Restore it from a backup."
+                    f"The archive's {self._label(digest)} is missing. Restore it from a backup."
                 )
             self._rows[digest] = row[0], row[1]
         return self._rows[digest]
@@ -191,5 +202,5 @@ class TenantBlobs(Blobs):
         ).fetchone()
         return b"" if row is None else bytes(row[0])
 
-    def _place(self, digest: str) -> str:
+    def _label(self, digest: str) -> str:
         return f"blob {digest}"
