@@ -59,6 +59,7 @@ from context_compaction.session.resume import Session
 from context_compaction.session.save import applied_plan
 from context_compaction.summarizers.extractive.collect import FileItem, Item, Record, collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
+from context_compaction.summarizers.extractive.focus import mark_focus
 from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
 from context_compaction.summarizers.extractive.render import (
     RECORD_TITLE,
@@ -242,6 +243,8 @@ def _record_of(
         kinds=context.settings.tool_kinds,
         newest_at=newest_at + shift if newest else None,
     )
+    if context.request.instructions:
+        mark_focus(items, context.request.instructions)
     return Record(items, positions)
 
 

@@ -109,6 +109,7 @@ class Item:
         note: What is to be known of that text.
         in_file: The file whose item has the rest of the text of a call or a result.
         is_unread: Whether it is of the newest calls, whose results the model has not seen.
+        in_focus: Whether the caller's instructions name it.
         age: How many newer items of its kind and newer turns there are.
         bought: The pieces that are in the context.
         costs: The tokens of the pieces in the order in which they are bought, as far as counted.
@@ -125,6 +126,7 @@ class Item:
     note: str = ""
     in_file: str = ""
     is_unread: bool = False
+    in_focus: bool = False
     age: int = 0
     bought: set[int] = field(default_factory=set[int])
     costs: list[int] = field(default_factory=list[int])

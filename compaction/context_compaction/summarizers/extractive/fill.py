@@ -36,6 +36,8 @@ WEIGHTS: Mapping[Kind, int] = {
     "replaced": 0,
     "attached": 32,
 }
+# Weight of an item that the caller's instructions name, whatever its kind.
+_FOCUS_WEIGHT = 64
 # Tokens of an item's label, or of the frame of a message.
 HEAD_TOKENS = 8
 # An order has at most this part of the room before what follows its typed words.
@@ -52,12 +54,13 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
     failures = [item for item in items if item.kind == "failure"]
     newest_failure = max(failures, key=lambda item: item.at, default=None)
     for item in items:
-        item.age = 0 if id(item) in orders else item.age
+        item.age = 0 if id(item) in orders or item.in_focus else item.age
     for item in items:
         item.bought = set()
         weight = WEIGHTS[item.kind]
         if not weight:
             continue
+        weight = max(weight, _FOCUS_WEIGHT * item.in_focus)
         typed = set(typed_pieces(item.pieces)) if item.kind == "user" else set[int]()
         total_tokens = HEAD_TOKENS
         for step, piece in enumerate(item.order):
