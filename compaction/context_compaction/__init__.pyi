@@ -69,7 +69,7 @@ from .file_access import (
 from .formats import (
     FORMATS as FORMATS,
     detect as detect,
-    goes_on as goes_on,
+    fits_format as fits_format,
     parse as parse,
     render as render,
 )

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from context_compaction.budget import TokenBudget, TokenLimits
-from context_compaction.formats.known_lists import KnownList
+from context_compaction.formats.list_cache import CachedList
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
@@ -48,7 +48,7 @@ class ReceivedInput:
 
     payload: Sequence[JsonObject]
     request: CompactRequest
-    known: KnownList
+    known: CachedList
     format: str
     claims: Claims
     fitting: tuple[str, ...] = ()

@@ -1,15 +1,17 @@
-"""Message formats: the only place where a provider's JSON is read or written.
+"""Message formats: the only code that reads or writes a provider's JSON.
 
-Each format is one module with `parse_message` and `render_message`; this file finds the format and
-walks the list. `session_files` reads those of known hosts, `convert` turns one format into another.
+Each format is one module. This file detects the format of a message list and parses and renders the
+list. `session_files` reads and writes files of known hosts. `convert` converts between formats.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
 from context_compaction.formats.base import (
+    MESSAGE_REMEDY,
     MessageFormat,
     list_or_none,
     nests_too_deep,
@@ -30,95 +32,102 @@ __all__ = ["FORMATS", "MessageFormat", "ProviderRules", "detect", "parse", "rend
 
 
 FORMATS: Mapping[str, MessageFormat] = {
-    found.name: found
-    for found in (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, PI, BEDROCK_CONVERSE)
+    wire_format.name: wire_format
+    for wire_format in (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, PI, BEDROCK_CONVERSE)
 }
 
-# A conversation has some hundred tokens a message, so this is far beyond any window. Without a
-# bound a megabyte of gzip, which holds 15 million messages, keeps a core busy for an hour.
+# A message has some hundred tokens on average, so this is far beyond any context window. Without a
+# limit, one megabyte of gzip with 15 million messages keeps a core busy for an hour.
 MAX_MESSAGES = 200_000
 
-_MESSAGE_REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
+_TOO_MANY = (
+    f"it is one more than the {MAX_MESSAGES} messages that a list may have",
+    "Give a part of the conversation.",
+)
+_TOO_DEEP = ("it nests too deeply to be written as JSON", "Give it with less nesting.")
 
 
 def detect(payload: Sequence[JsonObject]) -> str:
-    """The name of the format that fits every message of `payload`; raises what `fitting` does.
+    """Return the name of the format that fits every message of `payload`.
 
-    Where several fit alike, the first of `FORMATS`, which is "anthropic".
+    If several formats fit equally, the first of `FORMATS` is returned, which is "anthropic".
+
+    Raises:
+        InvalidMessageError: See `fitting_formats`.
+        UnknownFormatError: See `fitting_formats`.
     """
-    return fitting(payload)[0]
+    return fitting_formats(payload)[0]
 
 
-def fitting(payload: Sequence[JsonObject]) -> tuple[str, ...]:
-    """The formats that fit every message of `payload`, and that most messages speak for.
+def fitting_formats(payload: Sequence[JsonObject]) -> tuple[str, ...]:
+    """Return the formats that fit every message of `payload` and have the highest score.
 
-    They are several where these tie: plain strings by user and assistant are the same in three.
+    Several formats can tie, because plain strings of user and assistant are equal in three formats.
 
     Raises:
         InvalidMessageError: A message is not a JSON object, or it is malformed in the only
-            format that the messages before it leave open.
-        UnknownFormatError: No format fits, a message is an agent library's own (the error says how
-            to convert it), or the list is empty.
+            format that fits the messages before it.
+        UnknownFormatError: No format fits, a message belongs to an agent library (the error says
+            how to convert it), or the list is empty.
     """
     if not payload:
         raise UnknownFormatError(
-            "The list of messages is empty, so its format cannot be found. Give at least one "
+            "The message list is empty, so its format cannot be detected. Give at least one "
             "message, or name the format."
         )
     check_count(len(payload))
     scores = dict.fromkeys(FORMATS, 0)
     for index, raw in enumerate(payload):
-        raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+        raw = require_object(raw, index, "the message", MESSAGE_REMEDY)
         if _has_number(raw):
-            _complain(
-                raw, index, "gemini" if "parts" in raw else max(scores, key=scores.__getitem__)
-            )
+            likely = "gemini" if "parts" in raw else max(scores, key=scores.__getitem__)
+            _refuse_message(raw, index, likely)
         conversion = conversion_of(raw)
         if conversion is not None:
             raise UnknownFormatError(
                 f"Message {index} is in no provider's format: it is {conversion}."
             )
         fits = {name: FORMATS[name].recognises(raw) for name in scores}
-        left = {name: scores[name] + fit for name, fit in fits.items() if fit}
-        if not left:
-            _complain(raw, index, max(scores, key=scores.__getitem__))
-        scores = left
-    most = max(scores.values())
-    return tuple(name for name, score in scores.items() if score == most)
+        remaining = {name: scores[name] + fit for name, fit in fits.items() if fit}
+        if not remaining:
+            _refuse_message(raw, index, max(scores, key=scores.__getitem__))
+        scores = remaining
+    highest = max(scores.values())
+    return tuple(name for name, score in scores.items() if score == highest)
 
 
 def _has_number(raw: JsonObject) -> bool:
-    """Whether a number is among the blocks of a message, which no format has.
+    """Whether a block of a message is a number, which no format allows.
 
-    Of millions of numbers the first is enough; each format would look at all of them.
+    This stops at the first of millions of numbers, while each format would look at all of them.
     """
     blocks = (list_or_none(raw.get(key)) or () for key in ("content", "parts"))
     return any(isinstance(block, int | float) for each in blocks for block in each)
 
 
 def check_count(count: int) -> None:
-    """Refuse a list of more messages than any can have."""
+    """Refuse a list that is longer than `MAX_MESSAGES`; raises `InvalidMessageError`."""
     if count > MAX_MESSAGES:
         raise InvalidMessageError(MAX_MESSAGES, *_TOO_MANY)
 
 
-def _complain(raw: JsonObject, index: int, likely: str) -> None:
-    """Raise the error for a message that fits no format which the ones before it fit.
+def _refuse_message(raw: JsonObject, index: int, likely: str) -> NoReturn:
+    """Raise the error for a message that does not fit the format of the messages before it.
 
-    What is wrong is best said by the likeliest format; a message that it reads all the same is of
-    another format.
+    The error of the likeliest format says best what is wrong. If that format can parse the message,
+    the message is in another format.
     """
     if index or "role" in raw:
         FORMATS[likely].parse_message(raw, index)
-    before = f" that the messages before it fit ({likely})" if index else ""
+    before = f" that fits the messages before it ({likely})" if index else ""
     raise UnknownFormatError(
         f"Message {index} fits no format{before}; its fields are {sorted(map(str, raw))}. Give all "
         f"messages in one of these formats, and name it if in doubt: {', '.join(FORMATS)}."
     )
 
 
-def goes_on(payload: Sequence[JsonObject], format: str) -> bool:
-    """Whether a list of `format` may go on with `payload`: `detect` would not refuse it."""
+def fits_format(payload: Sequence[JsonObject], format: str) -> bool:
+    """Whether every message of `payload` can be in the format `format`."""
     recognises = FORMATS[format].recognises
     return all(
         object_or_none(raw) is not None and recognises(raw) and conversion_of(raw) is None
@@ -127,40 +136,40 @@ def goes_on(payload: Sequence[JsonObject], format: str) -> bool:
 
 
 def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messages:
-    """The messages of `payload`, each with its index and its host object as `source`.
+    """Return the messages of `payload`, each with its index and its host object as `source`.
 
     Raises:
-        InvalidMessageError: Names the first malformed message, what is wrong, what is right.
-        UnknownFormatError: `format` is unknown, or was not given and cannot be found.
+        InvalidMessageError: Names the first malformed message, what is wrong and how to fix it.
+        UnknownFormatError: `format` is unknown, or was not given and cannot be detected.
     """
     if format is None and not payload:
         return ()
     check_count(len(payload))
     wire_format = format_named(detect(payload) if format is None else format)
-    parsed = tuple(parse_one(raw, at, wire_format.name) for at, raw in enumerate(payload))
+    parsed = tuple(parse_one(raw, n, wire_format.name) for n, raw in enumerate(payload))
     return parsed if wire_format.link is None else wire_format.link(parsed)
 
 
 def parse_one(raw: JsonObject, index: int, format: str) -> Message:
-    """The message at `index` of a list, not linked to the others; raises what `parse` raises."""
-    raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+    """Parse the message at `index` of a list without linking it; raises what `parse` raises."""
+    raw = require_object(raw, index, "the message", MESSAGE_REMEDY)
     if nests_too_deep(raw):
         raise InvalidMessageError(index, *_TOO_DEEP)
     parse_message = FORMATS[format].parse_message
     try:
-        shown = hide_private(raw)
-        message = parse_message(shown, index)
+        public = hide_private(raw)
+        message = parse_message(public, index)
     except RecursionError:
         raise InvalidMessageError(index, *_TOO_DEEP) from None
-    # Nobody but the model sees what is private: it goes back with the host's own message.
-    return message if shown is raw else replace(message, source=raw)
+    # Only the model sees private text, which is returned with the host's own message.
+    return message if public is raw else replace(message, source=raw)
 
 
 def render(messages: Messages, *, format: str) -> list[JsonObject]:
-    """The list for the provider: untouched messages are the host's own objects.
+    """Return the list for the provider; messages without edits are the host's own objects.
 
     Raises:
-        InvalidMessageError: An edited message nests too deeply to be written as JSON.
+        InvalidMessageError: An edited message is nested too deeply to be written as JSON.
         UnknownFormatError: `format` is unknown.
     """
     wire_format = format_named(format)
@@ -173,18 +182,11 @@ def render(messages: Messages, *, format: str) -> list[JsonObject]:
     return rendered
 
 
-_TOO_MANY = (
-    f"it is one more than the {MAX_MESSAGES} that one list may hold",
-    "Give a part of the conversation.",
-)
-_TOO_DEEP = ("it nests too deeply to be written as JSON", "Give it with less nesting.")
-
-
 def format_named(name: str) -> MessageFormat:
-    """The format of this name; raises `UnknownFormatError`."""
-    found = FORMATS.get(name)
-    if found is None:
+    """Return the format of this name; raises `UnknownFormatError`."""
+    wire_format = FORMATS.get(name)
+    if wire_format is None:
         raise UnknownFormatError(
             f"The format {name!r} is unknown. Name one of: {', '.join(FORMATS)}."
         )
-    return found
+    return wire_format

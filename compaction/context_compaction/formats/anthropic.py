@@ -1,7 +1,7 @@
 """Anthropic's Messages API: roles user and assistant, content as a string or a list of blocks.
 
 Blocks of server-side tools (`server_tool_use` and its results, `mcp_tool_use`, `compaction`,
-`container_upload`...), and every type that we do not know, are `Opaque`.
+`container_upload` and others) and of unknown types are `Opaque`.
 """
 
 from dataclasses import replace
@@ -49,16 +49,16 @@ RULES = ProviderRules(
     system_follows_user=True,
 )
 
-# Marks of rows in Claude Code's files, which `session_files/hosts.py` hands on with their messages.
+# Marks of rows in Claude Code's files. `session_files/claude_code.py` copies them to the messages.
 HOST_MARKS = ("isMeta", "isCompactSummary")
-# The model that answers of Claude Code's own making name.
+# The model in answers that Claude Code wrote itself.
 SYNTHETIC_MODEL = "<synthetic>"
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _FOREIGN_FIELDS = {"tool_calls", "tool_call_id", "function_call", "parts", "stopReason"}
 
 
 def recognises(message: JsonObject) -> int:
-    """0 no, 1 could be, 2 speaks for it."""
+    """Return how well a message fits; see `MessageFormat.recognises`."""
     if text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(message):
         return 0
     content = message.get("content")
@@ -70,7 +70,7 @@ def _images_have_sources(content: object) -> bool:
 
 
 def parse(message: Node) -> Message:
-    """One message; raises `InvalidMessageError`."""
+    """Parse one message; raises `InvalidMessageError`."""
     remedy = 'Give "user" or "assistant"; tool results are blocks of a user message.'
     role = message.role(_ROLES, remedy)
     blocks = message.content(_parse_block)
@@ -81,13 +81,14 @@ def parse(message: Node) -> Message:
 
 
 def _author(raw: JsonObject) -> Author | None:
-    """The host, for what Claude Code says in another's name; its session files mark that.
+    """Return "host" for text that Claude Code wrote in another's name, else None.
 
-    In the agent's it tells of limits, failed requests, and that no response was asked for.
+    Its session files mark such messages. In the assistant's name it reports limits and failed
+    requests.
     """
-    is_told = raw.get("role") == "user" and any(raw.get(mark) is True for mark in HOST_MARKS)
+    is_marked = raw.get("role") == "user" and any(raw.get(mark) is True for mark in HOST_MARKS)
     is_synthetic = raw.get("role") == "assistant" and raw.get("model") == SYNTHETIC_MODEL
-    return "host" if is_told or is_synthetic else None
+    return "host" if is_marked or is_synthetic else None
 
 
 def _parse_block(block: Node) -> Block:
@@ -141,7 +142,7 @@ def _parse_part(block: Node, kind: str) -> Part:
 
 
 def render_edited(message: Message) -> list[JsonObject]:
-    """A copy of the host's object, or a new one."""
+    """Render a copy of the host's object with the edits, or a new object."""
     role = "assistant" if message.role == "assistant" else "user"
     source = message.source or {"role": role}
     content = string_or_list(message.blocks, source.get("content"), _render_block)
@@ -174,8 +175,8 @@ def _changes(block: Block) -> JsonObject:
 
 
 def _thinking_changes(block: Thinking) -> JsonObject:
-    known = (block.source or {}).get("type")
-    if known == "redacted_thinking" or (known is None and not block.text):
+    kind = (block.source or {}).get("type")
+    if kind == "redacted_thinking" or (kind is None and not block.text):
         return {"type": "redacted_thinking", "data": block.signature or ""}
     return {"type": "thinking", "thinking": block.text, "signature": block.signature or ""}
 

@@ -1,7 +1,7 @@
-"""What all formats share: the description of a format, and helpers to read and write JSON.
+"""Code that all formats share: the description of a format, and helpers to read and write JSON.
 
-Each read helper turns a wrong value into an error that says what is right. No helper copies a value
-or looks deeper than the one value it is given, so the cost of a message does not grow with nesting.
+Each read helper turns a wrong value into an error that names the right value. No helper copies a
+value or looks deeper than its argument, so the cost of a message does not grow with nesting.
 """
 
 import json
@@ -248,7 +248,7 @@ def sane_seconds(value: object, *, per_second: int = 1) -> float | None:
 
 
 def parse_time(value: object) -> float | None:
-    """Return the Unix time of an ISO 8601 string, UTC if it has no zone; None if it is none."""
+    """Return the Unix time of an ISO 8601 string, UTC by default; None for another value."""
     if not isinstance(value, str):
         return None
     try:
@@ -264,7 +264,7 @@ def refuse_constant(constant: str) -> NoReturn:
 
 
 def loads_or_text(text: str) -> Any:
-    """Return the JSON value of `text`; `text` itself if it is none, only a string, or too deep.
+    """Return the JSON value of `text`; `text` itself if it is a string, nested too deep or no JSON.
 
     So a string in `ToolCall.arguments` is always the text as the host wrote it.
     """

@@ -1,8 +1,8 @@
-"""Amazon Bedrock's Converse API: roles user and assistant, blocks told apart by their one field.
+"""Amazon Bedrock's Converse API: roles user and assistant; a block has one field, its kind.
 
-Bytes are read as the HTTP API has them, in base64 text. Cache points stand between blocks and say
-nothing, so they are no blocks here: the edited copy of a message keeps each behind the block that
-it followed. What has no meaning for us (search results, server tools...) is `Opaque`.
+Bytes are base64 text, as in the HTTP API. Cache points are between blocks and have no content, so
+they are no blocks here. An edited copy of a message keeps each cache point after the block that it
+followed. Other kinds (search results, server tools and others) are `Opaque`.
 """
 
 import hashlib
@@ -36,9 +36,9 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.tool_pairs import ProviderRules
 
-# Bedrock's own checks ("A conversation must alternate between user and assistant roles", "The text
-# field in the ContentBlock object ... is blank"), and behind them those of Claude, the strictest
-# of its models: signed thinking, unique ids, results before text, no white space at the end.
+# The checks of Bedrock ("A conversation must alternate between user and assistant roles", "The text
+# field in the ContentBlock object ... is blank") and of Claude, the strictest of its models: signed
+# thinking, unique IDs, results before text, no white space at the end.
 RULES = ProviderRules(
     groups_results=True,
     first_role_user=True,
@@ -70,7 +70,7 @@ _DOCUMENT_TYPES = {
 }
 _DOCUMENT_FORMATS = {media_type: name for name, media_type in _DOCUMENT_TYPES.items()}
 
-# Fields of messages in other formats, and of their blocks where the `type` was left out.
+# Fields of messages in other formats, and of their blocks if the `type` is missing.
 _FOREIGN_FIELDS = {"type", "tool_calls", "tool_call_id", "function_call", "parts", "stopReason"}
 _FOREIGN_BLOCKS = {"source", "image_url", "file", "input_audio", "refusal"}
 
@@ -79,14 +79,14 @@ _BYTES_REMEDY = "Give base64 text as the HTTP API has it: base64.b64encode(data)
 
 
 def recognises(message: JsonObject) -> int:
-    """0 no, 1 could be, 2 speaks for it."""
+    """Return how well a message fits; see `MessageFormat.recognises`."""
     if text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(message):
         return 0
     blocks = list_or_none(message.get("content"))
     if blocks is None:
         return 0
     weights = [_weigh(object_or_none(block) or {}) for block in blocks]
-    # A block that we do not know says nothing, for the API gains some every year.
+    # An unknown block decides nothing, because the API gets new kinds every year.
     return 0 if 0 in weights else max(weights, default=1)
 
 
@@ -100,23 +100,23 @@ def _weigh(block: JsonObject) -> int:
 
 
 def _kind_of(block: JsonObject) -> str | None:
-    """The field that says what the block is; the first for an unknown one, None for an empty one.
+    """Return the field that names the kind of a block; the first field if all are unknown.
 
-    The block of a cache point holds nothing else.
+    None for an empty block.
     """
     return next((key for key in block if key in _KINDS), next(iter(block), None))
 
 
 def parse(message: Node) -> Message:
-    """One message; raises `InvalidMessageError`."""
+    """Parse one message; raises `InvalidMessageError`."""
     role = message.role(_ROLES, 'Give "user" or "assistant"; the system prompt has its own field.')
-    found = map(_parse_block, message.objects("content", _CONTENT_REMEDY))
-    blocks = tuple(block for block in found if block is not None)
+    parsed = map(_parse_block, message.objects("content", _CONTENT_REMEDY))
+    blocks = tuple(block for block in parsed if block is not None)
     return Message(role, blocks, source=message.raw, index=message.index)
 
 
 def _parse_block(block: Node) -> Block | None:
-    """The block; None for a cache point."""
+    """Parse a block; returns None for a cache point."""
     kind = _kind_of(block.raw)
     if kind is None:
         block.refuse("the block is an empty object", 'Give a block such as {"text": "..."}.')
@@ -128,12 +128,12 @@ def _parse_block(block: Node) -> Block | None:
     if kind == "json":
         return Text(dumps(block.raw["json"]), source=block.raw)
     read = _READERS.get(kind)
-    found = read(block.object(kind), block.raw) if read else None
-    return found or Opaque(kind, block.raw)
+    parsed = read(block.object(kind), block.raw) if read else None
+    return parsed or Opaque(kind, block.raw)
 
 
 def _parse_guarded(holder: Node, source: JsonObject) -> Text | None:
-    """What a guardrail is to look at; a text there is what the user said."""
+    """Parse content for a guardrail, whose text is the user's; None for other content."""
     is_text = object_or_none(holder.raw.get("text")) is not None
     return Text(holder.object("text").text("text"), source=source) if is_text else None
 
@@ -148,8 +148,9 @@ def _parse_reasoning(holder: Node, source: JsonObject) -> Thinking | None:
         return Thinking("", holder.text("redactedContent", _BYTES_REMEDY), source=source)
     if object_or_none(holder.raw.get("reasoningText")) is None:
         return None
-    said = holder.object("reasoningText")
-    return Thinking(said.text("text"), text_or_none(said.raw.get("signature")), source=source)
+    reasoning = holder.object("reasoningText")
+    signature = text_or_none(reasoning.raw.get("signature"))
+    return Thinking(reasoning.text("text"), signature, source=source)
 
 
 def _parse_media(holder: Node, source: JsonObject) -> Image | Document | None:
@@ -171,7 +172,7 @@ def _parse_media(holder: Node, source: JsonObject) -> Image | Document | None:
 
 
 def _parse_call(holder: Node, source: JsonObject) -> ToolCall | None:
-    if "type" in holder.raw:  # a tool that the model's server runs
+    if "type" in holder.raw:  # A server tool
         return None
     arguments = holder.raw.get("input", {})
     return ToolCall(holder.name("toolUseId"), holder.name("name"), arguments, source=source)
@@ -198,25 +199,25 @@ _KINDS = {*_READERS, "text", "json", "searchResult", CACHE_POINT}
 
 
 def render_edited(message: Message) -> list[JsonObject]:
-    """A copy of the host's object, or a new one."""
+    """Render a copy of the host's object with the edits, or a new object."""
     content = _render_blocks(message)
     has_document = any("document" in block for block in content)
     if has_document and not any("text" in block for block in content):
-        content.append({"text": "(document)"})  # which the API demands beside one
+        content.append({"text": "(document)"})  # The API requires a text next to a document.
     role = "assistant" if message.role == "assistant" else "user"
     return [{**(message.source or {"role": role}), "content": content}]
 
 
 def _render_blocks(message: Message) -> list[JsonObject]:
-    """The blocks, each with the cache points that stood behind it."""
+    """Render the blocks, each followed by its cache points."""
     points = cache_points(message)
     content: list[JsonObject] = []
     for block in message.blocks:
         content.append(_render_block(block))
-        behind = points.pop(id(block.source), [])
+        block_points = points.pop(id(block.source), [])
         # "Cache point cannot be inserted after reasoning block."
         if not isinstance(block, Thinking):
-            content += behind
+            content += block_points
     return content
 
 
@@ -237,34 +238,34 @@ def _render_block(block: Block) -> JsonObject:
             kind, changes = "toolResult", _result_changes(block)
         case Opaque():
             return block.source
-    return {**(source or {}), kind: {**_held(block, kind), **changes}}
+    return {**(source or {}), kind: {**_source_field(block, kind), **changes}}
 
 
-def _held(block: Block, kind: str) -> JsonObject:
-    """What the host's block has under `kind`."""
-    held: JsonObject = (block.source or {}).get(kind, {})
-    return held
+def _source_field(block: Block, kind: str) -> JsonObject:
+    """Return the object under `kind` in the host's block; empty for a new block."""
+    content: JsonObject = (block.source or {}).get(kind, {})
+    return content
 
 
 def _render_text(block: Text) -> JsonObject:
     source = block.source or {}
     guarded = object_or_none(source.get("guardContent"))
     if guarded is not None:
-        said = {**guarded["text"], "text": block.text}
-        return {**source, "guardContent": {**guarded, "text": said}}
-    # A block holds one of the fields: JSON or cited text becomes plain text.
-    kept = {key: value for key, value in source.items() if key not in _KINDS}
-    return {**kept, "text": block.text}
+        content = {**guarded["text"], "text": block.text}
+        return {**source, "guardContent": {**guarded, "text": content}}
+    # A block has only one kind, so edited JSON or cited text becomes plain text.
+    other_fields = {key: value for key, value in source.items() if key not in _KINDS}
+    return {**other_fields, "text": block.text}
 
 
 def _reasoning(block: Thinking) -> JsonObject:
-    holder = _held(block, "reasoningContent")
+    holder = _source_field(block, "reasoningContent")
     if "redactedContent" in holder or (not holder and not block.text):
         return {"redactedContent": block.signature or ""}
-    said: JsonObject = {**holder.get("reasoningText", {}), "text": block.text}
+    reasoning: JsonObject = {**holder.get("reasoningText", {}), "text": block.text}
     if block.signature is not None:
-        said["signature"] = block.signature
-    return {"reasoningText": said}
+        reasoning["signature"] = block.signature
+    return {"reasoningText": reasoning}
 
 
 def _render_media(block: Image | Document) -> JsonObject:
@@ -277,20 +278,20 @@ def _render_media(block: Image | Document) -> JsonObject:
     is_url = block.url is not None
     origin: JsonObject = {"s3Location": {"uri": block.url}} if is_url else {"bytes": data}
     holder: JsonObject = {"format": form, "source": origin}
-    if kind == "document":  # The name must be in the API's letters, and in no other document.
+    if kind == "document":  # The name must be unique and have only the API's characters.
         digest = hashlib.sha256((block.url or data).encode("utf-8", "surrogatepass")).hexdigest()
         holder = {"name": f"document-{digest[:8]}", **holder}
-    return {kind: {**_held(block, kind), **holder}}
+    return {kind: {**_source_field(block, kind), **holder}}
 
 
 def _kind_and_format(block: Image | Document) -> tuple[str, str | None]:
-    """The field of a picture or file and its format there; None where the API has none for it."""
+    """Return the field of an image or file and its format; None if the API has no such format."""
     kind, _, name = block.media_type.partition("/")
     if isinstance(block, Image):
         name = "jpeg" if name == "jpg" else name
         return "image", name if name in _IMAGE_FORMATS else None
     if kind == "video":
-        names = {theirs: ours for ours, theirs in _VIDEO_FORMATS.items()}
+        names = {subtype: api_name for api_name, subtype in _VIDEO_FORMATS.items()}
         return "video", names.get(name, name)
     if kind == "audio":
         return "audio", name
@@ -303,9 +304,10 @@ def _call_changes(call: ToolCall) -> JsonObject:
 
 def _result_changes(result: ToolResult) -> JsonObject:
     content = [_render_block(part) for part in result.content]
-    # "The content field ... cannot be empty when status value is error"; some models never take it.
+    # "The content field ... cannot be empty when status value is error". Some models always refuse
+    # empty content.
     changes: JsonObject = {"toolUseId": result.call_id, "content": content or [{"text": ""}]}
-    if result.is_error or "status" in _held(result, "toolResult"):
+    if result.is_error or "status" in _source_field(result, "toolResult"):
         changes["status"] = "error" if result.is_error else "success"
     return changes
 

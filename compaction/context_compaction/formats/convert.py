@@ -1,8 +1,8 @@
-"""Turn messages of one format into messages that render as a valid list of another.
+"""Convert messages of one format into messages that render as a valid list of another format.
 
-What is kept: text, calls, results, pictures and files. What is not portable: thinking (signatures
-hold for one provider), and blocks that only the provider of origin understands, which become text
-with their JSON. Results without calls and calls without results stay as they are.
+Text, calls, results, images and files are kept. Thinking is removed, because its signatures are
+valid for one provider only. Blocks that only one provider understands become text with their JSON.
+Results without calls and calls without results stay as they are.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from context_compaction.errors import InvalidMessageError, UnknownFormatError
-from context_compaction.formats import FORMATS, MessageFormat
+from context_compaction.errors import InvalidMessageError
+from context_compaction.formats import MessageFormat, format_named
 from context_compaction.formats.base import describe_media, dumps, object_or_none
 from context_compaction.formats.tool_call_ids import host_id
 from context_compaction.messages.model import (
@@ -35,33 +35,30 @@ from context_compaction.messages.model import (
 
 __all__ = ["convert", "split_system"]
 
-_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # Anthropic's letters, OpenAI Chat's length
+# The characters that Anthropic allows, in the length that OpenAI Chat allows.
+_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _ID_STEM_CHARS = 31
 
 
 def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messages:
-    """The same conversation without sources, grouped as the format `to` wants it.
+    """Return the conversation without host objects, grouped as the format `to` requires.
 
-    Consecutive messages of the assistant become one, and so do consecutive results (where roles
-    must alternate, all of one role); rendering takes them apart again where the format wants a
-    message for each. System messages stay where
-    the format has them in its list; elsewhere they become text of the user between `<system>`
-    tags (or take them out by `split_system` first). Empty texts and messages are dropped.
+    Consecutive messages of the assistant are joined, and so are consecutive results. If roles must
+    alternate, all consecutive messages of one role are joined. Rendering splits them again if the
+    format has a message for each result. System messages stay if the format has them in its list.
+    Otherwise they become text of the user between `<system>` tags; `split_system` removes them
+    before. Empty texts and messages are removed.
 
     Args:
-        messages: Of any format.
+        messages: Messages of any format.
         to: Name of the format to render them in.
-        origin: The format they come from; when it is `to`, thinking and unknown blocks stay.
+        origin: The format they come from. If it is `to`, thinking and unknown blocks stay.
 
     Raises:
-        InvalidMessageError: A block nests too deeply to be written as JSON.
+        InvalidMessageError: A block is nested too deeply to be written as JSON.
         UnknownFormatError: `to` is unknown.
     """
-    if to not in FORMATS:
-        raise UnknownFormatError(
-            f"The format {to!r} is unknown. Name one of: {', '.join(FORMATS)}."
-        )
-    target = _Target(FORMATS[to], keeps_foreign=origin == to)
+    target = _Target(format_named(to), keeps_foreign=origin == to)
     converted: list[Message] = []
     for index, message in enumerate(_with_legal_ids(messages, target)):
         try:
@@ -71,7 +68,7 @@ def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messag
             raise InvalidMessageError(index, problem, "Give it with less nesting.") from None
         if not plain.blocks:
             continue
-        if converted and _belong_together(converted[-1], plain, target):
+        if converted and _are_joined(converted[-1], plain, target):
             blocks = (*converted[-1].blocks, *plain.blocks)
             converted[-1] = replace(converted[-1], blocks=blocks)
         else:
@@ -80,7 +77,7 @@ def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messag
 
 
 def split_system(messages: Messages) -> tuple[str, Messages]:
-    """The text of all system messages, joined by empty lines, and the other messages."""
+    """Return the text of all system messages, joined by empty lines, and all other messages."""
     system = [text_of(message.blocks) for message in messages if message.role == "system"]
     rest = tuple(message for message in messages if message.role != "system")
     return "\n\n".join(text for text in system if text), rest
@@ -88,17 +85,22 @@ def split_system(messages: Messages) -> tuple[str, Messages]:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The format to convert to, and whether it is also the origin."""
+    """The format to convert to.
+
+    Attributes:
+        format: The format.
+        keeps_foreign: Whether thinking and unknown blocks stay, because it is also the origin.
+    """
 
     format: MessageFormat
     keeps_foreign: bool
 
 
 def _with_legal_ids(messages: Messages, target: _Target) -> list[Message]:
-    """The messages with ids that every provider takes, and results that name their tool.
+    """Return the messages with IDs that every provider accepts, and results that name their tool.
 
-    Some models number their calls anew in every turn. Chat Completions lets an id come again, the
-    others do not; the second use gets a number. A result answers the latest call of its id.
+    Some models number their calls from 1 in every turn. Only Chat Completions accepts a repeated
+    ID, so the second call gets a number. A result answers the latest call with its ID.
     """
     used: set[str] = set()
     latest: dict[str, ToolCall] = {}
@@ -121,11 +123,11 @@ def _unused_id(call_id: str, used: Container[str]) -> str:
     if call_id not in used:
         return call_id
     stem = call_id[:_ID_STEM_CHARS]
-    return next(found for n in count(2) if (found := f"{stem}_{n}") not in used)
+    return next(name for n in count(2) if (name := f"{stem}_{n}") not in used)
 
 
 def _legal_id(call_id: str, target: _Target) -> str:
-    """`call_id` if every provider takes it, else a legal one that depends on it alone."""
+    """Return `call_id` if every provider accepts it, else a legal ID that only depends on it."""
     if target.format.rules.calls_have_ids:
         call_id = host_id(call_id)
     if _LEGAL_ID.fullmatch(call_id):
@@ -136,7 +138,7 @@ def _legal_id(call_id: str, target: _Target) -> str:
 
 
 def _plain_message(message: Message, target: _Target) -> Message:
-    """`message` with blocks of our own making."""
+    """Return `message` with blocks that have no host object."""
     blocks = [new for old in message.blocks for new in _plain_block(old, message.role, target)]
     role: Role = message.role
     if role == "system" and target.format.system_prompt != "list":
@@ -147,7 +149,7 @@ def _plain_message(message: Message, target: _Target) -> Message:
 
 
 def _plain_block(block: Block, role: Role, target: _Target) -> Sequence[Block]:
-    """`block` without its source; nothing where it cannot go over."""
+    """Return `block` without its host object; nothing if the target cannot have it."""
     if isinstance(block, Thinking):
         return (block,) if target.keeps_foreign else ()
     if isinstance(block, ToolCall):
@@ -158,7 +160,7 @@ def _plain_block(block: Block, role: Role, target: _Target) -> Sequence[Block]:
     parts = _plain_part(block, target)
     if role == "user":
         return parts
-    # Providers take pictures and files from the user alone.
+    # Providers accept images and files only from the user.
     return [_described(part) if isinstance(part, Image | Document) else part for part in parts]
 
 
@@ -178,13 +180,13 @@ def _described(part: Image | Document) -> Text:
 
 
 def _as_object(arguments: object) -> object:
-    """Arguments as every provider takes them: an object, with anything else under `input`."""
+    """Return arguments as an object, which every provider accepts; other values under `input`."""
     if object_or_none(arguments) is not None:
         return arguments
     return {} if arguments in (None, "") else {"input": arguments}
 
 
-def _belong_together(before: Message, after: Message, target: _Target) -> bool:
+def _are_joined(before: Message, after: Message, target: _Target) -> bool:
     if before.role != after.role:
         return False
     if target.format.rules.roles_alternate == "all":
@@ -197,7 +199,7 @@ def _is_results(message: Message) -> bool:
 
 
 def _in_order(message: Message) -> Message:
-    """Results first, and calls last; a message without either keeps its order."""
+    """Return the message with results first and calls last."""
     results, calls = tool_results(message), tool_calls(message)
     if not results and not calls:
         return message

@@ -1,13 +1,13 @@
-"""Which format a list of content blocks, or of tool definitions, speaks for.
+"""Detect formats by the shape of content blocks and of tool definitions.
 
-Lists in the shape of agent libraries look like a provider's messages and are not. Read as one, such
-a list loses all that is in it. So it is refused, with the way to convert it.
+Message lists of agent libraries look like a provider's list. Read as such a list, they would lose
+all their content. So they are refused, with the way to convert them.
 """
 
 from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
 from context_compaction.messages.model import JsonObject
 
-# What an agent library's own list is, and how it is converted.
+# For each library a phrase that says whose list it is and how to convert it.
 _PYDANTIC_AI = (
     "pydantic-ai's own (ModelMessagesTypeAdapter dumps it). Give the messages that it sends to a "
     "provider: what `_map_messages` of the model's class, such as OpenAIChatModel, makes of them"
@@ -27,7 +27,7 @@ _LLAMA_INDEX = (
 
 
 def conversion_of(message: JsonObject) -> str | None:
-    """What `message` is and how it is converted, where it is a library's own; else None."""
+    """Return whose message an agent library's `message` is and how to convert it; else None."""
     parts, blocks = objects_in(message.get("parts")), objects_in(message.get("content"))
     if any("part_kind" in part for part in parts):
         return _PYDANTIC_AI
@@ -78,10 +78,11 @@ BLOCK_TYPES: dict[str, frozenset[str]] = {
 
 
 def weigh_content(content: object, format: str) -> int:
-    """0 if a type is only known in other formats, 2 if one is only known in `format`, else 1.
+    """Return how well content fits `format`: 0 not at all, 1 possibly, 2 only this format has it.
 
-    A string fits every format; what is neither string nor array fits none, and neither does a block
-    without a type. Types that no format knows say nothing, for providers add some every month.
+    A string fits every format. A value that is neither string nor array fits no format, and neither
+    does a block without a type. Unknown block types decide nothing, because providers often add
+    types.
     """
     if isinstance(content, str):
         return 1
@@ -95,7 +96,7 @@ def weigh_content(content: object, format: str) -> int:
 
 
 def format_of_tools(tools: object) -> str | None:
-    """The format that goes with `tools`, by the shape of the first; None where that tells none."""
+    """Return the format of tool definitions by the shape of the first; None if it is unknown."""
     listed = list_or_none(tools)
     first = (object_or_none(listed[0]) if listed else None) or {}
     return next((name for field, name in _TOOL_FIELDS if field in first), None)

@@ -1,7 +1,7 @@
-"""Gemini's contents: roles user and model, parts told apart by the field that they have.
+"""Gemini's contents: roles user and model; the kind of a part is the field that it has.
 
-Names are read in camelCase (REST) and snake_case (the Python SDK); an edited part keeps the
-spelling that it had, a new one is in camelCase. A call without an id gets one by `linking`.
+Fields are parsed in camelCase (REST) and snake_case (the Python SDK). An edited part keeps its
+spelling, and a new part is in camelCase. `tool_call_ids.py` gives IDs to calls without one.
 """
 
 from context_compaction.formats.base import (
@@ -15,7 +15,7 @@ from context_compaction.formats.base import (
     render_block,
     text_or_none,
 )
-from context_compaction.formats.tool_call_ids import is_made_up, link, name_of
+from context_compaction.formats.tool_call_ids import is_generated, link, name_of
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -69,25 +69,24 @@ _OUTPUT_KEYS = ("output", "result", "content", "error")
 
 
 def recognises(message: JsonObject) -> int:
-    """0 no, 1 could be, 2 speaks for it."""
+    """Return how well a message fits; see `MessageFormat.recognises`."""
     role = message.get("role")
     if (role is not None and text_or_none(role) not in _ROLES) or "content" in message:
         return 0
     if "parts" not in message:
         return 1 if role == "model" else 0
-    # Without a role it takes a part that we know to say whose message this is.
-    known = any(_kind_of(part) in _KINDS for part in objects_in(message["parts"]))
-    return 2 if role is not None or known else 0
+    has_known_part = any(_kind_of(part) in _KINDS for part in objects_in(message["parts"]))
+    return 2 if role is not None or has_known_part else 0
 
 
 def parse(message: Node) -> Message:
-    """One content; raises `InvalidMessageError`."""
+    """Parse one content; raises `InvalidMessageError`."""
     raw = message.raw
     has_role = raw.get("role") is not None
-    # The API takes a content without a role as the user's.
+    # The API treats a content without a role as the user's.
     role = message.role(_ROLES, 'Give "user" or "model".') if has_role else "user"
     if raw.get("parts") is None and role == "assistant":
-        # The SDK leaves `parts` out where a model answered nothing.
+        # The SDK omits `parts` if the model answered nothing.
         return Message(role, (), source=raw, index=message.index)
     remedy = 'Give an array such as [{"text": "..."}].'
     blocks = tuple(map(_parse_part, message.objects("parts", remedy)))
@@ -120,13 +119,13 @@ def _parse_part(part: Node) -> Block:
 
 
 def _kind_of(part: JsonObject) -> str | None:
-    """The field that says what the part is, in camelCase; None for an empty part."""
+    """Return the field that names the kind of a part, in camelCase; None for an empty part."""
     keys = [_FIELDS.get(key, key) for key, value in part.items() if value is not None]
     return next((key for key in keys if key not in _SIDE_FIELDS), keys[0] if keys else None)
 
 
 def _spelling(holder: JsonObject, name: str) -> str:
-    """The key under which `holder` has the field `name`: camelCase unless it uses snake_case."""
+    """Return the key of the field `name` in `holder`: camelCase unless it uses snake_case."""
     if name in holder:
         return name
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
@@ -154,7 +153,7 @@ def _parse_response(part: JsonObject, holder: Node) -> ToolResult:
 
 
 def _output_key(response: JsonObject) -> str | None:
-    """The key of a response that is one string under a usual name."""
+    """Return the key of a response that is one string under a usual name; else None."""
     key, value = next(iter(response.items()), ("", None))
     is_text = len(response) == 1 and key in _OUTPUT_KEYS and isinstance(value, str)
     return key if is_text else None
@@ -172,12 +171,12 @@ def _parse_media(part: JsonObject, holder: Node, kind: str) -> Image | Document:
 
 
 def render_edited(message: Message) -> list[JsonObject]:
-    """A copy of the host's object, or a new one."""
+    """Render a copy of the host's object with the edits, or a new object."""
     parts: list[JsonObject] = []
     for block in message.blocks:
         parts.append(_render_part(block))
         if isinstance(block, ToolResult) and block.source is None:
-            # A new response holds text alone: media follow it.
+            # A new response contains only text, so its media follow it.
             media = (part for part in block.content if isinstance(part, Image | Document))
             parts += map(_render_part, media)
     role = "model" if message.role == "assistant" else "user"
@@ -219,7 +218,7 @@ def _call_changes(call: ToolCall) -> JsonObject:
     source = call.source or {}
     key = _spelling(source, "functionCall")
     changes: JsonObject = {"name": call.name, "args": object_arguments(call)}
-    if not is_made_up(call.call_id):
+    if not is_generated(call.call_id):
         changes["id"] = call.call_id
     return {key: {**source.get(key, {}), **changes}}
 
@@ -236,13 +235,13 @@ def _response_changes(result: ToolResult) -> JsonObject:
         if isinstance(part, Text | Opaque)
     )
     changed: JsonObject = {"name": name_of(result), **holder, "response": {output_key: text}}
-    if result.source is None and not is_made_up(result.call_id):
+    if result.source is None and not is_generated(result.call_id):
         changed["id"] = result.call_id
     if changed.pop("parts", None) is not None:
         media = (part for part in result.content if isinstance(part, Image | Document))
-        kept = [part.source for part in media if part.source is not None]
-        if kept:
-            changed["parts"] = kept
+        sources = [part.source for part in media if part.source is not None]
+        if sources:
+            changed["parts"] = sources
     return {key: changed}
 
 

@@ -1,8 +1,8 @@
-"""OpenAI's Chat Completions: results are messages of the role "tool", calls a field beside content.
+"""OpenAI's Chat Completions: results are messages of the role "tool", calls are a field.
 
-The parts of an assistant message that are in fields of their own become blocks in this order:
-`reasoning_content` (thinking, as several providers write it), content, `refusal` and `audio`
-(opaque), calls. The older `function_call` and the role "function" are read too; see `linking`.
+The fields of an assistant message become blocks in this order: `reasoning_content` (thinking, as
+several providers write it), content, `refusal` and `audio` (opaque), calls. The older
+`function_call` and the role "function" are parsed too; `tool_call_ids.py` gives them IDs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from context_compaction.formats.base import (
     text_or_none,
 )
 from context_compaction.formats.detection import weigh_content
-from context_compaction.formats.tool_call_ids import is_made_up, link, name_of
+from context_compaction.formats.tool_call_ids import is_generated, link, name_of
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -48,7 +48,7 @@ RULES = ProviderRules(
     roles_alternate="ours",
 )
 
-_Spoken: TypeAlias = Part | Thinking | ToolCall
+_MessageBlock: TypeAlias = Part | Thinking | ToolCall
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -65,37 +65,37 @@ _OPAQUE_FIELDS = ("refusal", "audio")
 
 
 def recognises(message: JsonObject) -> int:
-    """0 no, 1 could be, 2 speaks for it."""
+    """Return how well a message fits; see `MessageFormat.recognises`."""
     role = text_or_none(message.get("role"))
     if role not in _ROLES or "parts" in message or "stopReason" in message:
         return 0
     content = message.get("content")
-    # Null content is an assistant's that only calls.
+    # An assistant message with calls alone has null content.
     weight = 1 if content is None and role != "user" else weigh_content(content, "openai-chat")
-    speaks = role in _OWN_ROLES or not _OWN_FIELDS.isdisjoint(message)
-    return 2 if weight and speaks else weight
+    is_typical = role in _OWN_ROLES or not _OWN_FIELDS.isdisjoint(message)
+    return 2 if weight and is_typical else weight
 
 
 def parse(message: Node) -> Message:
-    """One message; raises `InvalidMessageError`."""
+    """Parse one message; raises `InvalidMessageError`."""
     raw = message.raw
     role = message.role(_ROLES, 'Give "system", "developer", "user", "assistant" or "tool".')
     if raw["role"] in {"tool", "function"}:
         blocks: tuple[Block, ...] = (_parse_result(message),)
     else:
-        calls = tuple(_parse_calls(message))  # which nobody but an assistant may make
-        is_silent = raw.get("content") is None and (role == "assistant" or calls)
-        said = () if is_silent else message.content(_parse_part)
-        blocks = (*said, *calls)
+        calls = tuple(_parse_calls(message))  # Repair removes calls that others make.
+        has_no_content = raw.get("content") is None and (role == "assistant" or calls)
+        content = () if has_no_content else message.content(_parse_part)
+        blocks = (*content, *calls)
         if role == "assistant":
-            blocks = (*_thinking_of(raw), *said, *_fields_of(raw), *calls)
+            blocks = (*_thinking_of(raw), *content, *_fields_of(raw), *calls)
     return Message(role, blocks, source=raw, index=message.index)
 
 
 def _parse_result(message: Node) -> ToolResult:
     raw = message.raw
     if raw["role"] == "function":
-        is_null = raw.get("content", "") is None  # as OpenAI allows in the older form
+        is_null = raw.get("content", "") is None  # OpenAI allows null in the older form.
         content = () if is_null else message.content(_parse_part)
         return ToolResult("", content, name=message.name("name"), source=raw)
     call_id = message.name("tool_call_id", "Give the id of the call that it answers.")
@@ -161,14 +161,13 @@ def _parse_function(source: JsonObject, call_id: str, holder: Node) -> ToolCall:
 
 
 def render_edited(message: Message) -> list[JsonObject]:
-    """An edited copy, or new ones: a tool message for each result.
+    """Render an edited copy, or new messages: a tool message for each result.
 
-    What is beside the results, and pictures that a tool message cannot carry, follow in a
-    user message.
+    Other blocks, and images that a tool message cannot contain, follow in a user message.
     """
     base = message.source or {"role": message.role}
     results: list[JsonObject] = []
-    rest: list[_Spoken] = []
+    rest: list[_MessageBlock] = []
     for block in message.blocks:
         if not isinstance(block, ToolResult):
             rest.append(block)
@@ -176,15 +175,15 @@ def render_edited(message: Message) -> list[JsonObject]:
         results.append(_render_result(block))
         if block.source is None:
             rest += [part for part in block.content if isinstance(part, Image | Document)]
-    answers = base.get("role") in {"tool", "function"}
-    if not rest and (results or answers):
+    is_answer = base.get("role") in {"tool", "function"}
+    if not rest and (results or is_answer):
         return results
-    spoken = _fill(rest, {"role": "user"} if answers else base)
-    return [*results, spoken] if message.role == "user" else [spoken, *results]
+    other = _fill(rest, {"role": "user"} if is_answer else base)
+    return [*results, other] if message.role == "user" else [other, *results]
 
 
-def _fill(blocks: Sequence[_Spoken], source: JsonObject) -> JsonObject:
-    """A copy of `source` whose fields that hold blocks say what `blocks` say."""
+def _fill(blocks: Sequence[_MessageBlock], source: JsonObject) -> JsonObject:
+    """Return a copy of `source` with `blocks` in its fields."""
     fields = (_THINKING_FIELD, *_OPAQUE_FIELDS, "tool_calls", "function_call")
     filled = {key: value for key, value in source.items() if key not in fields or value is None}
     calls: list[JsonObject] = []
@@ -198,7 +197,7 @@ def _fill(blocks: Sequence[_Spoken], source: JsonObject) -> JsonObject:
         elif isinstance(block, Thinking):
             filled[_THINKING_FIELD] = block.text
         elif isinstance(block, Opaque) and "type" not in block.source:
-            filled.update(block.source)  # a field of the message, no part of its content
+            filled.update(block.source)  # The block is a field of the message.
         else:
             content.append(block)
     if calls:
@@ -207,14 +206,14 @@ def _fill(blocks: Sequence[_Spoken], source: JsonObject) -> JsonObject:
     if content:
         filled["content"] = string_or_list(content, original, _render_part)
     else:
-        # An empty array is refused, and null is for an assistant that says something elsewhere.
-        speaks = any(filled.get(key) for key in fields)
-        filled["content"] = None if speaks and not isinstance(original, str) else ""
+        # OpenAI refuses an empty array, and accepts null only if another field has content.
+        has_fields = any(filled.get(key) for key in fields)
+        filled["content"] = None if has_fields and not isinstance(original, str) else ""
     return filled
 
 
 def _is_function_call(call: ToolCall) -> bool:
-    return is_made_up(call.call_id) and "function" not in (call.source or {})
+    return is_generated(call.call_id) and "function" not in (call.source or {})
 
 
 def _render_part(block: Part) -> JsonObject:
@@ -252,9 +251,8 @@ def _render_call(call: ToolCall) -> JsonObject:
         custom = {**source["custom"], "name": call.name, "input": dumps(call.arguments)}
         return {**source, "id": call.call_id, "custom": custom}
     function = {"name": call.name, "arguments": dumps(call.arguments)}
-    known = source.get("function", {})
-    named = {"id": call.call_id, "function": {**known, **function}}
-    return {"type": "function", **source, **named}
+    changes = {"id": call.call_id, "function": {**source.get("function", {}), **function}}
+    return {"type": "function", **source, **changes}
 
 
 def _render_result(result: ToolResult) -> JsonObject:
@@ -263,11 +261,11 @@ def _render_result(result: ToolResult) -> JsonObject:
         return source
     if source is not None:
         content = string_or_list(result.content, source.get("content"), _render_part)
-        named = {"tool_call_id": result.call_id} if "tool_call_id" in source else {}
-        return {**source, **named, "content": content}
+        changes = {"tool_call_id": result.call_id} if "tool_call_id" in source else {}
+        return {**source, **changes, "content": content}
     parts = [part for part in result.content if not isinstance(part, Image | Document)]
     content = string_or_list(parts, None, _render_part)
-    if is_made_up(result.call_id):
+    if is_generated(result.call_id):
         return {"role": "function", "name": name_of(result), "content": content}
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 

@@ -1,7 +1,7 @@
 """OpenAI's Responses API: a flat list of items, one `Message` each.
 
-Calls and their outputs are items of their own; `_CALLS` and `_OUTPUTS` say where each kind keeps
-what matters. Items of other kinds (hosted tools, `compaction`, `item_reference`...) are opaque.
+Calls and their outputs are items of their own; `_CALLS` and `_OUTPUTS` list their types and fields.
+Items of other types (hosted tools, `compaction`, `item_reference` and others) are opaque.
 """
 
 from collections.abc import Sequence
@@ -36,6 +36,7 @@ from context_compaction.messages.model import (
     Thinking,
     ToolCall,
     ToolResult,
+    text_of,
 )
 from context_compaction.messages.tool_pairs import ProviderRules
 
@@ -45,7 +46,7 @@ _ROLES: dict[str, Role] = {
     "user": "user",
     "assistant": "assistant",
 }
-# Kind of call item: the field with its arguments, and the tool's name where the item has none.
+# By type of a call: the field with its arguments, and the tool's name if the item has none.
 _CALLS: dict[str, tuple[str, str]] = {
     "function_call": ("arguments", ""),
     "custom_tool_call": ("input", ""),
@@ -67,26 +68,26 @@ RULES = ProviderRules(
 _PART_TYPES = BLOCK_TYPES["openai-responses"]
 _CHAT_FIELDS = {"tool_calls", "function_call", "tool_call_id", "stopReason"}
 _TEXT_TYPES = {"input_text", "output_text", "text"}
-# A computer's output must be a screenshot; this one (1 x 1, transparent) stands for a cleared one.
+# The output of a computer must be a screenshot. This transparent pixel replaces a cleared one.
 _BLANK_SCREENSHOT = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAC"
     "hwGA60e6kgAAAABJRU5ErkJggg=="
 )
 
-_Spoken: TypeAlias = Text | Image | Document | Opaque
+_MessagePart: TypeAlias = Text | Image | Document | Opaque
 
 
 def recognises(item: JsonObject) -> int:
-    """0 no, 1 could be, 2 speaks for it."""
+    """Return how well an item fits; see `MessageFormat.recognises`."""
     kind = text_or_none(item.get("type"))
     if kind in _KNOWN_KINDS:
         return 2
     if "role" not in item:
-        # A kind that we do not know, or an item_reference, whose type may be left out. All kinds
-        # of several words are written like "web_search_call"; other libraries' are not.
-        named = kind is not None and "_" in kind and "message" not in item and "payload" not in item
+        # An unknown type, or an item_reference, whose type is optional. OpenAI writes types of
+        # several words like "web_search_call", and other libraries do not.
+        has_type = kind is not None and "_" in kind and not {"message", "payload"} & item.keys()
         is_reference = kind is None and "id" in item and item.keys() <= {"type", "id"}
-        return 1 if named or is_reference else 0
+        return 1 if has_type or is_reference else 0
     if text_or_none(item["role"]) not in _ROLES or kind not in {None, "message"}:
         return 0
     if _CHAT_FIELDS & item.keys():
@@ -95,7 +96,7 @@ def recognises(item: JsonObject) -> int:
 
 
 def parse(item: Node) -> Message:
-    """One item; raises `InvalidMessageError`."""
+    """Parse one item; raises `InvalidMessageError`."""
     raw, kind = item.raw, item.raw.get("type")
     if kind is not None and not isinstance(kind, str):
         item.refuse("the item's `type` is not a string", 'Give one such as "function_call".')
@@ -131,7 +132,7 @@ def _parse_part(part: Node) -> Part:
 
 
 def _call_id(item: Node, kind: str) -> str:
-    """The id that joins call and output; older local shell items have it in `id` alone."""
+    """Return the ID that joins call and output; older local shell items only have `id`."""
     is_older = kind.startswith("local_shell") and "call_id" not in item.raw
     return item.name("id" if is_older else "call_id", "Give the id of the call.")
 
@@ -152,7 +153,6 @@ def _parse_output(item: Node, kind: str) -> ToolResult:
     if kind == "computer_call_output":
         parts = (_parse_part(item.object("output")),)
     elif kind == "shell_call_output" and not isinstance(output, str):
-        # What the commands of a shell call printed.
         chunks = [chunk.raw for chunk in item.objects("output", "Give a string or an array.")]
         texts = [str(chunk.get(key) or "") for chunk in chunks for key in ("stdout", "stderr")]
         parts = (Text("\n".join(filter(None, texts))),)
@@ -169,40 +169,42 @@ def _parse_reasoning(item: Node) -> Thinking:
 
 
 def render_edited(message: Message) -> list[JsonObject]:
-    """An edited copy, or new items: one for each call and result."""
+    """Render an edited copy, or new items: one for each call and result."""
     source = message.source
-    is_spoken = source is not None and source.get("type") in {None, "message"} and "role" in source
-    base = source if is_spoken else None
+    is_message = source is not None and source.get("type") in {None, "message"} and "role" in source
+    base = source if is_message else None
     items: list[JsonObject] = []
-    spoken: list[_Spoken] = []
+    parts: list[_MessagePart] = []
     for block in message.blocks:
         is_part = isinstance(block, Opaque) and (base is not None or block.kind in _PART_TYPES)
         if isinstance(block, Text | Image | Document) or (isinstance(block, Opaque) and is_part):
-            spoken.append(block)
+            parts.append(block)
             continue
-        if spoken:
-            items.append(_spoken_item(spoken, message.role, base))
-            spoken = []
+        if parts:
+            items.append(_message_item(parts, message.role, base))
+            parts = []
         items.extend(_render_item(block))
-    if spoken or (not items and (source is None or is_spoken)):
-        items.append(_spoken_item(spoken, message.role, base))
+    if parts or (not items and (source is None or is_message)):
+        items.append(_message_item(parts, message.role, base))
     return items
 
 
-def _spoken_item(blocks: Sequence[_Spoken], role: Role, base: JsonObject | None) -> JsonObject:
-    def render(block: _Spoken) -> JsonObject:
-        return _render_part(block, speaks=role == "assistant")
+def _message_item(
+    blocks: Sequence[_MessagePart], role: Role, base: JsonObject | None
+) -> JsonObject:
+    def render(block: _MessagePart) -> JsonObject:
+        return _render_part(block, is_output=role == "assistant")
 
     if base is None:
         return {"type": "message", "role": role, "content": [render(block) for block in blocks]}
     return {**base, "content": string_or_list(blocks, base.get("content"), render)}
 
 
-def _render_part(block: Part, *, speaks: bool) -> JsonObject:
+def _render_part(block: Part, *, is_output: bool) -> JsonObject:
     source = block.source
     if source is not None and not block.edited:
         return source
-    text_type = "output_text" if speaks else "input_text"
+    text_type = "output_text" if is_output else "input_text"
     match block:
         case Text() | Document(text=str()):
             return {"type": text_type, **(source or {}), "text": block.text or ""}
@@ -218,7 +220,7 @@ def _render_part(block: Part, *, speaks: bool) -> JsonObject:
 
 
 def _render_item(block: ToolCall | ToolResult | Thinking | Opaque) -> list[JsonObject]:
-    """The items of a block that is no part of a message."""
+    """Render a block that is an item of its own."""
     if block.source is not None and not block.edited:
         return [block.source]
     match block:
@@ -241,7 +243,7 @@ def _render_call(call: ToolCall) -> JsonObject:
     changes[key] = call.arguments if tool else dumps(call.arguments)
     rendered = {**source, **changes}
     if source.get("call_id", call.call_id) != call.call_id:
-        # A renamed call is not the stored item any more: "Duplicate item found with id".
+        # OpenAI would take a renamed call for the stored item: "Duplicate item found with id".
         rendered.pop("id", None)
     return rendered
 
@@ -258,23 +260,22 @@ def _render_output(result: ToolResult) -> list[JsonObject]:
         source.setdefault("status", "failed")
     if source["type"] == "shell_call_output" and chunks is not None:
         last = object_or_none(chunks[-1]) if chunks else None
-        ended = last or {"outcome": {"type": "exit", "exit_code": 0}}
-        text = "\n".join(part.text for part in result.content if isinstance(part, Text))
-        output = [{**ended, "stdout": text, "stderr": ""}]
+        chunk = last or {"outcome": {"type": "exit", "exit_code": 0}}
+        output = [{**chunk, "stdout": text_of(result.content), "stderr": ""}]
     else:
         output = string_or_list(
-            result.content, original, lambda part: _render_part(part, speaks=False)
+            result.content, original, lambda part: _render_part(part, is_output=False)
         )
     return [{**source, "output": output}]
 
 
 def _render_computer_output(result: ToolResult, source: JsonObject) -> list[JsonObject]:
-    """A screenshot, or a blank one and what is in its place as a message after it."""
+    """Render a screenshot; other parts, such as a placeholder, follow as a message."""
     images = [part for part in result.content if isinstance(part, Image)]
     rest = [part for part in result.content if not isinstance(part, Image)]
     url = media_url(images[0]) if images else _BLANK_SCREENSHOT
-    shown = {**source, "output": {"type": "computer_screenshot", "image_url": url}}
-    return [shown, _spoken_item(rest, "user", None)] if rest else [shown]
+    item = {**source, "output": {"type": "computer_screenshot", "image_url": url}}
+    return [item, _message_item(rest, "user", None)] if rest else [item]
 
 
 def _render_reasoning(block: Thinking) -> JsonObject:

@@ -1,9 +1,9 @@
-"""Messages of pi's session files: roles user, assistant, toolResult, and some of pi's own.
+"""Messages of pi's session files: roles user, assistant, toolResult, and some roles of pi's own.
 
-What pi itself tells the model of a `bashExecution` (a command that the person ran) are two texts
-here, the command and its output, so that a long output can be edited alone. Summaries of pi's
-(`compactionSummary`, `branchSummary`) and what its extensions say (`custom`, once `hookMessage`; in
-its fork Oh My Pi `developer`) are texts of the host in a message of the user's.
+A `bashExecution` (a command that the user ran) becomes two texts, the command and its output, so
+that a long output can be edited alone. Summaries (`compactionSummary`, `branchSummary`) and texts
+of extensions (`custom`, formerly `hookMessage`; in the fork Oh My Pi `developer`) become texts of
+the host in a user message.
 """
 
 from dataclasses import replace
@@ -44,7 +44,7 @@ RULES = ProviderRules(
     results_follow_call=True,
 )
 
-_Spoken: TypeAlias = Part | Thinking | ToolCall
+_MessageBlock: TypeAlias = Part | Thinking | ToolCall
 
 _HOST_ROLES = {"custom", "hookMessage", "developer"}
 _SUMMARY_ROLES = {"compactionSummary", "branchSummary"}
@@ -56,7 +56,7 @@ _ROLES: dict[str, Role] = {
 
 
 def recognises(message: JsonObject) -> int:
-    """0 no, 1 could be, 2 speaks for it."""
+    """Return how well a message fits; see `MessageFormat.recognises`."""
     role = text_or_none(message.get("role"))
     content = message.get("content")
     if role in _OWN_ROLES:
@@ -64,7 +64,7 @@ def recognises(message: JsonObject) -> int:
     if role not in _ROLES or "tool_calls" in message or not _images_have_data(content):
         return 0
     if role == "developer" and "timestamp" not in message:
-        return 0  # OpenAI's
+        return 0  # The role is OpenAI's.
     weight = weigh_content(content, "pi")
     return 2 if weight and "stopReason" in message else weight
 
@@ -74,7 +74,7 @@ def _images_have_data(content: object) -> bool:
 
 
 def parse(message: Node) -> Message:
-    """One message; raises `InvalidMessageError`."""
+    """Parse one message; raises `InvalidMessageError`."""
     raw = message.raw
     role = message.role(_ROLES, 'Give "user", "assistant", "toolResult" or "bashExecution".')
     name = raw["role"]
@@ -82,8 +82,8 @@ def parse(message: Node) -> Message:
         blocks: tuple[Block, ...] = (_parse_result(message),)
     elif name == "bashExecution":
         command, output = message.text("command"), message.text("output")
-        ran = Text(f"Ran `{command}`", source={"command": command}, author="host")
-        blocks = (ran, Text(output, source={"output": output}, author="tool"))
+        request = Text(f"Ran `{command}`", source={"command": command}, author="host")
+        blocks = (request, Text(output, source={"output": output}, author="tool"))
     elif name in _SUMMARY_ROLES:
         text = message.text("summary")
         blocks = (Text(text, source={"summary": text}, author="host"),)
@@ -95,7 +95,7 @@ def parse(message: Node) -> Message:
     return Message(role, blocks, source=raw, index=message.index, timestamp_seconds=seconds)
 
 
-def _parse_block(block: Node) -> _Spoken:
+def _parse_block(block: Node) -> _MessageBlock:
     raw = block.raw
     match kind := block.kind():
         case "toolCall":
@@ -127,20 +127,20 @@ def _parse_result(message: Node) -> ToolResult:
 
 
 def render_edited(message: Message) -> list[JsonObject]:
-    """An edited copy, or new ones: a message for each result."""
+    """Render an edited copy, or new messages: one for each result."""
     source = message.source
     role = (source or {}).get("role")
     if role == "bashExecution":
-        return [{**(source or {}), "output": _joined(message, "command")}]
+        return [{**(source or {}), "output": _joined_texts(message, without="command")}]
     if role in _SUMMARY_ROLES:
-        return [{**(source or {}), "summary": _joined(message, "")}]
+        return [{**(source or {}), "summary": _joined_texts(message)}]
     return _render_new(message, None if role == "toolResult" else source)
 
 
-def _joined(message: Message, left_out: str) -> str:
-    """The texts of a message whose one field holds them all."""
+def _joined_texts(message: Message, without: str = "") -> str:
+    """Return the texts of a message for its one text field, except the text from a given field."""
     texts = [block for block in message.blocks if isinstance(block, Text)]
-    return "\n".join(block.text for block in texts if left_out not in (block.source or {}))
+    return "\n".join(block.text for block in texts if without not in (block.source or {}))
 
 
 def _render_new(message: Message, base: JsonObject | None) -> list[JsonObject]:
@@ -152,10 +152,10 @@ def _render_new(message: Message, base: JsonObject | None) -> list[JsonObject]:
         return results
     if base is None:
         role = "assistant" if message.role == "assistant" else "user"
-        spoken = {"role": role, "content": [_render_block(block) for block in rest], **stamped}
+        other = {"role": role, "content": [_render_block(block) for block in rest], **stamped}
     else:
-        spoken = {**base, "content": string_or_list(rest, base.get("content"), _render_block)}
-    return [*results, spoken]
+        other = {**base, "content": string_or_list(rest, base.get("content"), _render_block)}
+    return [*results, other]
 
 
 def _render_result(result: ToolResult, stamped: JsonObject) -> JsonObject:
@@ -170,11 +170,11 @@ def _render_result(result: ToolResult, stamped: JsonObject) -> JsonObject:
     return {"role": "toolResult", "toolName": name_of(result), **changes, **stamped}
 
 
-def _render_block(block: _Spoken) -> JsonObject:
+def _render_block(block: _MessageBlock) -> JsonObject:
     return render_block(block, _changes)
 
 
-def _changes(block: _Spoken) -> JsonObject:
+def _changes(block: _MessageBlock) -> JsonObject:
     match block:
         case Text():
             return {"type": "text", "text": block.text}

@@ -1,8 +1,8 @@
-"""Ids for calls and results that the format leaves without one.
+"""IDs for calls and results that have none in their format.
 
-Gemini's calls, and OpenAI's older `function_call`, are matched by order and name. Inside, every
-call has an id; the made-up ones depend on position and name only, so the same list gives the same
-ids, and they are never written back to the host.
+Gemini's calls and OpenAI's older `function_call` are matched by order and name. In the internal
+model every call has an ID. A generated ID depends only on position and name, so that equal lists
+get equal IDs. It is never written to the host's list.
 """
 
 from dataclasses import replace
@@ -19,40 +19,39 @@ from context_compaction.messages.model import (
 _PREFIX = "unnamed_"
 
 
-def is_made_up(call_id: str) -> bool:
-    """Whether `call_id` was given here rather than by the host."""
+def is_generated(call_id: str) -> bool:
+    """Whether this module generated `call_id`, rather than the host."""
     return call_id.startswith(_PREFIX)
 
 
 def host_id(call_id: str) -> str:
-    """An id for a format in which calls have ids: the host's own, or one made of the made-up."""
-    return "call_" + call_id.removeprefix(_PREFIX) if is_made_up(call_id) else call_id
+    """Return an ID for a format in which calls have IDs."""
+    return "call_" + call_id.removeprefix(_PREFIX) if is_generated(call_id) else call_id
 
 
 def name_of(result: ToolResult) -> str:
-    """The tool's name for a format that demands it beside the result."""
+    """Return the tool's name for a format in which results have one."""
     if result.name:
         return result.name
-    return result.call_id.split("_", 3)[3] if is_made_up(result.call_id) else result.call_id
+    return result.call_id.split("_", 3)[3] if is_generated(result.call_id) else result.call_id
 
 
 def link(messages: Messages) -> Messages:
-    """The same messages, with an id for each call and result whose id is empty.
+    """Return the messages with an ID for each call and result whose ID is empty.
 
-    A result answers the first open call of its name in the assistant messages just before it; one
-    that answers none gets an id of its own, so that it shows up as a result without a call. A call
-    whose result only stands in is open still, behind the others: the tool's own may follow.
+    A result answers the first open call of its name in the assistant messages directly before it.
+    A result without such a call gets an unused ID, so that repair finds it. A call with a synthetic
+    result moves to the end of the open calls, because the result of the tool may follow.
     """
     if not any(_lacks_id(block) for message in messages for block in message.blocks):
         return messages
     linked: list[Message] = []
     open_calls: list[ToolCall] = []
-    spoke_last = False
+    previous_role = ""
     for position, message in enumerate(messages):
-        speaks = message.role == "assistant"
-        if speaks and not spoke_last:
+        if message.role == "assistant" and previous_role != "assistant":
             open_calls = []
-        spoke_last = speaks
+        previous_role = message.role
         blocks = tuple(
             _link_block(block, f"{_PREFIX}{position}_{n}_", open_calls)
             for n, block in enumerate(message.blocks)
@@ -66,7 +65,7 @@ def _lacks_id(block: Block) -> bool:
 
 
 def _link_block(block: Block, prefix: str, open_calls: list[ToolCall]) -> Block:
-    """`block` with an id; `open_calls` gains a call, or loses the one that was answered."""
+    """Return `block` with an ID; adds a call to `open_calls` or removes the answered call."""
     if isinstance(block, ToolCall):
         call = block if block.call_id else replace(block, call_id=f"{prefix}{block.name}")
         open_calls.append(call)

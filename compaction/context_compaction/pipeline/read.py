@@ -12,7 +12,7 @@ from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, layer_context_of
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.detection import format_of_tools
-from context_compaction.formats.known_lists import KNOWN_LISTS
+from context_compaction.formats.list_cache import LIST_CACHE
 from context_compaction.layers.drop_messages import snip_chosen
 from context_compaction.layers.repair import repair, repairs_after_removal
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
@@ -70,7 +70,7 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
     count = counter_for(request.model, estimator=settings.estimator)
     fitting = _fitting(payload, request)
     format_name = fitting[0]
-    known = KNOWN_LISTS.read(payload, format_name)
+    known = LIST_CACHE.read(payload, format_name)
     parsed = known.messages
     check_budget(request, settings, parsed, count)
     for at in request.snip_messages:
@@ -95,7 +95,7 @@ def _fitting(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[st
     if request.format:
         return (request.format,)
     told = format_of_tools(request.tools)
-    fitting = formats.fitting(payload) if payload else ("anthropic",)
+    fitting = formats.fitting_formats(payload) if payload else ("anthropic",)
     return tuple(sorted(fitting, key=lambda name: name != told))
 
 

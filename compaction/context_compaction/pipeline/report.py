@@ -9,7 +9,7 @@ from context_compaction.activity.digest import digest
 from context_compaction.activity.read_state import changed_warning
 from context_compaction.budget import limit_tokens, reserve_warnings, usage_warnings, window_of
 from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText, span_of
-from context_compaction.formats.known_lists import as_given
+from context_compaction.formats.list_cache import as_given
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference

@@ -28,7 +28,7 @@ from context_compaction import formats
 from context_compaction.archive import AppendResult, Archive, MatchedContext
 from context_compaction.context import Places, ReceivedInput
 from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.formats.known_lists import KNOWN_LISTS, KnownList
+from context_compaction.formats.list_cache import LIST_CACHE, CachedList
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Messages, Thinking, leading_system_count
@@ -90,7 +90,7 @@ class Session:
     session_id: str
     appended: AppendResult
     payload: Sequence[JsonObject]
-    known: KnownList
+    known: CachedList
     seqs: tuple[int, ...]
     heads: tuple[str, ...]
     request: CompactRequest
@@ -240,7 +240,7 @@ def _behind(session: Session, standing: MatchedContext, format: str) -> Session:
     return replace(
         session,
         payload=payload,
-        known=KNOWN_LISTS.read(payload, format),
+        known=LIST_CACHE.read(payload, format),
         seqs=(*originals, *session.seqs[count:]),
         heads=(*standing.heads, *session.heads[count:]),
         request=_placed(session, places, standing),
@@ -320,7 +320,7 @@ def _settled(session: Session, format: str) -> Session:
     return replace(
         session,
         payload=session.payload[:count],
-        known=KnownList(session.messages[:count]),
+        known=CachedList(session.messages[:count]),
         seqs=session.seqs[:count],
         heads=session.heads[:count],
         history=session.heads[count - 1] if count else "",

@@ -293,7 +293,7 @@ def test_a_torn_last_line_is_left_out_and_noted() -> None:
 @pytest.mark.parametrize(
     ("line", "note", "texts"),
     [
-        (b'{"type": "user", ', "line 2 is no JSON object and is left out", []),
+        (b'{"type": "user", ', "line 2 is no JSON object and is skipped", []),
         (b'{"type": "user", "x": NaN}', "line 2 is no JSON object", []),
         (b'{"type": "user", "message": "\xff"}', "line 2 is no JSON object", []),
         (b"42", "line 2 is no JSON object", []),

@@ -191,8 +191,8 @@ def _has_only_results(content: Sequence[object]) -> bool:
 def _message_of(row: Row) -> JsonObject | None:
     """Return the message of a row; None if it has none.
 
-    An attachment has what the user typed while the agent worked, or text that the host adds in the
-    user's name.
+    An attachment contains text that the user typed while the agent worked, or text that the host
+    adds in the user's name.
     """
     if row.kind in {"user", "assistant"}:
         marks = {mark: True for mark in HOST_MARKS if row.value.get(mark) is True}
@@ -212,7 +212,7 @@ def _message_of(row: Row) -> JsonObject | None:
 
 
 def _attached_text(attachment: JsonObject) -> str:
-    """Return what the host adds to the context: files, changes, memory, plans; may be empty."""
+    """Return the text that the host adds to the context: files, changes, memory, plans."""
     name, snippet = attachment.get("filename"), attachment.get("snippet")
     is_change = attachment.get("type") == "edited_text_file"
     if is_change and isinstance(name, str) and isinstance(snippet, str):

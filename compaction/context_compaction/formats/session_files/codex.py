@@ -42,9 +42,9 @@ def is_row(value: JsonObject) -> bool:
 def read(rows: Sequence[Row]) -> Session:
     """Return the Responses items of the live branch; rollouts of 2025 have them without a wrapper.
 
-    A compaction writes the items that replace the earlier ones. If the file has only its summary,
-    the user's messages stay before it, as in Codex itself. A file without any item, such as that
-    of a review, has the same texts in its events.
+    A compaction writes the items that replace earlier items. If the file has only its summary, the
+    user's messages stay before it, as in Codex itself. A file without items, for example of a
+    review, has its texts in events.
     """
     about = _about(rows)
     instructions = about.get("base_instructions") or about.get("instructions")
@@ -208,7 +208,7 @@ def _is_typed(item: JsonObject) -> bool:
 
 
 def _live_user_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with messages of the user that were not taken back."""
+    """Return the rows with messages of the user that were not rolled back."""
     lines = {entry.line for entry in read(rows).entries}
     return [
         row
@@ -220,7 +220,7 @@ def _live_user_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _parent_session(rows: Sequence[Row]) -> str | None:
-    """Return the session that started this one: Codex writes a sub-agent to a file of its own."""
+    """Return the session that started this one: Codex writes a sub-agent to a separate file."""
     # The first such row is the file's own. A fork repeats the row of its parent after it.
     meta = next((row.object("payload") for row in rows if row.kind == "session_meta"), {})
     spawn = meta
@@ -247,7 +247,7 @@ def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObjec
     rows: list[JsonObject] = []
 
     def add_row(kind: str, payload: JsonObject, mark: JsonObject) -> None:
-        # Each row has a time of its own, because equal adjacent lines count as one.
+        # Each row has a different time, because equal adjacent lines count as one line.
         stamp = {"timestamp": session.timestamp(len(rows))}
         rows.append({**stamp, "type": kind, "payload": payload, MARK: mark})
 
@@ -262,7 +262,7 @@ def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObjec
 
 
 def _message_fields(item: JsonObject) -> JsonObject:
-    """Return what a message in the short form lacks: its type, and content in blocks."""
+    """Return the fields that a message in the short form lacks: its type, and content in blocks."""
     if "role" not in item or item.get("type", "message") != "message":
         return {}
     kind = "output_text" if item["role"] == "assistant" else "input_text"

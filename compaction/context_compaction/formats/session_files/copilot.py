@@ -30,15 +30,15 @@ def is_row(value: JsonObject) -> bool:
 
 
 def read(rows: Sequence[Row]) -> Session:
-    """Return the messages, without those of sub-agents.
+    """Return the messages, without messages of sub-agents.
 
-    A user's message is the typed text, without what the host adds for the model. All messages stay,
-    because the event of a compaction does not say which messages it removed.
+    A user's message is the typed text, without the text that the host adds for the model. All
+    messages stay, because the event of a compaction does not say which messages it removed.
     """
     entries: list[Entry] = []
     call_ids: set[str] = set()
     notes: tuple[str, ...] = ()
-    # An older event of a sub-agent names the call that started it. A newer one has an `agentId`.
+    # An older event of a sub-agent names the call that started it. A newer event has an `agentId`.
     main = [
         (row, data)
         for row in rows

@@ -1,7 +1,7 @@
 """Chats of Gemini CLI: one document with all messages, or one line for each change.
 
 They are read as messages of Anthropic's format. A later line replaces an earlier line of the same
-ID, and `$rewindTo` takes back all messages from an ID on.
+ID, and `$rewindTo` removes all messages from an ID on.
 """
 
 import json

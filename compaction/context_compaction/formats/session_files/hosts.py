@@ -41,8 +41,8 @@ SESSION_READERS: Mapping[str, SessionReader] = {
     "gemini-cli": gemini_cli.read,
     "pi": pi.read,
 }
-# Each leaves nothing out. Messages that a compaction replaced, sub-agents and abandoned branches
-# are histories of their own, in the order in which they must be archived.
+# Each returns every message of a file. Messages that a compaction replaced, sub-agents and
+# abandoned branches are separate histories, in the order in which they must be archived.
 HISTORY_READERS: Mapping[str, HistoryReader] = {
     "claude-code": claude_code.read_histories,
     "codex": codex.read_histories,
@@ -51,8 +51,8 @@ HISTORY_READERS: Mapping[str, HistoryReader] = {
 }
 # Each returns the rows of a new file in which the host can continue a compacted conversation. The
 # rows have a mark (`rows.MARK`), so that an import recognises the continued session and archives
-# nothing twice. The readers return exactly the messages that were given; for opencode, which has a
-# message format of its own, only texts, calls and results are the same.
+# nothing twice. The readers return exactly the given messages, except for opencode: its message
+# format preserves texts, calls and results.
 WRITERS: Mapping[str, Writer] = {
     "claude-code": claude_code.write,
     "codex": codex.write,

@@ -34,7 +34,7 @@ class SessionInfo:
         provider: Provider of that model, as opencode names it.
         system: The system prompt, if it is separate from the messages.
         tools: The tool definitions, if the file has them.
-        notes: A sentence for each thing that was left out or changed in reading, for people.
+        notes: A sentence for each line or message that was skipped or changed, for people.
         extra_texts: Texts of rows that are no messages, such as titles: the type of the row and
             its text.
     """

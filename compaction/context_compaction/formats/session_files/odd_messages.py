@@ -79,7 +79,7 @@ def parse_entries(
 
 
 def _problem(raw: JsonObject, format: str) -> str:
-    """Return what the format does not understand in a message; empty if it understands all."""
+    """Return the problem that the format has with a message; empty if it can read the message."""
     try:
         formats.parse([raw], format=format)
     except InvalidMessageError as error:
@@ -142,7 +142,7 @@ def _host_message(text: str, format: str) -> JsonObject:
 def extra_texts(lines: Lines, entries: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
     """Return the texts of a file that are in none of its messages.
 
-    These are titles, summaries, what the user typed meanwhile, and lines that cannot be read. Each
+    Such texts are titles, summaries, text that the user typed meanwhile, and unreadable lines. Each
     has the type of its row and its text.
     """
     known = _strings_of(entries)
@@ -161,7 +161,7 @@ def extra_texts(lines: Lines, entries: Sequence[Entry]) -> tuple[tuple[str, str]
 
 
 def _strings_of(entries: Sequence[Entry]) -> set[str]:
-    """Return every string in the messages, including those in the arguments of calls."""
+    """Return every string in the messages, also in the arguments of calls."""
     strings: set[str] = set()
     for entry in entries:
         for name, leaf in leaves(entry.raw):

@@ -62,7 +62,7 @@ def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
     """Yield the messages of Anthropic's format for one message of opencode.
 
     No model sees an ignored part. A synthetic part was written by opencode for the model, such as
-    the text of a file that the user named. It becomes a message of its own, marked as the host's.
+    the text of a file that the user named. It becomes a separate message, marked as the host's.
     """
     info = object_or_none(message.get("info")) or {}
     role = "user" if info.get("role") == "user" else "assistant"

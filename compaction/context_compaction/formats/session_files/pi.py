@@ -43,7 +43,7 @@ def read(rows: Sequence[Row]) -> Session:
 def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
     """Return the branches of a complete file, the current branch last.
 
-    Nothing is left out: the summary of a compaction is at its place in the branch.
+    Each has all its messages, with the summary of a compaction at its place in the branch.
     """
     return [
         history_of(_session(rows, _entries(branch)), list(rows), is_new_start=is_whole)

@@ -64,14 +64,14 @@ _MESSAGE_KEYS = {"role", "parts"}  # Keys of a single message.
 _SYSTEM_KEYS = ("system", "systemInstruction", "system_instruction", "instructions")
 # A damaged message list still has a format if that format fits this share of its messages.
 _MIN_READABLE_SHARE = 0.25
-_TORN_NOTE = "the last line was torn (still being written, or cut) and is left out"
+_TORN_NOTE = "the last line was torn (still being written, or cut) and is skipped"
 
 
 def read_conversation(data: bytes, *, name: str) -> Conversation:
     """Return the conversation in the bytes of a file.
 
     The file is UTF-8 text, plain or compressed with gzip or zstd: one JSON document, or one JSON
-    value a line. A line that is no JSON object is left out, and a message of an unknown shape
+    value a line. A line that is no JSON object is skipped, and a message of an unknown shape
     becomes text. The notes of the conversation say so.
 
     Args:
@@ -204,7 +204,7 @@ def _read_session(data: bytes, name: str) -> Session:
 
 
 def whole_file(data: bytes, document: JsonObject | None = None) -> Lines:
-    """Return the rows of a complete file: its lines, its `loglines`, or the one document in it.
+    """Return the rows of a complete file: its lines, its `loglines`, or its only document.
 
     Args:
         data: Decompressed content of the file.
@@ -245,7 +245,7 @@ def _refuse_data(error: ValueError | RecursionError, name: str) -> NoReturn:
 
 
 def _read_document(document: object, name: str) -> Session:
-    """Return the one conversation in a JSON document.
+    """Return the conversation in a JSON document.
 
     Raises:
         UnknownFormatError: It holds none, or several.
@@ -264,13 +264,13 @@ def _read_document(document: object, name: str) -> Session:
         return _plain_session(values)
     if len(values) > 1:
         raise UnknownFormatError(
-            f"{name} holds {len(values)} conversations. Give a file with one of them."
+            f"{name} holds {len(values)} conversations. Give a file with one conversation."
         )
     return _read_holder(holders[0], name)
 
 
 def _list_key(holder: JsonObject) -> str | None:
-    """Return the key of the message list in an object; None if there is none."""
+    """Return the key of the message list in an object; None if it has no list."""
     if "role" in holder:  # The object is a message.
         return None
     keys = (key for key in _LIST_KEYS if isinstance(holder.get(key), list))

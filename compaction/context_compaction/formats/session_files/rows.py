@@ -15,8 +15,8 @@ from context_compaction.formats.base import (
 from context_compaction.messages.model import JsonObject
 
 # Key of the mark in every row of a file that a `write` function of this folder made. Its value
-# names the archived session that continues in the file, and what the row's message was before
-# fields were added for the host.
+# names the archived session that continues in the file, and the fields of the row's message that
+# were added or replaced for the host.
 MARK = "mcp_server_compaction"
 
 # One decoder for all lines, because `json.loads` creates a new one for each call.
@@ -42,7 +42,7 @@ class Row:
         return kind if isinstance(kind, str) else None
 
     def object(self, key: str) -> JsonObject:
-        """Return the object under `key`; empty if there is none."""
+        """Return the object under `key`; empty if it has no object."""
         return object_or_none(self.value.get(key)) or {}
 
 
@@ -103,7 +103,7 @@ def read_lines(data: bytes, *, offset: int = 0, line: int = 0, at_end: bool = Tr
         line += 1
         lines.offsets[line] = offset
         offset += len(text)
-        # After a crash hosts write their last line again, with the same time.
+        # After a crash hosts write their last line again, with an equal time.
         if not (torn or row) or (row == previous and b'"timestamp"' in row):
             continue
         previous = row
@@ -111,10 +111,10 @@ def read_lines(data: bytes, *, offset: int = 0, line: int = 0, at_end: bool = Tr
         if content is not None:
             lines.rows.append(Row(line, content))
         elif row:
-            lines.notes.append(f"line {line} is no JSON object and is left out")
+            lines.notes.append(f"line {line} is no JSON object and is skipped")
             lines.unread.append(row.decode("utf-8", "replace"))
         if torn:
-            lines.notes.append(f"line {line}: text torn by a crash of the machine is left out")
+            lines.notes.append(f"line {line}: text torn by a crash of the machine is skipped")
             lines.unread.append(torn.decode("utf-8", "replace"))
     return replace(lines, end=(offset, line))
 
@@ -171,7 +171,7 @@ def add_fields(
 
 
 def missing_fields(message: JsonObject, fields: JsonObject) -> JsonObject:
-    """Return those of `fields` that the message lacks."""
+    """Return the items of `fields` that the message lacks."""
     return {key: value for key, value in fields.items() if key not in message}
 
 
@@ -182,7 +182,7 @@ def content_in_blocks(message: JsonObject, kind: str) -> JsonObject:
 
 
 def last_reply(messages: Sequence[JsonObject]) -> int | None:
-    """Return the index of the last message of the assistant; None if there is none."""
+    """Return the index of the last message of the assistant; None without such a message."""
     indexes = range(len(messages) - 1, -1, -1)
     return next((at for at in indexes if messages[at].get("role") == "assistant"), None)
 
@@ -201,11 +201,11 @@ def nonempty_text(value: object) -> str | None:
 
 
 def first_text(values: Iterable[JsonObject], key: str) -> str | None:
-    """Return the first nonempty string under `key`; None if there is none."""
+    """Return the first nonempty string under `key`; None if no value has one."""
     return next((text for value in values if (text := nonempty_text(value.get(key)))), None)
 
 
 def last_text(values: Iterable[object]) -> str | None:
-    """Return the last nonempty string among `values`; None if there is none."""
+    """Return the last nonempty string among `values`; None if all are empty."""
     texts = [text for text in map(nonempty_text, values) if text is not None]
     return texts[-1] if texts else None

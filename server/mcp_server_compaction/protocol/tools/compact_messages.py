@@ -273,7 +273,7 @@ def _format_of(context: CurrentContext, new: Sequence[JsonObject]) -> str:
     Plain strings by the user and the assistant are the same in several formats: which one it is may
     only be told by the first call of a tool, long after the session began.
     """
-    if formats.goes_on(new, context.format):
+    if formats.fits_format(new, context.format):
         return context.format
     try:
         return formats.detect([*context.messages, *new])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from context_compaction import formats
-from context_compaction.formats.known_lists import KnownLists, as_given
+from context_compaction.formats.list_cache import ListCache, as_given
 
 PAYLOAD: list[dict[str, Any]] = [
     {"role": "user", "content": "Read the file."},
@@ -19,7 +19,7 @@ PAYLOAD: list[dict[str, Any]] = [
 
 
 def test_a_message_is_parsed_once_and_a_list_is_found_whole() -> None:
-    lists = KnownLists()
+    lists = ListCache()
     first = lists.read(deepcopy(PAYLOAD), "anthropic")
     assert lists.read(deepcopy(PAYLOAD), "anthropic") is first
     grown = lists.read([*deepcopy(PAYLOAD), {"role": "assistant", "content": "Done."}], "anthropic")
@@ -27,7 +27,7 @@ def test_a_message_is_parsed_once_and_a_list_is_found_whole() -> None:
 
 
 def test_what_a_caller_changes_later_changes_nothing_known() -> None:
-    lists, given = KnownLists(), deepcopy(PAYLOAD)
+    lists, given = ListCache(), deepcopy(PAYLOAD)
     lists.read(given, "anthropic")
     given[1]["content"][0]["input"]["limit"] = 2
     changed = lists.read(given, "anthropic")
@@ -37,7 +37,7 @@ def test_what_a_caller_changes_later_changes_nothing_known() -> None:
 
 @pytest.mark.parametrize("value", [True, 1.0, "1"])
 def test_equal_values_of_other_types_are_other_messages(value: object) -> None:
-    lists, other = KnownLists(), deepcopy(PAYLOAD)
+    lists, other = ListCache(), deepcopy(PAYLOAD)
     lists.read(PAYLOAD, "anthropic")
     other[1]["content"][0]["input"]["limit"] = value
     source = lists.read(other, "anthropic").messages[1].source
@@ -45,7 +45,7 @@ def test_equal_values_of_other_types_are_other_messages(value: object) -> None:
 
 
 def test_a_result_shares_no_part_with_what_is_known() -> None:
-    known = KnownLists().read(PAYLOAD, "anthropic")
+    known = ListCache().read(PAYLOAD, "anthropic")
     render = formats.FORMATS["anthropic"].render_message
     for at, message in enumerate(known.messages):
         assert as_given(message, render(message), PAYLOAD) == [PAYLOAD[at]]
@@ -53,7 +53,7 @@ def test_a_result_shares_no_part_with_what_is_known() -> None:
 
 
 def test_no_more_than_the_limit_is_kept() -> None:
-    lists = KnownLists(max_bytes=10_000)
+    lists = ListCache(max_bytes=10_000)
     first = lists.read(deepcopy(PAYLOAD), "anthropic")
     for number in range(20):
         lists.read([{"role": "user", "content": f"{number}" * 1_000}], "anthropic")
@@ -62,7 +62,7 @@ def test_no_more_than_the_limit_is_kept() -> None:
 
 
 def test_a_computed_value_is_used_while_what_it_was_made_from_is_the_same() -> None:
-    known, calls = KnownLists().read(PAYLOAD, "anthropic"), list[int]()
+    known, calls = ListCache().read(PAYLOAD, "anthropic"), list[int]()
     for given in (1, 1, 2, 2, 1):
         assert known.once("count", given, lambda given=given: calls.append(given) or given) == given
     assert calls == [1, 2, 1]
