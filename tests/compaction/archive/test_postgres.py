@@ -154,9 +154,9 @@ async def test_what_cannot_be_reached_is_said_without_its_password() -> None:
         ("postgresql://me:secret@host/x?connections=0", "connections"),
         ("postgresql://me:secret@host/x?tenant=a%20b", "tenant"),
         ("mysql://me:secret@host/x", "Unknown kind of archive"),
-        ("postgresql://me:x/secret@host/x", "cannot be read"),
-        ("postgresql://me:x?secret@host/x", "cannot be read"),
-        ("postgresql://[secret@host/x", "cannot be read"),
+        ("postgresql://me:x/secret@host/x", "Invalid archive address"),
+        ("postgresql://me:x?secret@host/x", "Invalid archive address"),
+        ("postgresql://[secret@host/x", "Invalid archive address"),
         ("postgresql://127.0.0.1:1/x?user=a@b&password=secret", "failed"),
     ):
         with pytest.raises((ArchiveError, SettingsError), match=problem) as caught:

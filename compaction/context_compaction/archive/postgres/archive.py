@@ -38,6 +38,7 @@ from context_compaction.errors import ArchiveBusyError, NotFoundError
 from context_compaction.redaction import RedactionMode
 
 T = TypeVar("T")
+# Objects without a row are removed after a day, when no open transaction can still refer to them.
 ORPHAN_SECONDS = 86_400.0
 
 
@@ -45,61 +46,61 @@ ORPHAN_SECONDS = 86_400.0
 async def open_archive(
     address: str, *, redaction: RedactionMode = "off"
 ) -> AsyncGenerator["PostgresArchive"]:
-    """The archive at `address`, its tables made when they are missing.
+    """Open the archive at `address`, and create its tables if they are missing.
 
     Args:
-        address: `postgresql://user@host/database`, with PostgreSQL's own settings and ours:
-            `tenant` (whose archive, else "default"), `objects` (`s3://bucket/prefix`, for large
-            contents), `connections` (at most so many of this process).
-        redaction: How secrets are treated, as for a folder.
+        address: `postgresql://user@host/database` with PostgreSQL's settings and three others:
+            `tenant` (owner of the archive, default "default"), `objects` (`s3://bucket/prefix` for
+            large contents), `connections` (maximum number of this process).
+        redaction: See `context_compaction.archive.opening.open_archive`.
 
     Raises:
-        SettingsError: A setting in the address cannot be used.
-        ArchiveError: The database cannot be reached, or is not for us.
+        SettingsError: A setting in the address is invalid.
+        ArchiveError: The database cannot be reached, or its version or encoding is unsupported.
     """
-    named = read_address(address)
-    database = Database(named)
+    settings = read_address(address)
+    database = Database(settings)
     await to_thread.run_sync(database.open)
     try:
-        yield PostgresArchive(database, named.objects, redaction, named.tenant)
+        yield PostgresArchive(database, settings.objects, redaction, settings.tenant)
     finally:
         with CancelScope(shield=True):
             await to_thread.run_sync(database.close)
 
 
 class PostgresArchive(Archive):
-    """One tenant's `Archive` in a database; see there for what each method does.
+    """One tenant's `Archive` in a database.
 
-    A call is one transaction in a thread. Cancelling it waits until that has ended, within
-    its time limit; a search ends at its next statement.
+    Each call is one transaction in a thread. A cancelled call waits for the end of its transaction,
+    which has a time limit; a cancelled search ends at its next statement.
     """
 
     def __init__(
         self, database: Database, objects: str, redaction: RedactionMode, tenant: str
     ) -> None:
-        """`objects` is the address of the store for large contents; "" keeps them in tables."""
+        """`objects` is the address of the object store; "" keeps large contents in tables."""
         self.tenant = tenant
         self.redaction: RedactionMode = redaction
         self._database = database
         self._objects = objects
         self._states = StateCache[RowState]()
-        # As many threads as connections: who waits for one waits here, and can be cancelled.
+        # As many threads as connections, so that calls wait here, where they can be cancelled.
         self._limiter = CapacityLimiter(database.connections)
-        # By tenant and session, a lock by which the calls of this process follow each other.
-        # Without it others would wait for the session's row, each with a connection; and what is
-        # known of the session would be learnt by each anew. It exists while a call has it.
+        # Locks by tenant and session, so that the calls of this process on one session run one
+        # after the other. Otherwise each would wait for the session's row with a connection of its
+        # own, and load the session again. A lock exists while a call uses it.
         self._locks: WeakValueDictionary[tuple[str, str], Lock] = WeakValueDictionary()
 
     async def for_tenant(self, tenant: str, *, opens: bool = True) -> "PostgresArchive":
         """See `Archive.for_tenant`. Row-level security hides other tenants from most roles.
 
         Raises:
-            SettingsError: The name cannot be a tenant's.
-            NotFoundError: No row is the tenant's, and the call does not `opens` it.
+            SettingsError: The tenant name is invalid.
+            NotFoundError: The tenant has no rows, and `opens` is False.
         """
         if check_tenant(tenant) == self.tenant:
             return self
-        archive = copy(self)  # what is known of sessions is shared
+        archive = copy(self)  # the copy shares the loaded states
         archive.tenant = tenant
         if not (opens or await archive._select(f"{_SESSIONS} LIMIT 1") or await archive.tokens()):
             raise NotFoundError.of_tenant(tenant)
@@ -116,7 +117,7 @@ class PostgresArchive(Archive):
         try:
             return await self._run(on_tables, seconds=SCAN_SECONDS, reads=True)
         except ArchiveBusyError:
-            await to_thread.run_sync(check)  # which says what took so long
+            await to_thread.run_sync(check)  # raises the error that names the query
             raise
 
     async def sessions(
@@ -140,8 +141,7 @@ class PostgresArchive(Archive):
         values = self.tenant, token.token_id, Jsonb(asdict(token))
 
         def work(connection: Connection) -> None:
-            # Not one statement that names the key: where partitions lie on other servers, only
-            # they know it.
+            # No ON CONFLICT, because partitions on other servers do not support it.
             connection.execute(_REVOKE, values[:2])
             connection.execute("INSERT INTO compaction.access_token VALUES (%s, %s, %s)", values)
 
@@ -151,13 +151,13 @@ class PostgresArchive(Archive):
         """See `Archive.token`."""
         if tenant is not None and tenant != self.tenant:
             return await (await self.for_tenant(tenant)).token(token_id)
-        found = await self._select(f"{_TOKENS} AND token_id = %(token_id)s", token_id=token_id)
-        return AccessToken.from_json(found[0][0]) if found else None
+        rows = await self._select(f"{_TOKENS} AND token_id = %(token_id)s", token_id=token_id)
+        return AccessToken.from_json(rows[0][0]) if rows else None
 
     async def tokens(self) -> list[AccessToken]:
         """See `Archive.tokens`."""
-        found = (AccessToken.from_json(fields) for (fields,) in await self._select(_TOKENS))
-        return sorted(found, key=lambda token: (token.created_seconds, token.token_id))
+        tokens = [AccessToken.from_json(fields) for (fields,) in await self._select(_TOKENS)]
+        return sorted(tokens, key=lambda token: (token.created_seconds, token.token_id))
 
     async def revoke_token(self, token_id: str) -> bool:
         """See `Archive.revoke_token`."""
@@ -175,15 +175,13 @@ class PostgresArchive(Archive):
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.
 
-        Objects that no row names go as well: their upload's transaction failed, or what was to
-        remove them did. Only those of a day ago: one that is younger may be named by a transaction
-        that has not ended. Each upload has a name of its own, so none is named later.
+        Also removes objects that no row has referred to for `ORPHAN_SECONDS`; see `blobs.py`.
         """
         before_seconds = time() - ORPHAN_SECONDS
         freed_bytes, keys = await self._run(
             lambda connection: _delete(connection, self.tenant, session_ids, before_seconds)
         )
-        if keys:  # what a failure leaves, a later deletion removes
+        if keys:  # if this fails, a later deletion removes the objects
             store = open_objects(self._objects)
             await to_thread.run_sync(store.delete, keys, limiter=self._limiter)
             await self._run(lambda connection: forget_unnamed(connection, self.tenant, keys))
@@ -224,18 +222,18 @@ class PostgresArchive(Archive):
         return [session_id for (session_id,) in rows]
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
-        apart = partial(self._database.apart, self.tenant)
-        return TenantBlobs(connection, self.tenant, self._objects, apart)
+        run_apart = partial(self._database.run_apart, self.tenant)
+        return TenantBlobs(connection, self.tenant, self._objects, run_apart)
 
     async def _run(self, work: Callable[[Connection], T], **settings: Any) -> T:
         run = partial(self._database.run, self.tenant, work, **settings)
         return await to_thread.run_sync(run, limiter=self._limiter)
 
     async def _select(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
-        """The rows of one statement; `%(tenant)s` in it is this tenant."""
-        given = {"tenant": self.tenant, **values}
+        """Return the rows of one statement; its parameter `tenant` is this tenant."""
+        parameters = {"tenant": self.tenant, **values}
         return await self._run(
-            lambda connection: connection.execute(sql.encode(), given).fetchall(), reads=True
+            lambda connection: connection.execute(sql.encode(), parameters).fetchall(), reads=True
         )
 
 
@@ -248,7 +246,10 @@ _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = 
 
 
 def _measure(connection: Connection, tenant: str, before_seconds: float) -> Stored:
-    """The sizes of a tenant's sessions and contents, and of objects that nothing named before."""
+    """Return the sizes of a tenant's sessions and contents, and of objects without a row.
+
+    `before_seconds` is the Unix time before which an object must have been recorded.
+    """
     blobs: dict[str, set[str]] = defaultdict(set)
     for session, digest in connection.execute(
         "SELECT session, digest FROM compaction.blob_use WHERE tenant = %s", (tenant,)
@@ -266,51 +267,51 @@ def _measure(connection: Connection, tenant: str, before_seconds: float) -> Stor
     sizes = connection.execute(
         "SELECT digest, size_bytes FROM compaction.blob WHERE tenant = %s", (tenant,)
     )
-    unnamed = _unnamed_objects(connection, tenant, before_seconds)
-    return Stored(sessions, dict(sizes.fetchall()) | unnamed)
+    orphans = _orphaned_objects(connection, tenant, before_seconds)
+    return Stored(sessions, dict(sizes.fetchall()) | orphans)
 
 
 def _delete(
     connection: Connection, tenant: str, session_ids: Sequence[str], before_seconds: float
 ) -> tuple[int, list[str]]:
-    """Remove sessions, and whatever large content no session names then.
+    """Remove sessions, and every large content that no other session refers to.
 
-    Returns the bytes freed, and the keys of objects to be removed after the transaction: those that
-    nothing names any more, and those that nothing named before the time.
+    Returns the bytes freed, and the keys of the objects to remove after the transaction. These
+    include objects that were recorded without a row before the Unix time `before_seconds`.
 
     Raises:
-        NotFoundError: There is no such session; nothing was removed.
+        NotFoundError: A session does not exist; nothing was removed.
     """
-    wanted = sorted(set(session_ids))
-    found = connection.execute(
+    names = sorted(set(session_ids))
+    rows = connection.execute(
         "SELECT session, log_bytes FROM compaction.session WHERE tenant = %s AND session = ANY(%s)"
         " AND next_number > 0 ORDER BY session FOR UPDATE",
-        (tenant, wanted),
+        (tenant, names),
     ).fetchall()
-    sizes: dict[str, int] = dict(found)
-    for name in wanted:
+    sizes: dict[str, int] = dict(rows)
+    for name in names:
         if name not in sizes:
             raise NotFoundError.of_session(name)
     for table in ("doc", "output", "blob_use", "record", "session"):
         connection.execute(
             f"DELETE FROM compaction.{table} WHERE tenant = %s AND session = ANY(%s)".encode(),  # noqa: S608
-            (tenant, wanted),
+            (tenant, names),
         )
-    gone = connection.execute(
+    removed = connection.execute(
         "DELETE FROM compaction.blob WHERE tenant = %s AND NOT EXISTS ("
         "SELECT FROM compaction.blob_use WHERE blob_use.tenant = blob.tenant"
         " AND blob_use.digest = blob.digest) RETURNING size_bytes, object_key",
         (tenant,),
     ).fetchall()
-    objects = [(key, size) for size, key in gone if key is not None]
-    orphans = _unnamed_objects(connection, tenant, before_seconds)
+    objects = [(key, size) for size, key in removed if key is not None]
+    orphans = _orphaned_objects(connection, tenant, before_seconds)
     note_unnamed(connection, tenant, objects)
-    freed = sum(sizes.values()) + sum(size for size, _ in gone) + sum(orphans.values())
+    freed = sum(sizes.values()) + sum(size for size, _ in removed) + sum(orphans.values())
     return freed, [*orphans, *(key for key, _ in objects)]
 
 
-def _unnamed_objects(connection: Connection, tenant: str, before_seconds: float) -> dict[str, int]:
-    """The objects that were noted before a time and no row names, with their sizes."""
+def _orphaned_objects(connection: Connection, tenant: str, before_seconds: float) -> dict[str, int]:
+    """Return the sizes of objects without a row that were recorded before a time."""
     rows = connection.execute(
         "SELECT object_key, size_bytes FROM compaction.unnamed_object AS noted WHERE tenant = %s"
         " AND noted_seconds < %s AND NOT EXISTS (SELECT FROM compaction.blob"
@@ -321,8 +322,8 @@ def _unnamed_objects(connection: Connection, tenant: str, before_seconds: float)
 
 
 def _examine(connection: Connection, tenant: str, location: str) -> Health:
-    """Figures of a tenant, and what is to be known of its database."""
-    ((sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, role, is_above),) = (
+    """Return the figures of a tenant, and problems of its database."""
+    ((sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, role, bypasses),) = (
         connection.execute(
             "SELECT count(*), coalesce(sum(message_count), 0)::bigint,"
             " (SELECT count(DISTINCT output_id) FROM compaction.output WHERE tenant = %(tenant)s),"
@@ -338,10 +339,10 @@ def _examine(connection: Connection, tenant: str, location: str) -> Health:
         ).fetchall()
     )
     note = (
-        f"Note: the role {role!r} is above row-level security, the second lock between tenants. "
+        f"Note: the role {role!r} bypasses row-level security, the second barrier between tenants. "
         "Connect as a role that is neither superuser nor BYPASSRLS."
     )
-    problems = (note,) if is_above else ()
+    problems = (note,) if bypasses else ()
     return Health(
         location, sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, problems
     )

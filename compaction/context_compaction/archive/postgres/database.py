@@ -1,12 +1,13 @@
-"""Tables, connections, transactions and their failures.
+"""Tables, connections and transactions of the PostgreSQL archive, and their errors.
 
 Every key, unique index and foreign key begins with the tenant, and every table is partitioned by
-its hash. So all rows of a tenant lie together, and a distributed PostgreSQL shards the tables as
-they are: docs/how-to/postgresql.md has the commands for Citus.
+the hash of the tenant. All rows of a tenant are therefore stored together, and a distributed
+PostgreSQL can shard the tables without changes: docs/how-to/postgresql.md has the commands for
+Citus.
 
-Everything blocks. A transaction is one tenant's: row-level security lets through that tenant's rows
-alone, whatever the statement. Work whose transaction was ended by a conflict, or a lost connection,
-is done again. Where the connection was lost after COMMIT was sent, the database is asked first
+All functions block. A transaction belongs to one tenant, because row-level security hides the rows
+of other tenants from every statement. Work is repeated if its transaction ended with a conflict or
+a lost connection. If the connection was lost after COMMIT was sent, the database is first asked
 whether the transaction was committed, so that nothing is written twice.
 """
 
@@ -34,77 +35,78 @@ from context_compaction.errors import (
 T = TypeVar("T")
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
-MOST_CONNECTIONS = 16  # of one process, unless the address says otherwise
+DEFAULT_CONNECTIONS = 16
 RETRY_SECONDS = 20.0
-# How long one try waits for a connection. The pool stops asking a server that is away after the
-# same time, so that the next try asks at once, however long the server was away.
+# Time that one attempt waits for a connection. The pool gives up reconnecting to an unavailable
+# server after the same time, so that the next attempt reconnects at once.
 CONNECTION_SECONDS = 1.0
 
 _CONFLICTS = (
     errors.SerializationFailure,
     errors.DeadlockDetected,
-    # A blob that a deletion took while this one wanted to use it.
+    # A deletion removed a blob that this transaction refers to.
     errors.ForeignKeyViolation,
     errors.UniqueViolation,
 )
 _FULL = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
-_OURS = ("tenant", "objects", "connections")
+_OWN_SETTINGS = ("tenant", "objects", "connections")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The settings in an archive's address.
+    """The parts of an archive's address.
 
     Attributes:
-        dsn: The address for PostgreSQL's own client.
-        tenant: Whose archive is opened.
-        objects: Where large contents lie, as `s3://bucket/prefix`; "" for the database itself.
-        connections: How many this process opens at most.
+        dsn: Address for PostgreSQL's client library.
+        tenant: Owner of the archive to open.
+        objects: Object store of large contents, as `s3://bucket/prefix`; "" keeps them in the
+            database.
+        connections: Maximum number of connections of this process.
     """
 
     dsn: str
     tenant: str = DEFAULT_TENANT
     objects: str = ""
-    connections: int = MOST_CONNECTIONS
+    connections: int = DEFAULT_CONNECTIONS
 
 
 def read_address(location: str) -> Address:
-    """What is ours in an address (`tenant`, `objects`, `connections`), and the rest of it.
+    """Separate the settings `tenant`, `objects` and `connections` from an address.
 
     Raises:
-        SettingsError: A setting in it cannot be used.
+        SettingsError: The address or one of these settings is invalid.
     """
     try:
         parts = urlsplit(location)
         settings = parse_qsl(parts.query, keep_blank_values=True)
-        rest = [(name, value) for name, value in settings if name not in _OURS]
+        rest = [(name, value) for name, value in settings if name not in _OWN_SETTINGS]
         dsn = urlunsplit(parts._replace(query=urlencode(rest)))
         for port in str(conninfo_to_dict(dsn).get("port", "")).split(","):
             int(port or 0)
     except (ValueError, psycopg.ProgrammingError):
-        # Without what the error quotes, which may be the password.
+        # The message omits the original error, because it may quote the password.
         raise SettingsError(
-            f"The archive's address {location.partition(':')[0]}://… cannot be read. Escape what "
-            "stands in its name, password and settings: %40 for @, %2F for /, %3F for ?, %3A for a "
-            "colon."
+            f"Invalid archive address {location.partition(':')[0]}://…. Escape special characters "
+            "in the name, the password and the settings: %40 for @, %2F for /, %3F for ?, %3A for "
+            "a colon."
         ) from None
-    ours = dict(settings)
-    connections = ours.get("connections", str(MOST_CONNECTIONS))
+    own = dict(settings)
+    connections = own.get("connections", str(DEFAULT_CONNECTIONS))
     if connections not in map(str, range(1, 1001)):
         raise SettingsError(
-            f"connections={connections[:20]!r} of the archive {shown_address(location)} cannot be "
-            "used. Give a number from 1 to 1000."
+            f"Invalid connections={connections[:20]!r} in the archive address "
+            f"{shown_address(location)}. Use a number from 1 to 1000."
         )
-    tenant = check_tenant(ours.get("tenant", DEFAULT_TENANT))
-    return Address(dsn, tenant, ours.get("objects", ""), int(connections))
+    tenant = check_tenant(own.get("tenant", DEFAULT_TENANT))
+    return Address(dsn, tenant, own.get("objects", ""), int(connections))
 
 
 class Database:
     """The connections of this process to one database.
 
     Attributes:
-        location: Where it is, for a person.
-        connections: How many there are at most.
+        location: Address without secrets, for messages.
+        connections: Maximum number of connections.
     """
 
     def __init__(self, address: Address) -> None:
@@ -113,13 +115,13 @@ class Database:
         self._dsn = address.dsn
         self._pool = ConnectionPool(
             address.dsn,
-            # Never prepared: how a search is best done depends on how common its words are, and
-            # poolers in between hand out another server connection each time.
+            # Never prepared, because the best plan of a search depends on its words, and
+            # because connection poolers use another server connection for each transaction.
             kwargs={
                 "autocommit": True,
                 "application_name": "mcp-server-compaction",
                 "prepare_threshold": None,
-                "client_encoding": "utf8",  # what rows are copied in as
+                "client_encoding": "utf8",
             },
             min_size=1,
             max_size=address.connections,
@@ -127,42 +129,42 @@ class Database:
             open=False,
         )
 
-    def apart(self, tenant: str, work: Callable[[Connection], None]) -> None:
-        """Do `work` in a transaction of its own, while this thread may be in another.
+    def run_apart(self, tenant: str, work: Callable[[Connection], None]) -> None:
+        """Run `work` in a separate transaction, even if this thread has one open.
 
-        Over a connection that is no part of the pool: waiting for one of those while holding
-        another, threads would wait for each other.
+        This opens a connection outside the pool, because threads that wait for a second connection
+        of the pool while they hold one would block each other.
         """
         with psycopg.connect(self._dsn, client_encoding="utf8") as connection:
             connection.execute(f"SET LOCAL app.tenant = '{check_tenant(tenant)}'".encode())
             work(connection)
 
     def open(self) -> None:
-        """Connect, and make the tables where they are missing.
+        """Connect, and create the tables if they are missing.
 
         Raises:
-            ArchiveError: The database cannot be reached, or is not for us.
+            ArchiveError: The database cannot be reached, or its version or encoding is unsupported.
         """
         with self._explaining():
-            # One connection by itself first: the pool says only that it waited.
+            # A single connection first, because the pool would report only that it waited.
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 version = connection.info.server_version
                 if version < 150_000:
                     raise ArchiveError(
-                        f"{self.location} is PostgreSQL {version // 10_000}. Use version 15 or "
+                        f"{self.location} runs PostgreSQL {version // 10_000}. Use version 15 or "
                         "later."
                     )
                 encoding = connection.info.parameter_status("server_encoding")
                 if encoding == "SQL_ASCII":
                     raise ArchiveError(
-                        f"{self.location} has the encoding SQL_ASCII, which takes any bytes for "
-                        "text. Make a database with ENCODING 'UTF8' TEMPLATE template0."
+                        f"{self.location} has the encoding SQL_ASCII, which does not check text. "
+                        "Create a database with ENCODING 'UTF8' TEMPLATE template0."
                     )
                 make_tables(connection)
             self._pool.open()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._pool.close()
 
     def run(
@@ -173,47 +175,51 @@ class Database:
         seconds: float = 30.0,
         reads: bool = False,
     ) -> T:
-        """What `work` returns, done in one transaction of `tenant`, again after a conflict.
+        """Return the result of `work`, which runs in one transaction of `tenant`.
 
         Args:
-            tenant: Whose rows.
-            work: Done once more where the transaction failed; it must have no effect outside.
-            seconds: How long one statement may take.
-            reads: Whether it writes nothing, and may not: then its end need not be asked for.
+            tenant: Owner of the rows.
+            work: Function of the connection. It must have no effect outside the database, because
+                it is repeated after a conflict or a lost connection.
+            seconds: Time limit of one statement.
+            reads: Whether the transaction is read-only, so that repeating it is always safe.
 
         Raises:
-            ArchiveBusyError: Others were in the way for too long, or a statement took too long.
+            ArchiveBusyError: Conflicts lasted too long, or a statement exceeded its time limit.
             ArchiveFullError: The database's disk is full.
             ArchiveError: The database failed.
         """
         with self._explaining():
-            return _again(partial(self._once, tenant, work, seconds, reads))
+            return _retry(partial(self._run_once, tenant, work, seconds, reads))
 
-    def _once(self, tenant: str, work: Callable[[Connection], T], seconds: float, reads: bool) -> T:
-        ending: tuple[T, str] | None = None  # the result, and the transaction that may be committed
+    def _run_once(
+        self, tenant: str, work: Callable[[Connection], T], seconds: float, reads: bool
+    ) -> T:
+        # The result of the work and the ID of its transaction, once COMMIT is about to be sent.
+        pending: tuple[T, str] | None = None
         try:
             with self._pool.connection(CONNECTION_SECONDS) as connection:
                 self._begin(connection, tenant, seconds, reads)
                 result = work(connection)
-                number = None if reads else _number(connection)
-                if number is not None:
-                    ending = result, number
+                transaction_id = None if reads else _transaction_id(connection)
+                if transaction_id is not None:
+                    pending = result, transaction_id
                 connection.execute("COMMIT")
                 return result
         except psycopg.Error:
-            if ending is not None and self._is_committed(ending[1]):
-                return ending[0]
+            if pending is not None and self._is_committed(pending[1]):
+                return pending[0]
             raise
 
     def _begin(self, connection: Connection, tenant: str, seconds: float, reads: bool) -> None:
-        # Without parameters, so that it goes out as one; the name was checked.
+        # Without parameters, so that one message contains all statements; the name is validated.
         begin = (
             f"BEGIN; SET LOCAL app.tenant = '{check_tenant(tenant)}';"
             f" SET LOCAL statement_timeout = {int(seconds * 1000)}"
         )
         if reads:
-            # One process is enough for what is bounded, and does the parts of a statement in their
-            # order.
+            # A single process is enough for bounded searches, and it evaluates the parts of a
+            # UNION in their order.
             begin += (
                 "; SET TRANSACTION READ ONLY; SET LOCAL jit = off;"
                 " SET LOCAL max_parallel_workers_per_gather = 0"
@@ -221,55 +227,56 @@ class Database:
         try:
             connection.execute(begin.encode())
         except psycopg.OperationalError:
-            # The server closed it meanwhile, and others with it: found out now, since asking each
-            # before it is lent would cost every call a way to the server and back.
+            # The server closed this connection and probably others. They are checked only now,
+            # because a check before each use would cost every call a round trip.
             self._pool.check()
             raise
 
-    def _is_committed(self, number: str) -> bool:
+    def _is_committed(self, transaction_id: str) -> bool:
         """Whether a transaction whose COMMIT had no answer was committed.
 
         Raises:
-            ArchiveError: The database cannot be asked; the work is not done again.
+            ArchiveError: The database cannot be asked; the work is not repeated.
         """
         try:
-            return _again(partial(self._ask_status, number)) == "committed"
+            return _retry(partial(self._ask_status, transaction_id)) == "committed"
         except psycopg.Error as error:
             raise ArchiveError(
-                f"The connection to {self.location} was lost, and whether the call was kept could "
-                "not be found out. Hand over the whole list again: what was kept is recognised."
+                f"The connection to {self.location} was lost, and it is unknown whether the call "
+                "was stored. Pass the whole message list again: stored messages are recognized."
             ) from error
 
-    def _ask_status(self, number: str) -> str:
+    def _ask_status(self, transaction_id: str) -> str:
         with self._pool.connection(CONNECTION_SECONDS) as connection:
-            row = connection.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
+            query = "SELECT pg_xact_status(%s::xid8)"
+            row = connection.execute(query, (transaction_id,)).fetchone()
         if row is None or row[0] == "in progress":
             raise psycopg.OperationalError("The transaction has not ended yet.")
         return str(row[0])
 
     @contextmanager
     def _explaining(self) -> Generator[None]:
-        """Raise failures of the database as the archive's errors."""
+        """Raise errors of the database as archive errors."""
         try:
             yield
         except errors.QueryCanceled as error:
             raise ArchiveBusyError(
-                f"The database {self.location} took too long and was stopped: others hold what is "
-                "needed, or there is too much of it. Call again, or ask for less."
+                f"A statement of the database {self.location} took too long and was stopped, "
+                "because of a lock or too much data. Call again, or request less."
             ) from error
         except PoolTimeout as error:
             raise ArchiveBusyError(
-                f"No connection to {self.location} became free in {RETRY_SECONDS:g} seconds. Call "
-                "again, or allow more with ?connections= in the archive's address."
+                f"No connection to {self.location} became free within {RETRY_SECONDS:g} seconds. "
+                "Call again, or allow more with ?connections= in the archive's address."
             ) from error
         except _FULL as error:
             raise ArchiveFullError(
-                f"The database {self.location} has no room: {_first_line(error)}. Nothing of the "
-                "call was kept; free some space and call again."
+                f"The database {self.location} is full: {_first_line(error)}. Nothing of this call "
+                "was stored. Free some space and call again."
             ) from error
         except _CONFLICTS as error:
             raise ArchiveBusyError(
-                f"Others kept writing to the same session of {self.location}. Call again."
+                f"Other processes kept writing to the same session of {self.location}. Call again."
             ) from error
         except psycopg.Error as error:
             raise ArchiveError(
@@ -278,29 +285,29 @@ class Database:
             ) from error
 
 
-def _again(work: Callable[[], T]) -> T:
-    """What `work` returns, tried until it succeeds, fails for good or the time is over."""
-    again = Retrying(
-        retry=retry_if_exception(_may_pass),
+def _retry(work: Callable[[], T]) -> T:
+    """Return the result of `work`; repeat it after temporary errors for `RETRY_SECONDS`."""
+    retrying = Retrying(
+        retry=retry_if_exception(_is_temporary),
         stop=stop_after_delay(RETRY_SECONDS),
         wait=wait_random_exponential(0.05, max=2.0),
         reraise=True,
     )
-    result: T = again(work)
+    result: T = retrying(work)
     return result
 
 
-def _may_pass(error: BaseException) -> bool:
+def _is_temporary(error: BaseException) -> bool:
     """Whether the same work may succeed a moment later."""
     if isinstance(error, (errors.QueryCanceled, *_FULL)):
         return False
     return isinstance(error, (*_CONFLICTS, psycopg.OperationalError, psycopg.InterfaceError))
 
 
-def _number(connection: Connection) -> str | None:
-    """The transaction's, by which its end can be asked for; None where it has written nothing."""
-    found = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
-    return None if found is None else found[0]
+def _transaction_id(connection: Connection) -> str | None:
+    """Return the ID of the current transaction. None if it has written nothing."""
+    row = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
+    return None if row is None else row[0]
 
 
 def _first_line(error: Exception) -> str:
@@ -309,10 +316,10 @@ def _first_line(error: Exception) -> str:
 
 SCHEMA = "compaction"
 PARTITIONS = 16
-# Row-level security is the second lock between tenants: every statement names its tenant as well.
-# Not on `doc`: under it PostgreSQL uses no GIN index, since matching words is not "leakproof". What
-# is found there is only a number; its text is read from `record`, behind the lock.
-LOCKED_TABLES = (
+# Row-level security is the second barrier between tenants; every statement also names its tenant.
+# It is off for `doc`, because with it PostgreSQL would not use the GIN index (matching words is not
+# "leakproof"). A search reads only numbers there; the text is in `record`, which is protected.
+PROTECTED_TABLES = (
     "session",
     "record",
     "output",
@@ -321,7 +328,7 @@ LOCKED_TABLES = (
     "access_token",
     "unnamed_object",
 )
-TABLES = (*LOCKED_TABLES, "doc")
+TABLES = (*PROTECTED_TABLES, "doc")
 
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS compaction;
@@ -377,7 +384,7 @@ CREATE TABLE compaction.blob (
     object_key text,
     PRIMARY KEY (tenant, digest)
 ) PARTITION BY HASH (tenant);
--- Frames are compressed already, and a part of them is to be read without the rest.
+-- Frames are already compressed, and parts of them are read without the rest.
 ALTER TABLE compaction.blob ALTER data SET STORAGE EXTERNAL;
 
 CREATE TABLE compaction.blob_use (
@@ -425,30 +432,30 @@ CREATE TABLE compaction.doc (
 ) PARTITION BY HASH (tenant);
 CREATE INDEX doc_of_session ON compaction.doc (tenant, session, seq);
 CREATE INDEX doc_by_time ON compaction.doc (tenant, seconds);
--- New rows wait in a list, which whoever fills it sorts in: measured, 125 instead of 270 us of the
--- server a row. A search reads that list, so it is a short one.
+-- New rows wait in a pending list, and the insertion that fills the list moves them into the index:
+-- 125 instead of 270 us of server time per row (measured). Searches read the list, so it is short.
 CREATE INDEX doc_words ON compaction.doc
     USING gin (words) WITH (fastupdate = on, gin_pending_list_limit = 256);
 """
 
 
 def make_tables(connection: Connection) -> None:
-    """Make the tables where they are missing; one process at a time."""
-    if _exist(connection):
-        return  # whoever may only read and write rows needs no more rights than that
+    """Create the tables if they are missing; one process at a time."""
+    if _tables_exist(connection):
+        return  # a role that may only read and write rows needs no further rights
     with connection.transaction():
-        # Any number, the same for all processes: one of them makes the tables, the others wait.
+        # An arbitrary number, the same in all processes: one creates the tables, others wait.
         connection.execute("SELECT pg_advisory_xact_lock(7165065861607420929)")
-        if _exist(connection):
+        if _tables_exist(connection):
             return
         connection.execute(_TABLES.encode())
         for table in TABLES:
-            for at in range(PARTITIONS):
+            for number in range(PARTITIONS):
                 connection.execute(
-                    f"CREATE TABLE {SCHEMA}.{table}_{at} PARTITION OF {SCHEMA}.{table}"
-                    f" FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {at})".encode()
+                    f"CREATE TABLE {SCHEMA}.{table}_{number} PARTITION OF {SCHEMA}.{table}"
+                    f" FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {number})".encode()
                 )
-        for table in LOCKED_TABLES:
+        for table in PROTECTED_TABLES:
             connection.execute(
                 f"ALTER TABLE {SCHEMA}.{table} ENABLE ROW LEVEL SECURITY;"
                 f" ALTER TABLE {SCHEMA}.{table} FORCE ROW LEVEL SECURITY;"
@@ -457,6 +464,6 @@ def make_tables(connection: Connection) -> None:
             )
 
 
-def _exist(connection: Connection) -> bool:
+def _tables_exist(connection: Connection) -> bool:
     row = connection.execute("SELECT to_regclass('compaction.session') IS NOT NULL").fetchone()
     return row is not None and row[0]

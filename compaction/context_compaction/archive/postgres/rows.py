@@ -1,22 +1,22 @@
-"""The rows that a search finds: how records become rows, and what a search asks of them.
+"""Search in PostgreSQL: how records become rows of the search table, and the queries on them.
 
-PostgreSQL's own parser keeps `src/a/b_c.py` as one word, so words are made by us, as for every
-other archive (`archive/tokenizer.py`), and handed over with their positions:
+PostgreSQL's parser keeps `src/a/b_c.py` as one word. The library therefore splits text itself
+(`archive/tokenizer.py`, as for local archives) and passes the words with their positions:
 
-- words of the text follow each other, for phrases;
-- parts of identifiers are all at one position behind them;
-- words of the paths of the call that a result answers begin with a slash, and so are words of their
-  own: weights would separate them, but not in the index, and every row found would be read.
+- Words of the text have consecutive positions, for phrases.
+- Parts of identifiers all have the last position.
+- Words of the paths in the call that a result answers begin with a slash, which makes them separate
+  words. Weights would also separate them, but not in the index, so every match would be read.
 
-Positions end at 16,383. So a longer message becomes several rows, which overlap by as many words as
-a phrase has at most.
+Positions end at 16,383. A longer message becomes several rows, which overlap by the maximum number
+of words in a phrase.
 
-Each row also has a word for the blocks of row ids that it lies in, of several sizes and of its
-tenant alone. So the newest rows with a common word are found by the index itself, which has no
-order: it intersects the lists of the word and of the newest block, and reads no row beside these.
+Each row also contains words for the blocks of row IDs that it belongs to: blocks of several sizes,
+separate for each tenant. They let the index, which has no order, find the newest rows with a common
+word: it intersects the entries of the word and of the newest block, and reads no other row.
 
-Whatever a search asks for is bounded: a common word is looked for among the newest rows, and how
-many rows contain it is estimated from how far apart these lie; a rare one is counted.
+All queries are bounded. A common word is searched in the newest rows only, and the number of rows
+that contain it is estimated from the distance between these rows. A rare word is counted.
 """
 
 import json
@@ -63,7 +63,7 @@ from context_compaction.messages.model import JsonObject
 MAX_ROW_WORDS = 15_000
 
 _FOLLOWED_BY = " <-> "
-# Sizes of blocks, as powers of two: each is eight times the one before.
+# Sizes of blocks as powers of two; each size is eight times the previous one.
 BLOCK_BITS = (11, 14, 17, 20, 23)
 
 _BLOB_MARK = BLOB_MARK.decode()
@@ -71,14 +71,14 @@ _BLOB_MARK = BLOB_MARK.decode()
 
 @dataclass(frozen=True, slots=True)
 class DocRow:
-    """One row of the index, without its id.
+    """One row of the search table, without its ID.
 
     Attributes:
-        head: Its record's head.
-        part: Its text, and where that begins.
-        words: Its words with their positions, but for its blocks.
-        term_count: How long the text counts as.
-        title: The title that it gives its session; "" where it has none.
+        head: Head of the row's record.
+        part: Text of the row and its position.
+        words: Words with their positions, without the words of blocks.
+        term_count: Length of the text in words, for ranking.
+        title: Title that the row gives its session; "" if none.
     """
 
     head: JsonObject
@@ -89,13 +89,13 @@ class DocRow:
 
 
 def parse_body(text: str, blobs: Blobs) -> Any:
-    """The body of a record."""
+    """Return the body of a record."""
     body = json.loads(text)
     return internalise(body, blobs.read_whole) if _BLOB_MARK in text else body
 
 
 def docs_of(records: Sequence[Record], blobs: Blobs) -> Iterator[DocRow]:
-    """The rows of records that were written by one call."""
+    """Return the rows of records that one call wrote."""
     bodies = (
         (record.head, lambda record=record: parse_body(record.text(), blobs)) for record in records
     )
@@ -108,24 +108,24 @@ def _rows_of(head: JsonObject, part: IndexedPart) -> Iterator[DocRow]:
     terms = terms_of(part.text)
     paths = terms_of("\n".join(part.paths)).words.split()[:1_000]
     parts = terms.parts[:30_000]  # of a text of at most 300,000 characters
-    is_given = head["kind"] == "output" and head["tool"] == TITLE_TOOL
-    is_title = is_given or (head["kind"] == "message" and head["role"] == "user")
+    is_explicit = head["kind"] == "output" and head["tool"] == TITLE_TOOL
+    is_title = is_explicit or (head["kind"] == "message" and head["role"] == "user")
     title = title_of(part.text) if is_title else ""
-    # With session, day and month, which the local index counts as words too.
+    # Plus session, day and block of days, which the local index counts as words.
     meta_count = 3 + len([*tags_of(head, part)])
     for words in _overlapping(terms.words.split()):
         term_count = max(MIN_DOC_TERMS, len(words) + len(parts) + meta_count) + len(paths)
         yield DocRow(head, part, _positions(words, parts, paths), term_count, title)
-        parts, paths = [], []  # they are found by the first row
+        parts, paths = [], []  # only in the first row
 
 
 def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
-    """`words` in runs that a row can hold; at least one."""
+    """Split `words` into overlapping parts that fit into a row; at least one part."""
     start = 0
     while True:
-        some = words[start : start + MAX_ROW_WORDS]
-        sizes = accumulate(len(word.encode()) for word in some)
-        # A row's words and their places may have 1 MB together; a word has at most 256 bytes.
+        part = words[start : start + MAX_ROW_WORDS]
+        sizes = accumulate(len(word.encode()) for word in part)
+        # A row's words and positions may take 1 MB in total; a word takes at most 256 bytes.
         stop = start + sum(size <= 400_000 for size in sizes)
         yield words[start:stop]
         if stop >= len(words):
@@ -134,7 +134,7 @@ def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _positions(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
-    """The words with their positions, as PostgreSQL reads them; it keeps some 255 of each word."""
+    """Return words with positions in the syntax of `tsvector`, which keeps 255 per word."""
     positions: dict[str, list[str]] = defaultdict(list)
     for position, word in enumerate(words, start=1):
         positions[word].append(str(position))
@@ -142,13 +142,13 @@ def _positions(words: Sequence[str], parts: Sequence[str], paths: Sequence[str])
         positions[f"/{word}"].append(str(position))
     for word in parts:
         positions[word].append("16383")
-    return [f"'{word}':{','.join(places)}" for word, places in positions.items()]
+    return [f"'{word}':{','.join(numbers)}" for word, numbers in positions.items()]
 
 
 def insert_docs(
     connection: Connection, tenant: str, session_id: str, docs: Sequence[DocRow]
 ) -> None:
-    """Make rows findable; the latest gets the largest id."""
+    """Insert rows, with growing IDs in the order of time."""
     if not docs:
         return
     ids = connection.execute(
@@ -161,7 +161,7 @@ def insert_docs(
 
 
 def _doc_values(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> tuple[Any, ...]:
-    """The columns in their order in `schema.py`."""
+    """Return the columns of the table `doc`, in order."""
     head, part = doc.head, doc.part
     return (
         tenant,
@@ -182,17 +182,17 @@ def _doc_values(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> tuple
 
 
 def block_words(tenant: str, doc_id: int) -> list[str]:
-    """The words of the blocks that a row lies in, quoted."""
+    """Return the quoted words of the blocks that a row belongs to."""
     return [_block_word(tenant, bits, doc_id >> bits) for bits in BLOCK_BITS]
 
 
 def _block_word(tenant: str, bits: int, number: int) -> str:
-    # With dots, which no word of a text has.
+    # Contains dots, so that it differs from every word of a text.
     return f"'{crc32(tenant.encode()):x}.{bits}.{number}'"
 
 
 def block_query(tenant: str, start: int, stop: int) -> str:
-    """The `tsquery` of rows whose ids lie in [start, stop), which begins and ends with blocks."""
+    """Return the `tsquery` of rows with IDs in [start, stop), a sequence of whole blocks."""
     words: list[str] = []
     while start < stop:
         bits = next(
@@ -206,14 +206,14 @@ def block_query(tenant: str, start: int, stop: int) -> str:
 
 
 def spans_of(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The ids from `last` down to `first` as spans of whole blocks, each twice the one before.
+    """Split the IDs from `last` down to `first` into spans of whole blocks of growing size.
 
-    So of a word that was common once and is not said any more, no more rows are read than have come
-    since. They may have more ids than there are.
+    A search stops at the first spans with enough matches. The outermost spans may contain IDs
+    outside `first` to `last`.
     """
     stop = ((last >> BLOCK_BITS[0]) + 1) << BLOCK_BITS[0]
     for bits in count(BLOCK_BITS[0]):
-        # Whole blocks and what is left of the one that the span before began in.
+        # One whole block and the rest of the block in which the previous span started.
         start = max(((stop - 1) >> bits) - 1, 0) << bits
         yield start, stop
         stop = start
@@ -222,22 +222,22 @@ def spans_of(first: int, last: int) -> Iterator[tuple[int, int]]:
 
 
 def text_query(term: QueryTerm) -> str:
-    """The `tsquery` of a term in the text, and of one word in parts of identifiers too."""
+    """Return the `tsquery` of a term; a single word also matches parts of identifiers."""
     if not term.is_prefix:
         return _phrase(term.words)
     *before, last = list(term.words)
-    # What is indexed is the stem, which may be shorter than the prefix, or end otherwise.
+    # The index contains stems, which may be shorter than the prefix or end differently.
     stems = [_phrase([*before, stem]) for stem in stems_of_prefix(last)]
     return any_of([_phrase(term.words, ":*"), *stems])
 
 
 def path_query(path: QueryTerm) -> str:
-    """The `tsquery` of rows that name a path, or answer a call that did."""
+    """Return the `tsquery` of rows that contain a path, or answer a call that did."""
     return any_of([_phrase(path.words), _phrase([f"/{word}" for word in path.words])])
 
 
 def without_order(query: str) -> str:
-    """`query` with the words of each phrase in any order: what the index can match by itself."""
+    """Return `query` with the words of each phrase in any order, as the index can match it."""
     return query.replace(_FOLLOWED_BY, " & ")
 
 
@@ -247,21 +247,21 @@ def _phrase(words: Sequence[str], ends: str = "") -> str:
 
 
 def any_of(queries: Sequence[str]) -> str:
-    """The `tsquery` of rows that match any of `queries`."""
+    """Return the `tsquery` of rows that match any of `queries`."""
     return f"({' | '.join(queries)})"
 
 
 def all_of(queries: Sequence[str]) -> str:
-    """The `tsquery` of rows that match all of `queries`."""
+    """Return the `tsquery` of rows that match all of `queries`."""
     return f"({' & '.join(queries)})"
 
 
 _Row: TypeAlias = tuple[Any, ...]
 
-PHRASE_ROWS = 2_000  # with all words of a phrase, the newest, that are read for their order
-_END = -1  # in place of a row: there are no more
+PHRASE_ROWS = 2_000  # newest rows with all words of a phrase whose word order is checked
+_END = -1  # ID of the marker row after the last match
 
-# A session and all that descend from it, by what they named as their parent.
+# A session and all its descendants.
 FAMILY = """
 WITH RECURSIVE family (name) AS (
     SELECT %(session)s::text
@@ -276,7 +276,12 @@ WHERE tenant = %(tenant)s AND next_number > 0
 
 @dataclass(frozen=True, slots=True)
 class Doc(Row):
-    """A row, and the record that has its text."""
+    """A row and its record.
+
+    Attributes:
+        head: Head of the record, as JSON.
+        body: Body of the record, as JSON.
+    """
 
     head: str
     body: str
@@ -292,25 +297,25 @@ _DOC = (
 def where_of(
     connection: Connection, tenant: str, allowed: Filter
 ) -> tuple[Sequence[str], Mapping[str, Any]]:
-    """The conditions of a filter and the values of their parameters.
+    """Return the SQL conditions of a filter and the values of their parameters.
 
     Raises:
-        NotFoundError: There is no session of the name that is given.
+        NotFoundError: The filter's session does not exist.
     """
     conditions = ["doc.tenant = %(tenant)s", "doc_id <= %(last_id)s"]
     values: dict[str, Any] = {"tenant": tenant, "last_id": allowed.last_id}
 
-    def add(condition: str, **given: Any) -> None:
+    def add(condition: str, **parameters: Any) -> None:
         conditions.append(condition)
-        values.update(given)
+        values.update(parameters)
 
     if allowed.without_tags:
         add("NOT tags && %(without)s::text[]", without=list(allowed.without_tags))
     if allowed.tags:
         add("tags @> %(tags)s::text[]", tags=list(allowed.tags))
     if allowed.session_id is not None:
-        names = {"tenant": tenant, "session": allowed.session_id}
-        family = [name for (name,) in connection.execute(FAMILY, names)]
+        root = {"tenant": tenant, "session": allowed.session_id}
+        family = [name for (name,) in connection.execute(FAMILY, root)]
         if not family:
             raise NotFoundError.of_session(allowed.session_id)
         add("doc.session = ANY(%(sessions)s)", sessions=family)
@@ -331,17 +336,22 @@ def where_of(
 
 
 class _Newest(NamedTuple):
-    """Rows that were found, and whether these are all."""
+    """The newest matching rows.
+
+    Attributes:
+        rows: The rows, newest first.
+        is_complete: Whether no other rows match.
+    """
 
     rows: list[_Row]
-    is_whole: bool
+    is_complete: bool
 
 
 class TenantRows:
-    """The rows of one tenant that a filter lets through: see `Rows`."""
+    """The rows of one tenant that pass a filter; see `Rows`."""
 
     def __init__(self, connection: Connection, blobs: Blobs, tenant: str, allowed: Filter) -> None:
-        """Prepare the filter; raises what `where_of` raises."""
+        """Compile the filter; raises what `where_of` raises."""
         self._connection = connection
         self._tenant = tenant
         self._blobs = blobs
@@ -359,14 +369,16 @@ class TenantRows:
     def candidates(self, term: QueryTerm) -> Matches:
         """See `Rows.candidates`."""
         query = text_query(term)
-        # With equal weights of one, the cover density is how often the term occurs.
+        # With equal weights of 1, the cover density is the number of occurrences.
         found = self._newest(
             query, CANDIDATES, "ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count"
         )
         _, (_, average) = self._figures
         shares = {doc_id: share(count, length, average) for doc_id, count, length in found.rows}
-        every = found if self._allowed.is_open else self._newest(query, CANDIDATES, every_row=True)
-        return Matches(shares, self._count(every), found.is_whole)
+        unfiltered = found
+        if not self._allowed.is_open:
+            unfiltered = self._newest(query, CANDIDATES, every_row=True)
+        return Matches(shares, self._count(unfiltered), found.is_complete)
 
     def within_times(self, times: Sequence[tuple[float, float]]) -> Matches:
         """See `Rows.within_times`."""
@@ -398,46 +410,53 @@ class TenantRows:
     def _newest(
         self, query: str, limit: int, columns: str = "NULL", *, every_row: bool = False
     ) -> "_Newest":
-        """The last `limit` rows that match a `tsquery`, last first: their ids, and `columns`.
+        """Return the newest `limit` rows that match a `tsquery`, newest first.
 
-        In a session they are few. Else they are looked for in the newest block of rows, and in
-        larger and larger ones before it until there are enough: so a common word does not read all
-        its rows. The index does not know the order of words: of the rows with all words of a
-        phrase, so many are read.
+        Within a session, all matches are read. Otherwise the search reads the newest block of rows
+        and then larger and larger blocks of older rows until it has enough, so that a common word
+        does not read all its rows. The index ignores the order of words, so the newest
+        `PHRASE_ROWS` rows with all words of a phrase are read to check the order.
+
+        Args:
+            query: The `tsquery`.
+            limit: Maximum number of rows.
+            columns: SQL expressions to return after each row's ID.
+            every_row: Whether to ignore the filter.
         """
         where = "doc.tenant = %(tenant)s" if every_row else self._where
-        loose = without_order(query)
-        is_read = loose != query
+        unordered = without_order(query)
+        has_phrase = unordered != query
         if self._allowed.session_id is not None and not every_row:
-            within = [loose]
+            within = [unordered]
         else:
             (first, last), _ = self._figures
             spans = spans_of(first, min(last, self._allowed.last_id))
             blocks = (block_query(self._tenant, start, stop) for start, stop in spans)
-            within = [all_of([block, loose]) for block in blocks]
-        # One part is begun when those before it are done, so what is enough ends the statement. Not
-        # in the order of `doc_id` itself: its index has no words, and would be walked for them.
+            within = [all_of([block, unordered]) for block in blocks]
+        # PostgreSQL starts a part after the previous parts are complete, so the statement ends once
+        # it has enough rows. The order is `doc_id + 0`, because PostgreSQL would otherwise scan the
+        # index of `doc_id` instead of the index of words.
         parts = "".join(
             f"(SELECT doc_id, words, term_count FROM compaction.doc WHERE {where}"
-            f" AND words @@ %(within_{at})s::tsquery ORDER BY doc_id + 0 DESC LIMIT %(most)s)"
+            f" AND words @@ %(within_{index})s::tsquery ORDER BY doc_id + 0 DESC LIMIT %(most)s)"
             " UNION ALL "
-            for at in range(len(within))
+            for index in range(len(within))
         )
-        matches = "words @@ %(query)s::tsquery" if is_read else "true"
-        found = self._all(
+        matches = "words @@ %(query)s::tsquery" if has_phrase else "true"
+        rows = self._all(
             f"SELECT doc_id, {columns} FROM ({parts} SELECT {_END}, ''::tsvector, 0"
             f" LIMIT %(most)s) AS newest WHERE doc_id = {_END} OR {matches} LIMIT %(limit)s",
             query=query,
             limit=limit,
-            most=PHRASE_ROWS if is_read else limit,
-            **{f"within_{at}": one for at, one in enumerate(within)},
+            most=PHRASE_ROWS if has_phrase else limit,
+            **{f"within_{index}": part for index, part in enumerate(within)},
         )
-        is_whole = bool(found) and found[-1][0] == _END
-        return _Newest(found[:-1] if is_whole else found, is_whole)
+        is_complete = bool(rows) and rows[-1][0] == _END
+        return _Newest(rows[:-1] if is_complete else rows, is_complete)
 
     @cached_property
     def _figures(self) -> tuple[tuple[int, int], tuple[int, float]]:
-        """The first and the last row id of the tenant; its rows, and how many words each has."""
+        """First and last row ID of the tenant; number of its rows, and average words of a row."""
         ((first, last, rows, terms),) = self._all(
             "SELECT (SELECT min(doc_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
             " (SELECT max(doc_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
@@ -458,12 +477,13 @@ class TenantRows:
 
     def near(self, ids: Sequence[int]) -> dict[int, dict[int, int]]:
         """See `Rows.near`."""
+        branch = "true" if self._allowed.within is None else "doc.seq = ANY(%(seqs)s)"
         found = self._all(
-            "SELECT one.doc_id, doc.doc_id, abs(doc.seq - one.seq) FROM compaction.doc AS one"
-            " JOIN compaction.doc ON doc.tenant = one.tenant AND doc.session = one.session"
-            " AND doc.seq BETWEEN one.seq - %(far)s AND one.seq + %(far)s AND doc.seq >= 0"
-            " AND doc.seq != one.seq WHERE one.tenant = %(tenant)s AND one.doc_id = ANY(%(ids)s)"
-            f" AND one.seq >= 0 AND {self._within}",
+            "SELECT hit.doc_id, doc.doc_id, abs(doc.seq - hit.seq) FROM compaction.doc AS hit"
+            " JOIN compaction.doc ON doc.tenant = hit.tenant AND doc.session = hit.session"
+            " AND doc.seq BETWEEN hit.seq - %(far)s AND hit.seq + %(far)s AND doc.seq >= 0"
+            " AND doc.seq != hit.seq WHERE hit.tenant = %(tenant)s AND hit.doc_id = ANY(%(ids)s)"
+            f" AND hit.seq >= 0 AND {branch}",
             ids=list(ids),
             far=NEIGHBOR_MESSAGES,
         )
@@ -472,13 +492,8 @@ class TenantRows:
             near.setdefault(doc_id, {})[other] = distance
         return near
 
-    @property
-    def _within(self) -> str:
-        """The condition of a history, if the search is in one."""
-        return "true" if self._allowed.within is None else "doc.seq = ANY(%(seqs)s)"
-
     def docs(self, ids: Sequence[int]) -> list[Doc]:
-        """See `Rows.docs`; with their records, so that reading them asks no more."""
+        """See `Rows.docs`. Also reads the records, so that `read` needs no further query."""
         missing = [doc_id for doc_id in ids if doc_id not in self._docs]
         if missing:
             rows = self._all(
@@ -514,20 +529,20 @@ class TenantRows:
             head, body = (parse_body(text, self._blobs) for text in (doc.head, doc.body))
             return doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
         except (ArchiveDamagedError, NotFoundError):
-            return None  # a search passes over what is damaged; the doctor reports it
+            return None  # the doctor command reports damage; a search ignores it
 
     def _count(self, newest: _Newest) -> float:
-        """How many rows of the tenant match, about: from how far apart the newest of them lie."""
+        """Estimate how many rows of the tenant match, from the distance between the newest ones."""
         count = len(newest.rows)
-        if newest.is_whole or not count:
+        if newest.is_complete or not count:
             return count
         (first, last), _ = self._figures
         lowest = min(row[0] for row in newest.rows)
         return float(min(count * (last - first + 1) / (last - lowest + 1), self.row_count))
 
     def _all(self, sql: str, **values: Any) -> list[_Row]:
-        given = {**self._values, **values}
-        rows: list[_Row] = self._connection.execute(sql.encode(), given).fetchall()
+        parameters = {**self._values, **values}
+        rows: list[_Row] = self._connection.execute(sql.encode(), parameters).fetchall()
         return rows
 
 

@@ -1,8 +1,8 @@
-"""The sessions of one tenant within one transaction: what is known of each, and how it is written.
+"""The sessions of one tenant within one transaction: their loaded state, and writing to them.
 
-What a process knows of a session is kept from call to call, and only what others wrote since is
-read. Who writes holds the session's row, so that the calls of all processes on one session follow
-each other.
+A process keeps the states of sessions between calls and reads only what others have written since.
+A writer locks the session's row, so the writing calls of all processes on one session run one after
+the other.
 """
 
 import json
@@ -31,22 +31,23 @@ from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
 
 _READ = b"SELECT generation, next_number FROM compaction.session WHERE tenant = %s AND session = %s"
-_HOLD = _READ + b" FOR UPDATE"
+_READ_LOCKED = _READ + b" FOR UPDATE"
 
 
 @dataclass(slots=True)
 class RowState(TranscriptState):
-    """What is known of a session.
+    """The record heads of one session.
 
     Attributes:
-        generation: Which of the sessions that have had this name.
+        generation: Number that distinguishes this session from deleted sessions with the same ID;
+            0 if the session has no row.
     """
 
     generation: int = 0
 
 
 class TenantSessions:
-    """See `Sessions`."""
+    """See `Sessions`. Valid for the transaction of `connection`."""
 
     def __init__(
         self, connection: Connection, tenant: str, blobs: TenantBlobs, cache: StateCache[RowState]
@@ -58,7 +59,7 @@ class TenantSessions:
         self._states: dict[str, RowState] = {}
 
     def keep(self) -> None:
-        """Keep what was learnt, now that the transaction has succeeded."""
+        """Cache the states, after the transaction has succeeded."""
         for session_id, state in self._states.items():
             self._cache.put((self._tenant, session_id), state)
 
@@ -68,17 +69,17 @@ class TenantSessions:
 
     @contextmanager
     def writing(self, session_id: str, *, opens: bool = True) -> Generator[RowState]:
-        """See `Sessions.writing`: until the end of the transaction."""
-        state = self._refreshed(session_id, _HOLD)
-        if opens and not state.generation:  # there is no row, or none yet that others can see
+        """See `Sessions.writing`. The lock lasts until the end of the transaction."""
+        state = self._refreshed(session_id, _READ_LOCKED)
+        if opens and not state.generation:  # another transaction may be inserting the row
             self._connection.execute(
                 "INSERT INTO compaction.session VALUES (%s, %s, nextval('compaction.generation'),"
                 " NULL, '', '', 0, 0, 0, 0, 0, false, 'infinity', 0, 0) ON CONFLICT DO NOTHING",
                 (self._tenant, session_id),
             )
-            state = self._refreshed(session_id, _HOLD)
+            state = self._refreshed(session_id, _READ_LOCKED)
         yield state
-        if opens and not state.exists:  # nothing was written after all
+        if opens and not state.exists:  # the block has written nothing
             self._connection.execute(
                 "DELETE FROM compaction.session WHERE tenant = %s AND session = %s",
                 (self._tenant, session_id),
@@ -91,7 +92,7 @@ class TenantSessions:
         parent_session_id: str | None,
         records: Sequence[Record],
     ) -> None:
-        """See `Sessions.write`; searchable with it."""
+        """See `Sessions.write`. The records can be searched at once."""
         opens = not state.exists
         new = [
             replace(record, body=record.text())
@@ -101,7 +102,7 @@ class TenantSessions:
         bodies = [record.text() for record in new]
         self._connection.execute(
             "INSERT INTO compaction.record SELECT %s, %s, * FROM"
-            " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary: nothing to be escaped
+            " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary needs no escaping
             (self._tenant, session_id, [record.head["n"] for record in new], heads, bodies),
         )
         outputs = [record.head for record in new if record.head["kind"] == "output"]
@@ -122,17 +123,17 @@ class TenantSessions:
         insert_docs(self._connection, self._tenant, session_id, docs)
         for record in new:
             state.learn(_logged(record.head))
-        self._note(state, session_id, sum(map(len, [*heads, *bodies])), docs)
+        self._update_session(state, session_id, sum(map(len, [*heads, *bodies])), docs)
 
-    def _note(
+    def _update_session(
         self,
         state: RowState,
         session_id: str,
         size_bytes: int,
         docs: Sequence[DocRow],
     ) -> None:
-        """Bring the session's row in line with what was written."""
-        given = [doc.title for doc in docs if doc.title and doc.head.get("tool") == TITLE_TOOL]
+        """Update the session's row after records were written."""
+        titles = [doc.title for doc in docs if doc.title and doc.head.get("tool") == TITLE_TOOL]
         self._connection.execute(
             "UPDATE compaction.session SET parent = %s, format = %s,"
             " title = CASE WHEN title = '' OR %s THEN %s ELSE title END,"
@@ -143,8 +144,8 @@ class TenantSessions:
             (
                 state.parent_session_id,
                 state.format,
-                bool(given),
-                given[-1] if given else next((doc.title for doc in docs if doc.title), ""),
+                bool(titles),
+                titles[-1] if titles else next((doc.title for doc in docs if doc.title), ""),
                 state.next_number,
                 len(state.messages),
                 len(docs),
@@ -160,7 +161,7 @@ class TenantSessions:
         )
 
     def secure(self, state: RowState) -> None:
-        """See `Sessions.secure`: what can be read here was committed, and so is durable."""
+        """See `Sessions.secure`. Everything that can be read was committed and is durable."""
 
     def bodies(self, state: RowState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """See `Sessions.bodies`."""
@@ -169,8 +170,8 @@ class TenantSessions:
             " WHERE tenant = %s AND session = %s AND number = ANY(%s)",
             (self._tenant, state.session_id, [record.place.offset for record in records]),
         ).fetchall()
-        found: dict[int, str] = dict(rows)
-        return [self._body(state, found.get(record.place.offset)) for record in records]
+        bodies: dict[int, str] = dict(rows)
+        return [self._body(state, bodies.get(record.place.offset)) for record in records]
 
     def all_records(self, state: RowState) -> list[LoggedRecord]:
         """See `Sessions.all_records`."""
@@ -180,8 +181,8 @@ class TenantSessions:
     def _body(self, state: RowState, text: str | None) -> Any:
         if text is None:
             raise ArchiveDamagedError(
-                f"A record of session {state.session_id} is missing. Hand over the whole message "
-                "list again, which stores it anew, or restore the database from a backup."
+                f"A record of session {state.session_id} is missing. Pass the whole message list "
+                "again to store it again, or restore the database from a backup."
             )
         return parse_body(text, self.blobs)
 
@@ -198,7 +199,7 @@ class TenantSessions:
         return state
 
     def _heads(self, session_id: str, first: int) -> list[LoggedRecord]:
-        """The records of a session from a number on."""
+        """Return the records of a session from number `first`."""
         rows = self._connection.execute(
             "SELECT head FROM compaction.record WHERE tenant = %s AND session = %s"
             " AND number >= %s ORDER BY number",
