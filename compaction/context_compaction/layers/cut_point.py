@@ -213,8 +213,8 @@ def find_cut(
 
 
 def _stays(block: Block) -> bool:
-    if isinstance(block, ToolCall | ToolResult):
-        return block.loads_tools
+    if isinstance(block, ToolCall | ToolResult | Opaque) and block.loads_tools:
+        return True
     return is_rules(block) if isinstance(block, Text) else _is_compaction(block)
 
 

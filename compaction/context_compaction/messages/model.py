@@ -86,11 +86,13 @@ class Opaque:
     """A block of a kind that we do not know, or must never edit (server tools, compaction blocks).
 
     `kind` is the host's type name; `source` is the block itself and takes part in equality.
+    `loads_tools`: it is a hosted tool search that loads tools, or its call, and stays at any cut.
     """
 
     kind: str
     source: JsonObject
     edited: bool = field(default=False, compare=False)
+    loads_tools: bool = field(default=False, compare=False)
 
 
 Part: TypeAlias = Text | Image | Document | Opaque

@@ -19,9 +19,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import is_not
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from context_compaction.messages.model import (
+    Block,
     Message,
     Messages,
     Opaque,
@@ -30,6 +31,8 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     edit_message,
+    is_list,
+    is_object,
     is_synthetic_result,
     tool_calls,
     tool_results,
@@ -37,6 +40,10 @@ from context_compaction.messages.model import (
 
 _CALL_KINDS = ("server_tool_use", "mcp_tool_use")
 _RESULT_ENDING = "_tool_result"
+# By type of the block of a hosted tool search: the field that joins call and result.
+_SEARCH_CALL_KEYS = {"server_tool_use": "id", "tool_search_call": "call_id"}
+_SEARCH_RESULT_KEYS = {"tool_search_tool_result": "tool_use_id", "tool_search_output": "call_id"}
+_MAX_LOADED_TOOLS = 100
 
 # Position of a message, and of a block in it.
 BlockPlace: TypeAlias = tuple[int, int]
@@ -130,36 +137,65 @@ def answers_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
 
 
 def with_loaded_tools(messages: Messages) -> Messages:
-    """`messages` with a mark on the newest calls that loaded tools, and on their results.
+    """Return the messages with `loads_tools` set on the newest results that load tools.
 
-    The host goes on sending such a tool without its definition (`tool_reference`, Anthropic). An
-    older result without a tool of its own has no mark, so that their number stays small.
+    Their calls get the same mark. The host keeps sending such a tool without its definition, so a
+    request without the result would lose the tool. An older result has no mark if newer results
+    load all its tools, so that the number of marked results stays small.
     """
     loading: set[BlockPlace] = set()
-    loaded: set[object] = set()
+    loaded: set[str] = set()
     for at in reversed(range(len(messages))):
         for n, block in enumerate(messages[at].blocks):
-            tools = set(loaded_tools(block)) - loaded if isinstance(block, ToolResult) else ()
-            if tools and len(loaded) < 100:
+            tools = loaded_tools(block) - loaded
+            if tools and len(loaded) < _MAX_LOADED_TOOLS:
                 loading.add((at, n))
-                loaded |= set(tools)
+                loaded |= tools
     if not loading:
         return messages
     calls = {call for call, result in answers_by_call(messages).items() if result in loading}
     out = list(messages)
-    for at, n in loading | calls:
+    for at, n in loading | calls | _hosted_search_calls(messages, loading):
         blocks = list(out[at].blocks)
         block = blocks[n]
-        if isinstance(block, ToolCall | ToolResult):
+        if isinstance(block, ToolCall | ToolResult | Opaque):
             blocks[n] = replace(block, loads_tools=True)
         out[at] = replace(out[at], blocks=tuple(blocks))
     return tuple(out)
 
 
-def loaded_tools(result: ToolResult) -> list[object]:
-    """The names of the tools that `result` loads into the conversation."""
-    references = (part for part in result.content if isinstance(part, Opaque))
-    return [part.source.get("tool_name") for part in references if part.kind == "tool_reference"]
+def loaded_tools(block: Block) -> set[str]:
+    """Return the names of the tools that a result loads into the conversation.
+
+    A host's search tool returns `tool_reference` blocks. A hosted search of Anthropic has them in a
+    list, and a search of the Responses API returns the definitions of the tools.
+    """
+    items: list[Any] = []
+    if isinstance(block, ToolResult):
+        parts = [part for part in block.content if isinstance(part, Opaque)]
+        items = [part.source for part in parts if part.kind == "tool_reference"]
+    elif isinstance(block, Opaque) and block.kind in _SEARCH_RESULT_KEYS:
+        content = block.source.get("content")
+        listed = content.get("tool_references") if is_object(content) else block.source.get("tools")
+        items = listed if is_list(listed) else []
+    names = (item.get("tool_name") or item.get("name") for item in items if is_object(item))
+    return {name for name in names if isinstance(name, str)}
+
+
+def _hosted_search_calls(messages: Messages, results: set[BlockPlace]) -> set[BlockPlace]:
+    """Return the positions of the calls of hosted tool searches with the given results."""
+    calls: set[BlockPlace] = set()
+    latest: dict[str, BlockPlace] = {}  # The Responses API gives hosted searches no call ID.
+    for at, message in enumerate(messages):
+        for n, block in enumerate(message.blocks):
+            if not isinstance(block, Opaque):
+                continue
+            if key := _SEARCH_CALL_KEYS.get(block.kind):
+                latest[str(block.source.get(key))] = at, n
+            elif (at, n) in results:
+                call = latest.get(str(block.source.get(_SEARCH_RESULT_KEYS[block.kind])))
+                calls |= {call} if call else set()
+    return calls
 
 
 def with_unique_call_ids(messages: Messages) -> Messages:
