@@ -175,6 +175,14 @@ def _opencode(say: _Say, number: int) -> Iterator[Json]:
         yield {"info": {"id": f"n{n}", "role": "assistant"}, "parts": said}
 
 
+def _cursor(say: _Say, number: int) -> Iterator[Json]:
+    yield {"role": "user", "message": {"content": f"Begin number {number}."}}
+    for _ in range(1, ROWS_PER_FILE, 2):
+        call = {"type": "tool_use", "name": "Shell", "input": {"command": say()}}
+        yield {"role": "user", "message": {"content": [{"type": "text", "text": say()}]}}
+        yield {"role": "assistant", "message": {"content": [{"type": "text", "text": say()}, call]}}
+
+
 def _messages(say: _Say, number: int) -> Iterator[Json]:
     yield {"role": "user", "content": f"Begin number {number}."}
     for n in range(1, ROWS_PER_FILE, 3):
@@ -192,6 +200,7 @@ _HOSTS: dict[str, Callable[[_Say, int], Iterator[Json]]] = {
     "pi": _pi,
     "copilot": _copilot,
     "opencode": _opencode,
+    "cursor": _cursor,
     "messages": _messages,
 }
 HOSTS = tuple(_HOSTS)

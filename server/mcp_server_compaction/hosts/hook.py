@@ -350,14 +350,22 @@ async def _archived_messages(call: HookCall, archive: "Archive") -> tuple[Sequen
     import anyio
     from context_compaction import read_conversation
 
-    from mcp_server_compaction.hosts.foreign_sessions import read_foreign
-    from mcp_server_compaction.hosts.importing import Importer, files_to_import, is_output
+    from mcp_server_compaction.hosts.foreign_sessions import FOREIGN_HOSTS, read_foreign
+    from mcp_server_compaction.hosts.importing import (
+        Importer,
+        add_texts,
+        files_to_import,
+        is_output,
+    )
 
-    listed = read_foreign(call.host, call.payload)
-    if listed is not None:
-        if listed:
-            await archive.append(call.session_id, listed, format="anthropic")
-        return [message.source for message in listed], "anthropic"
+    if call.host in FOREIGN_HOSTS:
+        conversation = read_foreign(call.host, call.payload)
+        if conversation is None:
+            return [], ""
+        form = conversation.format
+        await archive.append(call.session_id, conversation.messages, format=form)
+        await add_texts(archive, call.session_id, conversation.extra_texts)
+        return [message.source for message in conversation.messages], form
     path = call.transcript
     if not await anyio.Path(path).is_file():
         return [], ""

@@ -359,10 +359,8 @@ class Importer:
         self, session_id: str, asides: Sequence[tuple[str, str]], outcome: Imported
     ) -> None:
         """Store what a file says beside its messages, as outputs of its session."""
-        if asides and session_id in outcome.sessions:
-            info = await self._archive.session_info(session_id)
-            blobs = [_aside(*aside, info.message_count - 1) for aside in asides]
-            await self._archive.commit(session_id, blobs=blobs)
+        if session_id in outcome.sessions:
+            await add_texts(self._archive, session_id, asides)
 
     async def _append(
         self, pieces: Sequence[_Piece], before: Mapping[str, str], outcome: Imported
@@ -382,6 +380,14 @@ class Importer:
             outcome.sessions.add(piece.session_id)
             outcome.written += result.written
         return heads
+
+
+async def add_texts(archive: Archive, session_id: str, texts: Sequence[tuple[str, str]]) -> None:
+    """Store texts that are no messages, each with its type, as outputs of their session."""
+    if texts:
+        info = await archive.session_info(session_id)
+        blobs = [_aside(*text, info.message_count - 1) for text in texts]
+        await archive.commit(session_id, blobs=blobs)
 
 
 def _place_of_position(archive_folder: Path, path: Path) -> Path:

@@ -7,6 +7,7 @@ from context_compaction.formats.session_files import (
     claude_code,
     codex,
     copilot,
+    cursor,
     gemini_cli,
     opencode,
     pi,
@@ -38,6 +39,7 @@ SESSION_READERS: Mapping[str, SessionReader] = {
     "claude-code": claude_code.read,
     "codex": codex.read,
     "copilot": copilot.read,
+    "cursor": cursor.read,
     "gemini-cli": gemini_cli.read,
     "pi": pi.read,
 }
@@ -69,6 +71,8 @@ def kind_of(rows: Iterable[Row]) -> str:
     for row in rows:
         if gemini_cli.is_row(row.value):
             return "gemini-cli"
+        if cursor.is_row(row.value):
+            return "cursor"
         if "role" in row.value or "parts" in row.value:
             return "messages"
         for kind, is_row in _ROW_TESTS.items():
