@@ -22,7 +22,7 @@ from scripted_model import ScriptedModel, demo_script, serve
 
 SYSTEM = "You are a careful engineer. Read what you need; quote exactly."
 MODEL = "claude-sonnet-5"
-# Small, so that this short conversation has to be compacted.
+# The window is small because this conversation is short.
 CONTEXT_WINDOW = 16_000
 
 
@@ -37,7 +37,7 @@ class Agent:
         self.results: list[str] = []
 
     async def ask(self, text: str) -> str:
-        """One turn: let the model call tools until it answers."""
+        """Run one turn: let the model call tools until it answers."""
         print(f"\nUser: {text}")
         self.messages.append({"role": "user", "content": text})
         while True:
@@ -77,7 +77,7 @@ class Agent:
 
 @contextmanager
 def connect_model() -> Generator[AsyncAnthropic]:
-    """The real API where there is a key, else a scripted model."""
+    """Yield a client for the real API if there is a key, otherwise for a scripted model."""
     if os.environ.get("ANTHROPIC_API_KEY"):
         yield AsyncAnthropic()
         return
@@ -86,7 +86,7 @@ def connect_model() -> Generator[AsyncAnthropic]:
 
 
 async def main() -> None:
-    """Two turns, and then the proof that nothing was lost."""
+    """Run two turns, then read an archived output back."""
     with tempfile.TemporaryDirectory() as archive, connect_model() as model:
         async with Client(server_command(archive)) as client, model:
             offered = (await client.list_tools()).tools
@@ -108,8 +108,8 @@ async def main() -> None:
             back = await compactor.read_back()
             if back is not None:
                 output_id, text = back
-                same = "the very text" if text in agent.results else "NOT the text"
-                print(f"\n{output_id} reads back as {same} that a tool had answered.")
+                same = "exactly" if text in agent.results else "NOT"
+                print(f"\n{output_id} is {same} the text of a tool result.")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Agent:
         response = await self._model.post("chat/completions", json=body)
         if response.status_code != 200:
             raise RuntimeError(
-                f"The model's server answered {response.status_code}: {response.text}"
+                f"The model's server returned {response.status_code}: {response.text}"
             )
         return response.json()
 
@@ -78,9 +78,9 @@ class Agent:
 
 @contextmanager
 def model_address() -> Generator[str]:
-    """Of the server that is named in the environment, else of a scripted model."""
-    if named := os.environ.get("OPENAI_BASE_URL"):
-        yield named
+    """Yield the address in OPENAI_BASE_URL, or of a scripted model."""
+    if base_url := os.environ.get("OPENAI_BASE_URL"):
+        yield base_url
         return
     with serve(ScriptedModel(demo_script())) as address:
         yield f"{address}/v1"
@@ -92,7 +92,7 @@ def _tool(name: str, description: str, schema: Json) -> Json:
 
 
 async def main() -> None:
-    """Two turns, and then the proof that nothing was lost."""
+    """Run two turns, then read an archived output back."""
     key = os.environ.get("OPENAI_API_KEY", "none")
     with tempfile.TemporaryDirectory() as archive, model_address() as address:
         async with (
@@ -117,8 +117,8 @@ async def main() -> None:
             back = await compactor.read_back()
             if back is not None:
                 output_id, text = back
-                same = "the very text" if text in agent.results else "NOT the text"
-                print(f"\n{output_id} reads back as {same} that a tool had answered.")
+                same = "exactly" if text in agent.results else "NOT"
+                print(f"\n{output_id} is {same} the text of a tool result.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compaction in the background: the agent goes on while its history is summarised.
+"""Compaction in the background: the agent continues while its history is summarized.
 
 python examples/background_compaction.py
 """
@@ -13,23 +13,23 @@ from context_compaction import read_conversation as read
 
 SESSION = Path(__file__).with_name("pi-session.jsonl")
 CONVERSATION = read(SESSION.read_bytes(), name=SESSION.name)
-BEGUN_AT = 700  # messages; by then the window would be filling up
+PREPARED_MESSAGES = 700  # at this length the window would be filling up
 
 
 async def work(archive: LocalArchive) -> None:
-    """Prepare for the first 700 messages of a real session, apply to all 914 of it."""
-    messages = list(CONVERSATION.payload[:BEGUN_AT])
+    """Prepare the first 700 messages of a real session, and apply the result to all 914."""
+    messages = list(CONVERSATION.payload[:PREPARED_MESSAGES])
     names: list[str] = []
 
     async def prepare() -> None:
         request = CompactRequest(format="pi", session_id="agent", mode="full", prepare=True)
-        result = await compact(messages[:BEGUN_AT], request, archive=archive)
+        result = await compact(messages[:PREPARED_MESSAGES], request, archive=archive)
         if result.prepared is not None:
             names.append(result.prepared.prepared_id)
 
     async with anyio.create_task_group() as background:
         background.start_soon(prepare)
-        for message in CONVERSATION.payload[BEGUN_AT:]:  # the agent goes on meanwhile
+        for message in CONVERSATION.payload[PREPARED_MESSAGES:]:  # the agent continues
             messages.append(message)
             await anyio.lowlevel.checkpoint()
     request = CompactRequest(format="pi", session_id="agent", apply=names[0])
@@ -37,11 +37,11 @@ async def work(archive: LocalArchive) -> None:
     print(f"{len(messages)} messages, {result.tokens.before:,} tokens came in;")
     print(f"{len(result.messages)} messages, {result.tokens.after:,} tokens go out.")
     same = result.messages[-1] is messages[-1]
-    print(f"What came after the first {BEGUN_AT} stands as it was: {same}")
+    print(f"What came after the first {PREPARED_MESSAGES} stands as it was: {same}")
 
 
 async def main() -> None:
-    """With an archive in a folder that is removed at the end."""
+    """Run the example with an archive in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_archive(Path(folder)) as archive:
             await work(archive)

@@ -1,4 +1,4 @@
-"""What an agent program puts in front of its model calls, with prints of what happens."""
+"""Compaction for an agent program, with a line of output for each step."""
 
 import json
 import re
@@ -14,27 +14,27 @@ from mcp_types import CallToolResult, TextContent
 Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
-# The tools of the server that the model itself may call; compacting is the program's business.
+# Server tools for the model. The program itself calls `compact_messages`.
 RECALL_TOOLS = frozenset({"read_persisted_output", "search_transcript"})
 _OUTPUT_ID = re.compile(r"o_[0-9a-f]{24}")
 
 
 def server_command(archive_folder: str) -> StdioServerParameters:
-    """The server as a process of its own; `mcp-server-compaction` alone does the same."""
+    """Return the command that starts the server as a child process."""
     return StdioServerParameters(
         command=sys.executable, args=["-m", "mcp_server_compaction", "--archive", archive_folder]
     )
 
 
 class Compactor:
-    """One conversation's `CompactionClient`, which prints what happens and reads back.
+    """A `CompactionClient` for one conversation, which prints each step.
 
     Args:
-        client: Connected to the server.
-        model: Name of the model, for its tokenizer.
-        context_window: Tokens of its window.
-        tools: The tool definitions, as the request carries them; only counted, as is ...
-        system: ... the system prompt, where it stands beside the messages.
+        client: Client connected to the server.
+        model: Name of the model, which determines the tokenizer.
+        context_window: Window of the model in tokens.
+        tools: Tool definitions of the request. They only count toward the window.
+        system: System prompt, if it is not in the message list. It only counts toward the window.
     """
 
     def __init__(
@@ -54,32 +54,32 @@ class Compactor:
     async def send(
         self, messages: list[Json], request: Callable[[list[Json]], Awaitable[T]]
     ) -> tuple[list[Json], T]:
-        """Make the list fit and send it; smaller once more, if the provider refuses it."""
+        """Fit the list and send it; send a smaller list if the provider rejects it."""
 
         async def show(fitted: list[Json]) -> T:
             _print_answer(self._compaction.answer)
-            # A later summary may leave the pointer out; the output stays in the archive.
-            found = _OUTPUT_ID.search(json.dumps(fitted))
-            self._output_id = self._output_id or (found and found.group())
+            # Keep the first pointer, because a later summary may omit it.
+            match = _OUTPUT_ID.search(json.dumps(fitted))
+            self._output_id = self._output_id or (match and match.group())
             try:
                 return await request(fitted)
             except Exception as error:
                 if says_too_long(error):
-                    print("The provider says that the prompt is too long.")
+                    print("The provider rejected the prompt as too long.")
                 raise
 
         return await self._compaction.send(messages, show)
 
     def learn(self, usage: Json) -> None:
-        """Give the next call the provider's own count, of the request just answered."""
+        """Use the provider's token count of the last request for the next estimate."""
         self._compaction.learn(usage)
 
     async def call_tool(self, name: str, arguments: Json) -> str:
-        """The text that a tool of the server answers; the model reads errors too."""
+        """Call a tool of the server and return its text, which may be an error."""
         return "\n".join(_texts(await self._client.call_tool(name, arguments)))
 
     async def read_back(self) -> tuple[str, str] | None:
-        """The first output id that a compacted list named, and the whole text behind it."""
+        """Return the first output ID in a compacted list, and its full text."""
         if self._output_id is None:
             return None
         arguments = {"output_id": self._output_id}

@@ -1,4 +1,4 @@
-"""A small made-up project, and the two tools with which the example agents look into it."""
+"""A small invented project, and two tools with which the example agents read it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ FOLLOW_UP = "In which ticket was step 7 of the basket agreed? Quote the line."
 
 
 def _source(number: int, module: str) -> str:
-    """The text of one module: distinct lines, about 4,000 characters."""
+    """Return the text of one module: distinct lines, about 4,000 characters."""
     lines = [f'"""Everything about the {module}."""', "", f"RETRY_LIMIT = {number * 5 % 8 + 2}", ""]
     ticket = 1_000 * number + 100
     for step in range(24):
@@ -42,7 +42,7 @@ FILES: Mapping[str, str] = {
     f"src/{module}.py": _source(number, module) for number, module in enumerate(MODULES)
 }
 
-# Name, description and input schema, in no provider's form.
+# Name, description and input schema, independent of any provider's format.
 TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("list_files", "List the project's files.", {"type": "object", "properties": {}}),
     (
@@ -55,7 +55,7 @@ TOOL_NAMES = frozenset(name for name, _, _ in TOOLS)
 
 
 def run_tool(name: str, arguments: Mapping[str, Any]) -> str:
-    """The answer of one of `TOOLS`, written for a model also where it failed."""
+    """Run one of `TOOLS` and return its result, or an error text for the model."""
     if name == "list_files":
         return "\n".join(FILES)
     path = str(arguments.get("path"))

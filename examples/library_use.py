@@ -1,4 +1,4 @@
-"""The library alone, without a server: python examples/library_use.py"""
+"""Use the library without a server: python examples/library_use.py"""
 
 import json
 import tempfile
@@ -11,7 +11,7 @@ SESSION = Path(__file__).with_name("pi-session.jsonl")
 
 
 async def main() -> None:
-    """Bring a real session of 914 messages down to 40,000 tokens."""
+    """Reduce a real session of 914 messages to 40,000 tokens."""
     conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
     request = CompactRequest(format=conversation.format, target_tokens=40_000)
     with tempfile.TemporaryDirectory() as folder:

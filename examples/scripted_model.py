@@ -1,8 +1,7 @@
-"""A model that follows a script, served on loopback: the examples run without key or network.
+"""A model that follows a script, served on loopback, so that the examples need no key or network.
 
-It speaks the wire formats of Anthropic's Messages API and of OpenAI's Chat Completions, as far as
-the examples need them, and shows what a model would do: read all files, answer, and then read back
-through the server what has left its context.
+It supports the parts of Anthropic's Messages API and OpenAI's Chat Completions that the examples
+need. Its script reads all files, answers, and then finds forgotten text through the server.
 """
 
 import json
@@ -16,19 +15,19 @@ from typing import Any, TypeAlias
 
 from demo_project import FILES
 
-# The provider counts in its own way: at this request it refuses what our server thought would fit.
-REFUSED_REQUEST = 4
-# Characters of JSON for one token, about as the newest models of the two providers have it.
+# The provider rejects this request as too long, although our estimate says that it fits.
+REJECTED_REQUEST = 4
+# Characters of JSON per token, close to the newest models of the two providers.
 MESSAGES_CHARS_PER_TOKEN = 2.3
 CHAT_CHARS_PER_TOKEN = 3.5
-OUTPUT_TOKENS = 30  # of an answer, beside its text
+OUTPUT_TOKENS = 30  # tokens of a response in addition to its text
 
 Json: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One tool call of a move."""
+    """One tool call."""
 
     name: str
     arguments: Json
@@ -36,25 +35,25 @@ class Call:
 
 @dataclass(frozen=True)
 class Move:
-    """What the model says at one request: text, and the tools it calls."""
+    """One response of the model: its text and tool calls."""
 
     text: str
     calls: tuple[Call, ...] = ()
 
 
-# A move may depend on what the model can see: the text of the request.
+# A response may depend on the text of the request.
 Script: TypeAlias = Sequence[Callable[[str], Move]]
 
 
 def demo_script() -> Script:
-    """Read every file, answer, look up what has left the context, answer again."""
+    """Read every file, answer, find text that left the context, answer again."""
     reads = [
         Move(f"I read {path}.", (Call("read_file", {"path": path}),)) for path in list(FILES)[2:]
     ]
     first_two = tuple(Call("read_file", {"path": path}) for path in list(FILES)[:2])
     moves = [
-        Move("I look at what there is.", (Call("list_files", {}),)),
-        Move("I begin with two files at once.", first_two),
+        Move("I list the files.", (Call("list_files", {}),)),
+        Move("I start with two files.", first_two),
         *reads,
         Move("The highest RETRY_LIMIT is 9: that is in src/delivery.py."),
     ]
@@ -62,44 +61,44 @@ def demo_script() -> Script:
 
 
 def _search(_: str) -> Move:
-    """Look for what was asked: it is no longer in the context."""
-    wanted = {"query": "basket_step_7 ticket", "limit": 1}
-    return Move("That has left my context: I search for it.", (Call("search_transcript", wanted),))
+    """Search for the requested text, which has left the context."""
+    arguments = {"query": "basket_step_7 ticket", "limit": 1}
+    return Move("That text left my context. I search it.", (Call("search_transcript", arguments),))
 
 
 def _read_hit(request: str) -> Move:
-    """Read what the search has found."""
+    """Read the message that the search found."""
     pointers = re.findall(r'pointer\\": ?\\"([^"\\]+)', request)  # JSON text within JSON
     if not pointers:
         return Move("The search found nothing.")
-    wanted = {"output_id": pointers[-1], "pattern": "Step 7 of the basket"}
-    return Move("I read the place.", (Call("read_persisted_output", wanted),))
+    arguments = {"output_id": pointers[-1], "pattern": "Step 7 of the basket"}
+    return Move("I read the message.", (Call("read_persisted_output", arguments),))
 
 
 def _quote(request: str) -> Move:
-    """Answer with the words that the last result has."""
-    found = re.findall(r"Step 7 of the basket, as agreed in ticket \d+", request)
-    return Move(f"It says: {found[-1]}." if found else "I could not find the line.")
+    """Quote the line from the last result."""
+    quotes = re.findall(r"Step 7 of the basket, as agreed in ticket \d+", request)
+    return Move(f"It says: {quotes[-1]}." if quotes else "I could not find the line.")
 
 
 class ScriptedModel:
-    """Answers requests by a script; refuses one of them as too long."""
+    """Answers requests from a script and rejects one of them as too long."""
 
-    def __init__(self, script: Script, refused_request: int = REFUSED_REQUEST) -> None:
+    def __init__(self, script: Script, rejected_request: int = REJECTED_REQUEST) -> None:
         self._script = script
-        self._refused_request = refused_request
+        self._rejected_request = rejected_request
         self._requests = 0
         self._moves = 0
         self._lock = Lock()
 
     def answer(self, path: str, body: str) -> tuple[int, Json]:
-        """HTTP status and JSON for one request."""
+        """Return the HTTP status and the JSON for one request."""
         with self._lock:
             self._requests += 1
-            if self._requests == self._refused_request:
+            if self._requests == self._rejected_request:
                 return 400, _too_long(path)
             if self._moves == len(self._script):
-                return 500, {"error": {"type": "api_error", "message": "The script is at its end."}}
+                return 500, {"error": {"type": "api_error", "message": "The script has ended."}}
             move = self._script[self._moves](body)
             self._moves += 1
             number = self._moves
@@ -110,7 +109,7 @@ class ScriptedModel:
 
 @contextmanager
 def serve(model: ScriptedModel) -> Generator[str]:
-    """The address of the model, for as long as the block runs."""
+    """Yield the address of the model, which is served until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -124,7 +123,7 @@ def serve(model: ScriptedModel) -> Generator[str]:
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: the examples print what happens."""
+            """Print nothing, because the examples print each step."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -140,7 +139,7 @@ def _is_chat(path: str) -> bool:
 
 
 def _too_long(path: str) -> Json:
-    """The refusals of the two providers, word for word."""
+    """Return the error of the provider, verbatim."""
     if _is_chat(path):
         message = "This model's maximum context length is 8192 tokens. Reduce the messages."
         code = "context_length_exceeded"

@@ -11,19 +11,19 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import convert_to_messages, convert_to_openai_messages
 from langchain_openai import ChatOpenAI
 from mcp_server_compaction.client import CompactionClient
-from setting import MODEL, MOST_STEPS, QUESTIONS, opened, report
+from setting import MAX_STEPS, MODEL, QUESTIONS, opened, report
 
 
 # --8<-- [start:adapter]
 class Fitting(AgentMiddleware):
-    """Sends the model what fits; the agent's state keeps the whole history."""
+    """Sends a list that fits to the model; the agent's state keeps the whole history."""
 
     def __init__(self, compaction: CompactionClient) -> None:
         super().__init__()
         self._compaction = compaction
 
     async def awrap_model_call(self, request, handler):
-        """Fit, send, and send less if that is refused."""
+        """Fit the list and send it; send a smaller list if it is rejected."""
 
         async def send(fitted):
             return await handler(request.override(messages=convert_to_messages(fitted)))
@@ -34,14 +34,14 @@ class Fitting(AgentMiddleware):
 
 
 async def main() -> None:
-    """Two questions in one conversation."""
+    """Ask two questions in one conversation."""
     async with opened() as setting:
         model = ChatOpenAI(model=MODEL, base_url=setting.model_url, api_key="none", max_retries=0)
         agent = create_agent(model, setting.tools, middleware=[Fitting(setting.compaction)])
         messages: list = []
         for question in QUESTIONS:
             state = {"messages": [*messages, {"role": "user", "content": question}]}
-            state = await agent.ainvoke(state, {"recursion_limit": MOST_STEPS})
+            state = await agent.ainvoke(state, {"recursion_limit": MAX_STEPS})
             messages = state["messages"]
             print(f"Model: {messages[-1].text}")
         report(setting)

@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""LangGraph: the state keeps the whole history, and what the model is sent is made to fit.
+"""LangGraph: the state keeps the whole history, and the model receives a list that fits.
 
 pip install langgraph langchain-openai
 python examples/adapters/langgraph_agent.py
@@ -11,12 +11,12 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from mcp_server_compaction.client import CompactionClient
-from setting import MODEL, MOST_STEPS, QUESTIONS, opened, report
+from setting import MAX_STEPS, MODEL, QUESTIONS, opened, report
 
 
 # --8<-- [start:adapter]
 def model_node(compaction: CompactionClient, model):
-    """A node that sends the model what fits of the state's messages."""
+    """Return a node that fits the state's messages and sends them to the model."""
 
     async def call_model(state: MessagesState) -> dict:
         async def request(fitted):
@@ -30,7 +30,7 @@ def model_node(compaction: CompactionClient, model):
 
 
 async def main() -> None:
-    """Two questions in one conversation."""
+    """Ask two questions in one conversation."""
     async with opened() as setting:
         model = ChatOpenAI(model=MODEL, base_url=setting.model_url, api_key="none", max_retries=0)
         graph = StateGraph(MessagesState)
@@ -42,7 +42,7 @@ async def main() -> None:
         app, messages = graph.compile(), []
         for question in QUESTIONS:
             state = {"messages": [*messages, ("user", question)]}
-            state = await app.ainvoke(state, {"recursion_limit": MOST_STEPS})
+            state = await app.ainvoke(state, {"recursion_limit": MAX_STEPS})
             messages = state["messages"]
             print(f"Model: {messages[-1].text}")
         report(setting)

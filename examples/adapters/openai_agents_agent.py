@@ -1,8 +1,8 @@
 # pyright: basic, reportMissingImports=false
 """OpenAI Agents: a filter fits the items of each model call; the runner keeps the whole history.
 
-The filter does not see what the provider answers: where it refuses a prompt as too long, the run
-fails, and `await compaction.fit(items, mode="reactive")` before the next one makes it smaller.
+The filter does not see the provider's response. If the provider rejects a prompt as too long, the
+run fails; call `await compaction.fit(items, mode="reactive")` before the next run.
 
     pip install openai-agents
     python examples/adapters/openai_agents_agent.py
@@ -13,12 +13,12 @@ from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, functio
 from agents.run import CallModelData, ModelInputData
 from mcp_server_compaction.client import CompactionClient
 from openai import AsyncOpenAI
-from setting import MODEL, MOST_STEPS, QUESTIONS, opened, report
+from setting import MAX_STEPS, MODEL, QUESTIONS, opened, report
 
 
 # --8<-- [start:adapter]
 def fitting(compaction: CompactionClient):
-    """For `RunConfig.call_model_input_filter`."""
+    """Return a function for `RunConfig.call_model_input_filter`."""
 
     async def fit(data: CallModelData) -> ModelInputData:
         items = await compaction.fit(data.model_data.input)
@@ -29,8 +29,8 @@ def fitting(compaction: CompactionClient):
 
 
 async def main() -> None:
-    """Two questions in one conversation."""
-    async with opened(refused_request=0) as setting:
+    """Ask two questions in one conversation."""
+    async with opened(rejected_request=0) as setting:
         client = AsyncOpenAI(base_url=setting.model_url, api_key="none", max_retries=0)
         model = OpenAIChatCompletionsModel(model=MODEL, openai_client=client)
         agent = Agent(name="reader", model=model, tools=[*map(function_tool, setting.tools)])
@@ -40,7 +40,7 @@ async def main() -> None:
         items: list = []
         for question in QUESTIONS:
             items.append({"role": "user", "content": question})
-            result = await Runner.run(agent, items, run_config=run_config, max_turns=MOST_STEPS)
+            result = await Runner.run(agent, items, run_config=run_config, max_turns=MAX_STEPS)
             items = result.to_input_list()
             print(f"Model: {result.final_output}")
         report(setting)

@@ -1,7 +1,8 @@
 # pyright: basic, reportMissingImports=false
-"""Pydantic AI: its own messages are no provider's form, so each request is fitted on its way.
+"""Pydantic AI: a transport fits each request, because the messages have a format of their own.
 
-The same transport serves any client on httpx2 that posts `messages`: OpenAI's, Anthropic's.
+The same transport works for every httpx2 client that posts `messages`, such as those of OpenAI and
+Anthropic.
 
     pip install 'pydantic-ai-slim[openai]'
     python examples/adapters/pydantic_ai_agent.py
@@ -19,8 +20,8 @@ from setting import MODEL, QUESTIONS, opened, report
 
 
 # --8<-- [start:adapter]
-class RefusedError(Exception):
-    """The provider answered 400; the SDK that asked knows how to tell of it."""
+class RejectedError(Exception):
+    """The provider returned 400. The SDK raises its own error for it."""
 
     def __init__(self, response: httpx2.Response) -> None:
         super().__init__(response.text)
@@ -28,14 +29,14 @@ class RefusedError(Exception):
 
 
 class FittingTransport(httpx2.AsyncHTTPTransport):
-    """Sends what fits of the messages of one conversation."""
+    """Fits the messages of one conversation before each request."""
 
     def __init__(self, compaction: CompactionClient) -> None:
         super().__init__()
         self._compaction = compaction
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Fit, send, and send less if that is refused."""
+        """Fit the list and send it; send a smaller list if it is rejected."""
         body = json.loads(await request.aread())
 
         async def post(messages: list[dict]) -> httpx2.Response:
@@ -46,18 +47,18 @@ class FittingTransport(httpx2.AsyncHTTPTransport):
             response = await super(FittingTransport, self).handle_async_request(fitted)
             if response.status_code == 400:
                 await response.aread()
-                raise RefusedError(response)
+                raise RejectedError(response)
             return response
 
         try:
             return (await self._compaction.send(body["messages"], post))[1]
-        except RefusedError as error:
+        except RejectedError as error:
             return error.response
             # --8<-- [end:adapter]
 
 
 async def main() -> None:
-    """Two questions in one conversation."""
+    """Ask two questions in one conversation."""
     async with opened() as setting:
         transport = FittingTransport(setting.compaction)
         async with httpx2.AsyncClient(transport=transport) as http_client:

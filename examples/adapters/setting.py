@@ -1,4 +1,4 @@
-"""What the adapters share: a scripted model, the server, and the tools of a small project."""
+"""Shared setup of the adapters: a scripted model, the server, and tools of a small project."""
 
 import sys
 import tempfile
@@ -19,43 +19,49 @@ from scripted_model import ScriptedModel, demo_script, serve
 
 QUESTIONS = (TASK, FOLLOW_UP)
 MODEL = "gpt-5"
-MOST_STEPS = 60
+MAX_STEPS = 60
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where the model is, the conversation's compaction, and four tools for the model."""
+    """Setup of one example.
+
+    Attributes:
+        model_url: Address of the scripted model.
+        compaction: Client for the conversation.
+        tools: Four tools for the model.
+        call_log: One entry per call of the server: "all" or "new" messages, and the status.
+    """
 
     model_url: str
     compaction: CompactionClient
     tools: tuple[Callable[..., Awaitable[str]], ...]
-    compacted: list[str]
+    call_log: list[str]
 
 
 @asynccontextmanager
-async def opened(refused_request: int = 4) -> AsyncGenerator[Setting]:
-    """A scripted model on loopback, and the server as a process of its own.
+async def opened(rejected_request: int = 4) -> AsyncGenerator[Setting]:
+    """Start a scripted model on loopback, and the server as a child process.
 
     Args:
-        refused_request: The request that the model refuses as too long; from 1, and 0 for none.
+        rejected_request: Number of the request that the model rejects as too long, from 1; 0
+            rejects none.
     """
-    model = ScriptedModel(demo_script(), refused_request)
+    model = ScriptedModel(demo_script(), rejected_request)
     with tempfile.TemporaryDirectory() as archive, serve(model) as url:
         arguments = ["-m", "mcp_server_compaction", "--archive", archive]
         async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
-            compacted: list[str] = []
+            call_log: list[str] = []
 
             async def call_tool(name: str, arguments: dict[str, object]) -> object:
                 result = await client.call_tool(name, arguments)
-                answer: dict[str, object] = result.structured_content or {"status": "refused"}
-                compacted.append(
-                    f"{'all' if 'messages' in arguments else 'new'} {answer['status']}"
-                )
+                answer: dict[str, object] = result.structured_content or {"status": "rejected"}
+                call_log.append(f"{'all' if 'messages' in arguments else 'new'} {answer['status']}")
                 return result
 
-            # Small, so that this short conversation has to be compacted.
+            # The window is small because this conversation is short.
             compaction = CompactionClient(call_tool, context_window=12_000)
-            yield Setting(f"{url}/v1", compaction, _tools(client), compacted)
+            yield Setting(f"{url}/v1", compaction, _tools(client), call_log)
 
 
 def _tools(client: Client) -> tuple[Callable[..., Awaitable[str]], ...]:
@@ -72,20 +78,20 @@ def _tools(client: Client) -> tuple[Callable[..., Awaitable[str]], ...]:
         return run_tool("read_file", {"path": path})
 
     async def search_transcript(query: str, limit: int = 5) -> str:
-        """Search what has left the context."""
+        """Search messages that left the context."""
         return await text_of("search_transcript", {"query": query, "limit": limit})
 
     async def read_persisted_output(output_id: str, pattern: str = "") -> str:
-        """Read what a pointer names; with a pattern, the lines that match."""
-        wanted = {"output_id": output_id, "pattern": pattern}
-        return await text_of("read_persisted_output", {k: v for k, v in wanted.items() if v})
+        """Read the text at a pointer; with a pattern, only matching lines."""
+        given = {"output_id": output_id, "pattern": pattern}
+        return await text_of("read_persisted_output", {k: v for k, v in given.items() if v})
 
     return list_files, read_file, search_transcript, read_persisted_output
 
 
 def report(setting: Setting) -> None:
-    """What travelled to the server, and what came of it."""
-    calls = setting.compacted
+    """Print how many calls the server received, and their results."""
+    calls = setting.call_log
     print(
         f"{len(calls)} calls: {sum(call.startswith('all') for call in calls)} with the whole list, "
         f"{sum(call.endswith('compacted') for call in calls)} compacted"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The service's own role and database. It is neither superuser nor above row-level security, or the
-# second lock between tenants would be open.
+# Role and database of the service. The role is not a superuser and cannot bypass row-level security,
+# which is the second protection between tenants.
 set -eu
 psql -v ON_ERROR_STOP=1 -v password="$POSTGRES_PASSWORD" --username postgres <<'SQL'
 CREATE ROLE compaction LOGIN PASSWORD :'password';

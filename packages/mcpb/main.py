@@ -1,4 +1,4 @@
-"""Starts the server with the folders that the person picked, which come as plain arguments."""
+"""Start the server with the folders that the user chose, which are plain arguments."""
 
 import sys
 

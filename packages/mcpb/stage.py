@@ -1,7 +1,7 @@
-"""Gathers what goes into the bundle: `python packages/mcpb/stage.py FOLDER`, then `mcpb pack` it.
+"""Collect the files of the bundle: `python packages/mcpb/stage.py FOLDER`, then `mcpb pack`.
 
-The bundle brings the source and no environment: its host has uv make one. The versions that
-were tested are written into its pyproject.toml, so that every person gets the same ones.
+The bundle contains the source and no environment, because its host creates one with uv. Its
+pyproject.toml pins the tested versions, so that every user gets the same ones.
 """
 
 import shutil
@@ -27,8 +27,7 @@ def stage(folder: Path) -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     listed = "".join(f"  {pin!r},\n" for pin in pins)
-    # In place of the keys for those who edit the source: uv would build anew, and need the network,
-    # as soon as Python had put its caches beside it.
+    # Without this, uv would rebuild (and need the network) after Python wrote its cache files.
     before, found, after = project.partition("[tool.uv]\ncache-keys = ")
     if not found:
         raise SystemExit("pyproject.toml has no [tool.uv] with cache-keys first: correct stage.py.")

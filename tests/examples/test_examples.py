@@ -26,11 +26,11 @@ sys.addaudithook(refuse)
 
 
 def run_example(name: str, tmp_path: Path) -> str:
-    """What the example prints, run in a home folder of its own."""
+    """Run an example with its own home folder, and return its output."""
     (tmp_path / "sitecustomize.py").write_text(OFFLINE, encoding="utf-8")
     secret = {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"}
     environment = {name: value for name, value in os.environ.items() if name not in secret}
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         capture_output=True,
         cwd=tmp_path,
@@ -39,42 +39,42 @@ def run_example(name: str, tmp_path: Path) -> str:
         timeout=LIMIT_SECONDS,
         check=False,
     )
-    assert done.stderr == ""
-    assert done.returncode == 0
-    return done.stdout
+    assert run.stderr == ""
+    assert run.returncode == 0
+    return run.stdout
 
 
 @pytest.mark.parametrize("name", ["agent_loop_anthropic.py", "agent_loop_openai_format.py"])
-def test_an_agent_loop_compacts_recovers_from_a_refusal_and_reads_back(
+def test_agent_loop_compacts_recovers_from_a_rejection_and_reads_back(
     name: str, tmp_path: Path
 ) -> None:
     lines = run_example(name, tmp_path).splitlines()
-    refused = lines.index("The provider says that the prompt is too long.")
-    assert "compacted to" in lines[refused + 1]
-    assert any("summarize" in line for line in lines[refused + 2 :])
+    rejected = lines.index("The provider rejected the prompt as too long.")
+    assert "compacted to" in lines[rejected + 1]
+    assert any("summarize" in line for line in lines[rejected + 2 :])
     assert any("calls search_transcript" in line for line in lines)
-    # What the source says, though the model's context no longer held it.
+    # The quoted line had left the model's context.
     assert "Model: It says: Step 7 of the basket, as agreed in ticket 107." in lines
     assert lines[-1].startswith("o_")
-    assert "reads back as the very text" in lines[-1]
+    assert "is exactly the text" in lines[-1]
 
 
-def test_the_library_example_brings_a_real_session_within_its_target(tmp_path: Path) -> None:
-    came_in, goes_out, kept = run_example("library_use.py", tmp_path).splitlines()
-    assert came_in.startswith("914 messages")
-    tokens = int(goes_out.split(" messages, ")[1].split()[0].replace(",", ""))
+def test_library_example_reduces_a_real_session_to_its_target(tmp_path: Path) -> None:
+    input_line, output_line, kept = run_example("library_use.py", tmp_path).splitlines()
+    assert input_line.startswith("914 messages")
+    tokens = int(output_line.split(" messages, ")[1].split()[0].replace(",", ""))
     assert 10_000 < tokens <= 40_000
     assert '{"role": "user"' in kept
 
 
-def test_the_background_example_replaces_only_what_it_prepared(tmp_path: Path) -> None:
-    came_in, goes_out, same = run_example("background_compaction.py", tmp_path).splitlines()
-    assert came_in.startswith("914 messages")
-    assert int(goes_out.split()[0]) in range(214, 400)
+def test_background_example_replaces_only_prepared_messages(tmp_path: Path) -> None:
+    input_line, output_line, same = run_example("background_compaction.py", tmp_path).splitlines()
+    assert input_line.startswith("914 messages")
+    assert int(output_line.split()[0]) in range(214, 400)
     assert same.endswith("True")
 
 
-def test_every_example_is_run_here() -> None:
+def test_examples_are_all_tested() -> None:
     programs = {
         path.name
         for path in EXAMPLES.glob("*.py")
