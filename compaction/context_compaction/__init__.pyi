@@ -118,9 +118,9 @@ from .messages.placeholders import (
 )
 from .messages.tool_results import result_text as result_text
 from .pipeline.compact import compact as compact
-from .pipeline.losses import (
-    read_losses as read_losses,
-    with_losses as with_losses,
+from .pipeline.dropped_names import (
+    read_dropped_names as read_dropped_names,
+    with_dropped_names as with_dropped_names,
 )
 from .pipeline.summarize import session_notes as session_notes
 from .policies import (

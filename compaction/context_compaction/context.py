@@ -1,17 +1,27 @@
-"""Values of one compaction call: what the layers read, and what is decided so far.
+"""Immutable values that the stages of one compaction call pass on.
 
-`ReceivedInput` is the list that came in; `CompactionContext` is made once, from it and the archive.
-`EditedMessages` passes through the layers and records the edits of each; a `Plan` is such a list
-with its cut, everything decided but the text of the summary; `SummaryText` is that text, and
-`Validation` the last gate's decision. Pure.
+`ReceivedInput` is the caller's parsed list. `Session` is the list that the call continues from,
+with the state of earlier calls. `CompactionContext` has both, with settings, counter and budget.
+`EditedMessages` passes through the layers. A `Plan` decides everything except the summary's text,
+`SummaryText` is that text, and `Validation` is the verdict on the result.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
+from context_compaction.activity.known_file import KnownFile
+from context_compaction.activity.read_state import FileState
+from context_compaction.archive import AppendResult
 from context_compaction.budget import TokenBudget, TokenLimits
+from context_compaction.compaction_state import (
+    NO_REJECTIONS,
+    CompactionState,
+    PreparedList,
+    PromptTooLongRejections,
+    SavedSummary,
+)
+from context_compaction.file_access import DiskFile
 from context_compaction.formats.list_cache import CachedList
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
@@ -21,29 +31,34 @@ from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pin, Pins
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.speakers import Claims
+from context_compaction.messages.speakers import NO_PROVEN_TEXTS, Claims, ProvenTexts
 from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.policies import Policy
 from context_compaction.redaction import Gates, redact_message
 from context_compaction.request import CompactRequest
-from context_compaction.result import LayerReport, Status
+from context_compaction.result import LayerReport, Recognised, Status
 from context_compaction.settings import Settings
+from context_compaction.summarizers.extractive.carried import Carried
 from context_compaction.summarizers.extractive.collect import Record
 from context_compaction.tokens.counter import MessageCounter
 from context_compaction.tokens.request_count import RequestCount
 
+# For each message of a list its index in the caller's list, and last the index of a next message.
+# None for a message that an earlier compaction wrote.
+InputIndices: TypeAlias = tuple[int | None, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class ReceivedInput:
-    """A list as it came in, read; nothing of it can be refused any more.
+    """The caller's list, parsed and checked: no later stage refuses it.
 
     Attributes:
-        payload: The host's own objects.
-        request: The caller's wishes.
-        known: The same, parsed.
-        format: The name of their format.
-        claims: The parts of them that claim to be ours.
-        fitting: All formats that the list may as well be of; the caller names none then.
+        payload: The caller's own message objects.
+        request: The caller's options.
+        known: The parsed messages.
+        format: The name of the message format.
+        claims: Parts of the messages that claim to be written by this library.
+        possible_formats: All formats that fit the messages if the caller names none.
     """
 
     payload: Sequence[JsonObject]
@@ -51,7 +66,7 @@ class ReceivedInput:
     known: CachedList
     format: str
     claims: Claims
-    fitting: tuple[str, ...] = ()
+    possible_formats: tuple[str, ...] = ()
 
     @property
     def messages(self) -> Messages:
@@ -60,19 +75,74 @@ class ReceivedInput:
 
 
 @dataclass(frozen=True, slots=True)
-class EffortLevel:
-    """One degree of effort.
+class Session:
+    """The list that a call continues from, and the state that earlier calls saved.
 
     Attributes:
-        settings: The constants at this degree.
-        keep_fraction: Part of the limit that may stay after a cut; 0 keeps the last run alone.
-        needs_minimum: Whether clearing needs its minimum savings.
-        clears_all: Whether clearing goes on after the limit is met.
-        keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
-        fresh_tokens: Tokens that the newest results, which the model has not seen, may count before
-            one of them is persisted ...
-        unread_tokens: ... and the tokens of them all that stay then; 0 is the policy's preview.
-        is_last: Whether nothing stays that may go, rules of the project included.
+        given: The caller's list. The session's own list differs from it if `recognised` is set.
+        session_id: The session's ID.
+        appended: The position of the caller's list in the archive.
+        payload: The messages that the call continues from, as JSON.
+        known: The same messages, parsed.
+        seqs: For each message its number in the transcript; -1 for a message by this library.
+        heads: For each message the hash of the history that ends with it.
+        request: The caller's options, with indices in this list.
+        history: The hash of the caller's list; when preparing, of its settled part.
+        states: The states that calls with this branch saved, oldest first.
+        all_states: The states that calls with any branch saved, oldest first.
+        input_indices: Indices of the messages in the caller's list; None if both lists are equal.
+        recognised: How many messages were replaced; None if both lists are equal.
+        rejections: The lists that the provider rejected, if this call reports a rejection.
+        applied: The prepared list that this call applies, with the texts that it proves.
+        is_repeated: Whether the last compaction returned this list for the same request.
+        proven: The texts of the list that the archive proves to be written by this library.
+    """
+
+    given: ReceivedInput
+    session_id: str
+    appended: AppendResult
+    payload: Sequence[JsonObject]
+    known: CachedList
+    seqs: tuple[int, ...]
+    heads: tuple[str, ...]
+    request: CompactRequest
+    history: str
+    states: Sequence[CompactionState]
+    all_states: Sequence[CompactionState]
+    input_indices: InputIndices | None = None
+    recognised: Recognised | None = None
+    rejections: PromptTooLongRejections = NO_REJECTIONS
+    applied: tuple[PreparedList, ProvenTexts] | None = None
+    is_repeated: bool = False
+    proven: ProvenTexts = NO_PROVEN_TEXTS
+
+    @property
+    def messages(self) -> Messages:
+        """The parsed messages of the session's list."""
+        return self.known.messages
+
+    def input_index(self, index: int | None) -> int | None:
+        """Return the index of a message in the caller's list; None if it is not in that list."""
+        if index is None or self.input_indices is None:
+            return index
+        return self.input_indices[index]
+
+
+@dataclass(frozen=True, slots=True)
+class EffortLevel:
+    """How hard a plan tries to shrink the list.
+
+    Attributes:
+        settings: The constants of this level.
+        keep_fraction: Share of the limit that recent messages may keep after a cut. 0 keeps only
+            the newest run.
+        needs_minimum: Whether clearing is skipped when it saves less than the minimum.
+        clears_all: Whether clearing continues after the limit is met.
+        keep_messages: Number of newest messages that a cut keeps, instead of `keep_fraction`.
+        fresh_tokens: Token limit for the newest tool results, which the model has not seen yet.
+        unread_tokens: Token limit for the newest tool results once one of them is persisted. 0
+            keeps only a preview of the policy's length.
+        is_last: Whether even project rules may be removed.
     """
 
     settings: Settings
@@ -87,40 +157,60 @@ class EffortLevel:
 
 @dataclass(frozen=True, slots=True)
 class OriginalMessages:
-    """What one summary replaces, in the original words.
+    """The original messages that a summary replaces.
 
     Attributes:
         messages: All originals that are available.
-        earlier: The text of earlier summaries in it.
-        lost: The text of those whose originals are not in the archive.
-        numbers: The number of each of `messages` in the transcript; None for one without.
-        is_short: Whether some of `messages` were shortened when they were first summarized.
+        numbers: For each message its number in the transcript; None if it has none.
+        earlier: Text of the earlier summaries among the replaced messages.
+        unarchived: Text of earlier summaries whose original messages are missing from the archive.
+        is_short: Whether some messages were shortened when they were first summarized.
     """
 
     messages: Messages = ()
-    earlier: str = ""
-    lost: str = ""
     numbers: tuple[int | None, ...] = ()
+    earlier: str = ""
+    unarchived: str = ""
     is_short: bool = False
+
+    def joined(self, later: "OriginalMessages") -> "OriginalMessages":
+        """Return these originals followed by `later`."""
+        return OriginalMessages(
+            (*self.messages, *later.messages),
+            (*self.numbers, *later.numbers),
+            "\n".join(filter(None, (self.earlier, later.earlier))),
+            "\n".join(filter(None, (self.unarchived, later.unarchived))),
+            self.is_short or later.is_short,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Originals:
-    """The originals that a writer reads: of history, and of the beginning of the running turn."""
+    """The original messages that a writer reads.
+
+    Attributes:
+        history: Originals of the messages that the summary replaces.
+        prefix: Originals of the messages that the checkpoint of the running turn replaces.
+    """
 
     history: OriginalMessages = OriginalMessages()
     prefix: OriginalMessages = OriginalMessages()
 
+    @property
+    def all(self) -> OriginalMessages:
+        """The originals of everything that is replaced."""
+        return self.history.joined(self.prefix)
+
 
 @dataclass(frozen=True, slots=True)
 class EditedMessages:
-    """The list as the layers have edited it so far.
+    """The message list as the layers have edited it so far.
 
     Attributes:
-        messages: The list after those edits.
-        edits: Every change, in order.
+        messages: The list after the edits.
+        edits: All changes, in order.
         blobs: Outputs that must be archived before the list may be returned.
-        layers: The report of each layer that changed anything.
+        layers: The report of each layer that changed the list.
     """
 
     messages: Messages
@@ -129,7 +219,7 @@ class EditedMessages:
     layers: tuple[LayerReport, ...] = ()
 
     def then(self, name: str, step: Step, count: MessageCounter) -> "EditedMessages":
-        """The list after one more layer; the same one where the layer changed nothing."""
+        """Return the list after one more layer; the same object if the layer changed nothing."""
         if step.messages is self.messages:
             return self
         report = LayerReport(
@@ -144,7 +234,7 @@ class EditedMessages:
         )
 
     def redacted(self, gates: Gates) -> "EditedMessages":
-        """The list with what we wrote or edited in it as it may be in the context."""
+        """Return the list with secrets removed from messages that this library edited."""
         if gates.mode != "on":
             return self
         messages = tuple(redact_message(message, gates.json) for message in self.messages)
@@ -154,30 +244,30 @@ class EditedMessages:
 
 @dataclass(frozen=True, slots=True)
 class SummaryText:
-    """The texts of a summary and of a checkpoint, their writer, and warnings about them.
+    """The texts of a summary and of a checkpoint, with their writer.
 
     Attributes:
-        summary: The text that replaces history.
-        checkpoint: The text that replaces the beginning of the running turn.
-        writer: "extractive", "host", or the name of the model's provider.
+        summary: Text that replaces history.
+        checkpoint: Text that replaces the beginning of the running turn.
+        writer: "extractive", "host", "memory", or the name of the model's provider.
         warnings: Warnings for the caller.
-        model: The call of a model, for the receipt; None where none was made.
-        prose: What of it the host or a model wrote; with mode "record", the host's text.
-        told: What `prose` tells of; None where an earlier call wrote it.
-        memory: The earlier summary that it contains, for the receipt; None without one.
+        model: Report of the model call, for the receipt; None if no model was configured.
+        prose: The part of the text that the host or a model wrote.
+        covered_span: The messages that `prose` describes; None if an earlier call wrote it.
+        memory: Report of the saved summary that the text contains, for the receipt.
     """
 
-    summary: str
-    checkpoint: str
+    summary: str = ""
+    checkpoint: str = ""
     writer: str = "extractive"
     warnings: tuple[str, ...] = ()
     model: JsonObject | None = None
     prose: str = ""
-    told: Span | None = None
+    covered_span: Span | None = None
     memory: JsonObject | None = None
 
     def redacted(self, gates: Gates) -> "SummaryText":
-        """The texts as they may be in the context."""
+        """Return the texts with secrets removed."""
         return replace(
             self,
             summary=gates.json(self.summary),
@@ -187,106 +277,171 @@ class SummaryText:
         )
 
 
-NO_TEXT = SummaryText("", "")
-
-# Where the messages of a list stand in the one that the caller handed in, and where one more would;
-# None for a message that an earlier compaction made.
-Places: TypeAlias = tuple[int | None, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class CompactionContext:
-    """The values of one call that the stages read.
+    """The values of one call that all stages after loading read.
 
     Attributes:
-        messages: The valid list.
-        parsed: The list before it was repaired, and before named messages were left out.
-        repairs: The edits that made it valid.
-        format: The name of their format.
+        session: The list that the call continues from, and the state of earlier calls.
+        messages: The valid messages: repaired, and without messages that the caller snips.
+        parsed: The messages before repairs.
+        repairs: The edits between `parsed` and `messages`.
         rules: The provider's rules.
-        request: The wishes, with positions in this list.
-        session_id: For pointers.
-        seqs: For each position of the list, its number in the transcript, or -1 where
-            the archive knows the message as one of ours.
-        heads: For each position, the hash of the history that ends there.
-        policy: Which layers.
+        policy: The policy.
         settings: The constants, scaled to the budget.
         count: The token counter.
-        budget: The token budget of the request ...
-        limits: ... and the part of it for the messages.
+        budget: The token budget of the request.
         pins: The texts that a summary carries verbatim.
-        gates: The gates that redact what is shown and written.
-        places: Where the list's messages are in the one that came in; None where it is that one.
-        fixed_tokens: The tokens of the messages that stay at any cut.
-        markers: The host's cache markers in the list.
+        gates: The gates that redact displayed and written text.
+        fixed_tokens: Tokens of the messages that stay at any cut.
     """
 
+    session: Session
     messages: Messages
     parsed: Messages
     repairs: tuple[Edit, ...]
-    format: str
     rules: ProviderRules
-    request: CompactRequest
-    session_id: str
-    seqs: tuple[int, ...]
-    heads: tuple[str, ...]
     policy: Policy
     settings: Settings
     count: MessageCounter
     budget: TokenBudget
-    limits: TokenLimits
     pins: Pins
     gates: Gates
-    places: Places | None = None
     fixed_tokens: int = 0
-    markers: Callable[[], Sequence[Any]] = tuple[Any, ...]
+
+    @property
+    def request(self) -> CompactRequest:
+        """The caller's options, with indices in the session's list."""
+        return self.session.request
+
+    @property
+    def format(self) -> str:
+        """The name of the message format."""
+        return self.session.given.format
+
+    @property
+    def limits(self) -> TokenLimits:
+        """The part of the budget that is left for the messages."""
+        return self.budget.limits
 
     @property
     def request_count(self) -> RequestCount:
-        """Counts what the messages make a request of."""
+        """The counter of whole requests."""
         return self.budget.request_count
 
     @property
     def share_tokens(self) -> int:
-        """The part of the limit that there is to share out: what shares of a target are of.
-
-        Beside a long system message a share of the whole would be more than there is.
-        """
+        """The part of the limit that messages share: the limit minus messages that always stay."""
         return max(0, self.limits.tokens - self.fixed_tokens)
 
-    def place_of(self, index: int | None) -> int | None:
-        """Where the message at `index` is in the list that came in, if it is there."""
-        return index if index is None or self.places is None else self.places[index]
-
     def number_of(self, message: Message) -> int | None:
-        """The number of `message` in the transcript, where it has one."""
-        number = -1 if message.index is None else self.seqs[message.index]
+        """Return the number of `message` in the transcript, or None."""
+        number = -1 if message.index is None else self.session.seqs[message.index]
         return number if number >= 0 else None
 
     def room_tokens(self, messages: Messages) -> int:
-        """How many tokens may be added to `messages`; below 0, how many must be removed."""
+        """Return how many tokens may be added to `messages`; if negative, how many must go."""
         return self.request_count.room(messages, self.limits.target_tokens)
+
+    def fits(self, messages: Messages, *, spare_tokens: int = 0) -> bool:
+        """Whether `messages` and `spare_tokens` more are within the target, in tokens and bytes."""
+        if self.room_tokens(messages) < spare_tokens:
+            return False
+        return self.count.request_bytes(messages) <= self.limits.bytes
+
+    def is_own(self, message: Message) -> bool:
+        """Whether this library wrote `message`, in this call or by the archive's record.
+
+        A message that only claims so proves nothing.
+        """
+        return message.index is None or self.session.seqs[message.index] == -1
+
+    def span_of(self, messages: Messages) -> Span:
+        """Return the span of archived messages that `messages` are or, as summaries, replace."""
+        session = self.session
+        numbers: list[int] = []
+        for message in messages:
+            replaced = placeholders.originals_of(message) if self.is_own(message) else None
+            if replaced is not None and replaced.session_id == session.session_id:
+                numbers += [replaced.start_seq, replaced.stop_seq]
+            elif (number := self.number_of(message)) is not None:
+                numbers.append(number)
+        newest = max((m.index for m in messages if m.index is not None), default=None)
+        head = "" if newest is None else session.heads[newest][:HEAD_CHARS]
+        return Span(session.session_id, min(numbers, default=0), max(numbers, default=0), head)
+
+    def layer_context(self, level: EffortLevel) -> LayerContext:
+        """Return the values that a layer reads at `level` before a cut."""
+        settings = level.settings
+        return LayerContext(
+            settings if level.needs_minimum else replace(settings, min_savings_tokens=0),
+            self.count,
+            self.rules,
+            self.span_of,
+            self.pins,
+            self.limits.tokens,
+            self.limits.bytes,
+            fresh_tokens=level.fresh_tokens,
+            unread_tokens=level.unread_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FilesInWork:
+    """The files that the conversation and earlier calls name.
+
+    Attributes:
+        files: Files as the conversation leaves them, by path.
+        states: States that earlier calls saved, by path; brought up to date once the disk is read.
+        on_disk: Content on disk of those files that are inside the roots, by path.
+        has_baseline: Whether a file was taken as it is on disk because a command may have changed
+            it. Later calls know that only from a saved state.
+    """
+
+    files: Mapping[str, KnownFile] = field(default_factory=dict[str, KnownFile])
+    states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
+    on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
+    has_baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryMatch:
+    """A saved summary that can replace a new one.
+
+    Attributes:
+        summary: The saved summary.
+        since: The messages between its end and the cut point.
+        gap_tokens: Tokens of those messages; negative if the summary reaches beyond the cut.
+    """
+
+    summary: SavedSummary
+    since: Messages
+    gap_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A list, cut or not, whose summary is not written yet.
+    """Everything that is decided except the text of a summary.
 
     Attributes:
         edited: The list after the clearing layers.
-        level: The degree of effort.
-        cut: Where it is cut; None where clearing was all.
-        history: The messages that a summary replaces ...
-        prefix: ... and those of the running turn that a checkpoint replaces.
+        level: The effort level.
+        cut: The cut point; None if no history is replaced.
+        history: The messages that a summary replaces.
+        prefix: The messages of the running turn that a checkpoint replaces.
         pins: The texts that the summary carries verbatim.
-        summary_tokens: The most that the summary may count; 0 where there is no history to replace.
-        checkpoint_tokens: The same for the checkpoint inside the running turn.
+        summary_tokens: Token limit of the summary; 0 if there is no history to replace.
+        checkpoint_tokens: Token limit of the checkpoint in the running turn.
         fills: Whether everything competes for the target, instead of a cut by the policy's rule.
-        refusals: How often the provider has refused the list.
-        record: What the target is filled from ...
-        summary: ... and what was bought of it: for the summary ...
-        checkpoint: ... for the checkpoint ...
-        files: ... and of files: path, text and a note of each.
+        rejections: How often the provider has rejected the list.
+        record: The items that the target is filled from.
+        summary: The items that were bought for the summary, as text.
+        checkpoint: The items that were bought for the checkpoint, as text.
+        bought_files: The files that were bought: path, text and note of each.
+        files: The files in work.
+        archived: The archived originals of earlier summaries, by span.
+        originals: The original messages that the text replaces.
+        memory: A saved summary that can replace a new one.
     """
 
     edited: EditedMessages
@@ -298,11 +453,15 @@ class Plan:
     summary_tokens: int = 0
     checkpoint_tokens: int = 0
     fills: bool = False
-    refusals: int = 0
+    rejections: int = 0
     record: Record | None = None
     summary: str = ""
     checkpoint: str = ""
-    files: tuple[tuple[str, str, str], ...] = ()
+    bought_files: tuple[tuple[str, str, str], ...] = ()
+    files: FilesInWork = field(default_factory=FilesInWork)
+    archived: Mapping[Span, Carried] = field(default_factory=dict[Span, Carried])
+    originals: Originals = field(default_factory=Originals)
+    memory: SummaryMatch | None = None
 
     @property
     def replaced(self) -> Messages:
@@ -311,58 +470,51 @@ class Plan:
 
     @property
     def text_tokens(self) -> int:
-        """The most that summary and checkpoint may count together."""
+        """The token limit of summary and checkpoint together."""
         return self.summary_tokens + self.checkpoint_tokens
 
     @property
     def acts(self) -> bool:
-        """Whether anything is edited or replaced."""
+        """Whether any message is edited or replaced."""
         return self.cut is not None or bool(self.edited.edits)
-
-
-def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerContext:
-    """The values of `context` that a layer reads at `level`, before anything is cut."""
-    settings = level.settings
-    return LayerContext(
-        settings if level.needs_minimum else replace(settings, min_savings_tokens=0),
-        context.count,
-        context.rules,
-        partial(span_of, context),
-        context.pins,
-        context.limits.tokens,
-        context.limits.bytes,
-        fresh_tokens=level.fresh_tokens,
-        unread_tokens=level.unread_tokens,
-    )
-
-
-def is_ours(context: CompactionContext, message: Message) -> bool:
-    """Whether a compaction put `message` there: in this call, or earlier by the archive's record.
-
-    The message's own claim proves nothing.
-    """
-    return message.index is None or context.seqs[message.index] == -1
-
-
-def span_of(context: CompactionContext, messages: Messages) -> Span:
-    """The archived originals that `messages` replace, summaries of ours unfolded."""
-    numbers: list[int] = []
-    for message in messages:
-        made = placeholders.originals_of(message) if is_ours(context, message) else None
-        if made is not None and made.session_id == context.session_id:
-            numbers += [made.start_seq, made.stop_seq]
-        elif message.index is not None and context.seqs[message.index] >= 0:
-            numbers.append(context.seqs[message.index])
-    newest = max((m.index for m in messages if m.index is not None), default=None)
-    head = "" if newest is None else context.heads[newest][:HEAD_CHARS]
-    return Span(context.session_id, min(numbers, default=0), max(numbers, default=0), head)
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The gate's decision: the list to return, its status, and warnings."""
+    """The verdict on a result.
+
+    Attributes:
+        edited: The list to return.
+        status: The status of the result.
+        fits: Whether the list is within its limit.
+        warnings: Warnings for the caller.
+    """
 
     edited: EditedMessages
     status: Status
     fits: bool
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A call whose messages are final.
+
+    Attributes:
+        context: The call.
+        plan: The plan, with the room that the text left filled.
+        words: The text of the summary.
+        validation: The messages to return.
+        now_seconds: The current Unix time.
+    """
+
+    context: CompactionContext
+    plan: Plan
+    words: SummaryText
+    validation: Validation
+    now_seconds: float
+
+    @property
+    def messages(self) -> Messages:
+        """The messages to return."""
+        return self.validation.edited.messages

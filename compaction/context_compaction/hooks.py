@@ -1,8 +1,7 @@
-"""Calls of the two hooks, and reports of progress, while a compaction runs.
+"""Hooks and progress reports of a running compaction.
 
-Both are called at the same moments: when it is certain that something is to be compacted, and when
-the result is complete. An exception of a hook is raised as `HookError`; the originals are archived
-by then.
+The `before` hook is called once it is certain that something is compacted, the `after` hook with
+the complete result. An exception of a hook becomes a `HookError`; the originals are archived then.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,45 +11,46 @@ from context_compaction.errors import HookError
 from context_compaction.result import CompactionStats, CompactResult
 from context_compaction.summarizers.llm.model import TellChars
 
-# Told what is about to be compacted, or was.
 Hook: TypeAlias = Callable[[CompactionStats], Awaitable[None]]
-# Told the fraction done (0 to 1) and a short word for the step.
+# Receives the fraction done (0 to 1) and a short name of the step.
 ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
 
-_BEGUN = 0.62
+_STARTED, _WRITTEN = 0.62, 0.8
+_REPORT_EVERY_CHARS = 500
+# Half of the remaining progress is reported per so many characters.
+_HALF_LIFE_CHARS = 4_000
 
 
 async def silent(fraction: float, step: str) -> None:
     """Report nothing: the default `ReportProgress`."""
 
 
-async def tell_before(hook: Hook | None, tell: ReportProgress, stats: CompactionStats) -> None:
+async def run_before_hook(
+    hook: Hook | None, report_progress: ReportProgress, stats: CompactionStats
+) -> None:
     """Report progress and call the hook before anything is compacted.
 
     Raises:
         HookError: The hook raised; nothing was edited.
     """
-    await tell(
-        _BEGUN, f"compacting {stats.compacted_blocks} blocks of {stats.tokens_before} tokens"
+    await report_progress(
+        _STARTED, f"compacting {stats.compacted_blocks} blocks of {stats.tokens_before} tokens"
     )
     remedy = (
-        "Nothing was edited; the conversation is archived. Mend the hook, or leave it out, and "
-        "call again."
+        "Nothing was edited; the conversation is archived. Fix or remove the hook, then call again."
     )
     await _call("before_compaction", hook, stats, remedy)
 
 
-async def tell_after(
+async def run_after_hook(
     hook: Hook | None, stats: CompactionStats | None, result: CompactResult
 ) -> None:
-    """Call the hook with the complete result; without `stats` nothing was compacted.
+    """Call the hook with the complete result; `stats` is None if nothing was compacted.
 
     Raises:
-        HookError: The hook raised; the error's `result` holds the compaction's.
+        HookError: The hook raised; the error's `result` holds the compaction's result.
     """
-    remedy = (
-        "The compaction itself stands and is archived: this error's `result` has it. Mend the hook."
-    )
+    remedy = "The compaction succeeded and is archived; see `result` on this error. Fix the hook."
     await _call("after_compaction", hook, stats, remedy, result)
 
 
@@ -71,7 +71,7 @@ async def _call(
 
 
 def done_line(stats: CompactionStats | None) -> str:
-    """The last line of the progress report."""
+    """Return the last line of the progress report."""
     if stats is None:
         return "done"
     return (
@@ -80,17 +80,18 @@ def done_line(stats: CompactionStats | None) -> str:
     )
 
 
-def chars_teller(tell: ReportProgress) -> TellChars:
-    """A function that reports how many characters were written; its share never falls."""
+def chars_reporter(report_progress: ReportProgress) -> TellChars:
+    """Return a function that reports how many characters of a summary were written."""
     written = reported = 0
 
-    async def tell_chars(chars: int) -> None:
+    async def report_chars(chars: int) -> None:
         nonlocal written, reported
         written += chars
-        if written - reported >= 500:
+        if written - reported >= _REPORT_EVERY_CHARS:
             reported = written
-            # Between the beginning and "written", ever slower: nobody knows how long it will get.
-            share = 1 - 0.5 ** (written / 4_000)
-            await tell(_BEGUN + (0.8 - _BEGUN) * share, f"writing, {written} characters")
+            # The final length is unknown, so the reported share approaches the end ever slower.
+            share = 1 - 0.5 ** (written / _HALF_LIFE_CHARS)
+            fraction = _STARTED + (_WRITTEN - _STARTED) * share
+            await report_progress(fraction, f"writing, {written} characters")
 
-    return tell_chars
+    return report_chars

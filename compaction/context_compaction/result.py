@@ -1,4 +1,4 @@
-"""What a compaction returns: the result and its parts."""
+"""The result of a compaction, and its parts."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -13,18 +13,18 @@ Status: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class TokenReport:
-    """The figures of one compaction, in tokens.
+    """Token counts of one compaction.
 
     Attributes:
-        before: Estimate of the list that came in, overhead included; if it was compacted before,
-            of what replaces it now.
-        before_upper: Upper estimate of the same; above `trigger` "auto" acts.
-        after: Estimate of the list returned.
-        upper: Upper estimate of the list returned; within `limit` it fits.
-        trigger: The count at which compaction starts.
-        target: The count that it aims for.
-        limit: The target where the list had to shrink, else the trigger.
-        method: How the estimates were made, as "o200k*1.50/claude".
+        before: Estimate of the caller's list, overhead included; if it was compacted before, of
+            the context that replaces it.
+        before_upper: Upper estimate of the same list. "auto" acts if it exceeds `trigger`.
+        after: Estimate of the returned list.
+        upper: Upper estimate of the returned list. It fits if this is within `limit`.
+        trigger: Token count at which compaction starts.
+        target: Token count that a compaction aims for.
+        limit: The target if the list had to shrink, otherwise the trigger.
+        method: Name of the counting method, for example "o200k*1.50/claude".
     """
 
     before: int
@@ -39,13 +39,13 @@ class TokenReport:
 
 @dataclass(frozen=True, slots=True)
 class CompactionStats:
-    """What the hooks of a compaction receive.
+    """Figures for the hooks of a compaction.
 
     Attributes:
-        tokens_before: Estimate of the list that came in.
-        tokens_after: Estimate of the list returned; before the compaction, `tokens_before`.
-        compacted_blocks: Blocks that a summary replaces, or that a layer cleared.
-        summary_block_count: Summaries in the list returned, earlier ones included.
+        tokens_before: Estimate of the caller's list.
+        tokens_after: Estimate of the returned list; before the compaction, `tokens_before`.
+        compacted_blocks: Number of blocks that a summary replaces or a layer clears.
+        summary_block_count: Number of summaries in the returned list, earlier ones included.
     """
 
     tokens_before: int
@@ -59,10 +59,10 @@ class LayerReport:
     """The effect of one layer.
 
     Attributes:
-        name: Of the layer.
-        tokens_before: Estimate of the messages before it.
-        tokens_after: Estimate of the messages after it.
-        edit_count: How many edits it made.
+        name: Name of the layer.
+        tokens_before: Estimate of the messages before the layer.
+        tokens_after: Estimate of the messages after the layer.
+        edit_count: Number of edits.
     """
 
     name: str
@@ -73,14 +73,14 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a summary replaces history.
+    """The place where a summary replaces history.
 
     Attributes:
-        first_kept_index: The first message of the input that follows the summary.
-        start_seq: First archived message that the summary replaces ...
-        stop_seq: ... and the last one.
-        is_split_turn: Whether the cut lies inside a turn.
-        pointer: `transcript://` range of what was replaced.
+        first_kept_index: Index in the caller's list of the first message after the summary.
+        start_seq: Number of the first archived message that the summary replaces.
+        stop_seq: Number of the last archived message that the summary replaces.
+        is_split_turn: Whether the cut is inside a turn.
+        pointer: `transcript://` range of the replaced messages.
     """
 
     first_kept_index: int
@@ -92,12 +92,12 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the context that could not be made smaller.
+    """A part of the context that cannot be made smaller.
 
     Attributes:
-        description: What it is, as "the newest request of the user".
-        index: Position in the list that came in, from 0; None for what is not in the list.
-        tokens: Its size.
+        description: Short description, for example "the user's newest request".
+        index: Index in the caller's list, from 0; None if the part is not in that list.
+        tokens: Token count.
     """
 
     description: str
@@ -112,8 +112,8 @@ class SummaryPrompt:
     Attributes:
         system: Instructions.
         user: The transcript, as data.
-        max_tokens: The most that the summary may count.
-        continuation: To be passed back with the summary, within the hour.
+        max_tokens: Token limit of the summary.
+        continuation: Token to pass back with the summary, within one hour.
     """
 
     system: str
@@ -124,13 +124,13 @@ class SummaryPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A compaction of the first messages of a list, kept in the archive until it is applied.
+    """A stored compaction of the first messages of a list, which a later call can apply.
 
     Attributes:
-        prepared_id: For `CompactRequest.apply`, in the same session, from any process.
-        message_count: So many first messages it will replace; the list may grow behind them.
-        prefix_hash: Names those messages, which must then be the same.
-        expires_seconds: Until when it can be applied, in Unix time.
+        prepared_id: Value for `CompactRequest.apply`, in the same session, from any process.
+        message_count: Number of leading messages that it replaces; the list may grow after them.
+        prefix_hash: Hash of those messages, which must be the same when it is applied.
+        expires_seconds: Unix time at which it expires.
     """
 
     prepared_id: str
@@ -141,11 +141,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """How many first messages of a list an earlier compaction's result replaces again.
+    """The start of a list that an earlier compaction already replaced.
 
     Attributes:
-        message_count: So many first messages of the list that came in ...
-        context_count: ... are replaced by so many.
+        message_count: Number of leading messages of the caller's list that are replaced.
+        context_count: Number of messages that replace them.
     """
 
     message_count: int
@@ -154,34 +154,32 @@ class Recognised:
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """The answer of `compact`.
+    """The result of `compact`.
 
     Attributes:
-        session_id: The session in the archive.
-        format: The format of `messages`.
-        status: "unchanged" (nothing had to be done), "repaired" (the list was made valid and
-            nothing else), "compacted" (something was cleared, stored or summarised, now or before;
-            see `recognised`), "planned" (nothing was written: what "auto" would do),
-            "prepared" (what applying will do), "needs_summary" (write it by
-            `summary_prompt` and call again with `summary`), or "no_progress" (nothing useful could
-            be saved; `warnings` say why). The list differs from what came in where this is
-            "repaired" or "compacted", after repairs with "no_progress", and where its beginning
-            was `recognised`.
-        messages: The list for the provider; untouched messages are the host's own objects.
-        changed: Whether `messages` differs from what came in.
+        session_id: ID of the session in the archive.
+        format: Format of `messages`.
+        status: "unchanged": nothing had to be done. "repaired": the list was only made valid.
+            "compacted": messages were cleared, stored or summarized, now or earlier (see
+            `recognised`). "planned": this is what "auto" would do; nothing was written.
+            "prepared": this is what applying will do. "needs_summary": write a summary with
+            `summary_prompt`, and call again with `summary`. "no_progress": nothing useful could be
+            saved; `warnings` has the reasons.
+        messages: The list for the provider. Unedited messages are the caller's own objects.
+        changed: Whether `messages` differs from the caller's list.
         fits: Whether `tokens.upper` is within `tokens.limit`, and the request within its bytes.
-        tokens: The figures.
+        tokens: Token counts.
         layers: The report of each layer, in order.
-        edits: Every change, with the pointer to the original.
-        boundary: Where a summary replaces history, if one does.
-        restored: Paths of files whose text was put back.
-        irreducible: When it does not fit: the pieces that are left, largest first.
-        warnings: Warnings for the caller: repairs, stripped thinking, missing files.
-        summary: The summary's text, if one was made.
-        summary_prompt: For "needs_summary".
-        prepared: For "prepared".
-        recognised: Where the list begins with one that was compacted before.
-        receipt: All of this as JSON, as the archive holds it.
+        edits: All changes, each with the pointer to its original.
+        boundary: The place where a summary replaces history; None without a summary.
+        restored: Paths of restored files.
+        irreducible: If the list does not fit: its largest pieces, largest first.
+        warnings: Warnings, for example about repairs, removed thinking or missing files.
+        summary: The text of the summary; None if none was written.
+        summary_prompt: The prompt, with status "needs_summary".
+        prepared: The stored compaction, with status "prepared".
+        recognised: The start of the list that an earlier compaction already replaced, if any.
+        receipt: The report of this compaction as JSON, as archived.
     """
 
     session_id: str

@@ -1,8 +1,7 @@
-"""The difference between two message lists, as splices against the first.
+"""The difference between two message lists, as splices of the first.
 
-A host that holds the list itself need not receive it again: it applies the splices. Messages that
-no layer touched are the host's own objects, so they are found by identity, never by comparing
-their content.
+A host that holds its list applies the splices instead of receiving all messages again. Unedited
+messages are the host's own objects, so they are matched by identity, not by content.
 """
 
 from collections import deque
@@ -14,12 +13,12 @@ from context_compaction.messages.model import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """Replace `delete_count` messages from `start` on by `insert`.
+    """One replacement of consecutive messages.
 
     Attributes:
-        start: Position in the list that came in, from 0, whatever other splices do.
-        delete_count: How many messages of that list are removed.
-        insert: The messages that replace them.
+        start: Index in the original list, from 0; other splices do not shift it.
+        delete_count: Number of messages that are removed from `start` on.
+        insert: Messages that replace them.
     """
 
     start: int
@@ -28,9 +27,9 @@ class Splice:
 
 
 def make_splices(before: Sequence[JsonObject], after: Sequence[JsonObject]) -> tuple[Splice, ...]:
-    """The splices that turn `before` into `after`, in rising order of `start`, none overlapping.
+    """Return the splices that turn `before` into `after`, by rising `start`, without overlaps.
 
-    A message counts as kept where `after` holds the very object of `before`, in the same order.
+    A message is kept if `after` holds the same object as `before`, in the same order.
     """
     positions: dict[int, deque[int]] = {}
     for position, message in enumerate(before):
@@ -39,13 +38,13 @@ def make_splices(before: Sequence[JsonObject], after: Sequence[JsonObject]) -> t
     insert: list[JsonObject] = []
     next_before = 0
     for message in after:
-        left = positions.get(id(message), deque())
-        while left and left[0] < next_before:
-            left.popleft()
-        if not left:
+        candidates = positions.get(id(message), deque())
+        while candidates and candidates[0] < next_before:
+            candidates.popleft()
+        if not candidates:
             insert.append(message)
             continue
-        position = left.popleft()
+        position = candidates.popleft()
         if insert or position > next_before:
             splices.append(Splice(next_before, position - next_before, tuple(insert)))
             insert = []
@@ -56,7 +55,7 @@ def make_splices(before: Sequence[JsonObject], after: Sequence[JsonObject]) -> t
 
 
 def apply_splices(messages: Sequence[JsonObject], splices: Sequence[Splice]) -> list[JsonObject]:
-    """The list that `splices` make of `messages`, which stay as they are."""
+    """Return a new list: `messages` with `splices` applied."""
     result: list[JsonObject] = []
     next_index = 0
     for splice in splices:

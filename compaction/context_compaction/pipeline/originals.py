@@ -1,18 +1,12 @@
-"""The originals that a summary replaces, from the list that came in or the archive."""
+"""The original messages that a summary replaces, from the caller's list or the archive."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from context_compaction import formats
 from context_compaction.archive import Archive, ArchivedMessage
-from context_compaction.context import (
-    CompactionContext,
-    OriginalMessages,
-    Originals,
-    Plan,
-    is_ours,
-    span_of,
-)
+from context_compaction.compaction_state import CompactionState, carried_output_id
+from context_compaction.context import CompactionContext, OriginalMessages, Originals, Plan
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob
@@ -20,9 +14,7 @@ from context_compaction.messages.model import Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import with_authors
-from context_compaction.session.resume import Session
-from context_compaction.session.save import CarriedOn
-from context_compaction.session.state import SessionState, carried_for
+from context_compaction.session.save import CarriedOutputs
 from context_compaction.summarizers.extractive.carried import (
     Carried,
     as_json,
@@ -31,99 +23,74 @@ from context_compaction.summarizers.extractive.carried import (
     unpacked,
 )
 
-# By what an earlier summary stands for, the originals that the archive has of it.
+# The archived originals of earlier summaries, by the span that each summary replaces.
 Archived: TypeAlias = Mapping[Span, Carried]
-# The same as it is read: packed and made short, or message by message.
+# Archived originals before parsing: shortened and packed, or message by message.
 Read: TypeAlias = bytes | Sequence[ArchivedMessage]
 
 _NONE = Carried(is_short=False)
 
 
 async def read_originals(
-    context: CompactionContext, plan: Plan, session: Session, archive: Archive
+    context: CompactionContext, plan: Plan, archive: Archive
 ) -> Mapping[Span, Read]:
-    """The originals of the earlier summaries of ours that `plan` replaces."""
-    found = (span_of_ours(context, message) for message in plan.replaced)
+    """Read the originals of the earlier summaries that `plan` replaces."""
+    spans = (_own_span(context, message) for message in plan.replaced)
+    states = context.session.all_states
     return {
-        span: await _read_span(span, session.all_states, archive, context.format)
-        for span in found
+        span: await _read_span(span, states, archive, context.format)
+        for span in spans
         if span is not None
     }
 
 
 async def _read_span(
-    span: Span, states: Sequence[SessionState], archive: Archive, format: str
+    span: Span, states: Sequence[CompactionState], archive: Archive, format: str
 ) -> Read:
-    """The originals in `span`, shortened where a call left them so; none if unavailable.
-
-    Args:
-        span: The span that a summary replaces.
-        states: The states of the session's calls, oldest first.
-        archive: Holds them.
-        format: The messages' format.
-    """
-    output_id = carried_for(span, states)
+    """Read the originals in `span`, shortened if an earlier call stored them so, or none."""
+    output_id = carried_output_id(span, states)
     try:
         if output_id is not None:
             return (await archive.read_output(output_id)).data
     except (NotFoundError, ArchiveDamagedError):
-        pass  # the originals themselves are there
+        pass  # the messages themselves may still be readable
     try:
-        found = await archive.read_messages(
+        messages = await archive.read_messages(
             span.session_id, span.start_seq, span.stop_seq, head=span.head
         )
     except (NotFoundError, ArchiveDamagedError):
         return []
-    return [item for item in found if item.format == format]
+    return [message for message in messages if message.format == format]
 
 
 def parsed_originals(read: Mapping[Span, Read], format: str) -> Archived:
-    """The originals that were read, parsed."""
+    """Return the originals that were read, parsed."""
     return {
-        span: unpacked(found) if isinstance(found, bytes) else _whole(found, format)
-        for span, found in read.items()
+        span: unpacked(data) if isinstance(data, bytes) else _parsed(data, format)
+        for span, data in read.items()
     }
 
 
-def carried_on(
-    context: CompactionContext,
-    plan: Plan,
-    archived: Archived,
-    messages: Messages,
-    states: Sequence[SessionState],
-) -> CarriedOn:
-    """For each summary in the result the output with its shortened originals; and the new outputs.
+def _parsed(items: Sequence[ArchivedMessage], format: str) -> Carried:
+    messages = with_authors(formats.parse([item.raw for item in items], format=format))
+    numbers = (None if m.index is None else items[m.index].seq for m in messages)
+    return Carried(messages, tuple(numbers), is_short=False)
 
-    Args:
-        context: The call.
-        plan: Holds the messages that a text replaces.
-        archived: The archived originals of earlier summaries.
-        messages: The result.
-        states: The states of the session's calls, oldest first.
-    """
-    carried: dict[str, str] = {}
-    blobs: list[Blob] = []
-    originals = originals_of(context, plan, archived)
-    texts = [(plan.history, originals.history), (plan.prefix, originals.prefix)]
-    if plan.cut is not None and plan.cut.folds_request:
-        texts = [(plan.replaced, joined(originals))]
-    for replaced, record in texts:
-        if replaced and record.messages and not record.lost:
-            short = carried_of(record.messages, record.numbers)
-            blobs.append(packed(context.gates.json(as_json(short))))
-            carried[span_of(context, replaced).pointer] = blobs[-1].output_id
+
+def with_archived(
+    context: CompactionContext, messages: Messages, archived: Archived
+) -> Iterator[tuple[Message, Carried]]:
+    """Yield each message with the archived originals that it replaces, if any."""
     for message in messages:
-        span = placeholders.span_replaced_by(message)
-        if span is not None and (output_id := carried_for(span, states)):
-            carried.setdefault(span.pointer, output_id)
-    return carried, blobs
+        span = _own_span(context, message)
+        yield message, _NONE if span is None else archived.get(span, _NONE)
 
 
 def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> Originals:
-    """The originals of what `plan` replaces.
+    """Return the originals of what `plan` replaces.
 
-    Results that the clearing layers replaced are taken from the list that came in, and what an
-    earlier summary of ours replaces from the archive, so that facts do not erode.
+    Cleared results are taken from the caller's list, and messages behind earlier summaries from the
+    archive, so that facts do not erode.
     """
     if plan.cut is None:
         return Originals()
@@ -139,58 +106,63 @@ def _originals_in(
     originals: list[Message] = []
     numbers: list[int | None] = []
     earlier: list[str] = []
-    lost: list[str] = []
+    unarchived: list[str] = []
     is_short = False
-    for message in messages:
-        span = span_of_ours(context, message)
-        found = archived.get(span, _NONE) if span is not None else _NONE
+    for message, found in with_archived(context, messages, archived):
         if placeholders.originals_of(message) is None:
-            whole = found.messages or (_as_it_came(context, message),)
+            given = message if message.index is None else context.parsed[message.index]
+            whole = found.messages or (given,)
             originals += whole
             numbers += [context.number_of(message)] * len(whole)
             continue
         originals += found.messages
         numbers += found.numbers
         is_short = is_short or found.is_short
-        ours = carried_by(message)
-        earlier.append(ours.body if ours else text_of(message.blocks))
+        summary = carried_by(message)
+        earlier.append(summary.body if summary else text_of(message.blocks))
         if not found.messages:
-            lost.append(earlier[-1])  # what the summary says of them is kept
+            unarchived.append(earlier[-1])
     return OriginalMessages(
-        tuple(originals), "\n".join(earlier), "\n".join(lost), tuple(numbers), is_short
+        tuple(originals), tuple(numbers), "\n".join(earlier), "\n".join(unarchived), is_short
     )
 
 
-def joined(originals: Originals) -> OriginalMessages:
-    """History and the beginning of the running turn as one record."""
-    one, other = originals.history, originals.prefix
-    return OriginalMessages(
-        (*one.messages, *other.messages),
-        "\n".join(filter(None, (one.earlier, other.earlier))),
-        "\n".join(filter(None, (one.lost, other.lost))),
-        (*one.numbers, *other.numbers),
-        one.is_short or other.is_short,
-    )
+def _own_span(context: CompactionContext, message: Message) -> Span | None:
+    """Return the span that a summary of this session replaces, or None.
 
-
-def _whole(items: Sequence[ArchivedMessage], format: str) -> Carried:
-    messages = with_authors(formats.parse([item.raw for item in items], format=format))
-    numbers = (None if m.index is None else items[m.index].seq for m in messages)
-    return Carried(messages, tuple(numbers), is_short=False)
-
-
-def _as_it_came(context: CompactionContext, message: Message) -> Message:
-    return context.parsed[message.index] if message.index is not None else message
-
-
-def span_of_ours(context: CompactionContext, message: Message) -> Span | None:
-    """The span that a summary of this session replaces; None without a head: any branch's.
-
-    That of an extract of a long request is the request itself.
+    An extract of a long request replaces that request.
     """
     if placeholders.is_request_extract(message):
-        return span_of(context, (message,)) if context.number_of(message) is not None else None
+        return context.span_of((message,)) if context.number_of(message) is not None else None
     span = placeholders.originals_of(message)
-    if span is None or not span.head or span.session_id != context.session_id:
+    # A span without a head could belong to any branch.
+    if span is None or not span.head or span.session_id != context.session.session_id:
         return None
-    return span if is_ours(context, message) else None
+    return span if context.is_own(message) else None
+
+
+def carried_outputs(context: CompactionContext, plan: Plan, messages: Messages) -> CarriedOutputs:
+    """Return the outputs with the shortened originals of each summary among `messages`.
+
+    A later compaction reads these instead of all originals, so its cost does not grow with the age
+    of the session.
+    """
+    carried: dict[str, str] = {}
+    blobs: list[Blob] = []
+    originals = originals_of(context, plan, plan.archived)
+    texts = [(plan.history, originals.history), (plan.prefix, originals.prefix)]
+    if plan.cut is not None and plan.cut.folds_request:
+        texts = [(plan.replaced, originals.all)]
+    for replaced, record in texts:
+        if replaced and record.messages and not record.unarchived:
+            short = carried_of(record.messages, record.numbers)
+            blobs.append(packed(context.gates.json(as_json(short))))
+            carried[context.span_of(replaced).pointer] = blobs[-1].output_id
+    for message in messages:
+        span = placeholders.span_replaced_by(message)
+        if span is not None:
+            output_id = carried_output_id(span, context.session.all_states)
+            carried |= (
+                {span.pointer: output_id} if output_id and span.pointer not in carried else {}
+            )
+    return carried, blobs

@@ -1,4 +1,4 @@
-"""The outcome of a call: its `CompactResult`, its receipt as JSON, its commit. Pure."""
+"""The outcome of a call: its result, its receipt, and what has to be saved. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,8 @@ from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.activity.read_state import changed_warning
 from context_compaction.budget import limit_tokens, reserve_warnings, usage_warnings, window_of
-from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText, span_of
+from context_compaction.compaction_state import PreparedList
+from context_compaction.context import CompactionContext, Finished, Plan, SummaryText
 from context_compaction.formats.list_cache import as_given
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
@@ -17,10 +18,10 @@ from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, text_of
 from context_compaction.messages.speakers import unproven_summary_warning
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
-from context_compaction.pipeline.kept import is_of_request
-from context_compaction.pipeline.losses import dropped_names
-from context_compaction.pipeline.originals import carried_on
-from context_compaction.pipeline.validate import placed_pieces
+from context_compaction.pipeline.dropped_names import dropped_names
+from context_compaction.pipeline.originals import carried_outputs
+from context_compaction.pipeline.shorten_kept import is_of_request
+from context_compaction.pipeline.validate import irreducible_pieces
 from context_compaction.redaction import count_secrets, secret_values
 from context_compaction.result import (
     Boundary,
@@ -30,10 +31,8 @@ from context_compaction.result import (
     SummaryPrompt,
     TokenReport,
 )
-from context_compaction.session.earlier_calls import Decision
-from context_compaction.session.resume import Session
-from context_compaction.session.save import CarriedOn, Finished, ToSave, prepared_result, to_save
-from context_compaction.session.state import PreparedList
+from context_compaction.session.prepared import prepared_result
+from context_compaction.session.save import CarriedOutputs, Commit, make_commit
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
 
@@ -42,62 +41,73 @@ class Outcome:
     """The outcome of one call.
 
     Attributes:
-        result: The caller's result, returned once `to_save` is durable.
-        to_save: What `result` rests on; None with the mode "plan".
-        stats: The hooks' argument; None where nothing was to be compacted.
+        result: The caller's result, returned once `commit` is durable.
+        commit: What must be saved; None for nothing.
+        stats: The argument of the hooks; None if nothing was compacted.
     """
 
     result: CompactResult
-    to_save: ToSave | None = None
+    commit: Commit | None = None
     stats: CompactionStats | None = None
 
 
 def report(done: Finished, secrets: JsonObject | None) -> Outcome:
-    """The outcome of a call; `secrets` says how many each gate met, None for none."""
-    session, context, plan = done.session, done.context, done.decision.plan
-    messages, request = done.messages, context.request
+    """Return the outcome of a call; `secrets` is the result of `redaction_report`."""
+    context, plan, messages = done.context, done.plan, done.messages
+    session, request = context.session, context.request
     render = formats.FORMATS[context.format].render_message
     rendered: list[list[JsonObject]] = []
     if messages is not context.parsed:
         rendered = [as_given(m, render(m), session.payload) for m in messages]
     result = _result(done, [raw for raws in rendered for raw in raws], secrets)
-    result, reactive = _with_rejections(result, session)
+    result, reactive = _with_rejections(result, context)
     more: JsonObject = {} if secrets is None else {"redaction": secrets}
     more |= {} if reactive is None else {"reactive": reactive}
     if session.applied is not None and result.status == "compacted":
-        kept = session.applied[0]
-        result = _applied(result, done, kept)
-        more |= {"applied": kept.prepared_id}
-        more |= {name: kept.report[name] for name in ("writer", "digest")}
+        prepared = session.applied[0]
+        result = _with_prepared_report(result, done, prepared)
+        more |= {"applied": prepared.prepared_id}
+        more |= {name: prepared.report[name] for name in ("writer", "digest")}
     result = replace(result, receipt=_receipt(result, done) | more)
     if request.mode == "plan":
-        result = _as_it_came(result, session, context)
-        status = "planned" if result.status in ("repaired", "compacted") else result.status
-        receipt = result.receipt | {"status": status}
-        result = replace(result, status=status, changed=False, receipt=receipt)
-        return Outcome(replace(result, messages=list(done.given.payload)))
-    prepared: PreparedList | None = None
+        return Outcome(_as_plan(_against_given_list(result, context), context))
+    kept: PreparedList | None = None
     if request.prepare:
-        result, prepared = prepared_result(done, result, rendered)
-    carried: CarriedOn = {}, ()
-    if result.changed or prepared is not None:
-        parent = session.appended.parent_session_id
-        placed = {"head": session.history[:HEAD_CHARS], "parent_session_id": parent}
-        result = replace(result, receipt=result.receipt | placed)
-        carried = carried_on(context, plan, done.decision.archived, messages, session.all_states)
-    saved = to_save(done, result, rendered, prepared, carried)
-    result = _as_it_came(result, session, context)
-    return Outcome(result, saved, stats_of(context, plan, messages) if plan.acts else None)
+        result, kept = prepared_result(context, messages, result, rendered, done.now_seconds)
+    carried: CarriedOutputs = {}, ()
+    if result.changed or kept is not None:
+        place = {
+            "head": session.history[:HEAD_CHARS],
+            "parent_session_id": session.appended.parent_session_id,
+        }
+        result = replace(result, receipt=result.receipt | place)
+        carried = carried_outputs(context, plan, messages)
+    commit = make_commit(done, result, rendered, kept, carried)
+    stats = stats_of(context, plan, messages) if plan.acts else None
+    return Outcome(_against_given_list(result, context), commit, stats)
 
 
-def _applied(result: CompactResult, done: Finished, kept: PreparedList) -> CompactResult:
-    """`result` of the swap, with what was recorded when it was prepared."""
-    warnings, boundary = result.warnings, kept.report["boundary"]
+def _as_plan(result: CompactResult, context: CompactionContext) -> CompactResult:
+    """Return `result` as a plan, with the caller's own list."""
+    status = "planned" if result.status in ("repaired", "compacted") else result.status
+    return replace(
+        result,
+        status=status,
+        messages=list(context.session.given.payload),
+        changed=False,
+        receipt=result.receipt | {"status": status},
+    )
+
+
+def _with_prepared_report(
+    result: CompactResult, done: Finished, prepared: PreparedList
+) -> CompactResult:
+    """Return `result` of applying a prepared list, with the report of its preparation."""
+    warnings, boundary = result.warnings, prepared.report["boundary"]
     if not result.fits:
-        said = (
-            "What came since leaves the list above its target. Compact it once more without apply."
-        )
-        warnings = (*(w for w in warnings if w not in done.validation.warnings), said)
+        warning = "With newer messages the list is above its target. Compact it without apply."
+        others = (w for w in warnings if w not in done.validation.warnings)
+        warnings = (*others, warning)
     return replace(
         result,
         boundary=Boundary(**boundary) if boundary else None,
@@ -107,95 +117,101 @@ def _applied(result: CompactResult, done: Finished, kept: PreparedList) -> Compa
     )
 
 
-def _as_it_came(
-    result: CompactResult, session: Session, context: CompactionContext
-) -> CompactResult:
-    """`result`, compared with the list that came in, not with what replaces its beginning."""
+def _against_given_list(result: CompactResult, context: CompactionContext) -> CompactResult:
+    """Return `result` compared with the caller's list instead of the session's list."""
+    session = context.session
     recognised = session.recognised
     if recognised is None or result.changed or context.request.prepare:
         return result
-    made = context.messages[: recognised.context_count]
+    earlier = context.messages[: recognised.context_count]
     status = "compacted" if result.status == "unchanged" else result.status
     return replace(
         result,
         status=status,
         messages=list(session.payload),
         changed=True,
-        boundary=_boundary_in(made, context),
-        summary=placeholders.summary_of(made),
+        boundary=_earlier_boundary(earlier, context),
+        summary=placeholders.summary_of(earlier),
         receipt={**result.receipt, "status": status},
     )
 
 
-def _boundary_in(made: Messages, context: CompactionContext) -> Boundary | None:
-    """The boundary of the history that the summaries among `made` replace."""
+def _earlier_boundary(messages: Messages, context: CompactionContext) -> Boundary | None:
+    """Return the boundary of the history that the summaries among `messages` replace."""
     spans = [
-        (at, span)
-        for at, message in enumerate(made)
+        (index, span)
+        for index, message in enumerate(messages)
         if (span := placeholders.span_replaced_by(message)) is not None
     ]
     if not spans:
         return None
+    session = context.session
     whole = placeholders.Span(
-        context.session_id,
+        session.session_id,
         min(span.start_seq for _, span in spans),
         max(span.stop_seq for _, span in spans),
     )
-    places = (context.place_of(at) for at in range(spans[-1][0] + 1, len(context.seqs) + 1))
-    first_kept = next(place for place in places if place is not None)
-    is_split = any(placeholders.summary_text(made[at]) is None for at, _ in spans)
+    later = range(spans[-1][0] + 1, len(session.seqs) + 1)
+    first_kept = next(at for at in map(session.input_index, later) if at is not None)
+    is_split = any(placeholders.summary_text(messages[index]) is None for index, _ in spans)
     return Boundary(first_kept, whole.start_seq, whole.stop_seq, is_split, whole.pointer)
 
 
 def _with_rejections(
-    result: CompactResult, session: Session
+    result: CompactResult, context: CompactionContext
 ) -> tuple[CompactResult, JsonObject | None]:
-    """`result`, with "no_progress" if the provider rejected it before; and what the receipt says.
+    """Return "no_progress" if the provider rejected `result` before; and the receipt's report.
 
-    That is None if nothing was rejected.
+    The report is None if nothing was rejected.
     """
-    rejections, warnings = session.rejections, result.warnings
+    rejections, warnings = context.session.rejections, result.warnings
     if not rejections.key:
         return result, None
-    gives = history_hash(result.messages) if result.changed else None
+    result_hash = history_hash(result.messages) if result.changed else None
     reactive = {
         "request": rejections.key,
-        "result": gives,
+        "result": result_hash,
         "result_tokens": result.tokens.after,
         "versions": rejections.versions,
     }
-    if gives in rejections.rejected or rejections.is_spent:
-        why = "No progress: the provider has refused what is left as well."
+    if result_hash in rejections.rejected or rejections.is_spent:
+        warning = "No progress: the provider has rejected the smallest list as well."
         if rejections.is_spent:
-            why = (
-                f"No progress: reactive_retries is {rejections.max_retries}, and this request was "
-                "compacted so often."
+            warning = (
+                "No progress: this request was compacted as often as reactive_retries allows "
+                f"({rejections.max_retries})."
             )
-        before, warnings, reactive["result"] = result.tokens, (*warnings, why), None
+        tokens, warnings, reactive["result"] = result.tokens, (*warnings, warning), None
         result = replace(
-            result, status="no_progress", messages=list(session.payload), changed=False, fits=False,
-            edits=(), boundary=None, restored=(), summary=None,
-            tokens=replace(before, after=before.before, upper=before.before_upper),
-        )  # fmt: skip
+            result,
+            status="no_progress",
+            messages=list(context.session.payload),
+            changed=False,
+            fits=False,
+            edits=(),
+            boundary=None,
+            restored=(),
+            summary=None,
+            tokens=replace(tokens, after=tokens.before, upper=tokens.before_upper),
+        )
     if result.status == "no_progress":
         warnings = (
             *warnings,
-            f"The provider has refused {rejections.versions} versions of this request. Do not send "
-            "it again as it is: shorten what cannot be made smaller, or begin a new conversation.",
+            f"The provider has rejected {rejections.versions} versions of this request. Do not "
+            "send it again unchanged: shorten the parts that cannot shrink, or start a new "
+            "conversation.",
         )
     return replace(result, warnings=warnings), reactive
 
 
-def needs_summary(
-    given: ReceivedInput, context: CompactionContext, prompt: SummaryPrompt
-) -> CompactResult:
-    """The outcome that requests a summary of the host; nothing but the originals was written."""
-    tokens = token_report(context, context.budget.before)
+def needs_summary(context: CompactionContext, prompt: SummaryPrompt) -> CompactResult:
+    """Return the result that asks the host for a summary; only the originals were written."""
+    tokens = _token_report(context, context.budget.before)
     return CompactResult(
-        session_id=context.session_id,
+        session_id=context.session.session_id,
         format=context.format,
         status="needs_summary",
-        messages=list(given.payload),
+        messages=list(context.session.given.payload),
         changed=False,
         fits=tokens.upper <= tokens.limit,
         tokens=tokens,
@@ -203,8 +219,7 @@ def needs_summary(
     )
 
 
-def token_report(context: CompactionContext, after: Estimate) -> TokenReport:
-    """The figures of one call."""
+def _token_report(context: CompactionContext, after: Estimate) -> TokenReport:
     budget = context.budget
     return TokenReport(
         budget.before.tokens,
@@ -219,62 +234,63 @@ def token_report(context: CompactionContext, after: Estimate) -> TokenReport:
 
 
 def _boundary_of(context: CompactionContext, plan: Plan, cut: CutPoint) -> Boundary:
-    """The place of the summary."""
-    span = span_of(context, plan.replaced)
-    kept = plan.edited.messages[cut.first_kept :]
-    places = (context.place_of(message.index) for message in kept)
-    end = context.place_of(len(context.seqs)) or 0
-    first_kept = next((place for place in places if place is not None), end)
+    """Return the place of the summary."""
+    session, span = context.session, context.span_of(plan.replaced)
+    kept = (message.index for message in plan.edited.messages[cut.first_kept :])
+    end = session.input_index(len(session.seqs)) or 0
+    first_kept = next((at for at in map(session.input_index, kept) if at is not None), end)
     is_split = cut.request_at is not None
     return Boundary(first_kept, span.start_seq, span.stop_seq, is_split, span.pointer)
 
 
 def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) -> CompactResult:
-    """The answer of the call, without its receipt."""
-    session, context, plan = done.session, done.context, done.decision.plan
-    validation, edited, parsed = done.validation, done.validation.edited, context.parsed
-    changed = edited.messages is not parsed
-    cut = plan.cut if validation.status == "compacted" else None
+    """Return the result of the call, without its receipt."""
+    context, validation = done.context, done.validation
+    edited, session = validation.edited, context.session
+    changed = edited.messages is not context.parsed
+    cut = done.plan.cut if validation.status == "compacted" else None
     return CompactResult(
-        session_id=context.session_id,
+        session_id=session.session_id,
         format=context.format,
         status=validation.status,
         messages=raws if changed else list(session.payload),
         changed=changed,
         fits=validation.fits,
-        tokens=token_report(context, context.request_count.estimate(edited.messages)),
-        layers=(*_given_layers(context), *edited.layers),
-        edits=_placed(_with_pointers((*context.repairs, *edited.edits), context), context),
-        boundary=_boundary_of(context, plan, cut) if cut else None,
+        tokens=_token_report(context, context.request_count.estimate(edited.messages)),
+        layers=(*_first_layers(context), *edited.layers),
+        edits=_reindexed(_with_pointers((*context.repairs, *edited.edits), context), context),
+        boundary=_boundary_of(context, done.plan, cut) if cut else None,
         restored=tuple(edit.note for edit in edited.edits if edit.action == "restored"),
-        irreducible=() if validation.fits else placed_pieces(context, edited.messages),
-        warnings=_present(
-            *_repair_warnings(_placed(context.repairs, context)),
-            *_snip_warnings(context),
-            *validation.warnings,
-            *_request_warnings(edited.edits),
-            *done.words.warnings,
-            *reserve_warnings(context.request, context.settings),
-            *usage_warnings(context.request_count),
-            *pin_warnings(
-                context.request, context.pins, parsed, edited.messages, was_cut=cut is not None
-            ),
-            unproven_summary_warning(context.messages),
-            changed_warning(done.decision.files.states),
-            *_secret_warnings(secrets),
-        ),
+        irreducible=() if validation.fits else irreducible_pieces(context, edited.messages),
+        warnings=_warnings(done, secrets, was_cut=cut is not None),
         summary=placeholders.summary_of(edited.messages) if cut else None,
         recognised=session.recognised,
     )
 
 
-def _present(*warnings: str | None) -> tuple[str, ...]:
+def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> tuple[str, ...]:
+    context, edited = done.context, done.validation.edited
+    warnings = (
+        *_repair_warnings(_reindexed(context.repairs, context)),
+        *_snip_warnings(context),
+        *done.validation.warnings,
+        *_request_warnings(edited.edits),
+        *done.words.warnings,
+        *reserve_warnings(context.request, context.settings),
+        *usage_warnings(context.request_count),
+        *pin_warnings(
+            context.request, context.pins, context.parsed, edited.messages, was_cut=was_cut
+        ),
+        unproven_summary_warning(context.messages),
+        changed_warning(done.plan.files.states),
+        *_secret_warnings(secrets),
+    )
     return tuple(filter(None, warnings))
 
 
 def _receipt(result: CompactResult, done: Finished) -> JsonObject:
-    """The receipt as it is archived: everything except the messages."""
-    context, replaced, messages = done.context, done.decision.plan.replaced, done.messages
+    """Return the receipt: everything in the result except the messages."""
+    context, replaced, messages = done.context, done.plan.replaced, done.messages
     parsed, words, is_cut = context.parsed, done.words, result.boundary is not None
     receipt: JsonObject = {
         "session_id": result.session_id,
@@ -295,7 +311,7 @@ def _receipt(result: CompactResult, done: Finished) -> JsonObject:
         "memory_used": words.memory if is_cut else None,
         "pins": pins_json(context.pins, messages),
     }
-    # A list that becomes nobody's context can be compared here alone; see `read_losses`.
+    # A list that becomes no stored context can only be compared here; see `read_dropped_names`.
     if result.changed and (context.request.mode == "plan" or context.request.prepare):
         receipt["losses"] = dropped_names(parsed, messages).as_json()
     if is_cut and replaced:
@@ -308,7 +324,7 @@ def _receipt(result: CompactResult, done: Finished) -> JsonObject:
 
 
 def _cache_effect(before: Messages, after: Messages, count: MessageCounter) -> JsonObject:
-    """What the change costs the provider's prompt cache, which is good up to `first_changed`."""
+    """Return the cost for the prompt cache, which is valid up to the first changed message."""
     first = first_difference(before, after)
     return {
         "first_changed": first,
@@ -317,17 +333,19 @@ def _cache_effect(before: Messages, after: Messages, count: MessageCounter) -> J
     }
 
 
-def _placed(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
-    return tuple(replace(edit, index=context.place_of(edit.index)) for edit in edits)
+def _reindexed(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
+    """Return `edits` with indices in the caller's list."""
+    input_index = context.session.input_index
+    return tuple(replace(edit, index=input_index(edit.index)) for edit in edits)
 
 
 def _snips(context: CompactionContext) -> list[Edit]:
-    """The edits that left out messages which the request names."""
+    """Return the edits that removed messages which the request snips."""
     return [edit for edit in context.repairs if edit.action == "dropped"]
 
 
 def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
-    """For a model that named messages: what they freed, and the marks of the gaps."""
+    """Return the freed tokens and the lines in place of snipped messages."""
     pointers = {pointer for edit in snips for pointer in edit.pointers}
     texts = (text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
     return {
@@ -338,7 +356,7 @@ def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
 
 
 def stats_of(context: CompactionContext, plan: Plan, after: Messages | None) -> CompactionStats:
-    """The hooks' argument: before the writer begins (`after` is None), and at the end."""
+    """Return the argument of the hooks; `after` is None before the writer starts."""
     cleared = sum(1 for edit in plan.edited.edits if edit.action != "dropped")
     replaced = sum(len(message.blocks) for message in plan.replaced)
     shown = context.messages if after is None else after
@@ -351,30 +369,30 @@ def stats_of(context: CompactionContext, plan: Plan, after: Messages | None) -> 
     )
 
 
-def _given_layers(context: CompactionContext) -> tuple[LayerReport, ...]:
-    """The reports of edits before any layer ran: repairs, and the removal of named messages."""
-    count = context.count
-    snips = _snips(context)
-    left = count.messages(context.messages)
-    middle = left + sum(edit.tokens_before - edit.tokens_after for edit in snips)
-    repairs = len(context.repairs) - len(snips)
+def _first_layers(context: CompactionContext) -> tuple[LayerReport, ...]:
+    """Return the reports of edits before any layer ran: repairs and snipped messages."""
+    count, snips = context.count, _snips(context)
+    after = count.messages(context.messages)
+    between = after + sum(edit.tokens_before - edit.tokens_after for edit in snips)
+    repair_count = len(context.repairs) - len(snips)
     reports = (
-        LayerReport("repair", count.messages(context.parsed), middle, repairs),
-        LayerReport("snip", middle, left, len(snips)),
+        LayerReport("repair", count.messages(context.parsed), between, repair_count),
+        LayerReport("snip", between, after, len(snips)),
     )
     return tuple(report for report in reports if report.edit_count)
 
 
 def _snip_warnings(context: CompactionContext) -> tuple[str, ...]:
     request = context.request
-    gone = {edit.index for edit in _snips(context)}
-    stay = [context.place_of(index) for index in sorted(set(request.snip_messages) - gone)]
+    removed = {edit.index for edit in _snips(context)}
+    stay = sorted(set(request.snip_messages) - removed)
     if not stay or request.mode == "record":
         return ()
+    names = ", ".join(str(context.session.input_index(index)) for index in stay)
     return (
-        f"Of snip_messages {', '.join(map(str, stay))} stay: the newest request, the newest "
-        "message, what is pinned or a rule of the user, a call whose result is still to come, "
-        "system messages, and what is no longer than the line that would stand for it.",
+        f"These snip_messages stay: {names}. The newest request, the newest message, pinned texts, "
+        "rules of the user, calls without a result, system messages, and messages shorter than "
+        "the line in their place cannot be snipped.",
     )
 
 
@@ -391,51 +409,47 @@ def _repair_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
 
 def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
     return tuple(
-        f"The newest request ({edit.tokens_before} tokens) leaves too little room in full: an "
-        f"extract of {edit.tokens_after} tokens stands in its place. read_persisted_output has "
-        f"the whole at {edit.pointers[0]}."
+        f"The newest request ({edit.tokens_before} tokens) was replaced by an extract of "
+        f"{edit.tokens_after} tokens, because the target has no room for all of it. "
+        f"read_persisted_output returns the full request at {edit.pointers[0]}."
         for edit in edits
         if is_of_request(edit)
     )
 
 
 def _with_pointers(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
-    """The edits; one without a pointer of its own gets that of the message as it came in.
+    """Return `edits`; those without a pointer get the pointer of their archived message."""
+    session = context.session
 
-    A message of our own making has none: it names what it replaces.
-    """
+    def pointer(index: int) -> str:
+        seq = session.seqs[index]
+        return f"transcript://{session.session_id}/messages/{seq}-{seq}"
+
     return tuple(
         edit
-        if edit.pointers or edit.index is None or context.seqs[edit.index] < 0
-        else replace(edit, pointers=(_pointer(context, edit.index),))
+        if edit.pointers or edit.index is None or session.seqs[edit.index] < 0
+        else replace(edit, pointers=(pointer(edit.index),))
         for edit in edits
     )
 
 
-def _pointer(context: CompactionContext, index: int) -> str:
-    seq = context.seqs[index]
-    return f"transcript://{context.session_id}/messages/{seq}-{seq}"
-
-
 def redaction_report(
-    context: CompactionContext,
-    given: Messages,
-    session: Session,
-    decision: Decision,
-    words: SummaryText,
+    context: CompactionContext, plan: Plan, words: SummaryText
 ) -> JsonObject | None:
-    """For the receipt: the mode, and how many secrets of each kind each gate met; None if none.
+    """Return how many secrets of each kind each gate met, for the receipt; None if none.
 
-    The archive itself removes them from what it keeps; here what a writer is shown and what we put
-    into the context is searched. With "warn" nothing is changed, and everything is counted.
+    The archive itself removes secrets from new messages. This counts them there, in what a writer
+    is shown, and in the summary. The mode "warn" changes nothing.
     """
-    mode, originals, appended = context.gates.mode, decision.originals, session.appended
+    mode, session = context.gates.mode, context.session
     if mode == "off":
         return None
-    newest = sorted(range(len(given)), key=lambda at: appended.seqs[at])
+    given, appended = session.given.messages, session.appended
+    by_seq = sorted(range(len(given)), key=lambda index: appended.seqs[index])
+    new = [given[index] for index in by_seq[len(by_seq) - appended.written :]]
     found = {
-        "archived": _counted([given[at] for at in newest[len(newest) - appended.written :]]),
-        "shown": _counted((*originals.history.messages, *originals.prefix.messages)),
+        "archived": _count_secrets(new),
+        "shown": _count_secrets(plan.originals.all.messages),
         "summary": count_secrets((words.summary, words.checkpoint)),
     }
     if not any(found.values()):
@@ -447,13 +461,13 @@ def _secret_warnings(secrets: JsonObject | None) -> tuple[str, ...]:
     if secrets is None or secrets["mode"] != "warn" or not secrets["archived"]:
         return ()
     kinds: Mapping[str, int] = secrets["archived"]
-    told = ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))
+    names = ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))
     return (
-        f"What looks like {sum(kinds.values())} secrets was archived as it stands: {told}. "
-        "With redaction on, they are taken out.",
+        f"{sum(kinds.values())} possible secrets were archived unchanged: {names}. Turn redaction "
+        "on to remove them.",
     )
 
 
-def _counted(messages: Sequence[Message]) -> Mapping[str, int]:
-    """How many different secrets of each kind each message holds, all together."""
+def _count_secrets(messages: Sequence[Message]) -> Mapping[str, int]:
+    """Return the number of different secrets of each kind in each message, added up."""
     return Counter(kind for m in messages for kind in secret_values(m.source).values())

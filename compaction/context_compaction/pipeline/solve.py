@@ -1,99 +1,86 @@
-"""What a call does to its list: which mode, what is cleared, and one greedy fill of the target.
+"""Decide what a call does: by its mode, by clearing, or by one greedy fill of the target. Pure.
 
-First the mode decides whether history may be replaced. Where clearing is not enough, everything
-that was said or done competes for the target: `fill` buys the cheapest pieces. The newest run of
-messages in which everything has something bought stays as messages; what was bought of all before
-it is the text of the summary; files come back in a message of their own. Pure.
+If clearing is not enough, everything that was said or done competes for the target, and `fill` buys
+the cheapest pieces. The newest run of messages in which every message has something bought stays.
+What was bought before it becomes the text of the summary. Files get a message of their own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from context_compaction.activity.files import holds_secrets, unsure_note
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
     EffortLevel,
+    FilesInWork,
     Plan,
+    SummaryMatch,
     SummaryText,
 )
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.cut_point import CutPoint, history_of
-from context_compaction.layers.restore import CHANGED
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import JsonObject, Message
+from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import runs, safe_cuts
 from context_compaction.messages.tool_results import newest_results
-from context_compaction.pipeline.assemble import assemble, cut_at, fits, own_cut
+from context_compaction.pipeline.assemble import assemble, cut_at, plan_by_policy
 from context_compaction.pipeline.clear import (
     below_trigger,
     collapsed,
     gentle_level,
     plan_by_clearing,
 )
-from context_compaction.pipeline.kept import DERIVED, with_bought
+from context_compaction.pipeline.files_in_work import file_items, with_disk
 from context_compaction.pipeline.originals import (
-    Archived,
     Read,
     originals_of,
     parsed_originals,
-    span_of_ours,
+    with_archived,
 )
+from context_compaction.pipeline.shorten_kept import DERIVED, shorten_kept
 from context_compaction.pipeline.summarize import (
-    asks_model,
     brings_text,
     extracts,
+    find_saved_summary,
     prose_texts,
     summary_to_record,
+    uses_model,
 )
-from context_compaction.session.earlier_calls import (
-    Decision,
-    FilesInWork,
-    SummaryMatch,
-    checked_files,
-    summary_that_reaches,
-)
-from context_compaction.session.resume import Session
-from context_compaction.session.save import applied_plan
-from context_compaction.summarizers.extractive.collect import FileItem, Item, Record, collect
+from context_compaction.session.prepared import applied_plan
+from context_compaction.summarizers.extractive.collect import Item, Record, collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
 from context_compaction.summarizers.extractive.focus import mark_focus
-from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
 from context_compaction.summarizers.extractive.render import (
     RECORD_TITLE,
     earlier_entries,
     render,
 )
 
-# At most this part of the target stays empty while there is more to say.
+# At most this share of the target stays empty while items are left to buy.
 _EMPTY_SHARE = 0.04
 _PASSES = 10
-# Beside a text that a model or the host writes, that text has this part of the target.
+# Share of the target for a text that a model or the host writes.
 _PROSE_SHARE = 0.5
-# ... and more where the caller asked for a summary.
-_ASKED_PROSE_SHARE = 0.8
-# A list that fits its target comes down to this part of itself where a summary was asked for.
+# The same share in mode "full", whose caller asks for a summary.
+_FULL_PROSE_SHARE = 0.8
+# Mode "full" shrinks a list that fits its target to this share of itself.
 _FULL_SHARE = 0.5
-# A note of the host's this short stays in a message without being bought.
+# A shorter note of the host stays in its message without being bought.
 _SHORT_NOTE_CHARS = 800
-# In less, one message tells of all that was before, the running request included.
+# Below this target one summary covers everything, including the running request.
 _SMALL_TOKENS = 1_000
 
 
-def make_plan(context: CompactionContext, session: Session) -> Plan:
-    """What is done to the list; where history is replaced, `decide` says how much of it."""
+def make_plan(context: CompactionContext) -> Plan:
+    """Return what the call does to its list; `decide` fills the target if history is replaced."""
+    session = context.session
     if session.applied is not None:
         return applied_plan(context, *session.applied)
-    if session.rejections.is_spent or session.is_answered or not context.messages:
-        return Plan(EditedMessages(context.messages), gentle_level(context, is_idle=False))
-    return plan_of_mode(context, session.rejections.harder_levels)
-
-
-def plan_of_mode(context: CompactionContext, refusals: int = 0) -> Plan:
-    """The plan of the mode, after so many refusals by the provider."""
-    request, is_over = context.request, context.budget.is_over
+    if session.rejections.is_spent or session.is_repeated or not context.messages:
+        return Plan(EditedMessages(context.messages), gentle_level(context))
+    request = context.request
     is_idle = request.idle_seconds > context.settings.idle_clear_seconds
     level = gentle_level(context, is_idle=is_idle)
     match request.mode:
@@ -101,126 +88,118 @@ def plan_of_mode(context: CompactionContext, refusals: int = 0) -> Plan:
             return Plan(EditedMessages(context.messages), level)
         case "micro":
             clears_all = request.target_tokens is None
-            return plan_by_clearing(
-                context, replace(level, needs_minimum=False, clears_all=clears_all)
-            )
-        case "auto" | "plan" if not is_over:
+            level = replace(level, needs_minimum=False, clears_all=clears_all)
+            return plan_by_clearing(context, level)
+        case "auto" | "plan" if not context.budget.is_over:
             return below_trigger(context, level, is_idle=is_idle)
         case _ if not context.policy.replaces_history:
             return plan_by_clearing(context, level)
         case "reactive":
-            return _after_refusal(context, level, refusals)
+            return _plan_after_rejection(context, level)
         case "full":
-            return _own_cut_or_fill(context, always_cut=True)
+            return _policy_plan_or_fill(context, always_cut=True)
         case _:
-            return _clearing_that_fits(context, level) or _own_cut_or_fill(
-                context, always_cut=False
-            )
+            cleared = _clearing_that_fits(context, level)
+            return cleared or _policy_plan_or_fill(context, always_cut=False)
 
 
-def _after_refusal(context: CompactionContext, level: EffortLevel, refusals: int) -> Plan:
-    keep = context.settings.reactive_keep_messages
-    if keep and not refusals:
-        own = own_cut(context, replace(level, keep_messages=keep), always_cut=True)
-        if own is not None:
-            return own
-    return _to_fill(context, refusals=1 + refusals)
+def _plan_after_rejection(context: CompactionContext, level: EffortLevel) -> Plan:
+    keep_messages = context.settings.reactive_keep_messages
+    earlier_tries = context.session.rejections.versions - 1
+    if keep_messages and not earlier_tries:
+        level = replace(level, keep_messages=keep_messages)
+        by_policy = plan_by_policy(context, level, always_cut=True)
+        if by_policy is not None:
+            return by_policy
+    return _plan_to_fill(context, rejections=1 + earlier_tries)
 
 
 def _clearing_that_fits(context: CompactionContext, level: EffortLevel) -> Plan | None:
-    """The plan that replaces no history, where that is enough and no target is to be filled."""
+    """Return the plan that replaces no history, if that fits and no target has to be filled."""
     if context.limits.is_named and level.settings.scale_to_budget:
         return None
     cleared = plan_by_clearing(context, level)
     for plan in (cleared, collapsed(context, cleared)):
-        if fits(context, assemble(context, plan).messages):
+        if context.fits(assemble(context, plan).messages):
             return plan
     return None
 
 
-def _own_cut_or_fill(context: CompactionContext, *, always_cut: bool) -> Plan:
-    """The plan by the policy's own cut, or by the fill where it has none or that does not fit."""
+def _policy_plan_or_fill(context: CompactionContext, *, always_cut: bool) -> Plan:
+    """Return the plan by the policy's cut rule; a fill if it has none or the cut does not fit."""
     settings = context.settings
     if settings.replace_all or settings.keep_recent_of == "window":
-        level = gentle_level(context, is_idle=False)
+        level = gentle_level(context)
         if always_cut:
-            # A summary was asked for: the newest run alone stays, however much would fit.
+            # The caller asks for a summary, so only the newest run stays, however much would fit.
             newest_only = replace(context.settings, keep_recent_turns=0)
             level = replace(level, settings=newest_only, keep_fraction=0.0)
-        own = own_cut(context, level, always_cut=always_cut)
-        if own is not None:
-            return own
-    return _to_fill(context)
+        by_policy = plan_by_policy(context, level, always_cut=always_cut)
+        if by_policy is not None:
+            return by_policy
+    return _plan_to_fill(context)
 
 
-def _to_fill(context: CompactionContext, refusals: int = 0) -> Plan:
-    """A plan that `decide` fills: until then all history is to be replaced."""
-    level = replace(gentle_level(context, is_idle=False), unread_tokens=0)
+def _plan_to_fill(context: CompactionContext, rejections: int = 0) -> Plan:
+    """Return a plan that `decide` fills; until then all history is replaced."""
+    level = replace(gentle_level(context), unread_tokens=0)
     edited = EditedMessages(context.messages)
-    where = CutPoint(len(context.messages))
-    history = history_of(context.messages, where)
-    return Plan(edited, level, where, history, fills=True, refusals=refusals)
+    cut = CutPoint(len(context.messages))
+    history = history_of(context.messages, cut)
+    return Plan(edited, level, cut, history, fills=True, rejections=rejections)
 
 
 def decide(
     context: CompactionContext,
-    session: Session,
     plan: Plan,
-    known: FilesInWork | None,
+    files: FilesInWork | None,
     on_disk: Mapping[str, DiskFile],
     read: Mapping[Span, Read],
     *,
     has_model: bool = False,
-) -> Decision:
-    """All that is decided before a text is written: what stays, and what the text replaces.
+) -> Plan:
+    """Return the complete plan: what stays, and what the summary's text replaces.
 
     Args:
         context: The call.
-        session: Its session.
-        plan: What the mode does.
-        known: The files in work; None where none are needed.
-        on_disk: Those that may be read, by path.
+        plan: The plan of the mode.
+        files: The files in work; None if none are needed.
+        on_disk: The files that were read, by path.
         read: The archived originals of earlier summaries.
-        has_model: Whether there is a model to write the text.
+        has_model: Whether a model can write the text.
     """
-    archived = parsed_originals(read, context.format)
-    files = checked_files(context, known, on_disk)
+    plan = replace(
+        plan,
+        files=with_disk(context, files, on_disk),
+        archived=parsed_originals(read, context.format),
+    )
     if plan.fills:
-        record = _record_of(context, archived, files)
-        has_prose = brings_text(context.request) or (has_model and asks_model(context, plan))
-        share = _PROSE_SHARE if has_prose and not plan.refusals else 0.0
+        has_prose = brings_text(context.request) or (has_model and uses_model(context, plan))
+        share = _PROSE_SHARE if has_prose and not plan.rejections else 0.0
         if has_prose and context.request.mode == "full":
-            share = _ASKED_PROSE_SHARE
-        filled = _filled(context, plan, record, prose_share=share)
+            share = _FULL_PROSE_SHARE
+        filled = _filled(context, plan, _record_of(context, plan), prose_share=share)
         if filled.cut is None:
-            # Nothing is put back where nothing is replaced: the results show the files.
-            record = _record_of(context, archived, files, has_files=False)
+            # Without a summary no file is restored: the tool results show the files.
+            record = _record_of(context, plan, has_files=False)
             filled = _filled(context, plan, record, prose_share=share)
         plan = filled
-    originals = originals_of(context, plan, archived)
-    memory = summary_that_reaches(context, plan, session.states)
-    return Decision(plan, files, originals, archived, memory)
+    plan = replace(plan, originals=originals_of(context, plan, plan.archived))
+    return replace(plan, memory=find_saved_summary(context, plan))
 
 
-def _record_of(
-    context: CompactionContext,
-    archived: Archived,
-    known: FilesInWork,
-    *,
-    has_files: bool = True,
-) -> Record:
-    """The items of the list, with the originals of earlier summaries from the archive."""
+def _record_of(context: CompactionContext, plan: Plan, *, has_files: bool = True) -> Record:
+    """Return the items of the list, with the archived originals of earlier summaries."""
     messages: list[Message] = []
     numbers: list[int | None] = []
     positions: list[int | None] = []
     labels: dict[int, str] = {}
-    for at, message in enumerate(context.messages):
-        span = span_of_ours(context, message)
-        found = archived.get(span) if span is not None else None
-        if found is not None and found.messages:
-            messages += found.messages
-            numbers += found.numbers
-            positions += [None] * len(found.messages)
+    unfolded = with_archived(context, context.messages, plan.archived)
+    for position, (message, originals) in enumerate(unfolded):
+        if originals.messages:
+            messages += originals.messages
+            numbers += originals.numbers
+            positions += [None] * len(originals.messages)
             continue
         if summary := carried_by(message):
             earlier = earlier_entries(summary.body)
@@ -230,15 +209,15 @@ def _record_of(
             positions += [None] * len(earlier.messages)
         messages.append(message)
         numbers.append(context.number_of(message))
-        positions.append(at)
+        positions.append(position)
     newest = newest_results(context.messages)
-    # Some formats have several messages for calls that are answered together.
+    # Some formats have several messages for calls whose results come together.
     newest_at = min(newest.start, _newest_run(context) + 1) if newest else newest.start
     shift = len(messages) - len(context.messages)
     items = collect(
         tuple(messages),
         numbers,
-        files=_files_of(context, known, shift) if has_files else (),
+        files=file_items(context, plan.files, shift) if has_files else (),
         earlier=labels,
         kinds=context.settings.tool_kinds,
         newest_at=newest_at + shift if newest else None,
@@ -248,27 +227,6 @@ def _record_of(
     return Record(items, positions)
 
 
-def _files_of(context: CompactionContext, known: FilesInWork, shift: int) -> Iterator[FileItem]:
-    """The files in work, as they are on disk or as the conversation saw them last."""
-    if not (context.policy.restores_files and context.settings.restore_files):
-        return
-    unread = newest_results(context.messages)
-    for path, file in known.files.items():
-        text, note, focus = file.text, "", file.focus
-        if text is None:
-            text = f"\n{LEFT_OUT}\n".join(part.text for part in file.parts)
-        if file.unsure_since is not None:
-            message = context.messages[file.unsure_since]
-            note = unsure_note(context.number_of(message))
-        if disk := known.on_disk.get(path):
-            state = known.states.get(path)
-            text, note = disk.text, CHANGED if state and state.is_changed else ""
-        is_shown = unread and file.read_at >= unread.start
-        if text.strip() and not (file.is_deleted or is_shown or holds_secrets(path)):
-            at = file.touched_at + shift
-            yield FileItem(path, text, at, focus, note, file.was_written, file.names)
-
-
 def _filled(
     context: CompactionContext,
     plan: Plan,
@@ -276,19 +234,22 @@ def _filled(
     *,
     prose: str = "",
     prose_share: float = 0.0,
-    told_until: int = 0,
+    covered_until: int = 0,
 ) -> Plan:
-    """`plan` with its target filled.
+    """Return `plan` with its target filled.
+
+    Each pass buys items for an amount of tokens, measures the whole result, and corrects the amount
+    by what is left or missing.
 
     Args:
         context: The call.
-        plan: What is to be filled.
-        record: What it is filled from.
-        prose: A text of a model's or the host's, which is the beginning of the summary.
-        prose_share: The part of the target for such a text that is still to be written.
-        told_until: The position up to which the prose tells of the list.
+        plan: The plan to fill.
+        record: The items to buy.
+        prose: A text of a model or the host, which starts the summary.
+        prose_share: Share of the target for such a text that is still to be written.
+        covered_until: Index of the first message that the prose does not describe.
     """
-    limit_tokens = context.share_tokens // 2**plan.refusals
+    limit_tokens = context.share_tokens // 2**plan.rejections
     if context.request.mode == "full":
         whole_tokens = context.count.messages(context.messages)
         limit_tokens = min(limit_tokens, int(whole_tokens * _FULL_SHARE))
@@ -300,40 +261,40 @@ def _filled(
     safe = safe_cuts(context.messages, context.rules)
     for number in range(_PASSES):
         if number == _PASSES // 2 and best is not None and best[1].cut is not None:
-            # A longer tail does not fit: what is left is for all else.
+            # A longer tail does not fit, so the room that is left goes to everything else.
             least_start, high = best[1].cut.first_kept, 0
         room_tokens = max(0, room_tokens)
         left_tokens = fill(record.items, room_tokens, context.count)
-        made = _cut_where_bought(
+        candidate = _cut_where_bought(
             context,
             plan,
             record,
             safe,
             prose=prose,
-            told_until=told_until,
+            covered_until=covered_until,
             least_start=least_start,
-            is_whole=bool(prose or prose_share),
+            needs_whole=bool(prose or prose_share),
         )
-        done = assemble(context, made, made.summary, made.checkpoint)
+        done = assemble(context, candidate, candidate.summary, candidate.checkpoint)
         spare_tokens = context.room_tokens(done.messages) - unused_tokens
-        if spare_tokens >= 0 and fits(context, done.messages):
+        if spare_tokens >= 0 and context.fits(done.messages):
             low = room_tokens
             if best is None or spare_tokens < best[0]:
-                best = spare_tokens, made
+                best = spare_tokens, candidate
             if spare_tokens <= limit_tokens * _EMPTY_SHARE or _is_all_bought(record):
                 break
         elif not room_tokens:
             break
         else:
             high = room_tokens
-        wanted_tokens = room_tokens - left_tokens + spare_tokens - (HEAD_TOKENS if high else 0)
-        is_between = low < wanted_tokens < (high or wanted_tokens + 1)
-        room_tokens = wanted_tokens if is_between else (low + (high or 2 * low)) // 2
+        next_tokens = room_tokens - left_tokens + spare_tokens - (HEAD_TOKENS if high else 0)
+        is_between = low < next_tokens < (high or next_tokens + 1)
+        room_tokens = next_tokens if is_between else (low + (high or 2 * low)) // 2
         if room_tokens in (low, high):
             break
     if best is not None:
         return replace(best[1], summary_tokens=max(prose_tokens, best[1].summary_tokens))
-    return _last_resort(context, plan, record)
+    return _smallest_plan(context, plan, record)
 
 
 def _is_all_bought(record: Record) -> bool:
@@ -347,68 +308,85 @@ def _cut_where_bought(
     safe: Sequence[bool],
     *,
     prose: str = "",
-    told_until: int = 0,
+    covered_until: int = 0,
     least_start: int = 0,
-    is_whole: bool = False,
+    needs_whole: bool = False,
 ) -> Plan:
-    """`plan` cut before the newest run of messages in which everything has something bought.
+    """Return `plan` cut before the newest run of messages that all have something bought.
 
-    `safe` is what `safe_cuts` says of the messages.
+    `safe` is the result of `safe_cuts` for the messages.
     """
     messages = context.messages
-    start = max(least_start, _tail_start(context, record, safe, is_whole=is_whole))
-    if prose:  # what it tells of is replaced, however much of that would fit
-        start = max(start, told_until)
+    start = max(least_start, _tail_start(context, record, safe, needs_whole=needs_whole))
+    if prose:
+        # Prose replaces what it describes, even if more messages would fit.
+        start = max(start, covered_until)
+    cut = _cut_point(context, start) if start else CutPoint(0)
+    request_at = cut.request_at
+    if request_at is None:
+        request_at = _newest_request(messages)
+    kept = range(start, len(messages))
+    edited = shorten_kept(context, EditedMessages(messages), record, kept, request_at)
     if start == 0:
-        request_at, everything = _newest_request(messages), range(len(messages))
-        edited = with_bought(context, EditedMessages(messages), record, everything, request_at)
         return replace(plan, edited=edited, cut=None, history=(), prefix=())
-    where = _cut_point(context, start)
-    kept = [*range(start, len(messages))]
-    request_at = where.request_at if where.request_at is not None else _newest_request(messages)
-    edited = with_bought(context, EditedMessages(messages), record, kept, request_at)
-    made = cut_at(context, edited, plan.level, where)
-    before = [item for item in record.items if record.position_of(item) < start or item.path]
-    stays = None if where.folds_request else where.request_at
+    cut_plan = cut_at(context, edited, plan.level, cut)
+    summary, checkpoint = _bought_texts(
+        record, cut, cut_plan, prose=prose, covered_until=covered_until
+    )
     if prose:
-        orders = {id(item) for item in orders_of(record.items)}
-        before = [
-            item
-            for item in before
-            if record.position_of(item) >= told_until
-            or item.kind in ("rule", "wish", "media")
-            or id(item) in orders
-        ]
-    untold = [item for item in before if record.position_of(item) != stays or item.kind == "deed"]
-    first = start if stays is None or not made.prefix else stays
-    pinned = [pin.text for pin in made.pins]
-    summary = render((one for one in untold if record.position_of(one) < first), pinned)
-    checkpoint = render((one for one in untold if record.position_of(one) >= first), pinned)
-    if prose:
-        recorded = "\n".join(filter(None, (summary, checkpoint)))
-        text = f"{prose}\n{RECORD_TITLE}\n{recorded}" if recorded else prose
-        summary, checkpoint = prose_texts(made, text)
-    elif where.folds_request:
+        extract = "\n".join(filter(None, (summary, checkpoint)))
+        text = f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
+        summary, checkpoint = prose_texts(cut_plan, text)
+    elif cut.folds_request:
         summary, checkpoint = "\n".join(filter(None, (summary, checkpoint))), ""
-    elif not made.history:
+    elif not cut_plan.history:
         summary, checkpoint = "", "\n".join(filter(None, (summary, checkpoint)))
     files = [item for item in record.items if item.path and item.bought]
     return replace(
-        made,
-        fills=True,
-        refusals=plan.refusals,
+        plan,
+        edited=cut_plan.edited,
+        cut=cut,
+        history=cut_plan.history,
+        prefix=cut_plan.prefix,
+        pins=cut_plan.pins,
         record=record,
         summary=summary,
         checkpoint=checkpoint,
         summary_tokens=context.count.text(summary),
         checkpoint_tokens=context.count.text(checkpoint),
-        files=tuple((item.path, item.text, item.note) for item in files),
+        bought_files=tuple((item.path, item.text, item.note) for item in files),
     )
 
 
-def _newest_request(messages: tuple[Message, ...]) -> int | None:
-    found = (at for at in reversed(range(len(messages))) if placeholders.is_request(messages[at]))
-    return next(found, None)
+def _bought_texts(
+    record: Record, cut: CutPoint, plan: Plan, *, prose: str, covered_until: int
+) -> tuple[str, str]:
+    """Return what was bought of the replaced messages: for the summary and for the checkpoint."""
+    start = cut.first_kept
+    items = [item for item in record.items if record.position_of(item) < start or item.path]
+    if prose:
+        orders = {id(item) for item in orders_of(record.items)}
+        items = [
+            item
+            for item in items
+            if record.position_of(item) >= covered_until
+            or item.kind in ("rule", "wish", "media")
+            or id(item) in orders
+        ]
+    request_at = None if cut.folds_request else cut.request_at
+    items = [
+        item for item in items if record.position_of(item) != request_at or item.kind == "deed"
+    ]
+    first_inside = start if request_at is None or not plan.prefix else request_at
+    pinned = [pin.text for pin in plan.pins]
+    before = (item for item in items if record.position_of(item) < first_inside)
+    inside = (item for item in items if record.position_of(item) >= first_inside)
+    return render(before, pinned), render(inside, pinned)
+
+
+def _newest_request(messages: Messages) -> int | None:
+    indices = reversed(range(len(messages)))
+    return next((at for at in indices if placeholders.is_request(messages[at])), None)
 
 
 def _cut_point(context: CompactionContext, start: int) -> CutPoint:
@@ -421,29 +399,29 @@ def _cut_point(context: CompactionContext, start: int) -> CutPoint:
 
 
 def _tail_start(
-    context: CompactionContext, record: Record, safe: Sequence[bool], *, is_whole: bool
+    context: CompactionContext, record: Record, safe: Sequence[bool], *, needs_whole: bool
 ) -> int:
-    """The position from which on every message has something bought of all its items.
+    """Return the index from which on every message has something bought of all its items.
 
-    Behind prose everything `is_whole` there: what a name alone is left of, prose does not tell.
+    With `needs_whole` everything must be bought, because prose does not describe those messages.
     """
     messages = context.messages
     request_at = _newest_request(messages)
-    missing = {at for at, one in enumerate(messages) if placeholders.is_synthetic(one)}
+    missing = {at for at, message in enumerate(messages) if placeholders.is_synthetic(message)}
     for item in record.items:
         at = record.position_of(item)
         if at < 0 or item.path or item.kind in DERIVED:
             continue
-        is_partial = is_whole and not (item.is_whole or item.is_unread or at == request_at)
+        is_partial = needs_whole and not (item.is_whole or item.is_unread or at == request_at)
         if is_partial or _is_missing(item, is_request=at == request_at):
             missing.add(at)
     start = len(messages)
     while start and start - 1 not in missing:
         start -= 1
-    is_asked = context.request.mode == "full"
-    if start == 0 and not is_asked:
+    is_full = context.request.mode == "full"
+    if start == 0 and not is_full:
         return 0
-    if is_asked and is_whole:
+    if is_full and needs_whole:
         start = max(start, _newest_run(context))
     elif start == 0:
         start = max(1, _newest_run(context))
@@ -456,19 +434,20 @@ def _newest_run(context: CompactionContext) -> int:
 
 
 def _is_missing(item: Item, *, is_request: bool) -> bool:
-    """Whether the message of an item cannot stay, because too little was bought of it."""
+    """Whether too little of an item was bought for its message to stay."""
     match item.kind:
         case "user" | "closing" | "remark" if item.block == -1:
-            return not (is_request or item.is_whole)  # a long request becomes an extract
+            # A long request stays as an extract.
+            return not (is_request or item.is_whole)
         case "host":
             return not item.is_whole and sum(map(len, item.pieces)) > _SHORT_NOTE_CHARS
         case _:
-            # Other results of the newest call, and those beside the request, are cleared.
+            # Other results of the newest call, and results next to the request, are cleared.
             return not (is_request or item.bought or item.is_unread)
 
 
-def _last_resort(context: CompactionContext, plan: Plan, record: Record) -> Plan:
-    """The smallest list there is: the request's beginning, and what may not be parted from it."""
+def _smallest_plan(context: CompactionContext, plan: Plan, record: Record) -> Plan:
+    """Return the smallest possible list: the beginning of the request, and what belongs to it."""
     level = replace(plan.level, is_last=True)
     for item in record.items:
         item.bought, item.is_unread = set(), False
@@ -477,54 +456,60 @@ def _last_resort(context: CompactionContext, plan: Plan, record: Record) -> Plan
             if 2 * context.count.text(item.pieces[first]) <= context.share_tokens:
                 item.bought = {first}
     safe = safe_cuts(context.messages, context.rules)
-    made = _cut_where_bought(context, replace(plan, level=level), record, safe)
-    cleared = plan_by_clearing(context, replace(level, clears_all=True, needs_minimum=False))
-    made_tokens = context.count.messages(assemble(context, made).messages)
-    is_smaller = context.count.messages(cleared.edited.messages) < made_tokens
-    return cleared if made.cut is None and is_smaller else made
+    smallest = _cut_where_bought(context, replace(plan, level=level), record, safe)
+    if smallest.cut is not None:
+        return smallest
+    level = replace(level, clears_all=True, needs_minimum=False)
+    cleared = replace(plan, edited=plan_by_clearing(context, level).edited, cut=None, history=())
+    smallest_tokens = context.count.messages(assemble(context, smallest).messages)
+    is_smaller = context.count.messages(cleared.edited.messages) < smallest_tokens
+    return cleared if is_smaller else smallest
 
 
-def written(
-    context: CompactionContext, decision: Decision, words: SummaryText | None
+def with_text(
+    context: CompactionContext, plan: Plan, words: SummaryText | None
 ) -> tuple[Plan, SummaryText]:
-    """The text that the list will contain, and the plan with the room that it leaves filled."""
-    plan, memory = decision.plan, decision.memory
-    told_until = plan.cut.first_kept if plan.cut else 0
-    if words is None and memory is not None:
-        words = _saved_words(memory)
-        since = [message.index for message in memory.since]
-        if since:
-            told_until = next(
-                at for at, one in enumerate(context.messages) if one.index == since[0]
+    """Return the summary's text, and the plan with the room that the text leaves filled.
+
+    Without `words`, a saved summary or extracts are the text.
+    """
+    covered_until = plan.cut.first_kept if plan.cut else 0
+    if words is None and plan.memory is not None:
+        words = _saved_words(plan.memory)
+        if plan.memory.since:
+            first = plan.memory.since[0].index
+            covered_until = next(
+                at for at, message in enumerate(context.messages) if message.index == first
             )
     elif words is None and context.request.summary is not None:
         words = summary_to_record(context)
-    words = words or SummaryText("", "")
+    words = words or SummaryText()
     if plan.cut is None:
         return plan, words
-    if plan.record is None:
-        if words.prose:
-            summary, checkpoint = prose_texts(plan, words.prose)
-            return plan, replace(words, summary=summary, checkpoint=checkpoint)
-        made = extracts(context, plan, decision.originals)
-        return plan, replace(words, summary=made.summary, checkpoint=made.checkpoint)
     record = plan.record
+    if record is not None:
+        if words.prose:
+            prose, until = words.prose, covered_until
+            plan = _filled(context, plan, record, prose=prose, covered_until=until)
+        elif plan.summary_tokens > context.count.text(plan.summary):
+            # Room was reserved for prose, but none was written.
+            plan = _filled(context, plan, record)
+        return plan, replace(words, summary=plan.summary, checkpoint=plan.checkpoint)
     if words.prose:
-        plan = _filled(context, plan, record, prose=words.prose, told_until=told_until)
-    elif plan.summary_tokens > context.count.text(plan.summary):
-        # No prose came for the room that was left to it.
-        plan = _filled(context, plan, record)
-    return plan, replace(words, summary=plan.summary, checkpoint=plan.checkpoint)
+        summary, checkpoint = prose_texts(plan, words.prose)
+    else:
+        summary, checkpoint = extracts(context, plan)
+    return plan, replace(words, summary=summary, checkpoint=checkpoint)
 
 
 def _saved_words(match: SummaryMatch) -> SummaryText:
-    """An earlier summary as the prose of this one."""
-    memory = match.memory
-    used: JsonObject = {
-        "writer": memory.writer,
-        "at_seconds": memory.at_seconds,
-        "stop_seq": memory.stop_seq,
+    """Return a saved summary as the prose of this one."""
+    saved = match.summary
+    report = {
+        "writer": saved.writer,
+        "at_seconds": saved.at_seconds,
+        "stop_seq": saved.stop_seq,
         "messages_since": len(match.since),
         "tokens_since": max(0, match.gap_tokens),
     }
-    return SummaryText("", "", "memory", prose=memory.text, memory=used)
+    return SummaryText(writer="memory", prose=saved.text, memory=report)

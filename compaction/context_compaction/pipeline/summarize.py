@@ -1,6 +1,9 @@
-"""The summary's text for a plan: its writer, its prompt, and the checks of the prose.
+"""The summary's text: its writer, the writer's prompt, and the checks of the text.
 
-Prose is written by the host or by a model; where it fails, extracts replace it.
+The host or a model writes the text; if that fails, extracts take its place. Each such text is
+saved with the span that it describes. A host may also pass one between compactions (mode "record"
+with `summary`). A later compaction reuses a saved text that reaches up to its cut point, or nearly,
+and extracts cover the rest. Claude Code compacts by its session memory in the same way.
 """
 
 import hashlib
@@ -14,30 +17,26 @@ from anyio import to_thread
 
 from context_compaction import formats
 from context_compaction.archive import AppendResult, Archive
+from context_compaction.compaction_state import SavedSummary, wait_seconds
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
-    Originals,
     Plan,
+    SummaryMatch,
     SummaryText,
-    span_of,
 )
 from context_compaction.errors import NotFoundError, SettingsError, SummaryError
-from context_compaction.layers.cut_point import request_of
+from context_compaction.layers.cut_point import CutPoint, request_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
-from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text, with_authors
 from context_compaction.pipeline.assemble import assemble
-from context_compaction.pipeline.originals import joined
 from context_compaction.redaction import gates_of
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
-from context_compaction.session.earlier_calls import Decision
-from context_compaction.session.resume import Session
-from context_compaction.session.state import SessionState, wait_seconds
 from context_compaction.summarizers.extractive.render import extract
 from context_compaction.summarizers.llm import check
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
@@ -58,19 +57,20 @@ from context_compaction.summarizers.llm.writer import (
 from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.models import profile_for
 
-# Where prose tells of history and of the running turn's beginning, it stands before the request.
-TOLD_ABOVE = "Told in the summary above."
+# Checkpoint text if the summary describes the beginning of the running turn as well.
+_IN_SUMMARY = "Told in the summary above."
+# A saved summary is used if at most this share of the target lies between its end and the cut.
+GAP_SHARE = 0.1
 _FITTINGS = 4
-# Of the log and the facts that a model writes from.
+# Token limit of the extracts that a model writes from.
 _EXTRACTS_TOKENS = 3_000
-# "plan" costs nothing, and what a provider refused is mended without asking another.
-# A model that fails at a session's summaries so many times in a row, as with Claude Code, is not
-# called until so much time has passed; then once, to see.
+# As in Claude Code, a model that fails this often in a row is not called for a while.
 _MAX_FAILURES = 3
-COOL_DOWN_SECONDS = 900
+_COOL_DOWN_SECONDS = 900
+# "plan" must cost nothing, and a rejected prompt must shrink without another model call.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 # A person may have to approve the host's request to its model.
-_LIFETIME_SECONDS = 3_600
+_CONTINUATION_SECONDS = 3_600
 _CONTINUATION = re.compile(r"c2-(\d{1,12})-(\d{1,12})-([0-9a-f]{0,12})-(\d{1,12})-[0-9a-f]{24}")
 _NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
 
@@ -80,75 +80,115 @@ def brings_text(request: CompactRequest) -> bool:
     return request.summary is not None or request.summarizer == "host"
 
 
-def asks_host(context: CompactionContext, decision: Decision) -> bool:
-    """Whether the host's own model is to write the summary now."""
-    request = context.request
-    if request.summarizer != "host" or request.mode in _MODES_WITHOUT_MODEL:
-        return False
-    is_missing = request.summary is None and decision.memory is None
-    return is_missing and _host_job(context, decision) is not None
-
-
-def asks_model(context: CompactionContext, plan: Plan) -> bool:
-    """Whether a model of ours is to write the summary, where there is one."""
+def uses_model(context: CompactionContext, plan: Plan) -> bool:
+    """Whether the model given to `compact`, if any, writes the summary."""
     request = context.request
     if request.summarizer != "auto" or request.mode in _MODES_WITHOUT_MODEL:
         return False
     return request.summary is None and plan.cut is not None
 
 
+def asks_host(context: CompactionContext, plan: Plan) -> bool:
+    """Whether the host's own model must write the summary now."""
+    request = context.request
+    if request.summarizer != "host" or request.mode in _MODES_WITHOUT_MODEL:
+        return False
+    is_missing = request.summary is None and plan.memory is None
+    return is_missing and _host_job(context, plan) is not None
+
+
 async def summarize(
     context: CompactionContext,
-    session: Session,
-    decision: Decision,
+    plan: Plan,
     archive: Archive,
     model: SummaryModel | None,
     *,
     now_seconds: float,
-    tell: TellChars,
+    report_chars: TellChars,
 ) -> SummaryText | None:
-    """The summary by its writer; None where it has none, and is made of extracts.
+    """Return the text of the summary's writer; None if extracts or a saved summary are used.
 
     Raises:
         SettingsError: The `continuation` does not belong to this conversation.
     """
-    request, plan = context.request, decision.plan
-    if decision.memory is not None or (request.summary is not None and request.mode == "record"):
+    request = context.request
+    if plan.memory is not None or (request.summary is not None and request.mode == "record"):
         return None
     if request.summary is not None:
-        notes = await _continuation_warnings(context, plan, archive, now_seconds)
-        words = await to_thread.run_sync(_summarize_with_host_text, context, decision)
-        return replace(words, warnings=(*notes, *words.warnings))
-    if model is None or not asks_model(context, plan):
+        warnings = await _continuation_warnings(context, plan, archive, now_seconds)
+        words = await to_thread.run_sync(_with_host_text, context, plan)
+        return replace(words, warnings=(*warnings, *words.warnings))
+    if model is None or not uses_model(context, plan):
         return None
-    return await _summarize_with_model(
-        context,
-        decision,
-        model,
-        states=session.all_states,
-        now_seconds=now_seconds,
-        tell=tell,
-    )
+    return await _with_model(context, plan, model, now_seconds, report_chars)
 
 
-def _job(context: CompactionContext, plan: Plan, originals: Originals) -> SummaryJob:
-    """The text about all that is replaced; prose has at most a third of what it replaces."""
-    replaced, record = joined(originals), _record_of(context, plan, originals)
-    replaced_tokens = context.count.messages(replaced.messages) + context.count.text(replaced.lost)
-    said_tokens = sum(context.count.text(user_text(message)) for message in replaced.messages)
-    # What the user said stands beside it, word for word.
+def find_saved_summary(context: CompactionContext, plan: Plan) -> SummaryMatch | None:
+    """Return the saved summary whose end is nearest to the cut point; None if none is usable.
+
+    It must describe everything that is replaced in this branch, fit, have the same instructions,
+    and leave at most `GAP_SHARE` of the target before the cut point.
+    """
+    request, cut = context.request, plan.cut
+    if request.mode == "plan" or cut is None or request.summary is not None:
+        return None
+    if request.summarizer == "extractive":
+        return None
+    first = context.span_of(plan.replaced).start_seq
+    most_tokens = context.limits.tokens * GAP_SHARE
+    saved = (state.memory for state in reversed(context.session.states) if state.memory)
+    matches = [
+        _match(context, plan.edited.messages, cut, summary)
+        for summary in saved
+        if summary.start_seq <= first and summary.instructions == request.instructions
+        if context.count.text(summary.text) <= plan.text_tokens
+    ]
+    usable = [match for match in matches if match and match.gap_tokens <= most_tokens]
+    return min(usable, key=lambda match: abs(match.gap_tokens), default=None)
+
+
+def _match(
+    context: CompactionContext, messages: Messages, cut: CutPoint, summary: SavedSummary
+) -> SummaryMatch | None:
+    """Return how far `summary` ends from `cut`; None if its end is not in the list."""
+    ends = [_end_seq(context, message) for message in messages]
+    if summary.stop_seq not in ends:
+        return None
+    end, stop = len(ends) - ends[::-1].index(summary.stop_seq), cut.first_kept
+    if end >= stop:
+        return SummaryMatch(summary, (), -context.count.total(messages[stop:end]))
+    request_at = None if cut.folds_request else cut.request_at
+    since = tuple(messages[index] for index in range(end, stop) if index != request_at)
+    return SummaryMatch(summary, since, context.count.total(since))
+
+
+def _end_seq(context: CompactionContext, message: Message) -> int:
+    """Return the number of the last archived message that `message` is or replaces, or -1."""
+    span = placeholders.originals_of(message)
+    if span is not None:
+        return span.stop_seq if span.session_id == context.session.session_id else -1
+    number = context.number_of(message)
+    return -1 if number is None else number
+
+
+def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
+    """Return the writer's job; its text may have a third of the tokens that it replaces."""
+    replaced, record = plan.originals.all, _record_of(context, plan)
+    replaced_tokens = context.count.messages(replaced.messages)
+    replaced_tokens += context.count.text(replaced.unarchived)
+    user_tokens = sum(context.count.text(user_text(message)) for message in replaced.messages)
+    # The user's words are added verbatim, so they reduce the room of the text.
     least, most = (int(plan.text_tokens * share) for share in (PROSE_SHARE, MOST_PROSE_SHARE))
-    room_tokens = min(max(least, plan.text_tokens - said_tokens), most)
+    room_tokens = min(max(least, plan.text_tokens - user_tokens), most)
     kept = plan.edited.messages[plan.cut.first_kept :] if plan.cut else ()
     return SummaryJob(
         record=parts_of(record.messages, record.numbers),
         previous=record.earlier,
-        has_originals=not (record.lost or record.is_short),
+        has_originals=not (record.unarchived or record.is_short),
         max_tokens=min(room_tokens, replaced_tokens // 3),
-        # What the user said is in the record itself.
-        extracts=cache(partial(extract_of, context, replaced, _EXTRACTS_TOKENS)),
+        extracts=cache(partial(_extract_of, context, replaced, _EXTRACTS_TOKENS)),
         kept=parts_of(kept, [context.number_of(message) for message in kept]),
-        pinned=tuple(_pin_told(context, pin, kept) for pin in context.pins.candidates),
+        pinned=tuple(_format_pin(context, pin, kept) for pin in context.pins.candidates),
         instructions=context.request.instructions,
         outline=context.settings.summary_outline,
         too_long=context.settings.summary_too_long,
@@ -156,82 +196,91 @@ def _job(context: CompactionContext, plan: Plan, originals: Originals) -> Summar
     )
 
 
-def _record_of(context: CompactionContext, plan: Plan, originals: Originals) -> OriginalMessages:
-    """What a writer reads: all that is replaced, and the running request in its place."""
-    before, cut = originals.history, plan.cut
-    if cut is not None and cut.request_at is not None and not cut.folds_request:
-        request = request_of(plan.edited.messages, cut.request_at)
-        before = replace(
-            before,
-            messages=(*before.messages, request),
-            numbers=(*before.numbers, context.number_of(request)),
-        )
-    return joined(replace(originals, history=before))
+def _record_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
+    """Return what a writer reads: everything that is replaced, and the running request."""
+    originals, cut = plan.originals, plan.cut
+    if cut is None or cut.request_at is None or cut.folds_request:
+        return originals.all
+    request = request_of(plan.edited.messages, cut.request_at)
+    inserted = OriginalMessages((request,), (context.number_of(request),))
+    return originals.history.joined(inserted).joined(originals.prefix)
 
 
-def _pin_told(context: CompactionContext, pin: Pin, kept: Messages) -> str:
-    """A pinned text for the prompt of a writer: with its number, or marked as earlier or given."""
+def _format_pin(context: CompactionContext, pin: Pin, kept: Messages) -> str:
+    """Return a pinned text for the writer's prompt, with the place of its message."""
     if pin.index is None:
         return f"[beside the record] {pin.shown}"
-    number = context.seqs[pin.index]
+    number = context.session.seqs[pin.index]
     place = ", after the record" if any(m.index == pin.index for m in kept) else ""
     return f"[{'earlier' if number < 0 else number}{place}] {pin.shown}"
 
 
 def _source_of(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
-    """The source that prose for `record` is checked against."""
-    # What stays may be named as well, and so may what an earlier summary named.
-    numbers = {number for number in context.seqs if number >= 0}
-    numbers.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.lost}")))
+    """Return the source against which a text about `record` is checked.
+
+    The text may also refer to messages that stay, and to numbers in an earlier summary.
+    """
+    numbers = {number for number in context.session.seqs if number >= 0}
+    numbers.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.unarchived}")))
     numbers.update(number for number in record.numbers if number is not None)
     replaced = set(map(id, record.messages))
-    # What is said in the part that stays is no invention either.
-    beside = (message for message in context.messages if id(message) not in replaced)
+    others = (message for message in context.messages if id(message) not in replaced)
     return check.source_of(
-        (*record.messages, *beside),
+        (*record.messages, *others),
         user_texts=(record.earlier, *context.pins.texts, context.request.instructions),
         numbers=numbers,
     )
 
 
-def _summarize_with_host_text(context: CompactionContext, decision: Decision) -> SummaryText:
-    """The summary with the prose that the host gave, if it may be used."""
-    plan, originals = decision.plan, decision.originals
-    job = _host_job(context, decision)
+def _with_host_text(context: CompactionContext, plan: Plan) -> SummaryText:
+    """Return the host's text, if it is usable."""
+    job = _host_job(context, plan)
     if job is None:
-        warning = "The summary that was given is not used: no history had to be replaced."
-        return SummaryText("", "", warnings=(warning,))
-    source = _source_of(context, _record_of(context, plan, originals))
+        warning = "The given summary is not used, because no history had to be replaced."
+        return SummaryText(warnings=(warning,))
+    source = _source_of(context, _record_of(context, plan))
     room_tokens = min(int(job.max_tokens * LENGTH_TOLERANCE), plan.text_tokens)
     try:
         prose = accepted(context.request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:
-        warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
-        return SummaryText("", "", warnings=(warning,))
-    told = span_of(context, plan.replaced)
-    return SummaryText("", "", "host", prose.warnings, prose=prose.text, told=told)
+        warning = f"The given summary is not used. {error}. Verbatim extracts take its place."
+        return SummaryText(warnings=(warning,))
+    span = context.span_of(plan.replaced)
+    return SummaryText(writer="host", warnings=prose.warnings, prose=prose.text, covered_span=span)
 
 
-def _host_job(context: CompactionContext, decision: Decision) -> SummaryJob | None:
-    """What the host's model is asked for; None where that is not worth it."""
-    job = _job(context, decision.plan, decision.originals)
-    is_worth_it = decision.plan.summary_tokens or job.max_tokens >= MIN_PROSE_TOKENS
+def summary_to_record(context: CompactionContext) -> SummaryText:
+    """Return the host's text, passed between compactions, as a summary that is only archived."""
+    source = _source_of(context, OriginalMessages(context.messages))
+    room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
+    try:
+        prose = accepted(context.request.summary or "", source, room_tokens, context.count)
+    except SummaryError as error:
+        return SummaryText(warnings=(f"The given summary is not saved. {error}.",))
+    span = context.span_of(context.messages)
+    return SummaryText(writer="host", warnings=prose.warnings, prose=prose.text, covered_span=span)
+
+
+def _host_job(context: CompactionContext, plan: Plan) -> SummaryJob | None:
+    """Return the job of the host's model; None if a summary is not worth a request."""
+    job = _job(context, plan)
+    is_worth_it = plan.summary_tokens or job.max_tokens >= MIN_PROSE_TOKENS
     return job if is_worth_it else None
 
 
 async def ask_host(
-    context: CompactionContext, decision: Decision, archive: Archive, now_seconds: float
+    context: CompactionContext, plan: Plan, archive: Archive, now_seconds: float
 ) -> SummaryPrompt:
-    """The prompt with which a host's model writes the summary, with its continuation token."""
-    span = span_of(context, decision.plan.replaced)
-    token = await _continuation(span, archive, int(now_seconds) + _LIFETIME_SECONDS)
-    return await to_thread.run_sync(_prompt_for, context, decision, token)
+    """Return the prompt with which a host's model writes the summary, with its token."""
+    span = context.span_of(plan.replaced)
+    token = await _continuation(span, archive, int(now_seconds) + _CONTINUATION_SECONDS)
+    return await to_thread.run_sync(_prompt_for, context, plan, token)
 
 
-def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> SummaryPrompt:
+def _prompt_for(context: CompactionContext, plan: Plan, token: str) -> SummaryPrompt:
     request = context.request
-    # A host cannot report that a prompt is too long.
-    job = replace(_job(context, decision.plan, decision.originals), too_long="clip")
+    # A host cannot report that a prompt is too long, so it is clipped beforehand.
+    job = replace(_job(context, plan), too_long="clip")
     window_tokens = request.context_window or profile_for(request.model).context_window
     prompt = fullest_version(job, job.room_tokens(window_tokens), context.count).prompt
     user = context.gates.json(prompt.user)
@@ -241,99 +290,79 @@ def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> S
 async def _continuation_warnings(
     context: CompactionContext, plan: Plan, archive: Archive, now_seconds: float
 ) -> tuple[str, ...]:
-    """The warnings about the token of the host's summary.
+    """Check the continuation token of the host's summary, and return warnings about it.
 
     Raises:
-        SettingsError: It is none of ours, has expired, or belongs to another conversation.
+        SettingsError: The token is invalid, has expired, or belongs to another conversation.
     """
-    token = context.request.continuation
+    token, session_id = context.request.continuation, context.session.session_id
     if token is None:
         return ()
-    found = _CONTINUATION.fullmatch(token)
-    if found is None:
+    match = _CONTINUATION.fullmatch(token)
+    if match is None:
         raise SettingsError(
-            f"continuation is {token[:60]!r}. Give it exactly as summary_request had it, or leave "
-            "it out."
+            f"Invalid continuation {token[:60]!r}. Pass it exactly as summary_request contains it, "
+            "or omit it."
         )
-    start_seq, stop_seq, expires_seconds = (int(found[number]) for number in (1, 2, 4))
+    start_seq, stop_seq, expires_seconds = (int(match[number]) for number in (1, 2, 4))
+    again = "Call again without summary and continuation to get a new request."
     if now_seconds > expires_seconds:
-        raise SettingsError(
-            "The continuation has expired: the conversation may have moved on since. Call again "
-            "without summary and continuation to get a new request."
-        )
-    span = Span(context.session_id, start_seq, stop_seq, found[3])
+        raise SettingsError(f"The continuation has expired. {again}")
+    span = Span(session_id, start_seq, stop_seq, match[3])
     if await _continuation(span, archive, expires_seconds) != token:
-        raise SettingsError(
-            f"The continuation does not belong to session {context.session_id}: the summary would "
-            "stand for another conversation. Call again without summary and continuation to get a "
-            "new request."
-        )
-    stop = span_of(context, plan.replaced).stop_seq
+        raise SettingsError(f"The continuation does not belong to session {session_id}. {again}")
+    stop = context.span_of(plan.replaced).stop_seq
     if not plan.text_tokens or stop <= stop_seq:
         return ()
     return (
-        f"The conversation has grown since the summary was asked for: of messages "
-        f"{stop_seq + 1} to {stop} only verbatim extracts stand in it.",
+        f"The conversation has grown since the summary was requested. Messages {stop_seq + 1} to "
+        f"{stop} are in it only as verbatim extracts.",
     )
 
 
 async def _continuation(span: Span, archive: Archive, expires_seconds: int) -> str:
-    """The token that ties a summary to the messages that a host was asked to summarise.
+    """Return the token that ties a summary to the messages that a host must summarize.
 
-    It names them and holds a hash of what the archive has of them. So no key has to be kept, it
-    holds across restarts and processes, and a summary of another conversation is recognised.
+    It contains a hash of the archived messages. So no key has to be stored, the token survives
+    restarts, and a summary of another conversation is recognized.
     """
     start, stop, head = span.start_seq, span.stop_seq, span.head
     try:
-        found = await archive.read_messages(span.session_id, start, stop, head=head or None)
+        messages = await archive.read_messages(span.session_id, start, stop, head=head or None)
     except NotFoundError:
-        found = []
-    history = history_hash(item.raw for item in found)
-    named = json.dumps([span.session_id, start, stop, expires_seconds, history])
-    digest = hashlib.blake2b(named.encode("ascii"), digest_size=12).hexdigest()
+        messages = []
+    history = history_hash(message.raw for message in messages)
+    data = json.dumps([span.session_id, start, stop, expires_seconds, history])
+    digest = hashlib.blake2b(data.encode("ascii"), digest_size=12).hexdigest()
     return f"c2-{start}-{stop}-{head}-{expires_seconds}-{digest}"
 
 
-async def _summarize_with_model(
+async def _with_model(
     context: CompactionContext,
-    decision: Decision,
+    plan: Plan,
     model: SummaryModel,
-    *,
-    states: Sequence[SessionState],
     now_seconds: float,
-    tell: TellChars,
+    report_chars: TellChars,
 ) -> SummaryText | None:
-    """The summary with the prose of `model`; extracts where that fails, and why.
-
-    Args:
-        context: The call.
-        decision: What is replaced.
-        model: The writer.
-        states: The states of the session's calls, oldest first: the model's failures among them.
-        now_seconds: The time.
-        tell: Called as the text grows.
-    """
-    plan, originals = decision.plan, decision.originals
-    job = _job(context, plan, originals)
+    """Return the model's text; on failure a text that is still to be made of extracts."""
+    job = _job(context, plan)
     if job.max_tokens < MIN_PROSE_TOKENS:
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     if wait := wait_seconds(
-        states,
+        context.session.all_states,
         now_seconds,
         max_failures=_MAX_FAILURES,
-        cool_down_seconds=COOL_DOWN_SECONDS,
+        cool_down_seconds=_COOL_DOWN_SECONDS,
     ):
         warning = (
-            f"Verbatim extracts stand in the summary: {model.model} failed "
-            f"{_MAX_FAILURES} times in a row and is left alone for {wait:.0f} seconds."
+            f"The summary consists of verbatim extracts: {model.model} failed {_MAX_FAILURES} "
+            f"times in a row and is not called for {wait:.0f} seconds."
         )
-        plain = SummaryText("", "", warnings=(warning,))
-        return replace(plain, model={**report, "waits_seconds": round(wait)})
-    calls = ModelCalls(model, tell, context.gates.json)
+        return SummaryText(warnings=(warning,), model={**report, "waits_seconds": round(wait)})
+    calls = ModelCalls(model, report_chars, context.gates.json)
     prose, failure = None, ""
-    record = _record_of(context, plan, originals)
-    source = await to_thread.run_sync(_source_of, context, record)
+    source = await to_thread.run_sync(_source_of, context, _record_of(context, plan))
     try:
         prose = await write_prose(job, source, calls, context.count)
     except SummaryError as error:
@@ -347,50 +376,43 @@ async def _summarize_with_model(
         **calls.usage.as_json(),
     }
     if prose is None:
-        warning = f"Verbatim extracts stand in the summary, not a model's: {failure}."
-        plain = SummaryText("", "", warnings=(warning,))
-        return replace(plain, model=report)
-    told = span_of(context, plan.replaced)
-    return SummaryText("", "", model.writer, prose.warnings, report, prose.text, told)
+        warning = f"The summary consists of verbatim extracts, because the model failed: {failure}."
+        return SummaryText(warnings=(warning,), model=report)
+    return SummaryText(
+        writer=model.writer,
+        warnings=prose.warnings,
+        model=report,
+        prose=prose.text,
+        covered_span=context.span_of(plan.replaced),
+    )
 
 
-def summary_to_record(context: CompactionContext) -> SummaryText:
-    """The host's text, passed in between compactions, as a summary that only the archive keeps."""
-    source = _source_of(context, OriginalMessages(context.messages))
-    room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
-    try:
-        prose = accepted(context.request.summary or "", source, room_tokens, context.count)
-    except SummaryError as error:
-        return SummaryText("", "", warnings=(f"The summary that was given is not kept. {error}.",))
-    told = span_of(context, context.messages)
-    return SummaryText("", "", "host", prose.warnings, prose=prose.text, told=told)
+def _extract_of(context: CompactionContext, record: OriginalMessages, max_tokens: int) -> str:
+    """Return extracts of `record` within `max_tokens`."""
+    messages, numbers = record.messages, record.numbers
+    return extract(messages, numbers, max_tokens, context.count, lost=record.unarchived)
 
 
-def extract_of(context: CompactionContext, record: OriginalMessages, max_tokens: int) -> str:
-    """Extracts of `record` within `max_tokens`."""
-    return extract(record.messages, record.numbers, max_tokens, context.count, lost=record.lost)
-
-
-def extracts(context: CompactionContext, plan: Plan, originals: Originals) -> SummaryText:
-    """The texts for a plan whose policy decides where to cut."""
-    share = 1.0
+def extracts(context: CompactionContext, plan: Plan) -> tuple[str, str]:
+    """Return summary and checkpoint as extracts, for a plan whose policy decides the cut point."""
+    originals, share = plan.originals, 1.0
     for _ in range(_FITTINGS):
-        summary = extract_of(context, originals.history, int(plan.summary_tokens * share))
-        checkpoint = extract_of(context, originals.prefix, int(plan.checkpoint_tokens * share))
+        summary = _extract_of(context, originals.history, int(plan.summary_tokens * share))
+        checkpoint = _extract_of(context, originals.prefix, int(plan.checkpoint_tokens * share))
         done = assemble(context, plan, summary, checkpoint)
         excess_tokens = -context.room_tokens(done.messages)
         if excess_tokens <= 0:
-            return SummaryText(summary, checkpoint)
-        # A text counts a little more inside its message, and much more beside another script.
+            return summary, checkpoint
+        # A text may count more inside its message, especially next to another script.
         share *= max(0.0, 1 - (excess_tokens + _FITTINGS) / max(1, plan.text_tokens * share))
-    return SummaryText("", "")
+    return "", ""
 
 
 def prose_texts(plan: Plan, prose: str) -> tuple[str, str]:
-    """Summary and checkpoint, where prose tells of all that both replace."""
+    """Return summary and checkpoint if `prose` describes everything that both replace."""
     if not plan.history:
         return "", prose
-    return prose, TOLD_ABOVE if plan.prefix else ""
+    return prose, _IN_SUMMARY if plan.prefix else ""
 
 
 async def session_notes(
@@ -401,25 +423,25 @@ async def session_notes(
     archive: Archive,
     max_tokens: int,
 ) -> str:
-    """The summary of a whole conversation, made of extracts; however short it is.
+    """Return the summary of a whole conversation as extracts, however short it is.
 
-    Unlike `compact`, this edits nothing and writes nothing: the archive tells only the numbers of
-    the messages, and whether secrets are taken out.
+    Unlike `compact`, this edits and writes nothing. The archive only gives the numbers of the
+    messages, and decides whether secrets are removed.
 
     Args:
         payload: The conversation, as the provider's API takes it.
-        format: The name of its format.
+        format: Name of its format.
         session_id: Its session.
         archive: The archive that holds the session.
-        max_tokens: The most that the extracts may count.
+        max_tokens: Token limit of the extracts.
 
     Raises:
         InvalidMessageError: A message is malformed.
         ArchiveError: The archive cannot be read.
     """
     messages = await to_thread.run_sync(_parsed, payload, format)
-    placed = await archive.append(session_id, messages, format=format, dry_run=True)
-    text = await to_thread.run_sync(_notes, messages, placed, session_id, max_tokens)
+    appended = await archive.append(session_id, messages, format=format, dry_run=True)
+    text = await to_thread.run_sync(_notes, messages, appended, session_id, max_tokens)
     return gates_of(archive.redaction, messages).json(text) if text else ""
 
 
@@ -427,11 +449,11 @@ def _parsed(payload: Sequence[JsonObject], format: str) -> Messages:
     return with_authors(formats.parse(list(payload), format=format))
 
 
-def _notes(messages: Messages, placed: AppendResult, session_id: str, max_tokens: int) -> str:
-    numbers = [seq if seq >= 0 else None for seq in placed.seqs]
+def _notes(messages: Messages, appended: AppendResult, session_id: str, max_tokens: int) -> str:
+    numbers = [seq if seq >= 0 else None for seq in appended.seqs]
     known = [number for number in numbers if number is not None]
     text = extract(messages, numbers, max_tokens, counter_for(None))
     if not text or not known:
         return ""
-    span = placeholders.Span(session_id, min(known), max(known), placed.head[:HEAD_CHARS])
+    span = placeholders.Span(session_id, min(known), max(known), appended.head[:HEAD_CHARS])
     return placeholders.summary(span, text)

@@ -1,74 +1,81 @@
-"""The last gate: is the result valid, does it fit, was it worth it? Else the input is returned."""
+"""The last check: is the result valid, does it fit, was it worth it? Then notes are added. Pure."""
 
+from dataclasses import replace
+
+from context_compaction.activity.digest import open_todos
+from context_compaction.activity.read_state import changed_warning, untold
 from context_compaction.budget import limit_tokens
-from context_compaction.context import CompactionContext, EditedMessages, Validation
+from context_compaction.context import CompactionContext, EditedMessages, FilesInWork, Validation
+from context_compaction.layers.repair import alternate_roles
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Message, Messages, ToolResult, tool_calls
+from context_compaction.messages.edits import Edit, Step
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    ToolResult,
+    make_message,
+    tool_calls,
+)
 from context_compaction.messages.speakers import user_texts
 from context_compaction.messages.tool_pairs import problems
+from context_compaction.pipeline.files_in_work import reports_changed_files, returns_list
 from context_compaction.request import Mode
 from context_compaction.result import Piece, Status
-from context_compaction.tokens.counter import MessageCounter
 
 _MAX_PIECES = 8
-_SAME_AGAIN = (
-    "The same call was answered with this before. If the provider has refused this as well, hand "
-    "in this list with mode=reactive: it is made smaller then."
+_MAX_TODOS = 20
+# A result that misses its target must save at least this share of the tokens.
+_LEAST_PROGRESS = 0.1
+# Fewer tokens are expected to save at least 1 % of the bytes, too.
+_FEWER_BYTES = 0.99
+_REPEATED = (
+    "An earlier call with the same list returned this result. If the provider has rejected it as "
+    "well, pass this list with mode=reactive to make it smaller."
 )
 
-# A result that misses the target must save at least this part.
-_LEAST_PROGRESS = 0.1
 
-
-def validate(
-    context: CompactionContext, edited: EditedMessages, *, is_repeated: bool = False
-) -> Validation:
-    """Accept `edited`, or return the repaired input with the reasons.
-
-    Where the call repeats the one that had this very outcome, nothing is wrong with its having
-    nothing left to do.
-    """
+def validate(context: CompactionContext, edited: EditedMessages) -> Validation:
+    """Accept `edited`, or return the caller's repaired list with the reasons."""
     count, mode, valid = context.count, context.request.mode, context.messages
     if edited.messages is valid:
-        if is_repeated and not context.repairs:
-            again = (_SAME_AGAIN,) if mode == "reactive" else ()
-            return _validation(context, edited, "unchanged", "auto", *again)
-        return _nothing_done(context)
+        return _validate_unedited(context, edited)
     faults = problems(edited.messages, context.rules)
     if faults:
-        reason = f"the result would have been refused ({'; '.join(faults[:3])})"
-        return _fallback(context, reason)
+        return _fallback(context, f"the provider would reject the result ({'; '.join(faults[:3])})")
     before, after = count.messages(valid), count.messages(edited.messages)
-    fits = _fits(context, edited.messages, mode)
-    needed = before * _LEAST_PROGRESS
-    if after >= before and not _fewer_bytes(valid, edited.messages, count):
+    fewer_bytes = count.request_bytes(valid) * _FEWER_BYTES
+    if after >= before and count.request_bytes(edited.messages) >= fewer_bytes:
         return _fallback(context, "nothing could be made smaller")
-    if not fits and before - after < needed:
-        saved = f"{before - after} of {before} tokens could be saved"
-        return _fallback(context, f"only {saved}, and that does not fit")
-    return _validation(context, edited, "compacted", mode)
+    if not _fits(context, edited.messages, mode) and before - after < before * _LEAST_PROGRESS:
+        saved = f"only {before - after} of {before} tokens could be saved"
+        return _fallback(context, f"{saved}, and the result does not fit")
+    return _verdict(context, edited, "compacted", mode)
 
 
-def _nothing_done(context: CompactionContext) -> Validation:
-    unedited, mode = EditedMessages(context.messages), context.request.mode
+def _validate_unedited(context: CompactionContext, edited: EditedMessages) -> Validation:
+    mode = context.request.mode
     if context.repairs:
-        return _validation(context, unedited, "repaired", mode)
-    same = _validation(context, unedited, "unchanged", mode)
-    if mode == "record" or (same.fits and mode not in ("full", "micro")):
-        return same
-    return _fallback(context, "there is nothing left to clear or to summarise")
+        return _verdict(context, edited, "repaired", mode)
+    if context.session.is_repeated:
+        # The earlier call had this outcome, so it is no failure that nothing is left to do.
+        warnings = (_REPEATED,) if mode == "reactive" else ()
+        return _verdict(context, edited, "unchanged", "auto", *warnings)
+    unchanged = _verdict(context, edited, "unchanged", mode)
+    if mode == "record" or (unchanged.fits and mode not in ("full", "micro")):
+        return unchanged
+    return _fallback(context, "nothing is left to clear or to summarize")
 
 
 def _fallback(context: CompactionContext, reason: str) -> Validation:
-    warning = f"No progress: {reason}. The conversation comes back as it came, repairs aside."
+    warning = f"No progress: {reason}. The conversation is returned without edits except repairs."
     unedited, mode = EditedMessages(context.messages), context.request.mode
-    return _validation(context, unedited, "no_progress", mode, warning)
+    return _verdict(context, unedited, "no_progress", mode, warning)
 
 
-def _validation(
+def _verdict(
     context: CompactionContext, edited: EditedMessages, status: Status, mode: Mode, *warnings: str
 ) -> Validation:
-    """`edited` with its status, and a warning where it does not fit what `mode` wants."""
+    """Return `edited` with its status, and a warning if it does not fit the limit of `mode`."""
     fits = _fits(context, edited.messages, mode)
     if not fits:
         warnings = (*warnings, _too_large(context, edited.messages))
@@ -80,41 +87,35 @@ def _fits(context: CompactionContext, messages: Messages, mode: Mode) -> bool:
         return True
     return (
         context.request_count.estimate(messages).upper <= limit_tokens(context.budget, mode)
-        and context.count.request_bytes(messages) <= context.budget.limits.bytes
+        and context.count.request_bytes(messages) <= context.limits.bytes
     )
-
-
-def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bool:
-    return count.request_bytes(after) < count.request_bytes(before) * 0.99
 
 
 def _too_large(context: CompactionContext, messages: Messages) -> str:
     mode = context.request.mode
     upper = context.request_count.estimate(messages).upper
     limit = limit_tokens(context.budget, mode)
-    wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
+    problem = f"The list does not fit: up to {upper} tokens, limit {limit}. "
     if mode in ("micro", "record"):
-        return f"{wanted}Mode {mode} replaces no history: choose auto or full."
+        return f"{problem}Mode {mode} replaces no history: use auto or full."
     if not context.policy.replaces_history:
-        return f"{wanted}Policy {context.policy.name} replaces no history: choose another."
-    pieces = placed_pieces(context, messages)[:3]
-    named = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
-    return (
-        f"{wanted}What is left cannot be made smaller: {named}. Raise the target, or shorten these."
-    )
+        return f"{problem}Policy {context.policy.name} replaces no history: use another policy."
+    pieces = irreducible_pieces(context, messages)[:3]
+    names = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
+    return f"{problem}These parts cannot shrink: {names}. Raise the target, or shorten them."
 
 
-def placed_pieces(context: CompactionContext, messages: Messages) -> tuple[Piece, ...]:
-    """What is left when nothing more can go, largest first, by places in the list that came in."""
+def irreducible_pieces(context: CompactionContext, messages: Messages) -> tuple[Piece, ...]:
+    """Return the largest parts of `messages`, largest first, with indices in the caller's list."""
     requests = [at for at, message in enumerate(messages) if user_texts(message)]
     newest = requests[-1] if requests else -1
     pieces = [
         Piece(
-            _describe(message, is_newest=at == newest),
-            context.place_of(message.index),
+            _description(message, is_newest=index == newest),
+            context.session.input_index(message.index),
             context.count.message(message),
         )
-        for at, message in enumerate(messages)
+        for index, message in enumerate(messages)
     ]
     if overhead_tokens := context.budget.overhead_tokens:
         pieces.append(Piece("system prompt and tools", None, overhead_tokens))
@@ -122,16 +123,71 @@ def placed_pieces(context: CompactionContext, messages: Messages) -> tuple[Piece
     return tuple(pieces[:_MAX_PIECES])
 
 
-def _describe(message: Message, *, is_newest: bool) -> str:
+def _description(message: Message, *, is_newest: bool) -> str:
     if message.role == "system":
         return "system message"
     if placeholders.is_synthetic(message):
         is_summary = placeholders.summary_text(message) is not None
-        return "summary with its pinned text" if is_summary else "checkpoint or note of ours"
+        return "summary with its pinned text" if is_summary else "checkpoint or note"
     if is_newest:
-        return "the newest request of the user"
+        return "the user's newest request"
     if any(isinstance(block, ToolResult) for block in message.blocks):
         return "tool results of the newest call"
     if tool_calls(message):
         return "newest tool calls"
-    return f"message of the {message.role}"
+    return f"{message.role} message"
+
+
+def with_notes(
+    context: CompactionContext, validation: Validation, files: FilesInWork
+) -> tuple[Validation, FilesInWork]:
+    """Add notes of files that changed on disk and of open todos, each once.
+
+    A note precedes the newest request or follows the newest results, where no cache is invalidated.
+    """
+    changed = untold(files.states, files.on_disk) if reports_changed_files(context) else {}
+    warning = changed_warning(changed)
+    if warning is not None and _accepts_notes(validation):
+        text = placeholders.changed_files(warning)
+        files = replace(files, states={**files.states, **changed})
+        validation = _with_note(context, validation, "changed_files", text)
+    return _with_todos(context, validation), files
+
+
+def _with_todos(context: CompactionContext, validation: Validation) -> Validation:
+    """Add a note of the open todos: once for each request, and after a compaction."""
+    is_wanted = context.settings.tell_open_todos and returns_list(context)
+    if not (is_wanted and _accepts_notes(validation)):
+        return validation
+    messages, items = validation.edited.messages, open_todos(context.messages)[:_MAX_TODOS]
+    if placeholders.is_request(messages[-1]):
+        is_known = any(map(placeholders.todos_in, messages[:-1][-2:]))
+    else:
+        is_known = bool(open_todos(messages))
+    text = placeholders.open_todos(items)
+    if not items or is_known or context.room_tokens(messages) < 2 * context.count.text(text):
+        return validation
+    return _with_note(context, validation, "open_todos", text)
+
+
+def _accepts_notes(validation: Validation) -> bool:
+    """Whether the returned list ends with a request or results, next to which a note may be."""
+    messages = validation.edited.messages
+    is_returned = validation.status != "no_progress"
+    return is_returned and bool(messages) and messages[-1].role == "user"
+
+
+def _with_note(
+    context: CompactionContext, validation: Validation, name: str, text: str
+) -> Validation:
+    """Insert a note before the newest request, or append it to the newest results."""
+    messages = validation.edited.messages
+    note = make_message("user", text)
+    index = len(messages) - 1 if placeholders.is_request(messages[-1]) else len(messages)
+    edit = Edit(name, "added", None, 0, context.count.message(note))
+    step = Step((*messages[:index], note, *messages[index:]), (edit,))
+    if context.rules.roles_alternate:
+        alternating = alternate_roles(step.messages, context.rules)
+        step = Step(alternating.messages, (edit, *alternating.edits))
+    edited = validation.edited.then(name, step, context.count)
+    return replace(validation, edited=edited, status="compacted")

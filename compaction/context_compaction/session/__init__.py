@@ -1,1 +1,1 @@
-"""The state of a session between two calls."""
+"""Where a message list continues its session, and what calls save for later calls."""

@@ -1,21 +1,15 @@
 """Where a message list continues its session.
 
-A list belongs to the session that the caller names, or to the one that made a summary in it, or to
-one with an ID derived from its beginning. There a call continues from one of these lists:
+A list belongs to the session that the caller names, or to the session that wrote a summary in it,
+or to the session whose ID derives from its first messages. A call then continues from one of:
 
-- the list itself: it is new, longer than at the last call, edited, or already compacted;
-- what a compaction left of its beginning, and the messages after that. So a host that passes its
-  whole conversation at every call gets the bytes of the earlier result, until the trigger is
-  reached again. Positions in the request and in the result are those of the list that came in;
-- for `prepare`, the messages of either that nothing will change.
+- the caller's list, if it is new, longer than before, edited or already compacted;
+- the stored compacted context that replaces its first messages, and the messages after those. So a
+  host that passes its whole conversation at every call gets the earlier result again, until the
+  trigger is reached. Indices in requests and results refer to the caller's list;
+- for `prepare`, the settled messages of either list.
 
-Preparing compacts the first N messages and keeps the outcome in the session's state: nothing is
-replaced yet, so a slow writer delays no call. Applying takes the list as it has become since. If
-its first N messages are still those, exactly they are replaced, and what follows stays unchanged
-(except for thinking that was bound to them). Anthropic's documentation calls it background
-compaction.
-
-Callers may pass only new messages: `current_context` is the list that these follow.
+A caller may pass only new messages: `current_context` returns the list that they follow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,94 +20,41 @@ from anyio import to_thread
 
 from context_compaction import formats
 from context_compaction.archive import AppendResult, Archive, MatchedContext
-from context_compaction.context import Places, ReceivedInput
-from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.formats.list_cache import LIST_CACHE, CachedList
-from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
-from context_compaction.messages.history_hash import history_hash
-from context_compaction.messages.model import JsonObject, Messages, Thinking, leading_system_count
-from context_compaction.messages.speakers import NO_PROVEN_TEXTS, Claims, ProvenTexts, claims_in
-from context_compaction.messages.tool_pairs import (
-    ProviderRules,
-    index_calls,
-    runs,
-    safe_cuts,
-    with_unique_call_ids,
-)
-from context_compaction.messages.tool_results import full_text_of
-from context_compaction.policies import policy_named
-from context_compaction.request import CompactRequest, check_session_id
-from context_compaction.result import Recognised
-from context_compaction.session.state import (
-    NO_REJECTIONS,
-    PreparedList,
-    PromptTooLongRejections,
-    SessionState,
-    made_by,
+from context_compaction.compaction_state import (
+    CompactionState,
+    hashes_made_by,
     rejections_of,
     repeat_key,
     states_of,
 )
+from context_compaction.context import InputIndices, ReceivedInput, Session
+from context_compaction.errors import NotFoundError
+from context_compaction.formats.list_cache import LIST_CACHE, CachedList
+from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
+from context_compaction.messages.history_hash import history_hash
+from context_compaction.messages.model import JsonObject, Messages, leading_system_count
+from context_compaction.messages.speakers import Claims, ProvenTexts, claims_in
+from context_compaction.messages.tool_results import full_text_of
+from context_compaction.policies import policy_named
+from context_compaction.request import CompactRequest, check_session_id
+from context_compaction.result import Recognised
+from context_compaction.session.prepared import (
+    find_prepared,
+    is_prepared_for,
+    settled_message_count,
+)
 from context_compaction.settings import override
 
-# A host applies what was prepared within minutes; after a day the files that it restores are old.
-LIFETIME_SECONDS = 86_400
-# Only so many of the newest receipts are read at first: they contain what most calls need.
+# The newest receipts contain what most calls need, so older ones are read only on demand.
 _NEWEST_RECEIPTS = 8
-# A list may claim anything; only so many other sessions and outputs are looked up.
+# A list may claim anything, so at most this many other sessions and outputs are looked up.
 _MOST_CLAIMS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """The list that a call continues from, and what earlier calls of the session left.
-
-    Attributes:
-        session_id: The session.
-        appended: Where the archive has the list that came in.
-        payload: The list that the call continues from ...
-        known: ... parsed.
-        seqs: For each of its messages the number in the transcript, or -1 ...
-        heads: ... the hash of the history that ends there ...
-        request: The wishes, with positions in this list.
-        history: The hash of the list that came in, as far as this call is about it.
-        states: The states that calls for this very list left, oldest first ...
-        all_states: ... and those of all branches.
-        places: The places of its messages in the list that came in; None if it is that list.
-        recognised: How many messages replace how many; None if it is that list.
-        rejections: What the provider rejected, if this call reports that.
-        applied: What was prepared and is applied now, and what that vouches for.
-        is_answered: Whether the session's last compaction gave this list for the same wishes.
-        ours: Which parts of the list the archive vouches for.
-    """
-
-    session_id: str
-    appended: AppendResult
-    payload: Sequence[JsonObject]
-    known: CachedList
-    seqs: tuple[int, ...]
-    heads: tuple[str, ...]
-    request: CompactRequest
-    history: str
-    states: Sequence[SessionState]
-    all_states: Sequence[SessionState]
-    places: Places | None = None
-    recognised: Recognised | None = None
-    rejections: PromptTooLongRejections = NO_REJECTIONS
-    applied: tuple[PreparedList, ProvenTexts] | None = None
-    is_answered: bool = False
-    ours: ProvenTexts = NO_PROVEN_TEXTS
-
-    @property
-    def messages(self) -> Messages:
-        """The messages of the list."""
-        return self.known.messages
-
-
 async def store(given: ReceivedInput, archive: Archive) -> tuple[str, AppendResult]:
-    """Archive the list in the session it belongs to: its ID, and the list's place in it.
+    """Archive the caller's list; return its session's ID and its position in the transcript.
 
-    With the mode "plan" it is only looked up.
+    The mode "plan" only looks the position up.
     """
     return await append_to_session(
         given.messages,
@@ -133,29 +74,32 @@ async def load(
     archive: Archive,
     now_seconds: float,
 ) -> Session:
-    """The session of the call, where `appended` says how the list continues it.
+    """Return the session of the call, with the list that the call continues from.
 
     Raises:
-        NotFoundError: The session has nothing prepared with the ID that `apply` gives.
-        SettingsError: That has expired, or was prepared for another list.
+        NotFoundError: The session has no prepared compaction with the ID that `apply` names.
+        SettingsError: That compaction has expired, or was prepared for another list.
     """
-    after = _first_needed(appended.receipts, given.request)
+    skipped = _skipped_receipts(appended.receipts, given.request)
     receipts: Sequence[JsonObject] = ()
     if appended.receipts:
-        receipts = await archive.receipts(session_id, after=after)
-    resuming = partial(_resumed, given, session_id, appended, now_seconds=now_seconds)
-    session, claims = await to_thread.run_sync(resuming, receipts, after)
-    if after and not claims.hashes_of(session_id) <= made_by(session.all_states):
+        receipts = await archive.receipts(session_id, after=skipped)
+    resume = partial(_resumed, given, session_id, appended, now_seconds=now_seconds)
+    session, claims = await to_thread.run_sync(resume, receipts, skipped)
+    if skipped and not claims.hashes_of(session_id) <= hashes_made_by(session.all_states):
         receipts = await archive.receipts(session_id)
-        session, claims = await to_thread.run_sync(resuming, receipts, 0)
-    return replace(session, ours=await _ours(claims, session, archive))
+        session, claims = await to_thread.run_sync(resume, receipts, 0)
+    return replace(session, proven=await _proven_texts(claims, session, archive))
 
 
-def _first_needed(is_own: Sequence[bool], request: CompactRequest) -> int:
-    """How many of the oldest receipts most calls can do without."""
+def _skipped_receipts(is_own: Sequence[bool], request: CompactRequest) -> int:
+    """Return how many of the oldest receipts are not needed at first.
+
+    `is_own` says of each receipt whether it belongs to this branch.
+    """
     if request.mode == "reactive" or request.apply is not None:
-        return 0  # rejections and prepared lists may be in any
-    own = [at for at, own in enumerate(is_own) if own]
+        return 0  # rejections and prepared lists may be in any receipt
+    own = [index for index, own in enumerate(is_own) if own]
     return min([*own[-_NEWEST_RECEIPTS:], max(0, len(is_own) - _NEWEST_RECEIPTS)])
 
 
@@ -164,18 +108,17 @@ def _resumed(
     session_id: str,
     appended: AppendResult,
     receipts: Sequence[JsonObject],
-    after: int,
+    skipped: int,
     *,
     now_seconds: float,
 ) -> tuple[Session, Claims]:
-    """The session by its receipts without the first `after`, and what its list claims."""
-    request = given.request
-    all_states = states_of(receipts)
-    # Others may have written receipts since.
-    is_own = zip(all_states, appended.receipts[after:], strict=False)
-    states = tuple(state for state, own in is_own if own)
+    """Return the session by its receipts after the first `skipped`, and what its list claims."""
+    request, all_states = given.request, states_of(receipts)
+    # Not strict, because other processes may have written receipts since the list was appended.
+    branches = zip(all_states, appended.receipts[skipped:], strict=False)
     session = _continued(
         Session(
+            given,
             session_id,
             appended,
             given.payload,
@@ -184,13 +127,12 @@ def _resumed(
             appended.heads,
             request,
             appended.head,
-            states,
-            all_states,
-        ),
-        given.format,
+            states=tuple(state for state, is_own in branches if is_own),
+            all_states=all_states,
+        )
     )
     claims = session.known.once("claims", None, lambda: claims_in(session.messages))
-    if request.mode == "reactive" and session.payload and not session.is_answered:
+    if request.mode == "reactive" and session.payload and not session.is_repeated:
         settings = override(policy_named(request.policy).settings, request.settings)
         rejections = rejections_of(session.payload, all_states, settings.reactive_retries)
         session = replace(session, rejections=rejections)
@@ -200,102 +142,103 @@ def _resumed(
     return session, claims
 
 
-def _continued(session: Session, format: str) -> Session:
-    """`session` with the list that the call continues from; see the module."""
-    request, standing = session.request, session.appended.matched_context
-    found, is_answered = session, False
-    if standing is not None and request.mode != "record" and not _applies(session):
-        behind = _behind(session, standing, format)
-        is_whole = standing.message_count == len(session.payload)
-        is_answered = is_whole and _is_outcome(behind, request)
-        if is_answered or not (is_whole and _asks_anew(session)):
-            found = behind
-    if not (is_answered or session.appended.written or request.mode == "reactive"):
-        is_answered = _is_outcome(found, request)
-    found = replace(found, is_answered=is_answered)
-    return _settled(found, format) if request.prepare else found
+def _continued(session: Session) -> Session:
+    """Return `session` with the list that the call continues from; see the module."""
+    request, matched = session.request, session.appended.matched_context
+    continued, is_repeated = session, False
+    if matched is not None and request.mode != "record" and not _is_prepared_here(session):
+        replaced = _with_replaced_start(session, matched)
+        is_whole = matched.message_count == len(session.payload)
+        is_repeated = is_whole and _is_last_outcome(replaced, request)
+        if is_repeated or not (is_whole and _forces_recompaction(session)):
+            continued = replaced
+    if not (is_repeated or session.appended.written or request.mode == "reactive"):
+        is_repeated = _is_last_outcome(continued, request)
+    continued = replace(continued, is_repeated=is_repeated)
+    return _settled(continued) if request.prepare else continued
 
 
-def _applies(session: Session) -> bool:
-    """Whether the list itself begins with what is to be applied."""
+def _is_prepared_here(session: Session) -> bool:
+    """Whether the caller's own list starts with the messages that `apply` was prepared for."""
     prepared_id = session.request.apply
     if prepared_id is None:
         return False
     return is_prepared_for(session.all_states, prepared_id, session.payload)
 
 
-def _behind(session: Session, standing: MatchedContext, format: str) -> Session:
-    """`session` with the beginning of its list replaced by what a compaction left."""
-    count, given = standing.message_count, session.payload
+def _with_replaced_start(session: Session, matched: MatchedContext) -> Session:
+    """Return `session` with the start of its list replaced by the stored compacted context."""
+    count, given = matched.message_count, session.payload
     given_of = {id(m.source): raw for m, raw in zip(session.messages, session.payload, strict=True)}
-    raws = [given_of.get(id(entry.raw), entry.raw) for entry in standing.entries]
-    made = _with_few_markers(raws, standing, given)
-    payload = [*made, *given[count:]]
-    originals = [entry.original_seq for entry in standing.entries]
-    place_of_seq = {seq: at for at, seq in enumerate(session.seqs[:count]) if seq >= 0}
-    places: Places = (
-        *map(place_of_seq.get, originals),
-        *range(count, len(given) + 1),  # and where the next message would be
+    raws = [given_of.get(id(entry.raw), entry.raw) for entry in matched.entries]
+    context = _without_extra_markers(raws, matched, given)
+    payload = [*context, *given[count:]]
+    originals = [entry.original_seq for entry in matched.entries]
+    index_of_seq = {seq: index for index, seq in enumerate(session.seqs[:count]) if seq >= 0}
+    input_indices: InputIndices = (
+        *map(index_of_seq.get, originals),
+        *range(count, len(given) + 1),
     )
     return replace(
         session,
         payload=payload,
-        known=LIST_CACHE.read(payload, format),
+        known=LIST_CACHE.read(payload, session.given.format),
         seqs=(*originals, *session.seqs[count:]),
-        heads=(*standing.heads, *session.heads[count:]),
-        request=_placed(session, places, standing),
-        places=places,
-        recognised=Recognised(count, len(made)),
+        heads=(*matched.heads, *session.heads[count:]),
+        request=_reindexed_request(session, input_indices, matched),
+        input_indices=input_indices,
+        recognised=Recognised(count, len(context)),
     )
 
 
-def _placed(session: Session, places: Places, standing: MatchedContext) -> CompactRequest:
-    """The request with positions in the list that replaces the one that came in.
+def _reindexed_request(
+    session: Session, input_indices: InputIndices, matched: MatchedContext
+) -> CompactRequest:
+    """Return the request with indices in the list whose start was replaced.
 
-    A usage report describes what was sent: for an answer since then, the present context and what
-    followed; for an older one, a context that is replaced. A message that is to be pinned by
-    its place, and was removed or edited, is pinned by its text.
+    A usage report for a replaced message is dropped. A message that is to be pinned by its index,
+    and was removed or edited, is pinned by its text.
     """
     request = session.request
     index = request.usage_message_index
-    if index is not None and index < standing.message_count:
+    if index is not None and index < matched.message_count:
         request = replace(request, usage=None, usage_message_index=None)
     elif index is not None:
-        request = replace(request, usage_message_index=places.index(index))
-    edited = {at for at, entry in enumerate(standing.entries) if entry.seq < 0}
-    position = {place: at for at, place in enumerate(places) if at not in edited}
-    removed = [
-        session.messages[place] for place in request.pinned_messages if place not in position
-    ]
+        request = replace(request, usage_message_index=input_indices.index(index))
+    edited = {index for index, entry in enumerate(matched.entries) if entry.seq < 0}
+    new_index = {old: new for new, old in enumerate(input_indices) if new not in edited}
+    pinned = request.pinned_messages
+    removed = [session.messages[old] for old in pinned if old not in new_index]
     return replace(
         request,
         pinned=(*request.pinned, *map(full_text_of, removed)),
-        pinned_messages=tuple(position[at] for at in request.pinned_messages if at in position),
-        snip_messages=tuple(places.index(at) for at in request.snip_messages if at in places),
+        pinned_messages=tuple(new_index[old] for old in pinned if old in new_index),
+        snip_messages=tuple(
+            input_indices.index(old) for old in request.snip_messages if old in input_indices
+        ),
     )
 
 
-def _with_few_markers(
-    raws: list[JsonObject], standing: MatchedContext, given: Sequence[JsonObject]
+def _without_extra_markers(
+    raws: list[JsonObject], matched: MatchedContext, given: Sequence[JsonObject]
 ) -> list[JsonObject]:
-    """`raws`, with no more cache markers than came in: a host moves its own."""
-    if not any(cache_marker_count(entry.raw) for entry in standing.entries if entry.seq < 0):
+    """Return `raws` with no more cache markers than the caller's list, whose host moves them."""
+    if not any(cache_marker_count(entry.raw) for entry in matched.entries if entry.seq < 0):
         return raws
-    before = sum(map(cache_marker_count, given[: standing.message_count]))
+    before = sum(map(cache_marker_count, given[: matched.message_count]))
     if sum(map(cache_marker_count, raws)) <= before:
         return raws
     return [
         raw if entry.seq >= 0 else without_cache_markers(raw)
-        for raw, entry in zip(raws, standing.entries, strict=True)
+        for raw, entry in zip(raws, matched.entries, strict=True)
     ]
 
 
-def _asks_anew(session: Session) -> bool:
-    """Whether the call acts at once, whatever the budget, on a list that was compacted as a whole.
+def _forces_recompaction(session: Session) -> bool:
+    """Whether the call compacts a list again whose whole was compacted before.
 
-    A caller that passes that very list with other wishes for such a call wants them met by it,
-    not by what the earlier wishes left of it. But what was asked for by hand, or after a
-    rejection, is not undone by the next call of a loop.
+    A caller that passes that list with other options for a call that acts at once wants them
+    applied to the original list. But "auto" never undoes what "full" or "reactive" left.
     """
     request = session.request
     if request.mode not in ("auto", "plan"):
@@ -305,18 +248,22 @@ def _asks_anew(session: Session) -> bool:
     return is_at_once and next(modes, "") not in ("full", "reactive")
 
 
-def _is_outcome(session: Session, wishes: CompactRequest) -> bool:
-    """Whether the session's last compaction gave this very list for the same wishes."""
+def _is_last_outcome(session: Session, request: CompactRequest) -> bool:
+    """Whether the session's last compaction returned this list for the same request."""
     keys = (state.repeat_key for state in reversed(session.states))
     last = next(filter(None, keys), None)
     if last is None or not session.payload:
         return False
-    return last == repeat_key(history_hash(session.payload), wishes)
+    return last == repeat_key(history_hash(session.payload), request)
 
 
-def _settled(session: Session, format: str) -> Session:
-    """`session` with those of its messages that nothing will change."""
-    count = settled_message_count(session.messages, formats.FORMATS[format].rules)
+def _settled(session: Session) -> Session:
+    """Return `session` with only the messages that the running turn will not change."""
+    format_name = session.given.format
+    count = settled_message_count(session.messages, formats.FORMATS[format_name].rules)
+    request = replace(session.request, format=format_name)
+    if (request.usage_message_index or 0) >= count:
+        request = replace(request, usage=None, usage_message_index=None)
     return replace(
         session,
         payload=session.payload[:count],
@@ -324,144 +271,34 @@ def _settled(session: Session, format: str) -> Session:
         seqs=session.seqs[:count],
         heads=session.heads[:count],
         history=session.heads[count - 1] if count else "",
-        request=settled_request(session.request, count, format),
-        # Positions are kept as those of the list in which this will be found again.
-        places=None,
+        request=request,
+        # A prepared list refers to the list in which it will be found again.
+        input_indices=None,
     )
 
 
-async def _ours(claims: Claims, session: Session, archive: Archive) -> ProvenTexts:
-    """What of `claims` the archive vouches for.
+async def _proven_texts(claims: Claims, session: Session, archive: Archive) -> ProvenTexts:
+    """Return the claimed texts that the archive proves to be written by this library.
 
-    Another session may have made messages of the list, if a host continues a compacted list
-    under a new name.
+    Another session may have written them, if a host continues a compacted list under a new ID.
     """
-    hashes = set(made_by(session.all_states)) if claims.messages else set[str]()
+    hashes = set(hashes_made_by(session.all_states)) if claims.messages else set[str]()
     for other in claims.session_ids[:_MOST_CLAIMS]:
         if other != session.session_id:
-            hashes |= made_by(await _states_in(other, archive)) & claims.hashes_of(other)
-    known: set[str] = set()
+            hashes |= hashes_made_by(await _states_in(other, archive)) & claims.hashes_of(other)
+    output_ids: set[str] = set()
     if claims.output_ids:
         try:
             outputs = await archive.outputs(session.session_id)
-            known = {info.output_id for info in outputs} & claims.output_ids
+            output_ids = {info.output_id for info in outputs} & claims.output_ids
         except NotFoundError:
             pass
-        for output_id in sorted(claims.output_ids - known)[:_MOST_CLAIMS]:
+        for output_id in sorted(claims.output_ids - output_ids)[:_MOST_CLAIMS]:
             try:
-                known.add((await archive.output_info(output_id)).output_id)
+                output_ids.add((await archive.output_info(output_id)).output_id)
             except NotFoundError:
                 continue
-    return ProvenTexts(frozenset(hashes), frozenset(known))
-
-
-def check_prepared(request: CompactRequest) -> None:
-    """Refuse wishes that contradict each other.
-
-    Raises:
-        SettingsError: The mode cannot be prepared, or what was prepared is to be compacted again.
-    """
-    applies = request.apply is not None
-    if request.prepare and applies:
-        problem = "prepare and apply were given together. Prepare first, and apply in a later call."
-    elif request.snip_messages:
-        problem = (
-            "snip_messages was given with prepare or apply, which keep the list as it is. Leave it "
-            "out, or snip in a call of its own."
-        )
-    elif request.prepare and request.mode not in ("auto", "micro", "full"):
-        problem = (
-            f"prepare was given with mode {request.mode!r}, which has no outcome to keep. Use one "
-            "of: auto, micro, full."
-        )
-    elif applies and request.mode != "auto":
-        problem = (
-            f"apply was given with mode {request.mode!r}. Leave the mode out: what is applied was "
-            "decided when it was prepared."
-        )
-    else:
-        return
-    raise SettingsError(problem)
-
-
-def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
-    """How many leading messages can be replaced while the rest is still being written.
-
-    The newest turn of the assistant is not settled, nor what follows it, while one of its
-    calls has no answer, or while it ends with reasoning that belongs to what comes next.
-    """
-    stop = len(messages)
-    newest = max((start for start, _ in runs(messages, rules)), default=stop)
-    messages = with_unique_call_ids(messages)
-    index = index_calls(messages)
-    is_open = any(at >= newest and key not in index.result_at for key, at in index.call_at.items())
-    last = messages[-1].blocks[-1:] if messages else ()
-    if is_open or (last and isinstance(last[0], Thinking)):
-        stop = newest
-    safe = safe_cuts(messages, rules)
-    return max(at for at in range(stop + 1) if safe[at])
-
-
-def settled_request(request: CompactRequest, count: int, format: str) -> CompactRequest:
-    """`request` for the first `count` messages: a usage report for a later one is dropped."""
-    request = replace(request, format=format)
-    if (request.usage_message_index or 0) < count:
-        return request
-    return replace(request, usage=None, usage_message_index=None)
-
-
-def is_prepared_for(
-    states: Sequence[SessionState], prepared_id: str, payload: Sequence[JsonObject]
-) -> bool:
-    """Whether `payload` begins with what something under `prepared_id` was prepared for."""
-    kept = (state.prepared for state in states if state.prepared is not None)
-    return any(item.prepared_id == prepared_id and _begins(payload, item) for item in kept)
-
-
-def find_prepared(
-    states: Sequence[SessionState],
-    prepared_id: str,
-    payload: Sequence[JsonObject],
-    session_id: str,
-    now_seconds: float,
-) -> tuple[PreparedList, ProvenTexts]:
-    """What was prepared under `prepared_id`, if it belongs to `payload`; and what it vouches for.
-
-    Raises:
-        NotFoundError: The session holds nothing under that name.
-        SettingsError: It has expired, or `payload` does not begin with what it was prepared for.
-    """
-    found = (
-        (state.prepared, state.made)
-        for state in reversed(states)
-        if state.prepared is not None and state.prepared.prepared_id == prepared_id
-    )
-    kept, made = next(found, (None, ()))
-    if kept is None:
-        raise NotFoundError(
-            f"Session {session_id} holds nothing prepared under {prepared_id!r}. Give the "
-            "prepared_id as it was answered, with the session_id that it was prepared for, or "
-            "prepare anew."
-        )
-    if now_seconds > kept.expires_seconds:
-        raise SettingsError(
-            f"What was prepared under {prepared_id} has expired: it holds for "
-            f"{LIFETIME_SECONDS // 3_600} hours. Prepare anew."
-        )
-    if not _begins(payload, kept):
-        is_short = len(payload) < kept.message_count
-        found_count = f"the list has {len(payload)}" if is_short else "they differ now"
-        raise SettingsError(
-            f"{prepared_id} was prepared for {kept.message_count} messages that the list must "
-            f"begin with, but {found_count}. Apply it to a list that only grew since, or prepare "
-            "anew."
-        )
-    pointers = (pointer for edit in kept.report["edits"] for pointer in edit["pointers"])
-    return kept, ProvenTexts(frozenset(made), frozenset(pointers))
-
-
-def _begins(payload: Sequence[JsonObject], kept: PreparedList) -> bool:
-    return history_hash(payload[: kept.message_count]) == kept.prefix_hash
+    return ProvenTexts(frozenset(hashes), frozenset(output_ids))
 
 
 async def append_to_session(
@@ -474,28 +311,32 @@ async def append_to_session(
     parent_session_id: str | None = None,
     dry_run: bool = False,
 ) -> tuple[str, AppendResult]:
-    """Archive `messages` in the session they belong to: its ID, and their place in it.
+    """Archive `messages` in their session; return its ID and their position in the transcript.
 
-    That is the session as named, or that of our summary in the list, or one by its beginning. A
-    summary is ours if a receipt of the session that it names lists it.
+    The session is the named one, or the one that wrote a summary in the list by its own receipts,
+    or one whose ID derives from the first messages. A list that leaves all branches of that session
+    before the assistant has spoken twice is another conversation: its ID derives from more
+    messages. So the same list finds its session again when it has grown.
 
-    A list that only begins like the conversation of a session gets one of its own: if it leaves
-    every history of that session before the assistant has spoken twice, its ID comes from all up
-    to there. So the same list, when it is longer, finds its session again by its content.
+    Args:
+        messages: The parsed messages.
+        format: Name of their format.
+        archive: The archive.
+        named: The session's ID if the caller names one.
+        claims: The result of `claims_in(messages)`, if known.
+        parent_session_id: The session that started this one.
+        dry_run: Whether to write nothing.
     """
     append = partial(
-        archive.append,
-        format=format,
-        parent_session_id=parent_session_id,
-        dry_run=dry_run,
+        archive.append, format=format, parent_session_id=parent_session_id, dry_run=dry_run
     )
     if named is None:
         named = await _session_of_summary(claims or claims_in(messages), archive)
     if named is not None:
         return named, await append(check_session_id(named), messages)
-    least_shared = _beginning(messages)
+    least_shared = _least_shared(messages)
     session_id = ""
-    for session_id in _ids_of(messages):
+    for session_id in _possible_ids(messages):
         appended = await append(session_id, messages, least_shared=least_shared)
         if appended.forks_at is None or appended.forks_at >= least_shared:
             return session_id, appended
@@ -503,38 +344,38 @@ async def append_to_session(
 
 
 async def _session_of_summary(claims: Claims, archive: Archive) -> str | None:
-    """The session that made a summary in the list, by its own receipts."""
+    """Return the session whose receipts list a summary of the list, or None."""
     for session_id in claims.session_ids[:_MOST_CLAIMS]:
-        listed = made_by(await _states_in(session_id, archive))
-        if not listed.isdisjoint(claims.hashes_of(session_id)):
+        hashes = hashes_made_by(await _states_in(session_id, archive))
+        if not hashes.isdisjoint(claims.hashes_of(session_id)):
             return session_id
     return None
 
 
 def derived_id(messages: Messages) -> str:
-    """The ID of a list if no other conversation has it already; stable while the list grows.
+    """Return the session ID of a list that no other conversation has; it is stable as lists grow.
 
-    It comes from the first message that is not a system message: hosts write the date into those.
+    It derives from the first message that is no system message: hosts write the date into those.
     """
-    return _id_of(_said(messages)[:1])
+    return _id_of(_without_system(messages)[:1])
 
 
-def _ids_of(messages: Messages) -> Iterator[str]:
-    """The IDs that a list may have: the first that no other conversation has is its own."""
-    said = _said(messages)
+def _possible_ids(messages: Messages) -> Iterator[str]:
+    """Yield the IDs that a list may have: the first that no other conversation has is used."""
+    spoken = _without_system(messages)
     yield derived_id(messages)
     yield _id_of(messages[: leading_system_count(messages) + 1])
-    for stop in range(2, len(said)):
-        yield _id_of(said[:stop])
+    for stop in range(2, len(spoken)):
+        yield _id_of(spoken[:stop])
 
 
-def _beginning(messages: Messages) -> int:
-    """How many messages two lists of one conversation have in common at least."""
-    spoken = [at for at, message in enumerate(messages) if message.role == "assistant"]
-    return 1 + (spoken[1] if len(spoken) > 1 else len(messages))
+def _least_shared(messages: Messages) -> int:
+    """Return how many messages two lists of one conversation have in common at least."""
+    replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    return 1 + (replies[1] if len(replies) > 1 else len(messages))
 
 
-def _said(messages: Messages) -> Messages:
+def _without_system(messages: Messages) -> Messages:
     return tuple(message for message in messages if message.role != "system") or messages
 
 
@@ -542,8 +383,8 @@ def _id_of(beginning: Messages) -> str:
     return f"s_{history_hash(message.source for message in beginning)[:16] or 'empty'}"
 
 
-async def _states_in(session_id: str, archive: Archive) -> Sequence[SessionState]:
-    """The states that a session's calls left, oldest first; empty without such a session."""
+async def _states_in(session_id: str, archive: Archive) -> Sequence[CompactionState]:
+    """Return the states that a session's calls saved, oldest first; none without that session."""
     try:
         return states_of(await archive.receipts(session_id))
     except NotFoundError:
@@ -555,9 +396,9 @@ class CurrentContext:
     """The list that a session continues from.
 
     Attributes:
-        format: Its format.
-        messages: Its messages. Callers must not change them.
-        name: Its hash, as `history_hash` computes it.
+        format: Name of the message format.
+        messages: The messages. Callers must not change them.
+        name: The list's hash, as `history_hash` computes it.
     """
 
     format: str
@@ -566,7 +407,7 @@ class CurrentContext:
 
 
 async def current_context(session_id: str, archive: Archive) -> CurrentContext:
-    """What `Archive.context` returns, with its name.
+    """Return the list that `Archive.context` returns, with its hash.
 
     Raises:
         NotFoundError: There is no such session.
@@ -579,10 +420,11 @@ async def current_context(session_id: str, archive: Archive) -> CurrentContext:
 async def name_if_current(
     messages: Sequence[JsonObject], session_id: str, archive: Archive
 ) -> str | None:
-    """The hash of `messages` if `Archive.context` returns this very list; else None."""
+    """Return the hash of `messages` if they are the session's current context, or None."""
     name = await to_thread.run_sync(history_hash, messages)
     try:
-        if archive.redaction == "on":  # the archive's names are those before it
+        if archive.redaction == "on":
+            # The archive hashes messages before redaction, so the stored list is hashed again.
             current = (await current_context(session_id, archive)).name
         else:
             current = await archive.context_name(session_id)

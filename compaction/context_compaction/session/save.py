@@ -1,218 +1,178 @@
-"""What a call leaves to its session beside the messages: outputs, context, receipt and state.
+"""What a call saves besides the messages: outputs, the new context, the receipt and the state."""
 
-Later calls read the state; the receipt is a report.
-"""
-
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from context_compaction import formats
 from context_compaction.archive import Archive, ContextEntry
-from context_compaction.context import (
-    CompactionContext,
-    EditedMessages,
-    EffortLevel,
-    Plan,
-    ReceivedInput,
-    SummaryText,
-    Validation,
-)
-from context_compaction.messages import placeholders
-from context_compaction.messages.cache_control import without_cache_markers
-from context_compaction.messages.edits import Blob, Edit
-from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
-from context_compaction.messages.model import JsonObject, Message, Messages
-from context_compaction.messages.pins import pin_blobs
-from context_compaction.messages.speakers import ProvenTexts, receipt_hashes_in, with_authors
-from context_compaction.result import CompactResult, LayerReport, Prepared
-from context_compaction.session.earlier_calls import Decision
-from context_compaction.session.resume import LIFETIME_SECONDS, Session
-from context_compaction.session.state import (
+from context_compaction.compaction_state import (
+    CompactionState,
     ModelCall,
     PreparedList,
     Rejection,
     SavedSummary,
-    SessionState,
     repeat_key,
-    stop_seq_of,
     with_prepared,
     with_state,
 )
+from context_compaction.context import Finished, Session, SummaryText
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Blob
+from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
+from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.pins import pin_blobs
+from context_compaction.messages.speakers import receipt_hashes_in
+from context_compaction.result import CompactResult
 
-# For each summary in a result, by its pointer, the output with its shortened originals; and those
-# that are new.
-CarriedOn: TypeAlias = tuple[Mapping[str, str], Sequence[Blob]]
+# For each summary in a result, by its pointer, the ID of the output with its shortened originals;
+# and the outputs that are new.
+CarriedOutputs: TypeAlias = tuple[Mapping[str, str], Sequence[Blob]]
 
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A call whose messages are final.
-
-    Attributes:
-        given: The list that came in.
-        session: Its session before the call.
-        context: The call.
-        decision: The decision, its plan with the room that the text left filled.
-        words: The text of the summary.
-        validation: The messages that go out.
-        now_seconds: The time.
-    """
-
-    given: ReceivedInput
-    session: Session
-    context: CompactionContext
-    decision: Decision
-    words: SummaryText
-    validation: Validation
-    now_seconds: float
-
-    @property
-    def messages(self) -> Messages:
-        """The messages that go out."""
-        return self.validation.edited.messages
+# Parts of a receipt that are archived if the call compacted nothing.
+_SHORT_RECEIPT = ("session_id", "format", "status", "tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class ToSave:
-    """What one call leaves to its session.
+class Commit:
+    """The arguments of `Archive.commit`; see there.
 
     Attributes:
-        receipt: The receipt with the state; None if only the messages are kept ...
-        head: ... and what else `Archive.commit` takes.
+        receipt: The receipt with the state.
+        head: Hash of the caller's list.
+        blobs: New outputs.
+        context: The messages of the new context.
+        listed: Hash of the list that the call continued from, if that is another one.
     """
 
-    receipt: JsonObject | None = None
-    head: str = ""
+    receipt: JsonObject
+    head: str
     blobs: Sequence[Blob] = ()
     context: Sequence[ContextEntry] = ()
     listed: str = ""
 
 
-async def save(archive: Archive, session_id: str, made: ToSave | None) -> None:
-    """Make durable what a result rests on; its context replaces the list from now on."""
-    if made is not None and made.receipt is not None:
+async def save(archive: Archive, session_id: str, commit: Commit | None) -> None:
+    """Make durable what the result refers to; the new context replaces the list from now on."""
+    if commit is not None:
         await archive.commit(
             session_id,
-            blobs=made.blobs,
-            receipt=made.receipt,
-            context=made.context,
-            head=made.head,
-            listed=made.listed,
+            blobs=commit.blobs,
+            receipt=commit.receipt,
+            context=commit.context,
+            head=commit.head,
+            listed=commit.listed,
         )
 
 
-def to_save(
+def make_commit(
     done: Finished,
     result: CompactResult,
     rendered: Sequence[Sequence[JsonObject]],
     prepared: PreparedList | None,
-    carried: CarriedOn,
-) -> ToSave:
-    """What the call leaves; mostly no receipt, and only the messages are kept.
+    carried: CarriedOutputs,
+) -> Commit | None:
+    """Return what the call saves besides the messages; None, in most calls, for nothing.
 
     Args:
         done: The call.
         result: The outcome.
-        rendered: The messages that go out, in the provider's form.
+        rendered: For each message to return its JSON objects.
         prepared: The prepared list, to be applied later.
-        carried: The outputs with the shortened originals of its summaries, and the new ones.
+        carried: The outputs with the shortened originals of the result's summaries.
     """
-    context, session, words = done.context, done.session, done.words
-    saved = ToSave(head=session.history)
+    context, session, words = done.context, done.context.session, done.words
     is_reported = result.changed or prepared is not None or bool(session.rejections.key)
-    has_baseline = done.decision.files.has_baseline
-    if not (is_reported or words.model is not None or words.told or has_baseline):
-        return saved
+    has_baseline = done.plan.files.has_baseline
+    if not (is_reported or words.model is not None or words.covered_span or has_baseline):
+        return None
     receipt = result.receipt
-    entries = context_entries(done.messages, rendered, context.seqs) if result.changed else []
-    # Every call of a model is recorded, and what it or the host wrote is used until it is applied.
-    state = SessionState(memory=_summary(done), model=_model_call(words), carried=carried[0])
+    entries = _context_entries(done.messages, rendered, session.seqs) if result.changed else []
+    state = CompactionState(memory=_summary(done), model=_model_call(words), carried=carried[0])
     if prepared is not None:
         state = replace(state, made=receipt_hashes_in(done.messages))
     elif is_reported or words.model is not None:
-        wishes = done.given.request
-        # To find nothing again costs little, and says again why; a model is not asked twice.
+        request = session.given.request
+        # Another try without progress costs little and repeats the reasons. A model is not asked
+        # twice for the same list.
         is_final = result.status != "no_progress" or words.model is not None
         state = replace(
             state,
-            stop_seq=stop_seq_of(context.seqs),
-            files=tuple(done.decision.files.states.values()),
+            stop_seq=max(session.seqs, default=-1),
+            files=tuple(done.plan.files.states.values()),
             rejection=_rejection(result, session),
             made=receipt_hashes_in(done.messages),
-            repeat_key=repeat_key(_name(result, entries), wishes) if is_final else "",
-            mode=wishes.mode,
+            repeat_key=repeat_key(_hash_of(result, entries), request) if is_final else "",
+            mode=request.mode,
         )
-    else:  # a summary for later is no compaction, nor is the state of files
+    else:
+        # A summary for later and a baseline of files are no compaction.
         if has_baseline:
-            files = tuple(done.decision.files.states.values())
-            state = replace(state, stop_seq=stop_seq_of(context.seqs), files=files)
-        receipt = {name: receipt[name] for name in ("session_id", "format", "status", "tokens")}
+            files = tuple(done.plan.files.states.values())
+            state = replace(state, stop_seq=max(session.seqs, default=-1), files=files)
+        receipt = {name: receipt[name] for name in _SHORT_RECEIPT}
     receipt = context.gates.json(with_state(receipt, state))
     if prepared is not None:
         receipt = with_prepared(receipt, prepared)
     elif not result.changed:
-        return replace(saved, receipt=receipt)
-    is_behind = result.changed and session.recognised is not None
-    return replace(
-        saved,
-        receipt=receipt,
-        blobs=(*_dated(done), *pin_blobs(context.pins.candidates), *carried[1]),
+        return Commit(receipt, session.history)
+    is_other_list = result.changed and session.recognised is not None
+    return Commit(
+        receipt,
+        session.history,
+        blobs=(*_dated_blobs(done), *pin_blobs(context.pins.candidates), *carried[1]),
         context=entries,
-        listed=history_hash(session.payload) if is_behind else "",
+        listed=history_hash(session.payload) if is_other_list else "",
     )
 
 
 def _summary(done: Finished) -> SavedSummary | None:
-    """The summary to save for later compactions; None where none was written."""
-    words, told = done.words, done.words.told
-    if told is None:
+    """Return the summary to save for later compactions; None if none was written."""
+    words, span = done.words, done.words.covered_span
+    if span is None:
         return None
-    instructions, at_seconds = done.given.request.instructions, int(done.now_seconds)
+    instructions, at_seconds = done.context.request.instructions, int(done.now_seconds)
     return SavedSummary(
-        words.prose, told.start_seq, told.stop_seq, words.writer, instructions, at_seconds
+        words.prose, span.start_seq, span.stop_seq, words.writer, instructions, at_seconds
     )
 
 
-def _name(result: CompactResult, entries: Sequence[ContextEntry]) -> str:
-    """The hash of the list that goes out."""
+def _hash_of(result: CompactResult, entries: Sequence[ContextEntry]) -> str:
+    """Return the hash of the returned list."""
     if entries:
         return chain_hashes([entry.content for entry in entries])[-1]
     return history_hash(result.messages)
 
 
 def _rejection(result: CompactResult, session: Session) -> Rejection | None:
-    """The record of the list that was rejected, and of `result` instead of it."""
+    """Return the record of the rejected list and of the result instead of it."""
     if not session.rejections.key:
         return None
-    gives = history_hash(result.messages) if result.changed else None
-    return Rejection(session.rejections.key, gives, result.tokens.after)
+    result_hash = history_hash(result.messages) if result.changed else None
+    return Rejection(session.rejections.key, result_hash, result.tokens.after)
 
 
-def context_entries(
-    messages: Messages, raws: Sequence[Sequence[JsonObject]], seqs: Sequence[int]
+def _context_entries(
+    messages: Messages, rendered: Sequence[Sequence[JsonObject]], seqs: Sequence[int]
 ) -> list[ContextEntry]:
-    """The result as the archive keeps it: by number if untouched, else in its own words."""
+    """Return the result as archived: unchanged messages by number, all others in full."""
     entries: list[ContextEntry] = []
-    for message, rendered in zip(messages, raws, strict=True):
+    for message, raws in zip(messages, rendered, strict=True):
         seq = seqs[message.index] if message.index is not None else -1
-        untouched = message.source is not None and not message.edited and seq >= 0
+        unchanged = message.source is not None and not message.edited and seq >= 0
         span = placeholders.removed_span(message) if message.index is None or seq == -1 else None
         head = span.head if span is not None else ""
         entries.extend(
-            ContextEntry(seq if untouched else -1, raw, seq, head, content_hash(raw))
-            for raw in rendered
+            ContextEntry(seq if unchanged else -1, raw, seq, head, content_hash(raw))
+            for raw in raws
         )
     return entries
 
 
-def _dated(done: Finished) -> list[Blob]:
-    """The result's blobs, each with the archived message that held it."""
+def _dated_blobs(done: Finished) -> list[Blob]:
+    """Return the result's outputs, each with the number of the message that contained it."""
     edited = done.validation.edited
     seqs = {
-        pointer: done.context.seqs[edit.index]
+        pointer: done.context.session.seqs[edit.index]
         for edit in edited.edits
         if edit.index is not None
         for pointer in edit.pointers
@@ -225,94 +185,3 @@ def _model_call(words: SummaryText) -> ModelCall | None:
     if not report.get("requested"):
         return None
     return ModelCall(float(report.get("at_seconds", 0)), failed=bool(report.get("failure")))
-
-
-def prepared_result(
-    done: Finished, result: CompactResult, rendered: Sequence[Sequence[JsonObject]]
-) -> tuple[CompactResult, PreparedList | None]:
-    """`result` with the caller's own list instead; and the list that is kept to be applied.
-
-    Args:
-        done: The call, for the settled messages.
-        result: Its outcome.
-        rendered: The messages of that in the provider's form.
-    """
-    given, session = done.given.payload, done.session
-    if not result.changed:
-        why = "Nothing is prepared: nothing had to be done. Use mode='full', or a target_tokens."
-        warnings = (*result.warnings, why) if result.status == "unchanged" else result.warnings
-        return replace(result, messages=list(given), warnings=warnings), None
-    count, prefix, receipt = len(session.payload), history_hash(session.payload), result.receipt
-    entries = _entries(done.messages, rendered)
-    # A repair is made again when it is applied, so it is not reported twice.
-    repair_count = len(done.context.repairs)
-    kept = PreparedList(
-        f"p_{_hash([result.session_id, prefix, entries])}",
-        count,
-        prefix,
-        int(done.now_seconds) + LIFETIME_SECONDS,
-        messages=entries,
-        report={
-            "edits": receipt["edits"][repair_count:],
-            "layers": receipt["layers"][1 if repair_count else 0 :],
-            "boundary": receipt["boundary"],
-            "writer": receipt["writer"],
-            "digest": receipt.get("digest"),
-        },
-    )
-    if session.recognised is not None:
-        recognised = session.recognised
-        count = recognised.message_count + max(0, count - recognised.context_count)
-        prefix = history_hash(given[:count])
-    prepared = Prepared(kept.prepared_id, count, prefix, kept.expires_seconds)
-    receipt = {**receipt, "status": "prepared", "prepared": asdict(prepared)}
-    result = replace(
-        result,
-        status="prepared",
-        messages=list(given),
-        changed=False,
-        prepared=prepared,
-        receipt=receipt,
-    )
-    return result, kept
-
-
-def applied_plan(context: CompactionContext, kept: PreparedList, ours: ProvenTexts) -> Plan:
-    """The messages of `context` with those that `kept` was prepared for replaced."""
-    present = {m.index: m for m in context.messages if m.index is not None}
-    raws = [entry["raw"] for entry in kept.messages if not isinstance(entry, int)]
-    made = iter(with_authors(formats.parse(raws, format=context.format), ours))
-    first: list[Message] = []
-    for entry in kept.messages:
-        if isinstance(entry, int):
-            first += [present[entry]] if entry in present else []
-        else:
-            index = entry["index"]
-            first.append(replace(next(made), index=index, edited=index is not None))
-    later_at = next(
-        (at for at, m in enumerate(context.messages) if (m.index or 0) >= kept.message_count),
-        len(context.messages),
-    )
-    edited = EditedMessages(
-        (*first, *context.messages[later_at:]),
-        tuple(replace(Edit(**e), pointers=tuple(e["pointers"])) for e in kept.report["edits"]),
-        layers=tuple(LayerReport(**layer) for layer in kept.report["layers"]),
-    )
-    return Plan(edited, EffortLevel(context.settings, 0.0))
-
-
-def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:
-    """The result: positions of messages that stay, and the others in full."""
-    entries: list[Any] = []
-    for message, raws in zip(messages, rendered, strict=True):
-        if message.index is not None and message.source is not None and not message.edited:
-            entries.append(message.index)
-        else:
-            # Without the host's cache markers, which will be elsewhere by then.
-            entries += [{"index": message.index, "raw": without_cache_markers(raw)} for raw in raws]
-    return entries
-
-
-def _hash(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return hashlib.blake2b(text.encode("ascii"), digest_size=12).hexdigest()

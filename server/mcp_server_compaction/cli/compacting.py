@@ -30,7 +30,7 @@ from context_compaction import (
     profile_for,
     put_file,
     shown_address,
-    with_losses,
+    with_dropped_names,
 )
 from context_compaction import compact as compact_messages
 
@@ -183,7 +183,7 @@ async def _compact(job: _Job, config: Config) -> _Outcome:
                 model=model,
                 report_progress=awaited(report),
             )
-            result = await with_losses(result, archive)
+            result = await with_dropped_names(result, archive)
             resumable = None
             if job.resume and result.changed and job.mode != "plan":
                 resumable = await resumable_of(result, job.resume, given, archive)

@@ -131,7 +131,7 @@ async def _work_ahead(deps: Deps) -> None:
 
 def load_engine(config: Config) -> None:
     """Load what the first call of a tool would wait for: half a second of CPU."""
-    for name in ("LocalArchive", "open_archive", "compact", "with_losses"):
+    for name in ("LocalArchive", "open_archive", "compact", "with_dropped_names"):
         getattr(context_compaction, name)
     for module in _MODULES:
         import_module(module)

@@ -20,7 +20,7 @@ from context_compaction import (
     OutputInfo,
     QueryError,
     compact_json,
-    read_losses,
+    read_dropped_names,
 )
 
 from mcp_server_compaction.reading.plain_text import message_texts
@@ -267,7 +267,7 @@ class _SessionPart:
         if not number:
             return await self.archive.receipts(self.session_id)
         at = -1 if number == "last" else int(number)
-        losses = await read_losses(self.archive, self.session_id, at)
+        losses = await read_dropped_names(self.archive, self.session_id, at)
         [receipt] = await self.archive.receipts(self.session_id, after=at, limit=1)
         return [receipt | {"losses": losses}]
 

@@ -15,7 +15,7 @@ from context_compaction import (
     NotFoundError,
     SessionInfo,
     compact_json,
-    read_losses,
+    read_dropped_names,
 )
 
 from mcp_server_compaction.protocol.sessions import iso_time
@@ -143,7 +143,7 @@ async def compaction(visit: Visit) -> Page:
     ]
     read = await _read(visit.archive, info.session_id, shown_rows)
     await to_thread.run_sync(_show, info, shown_rows, read)
-    losses = await read_losses(visit.archive, info.session_id, number)
+    losses = await read_dropped_names(visit.archive, info.session_id, number)
     receipt = stored[number].receipt | {"losses": losses}
     document = {
         "session_id": info.session_id,

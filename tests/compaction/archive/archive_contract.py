@@ -425,11 +425,11 @@ async def sessions_are_kept_apart(archive: Archive) -> None:
 @promise
 async def ids_that_could_do_harm_are_refused_and_harmless_ones_kept(archive: Archive) -> None:
     for bad in ("", "a/b", "a b", "ü", "x" * 129, "a\n", "\x00"):
-        with pytest.raises(SettingsError, match="cannot name a session"):
+        with pytest.raises(SettingsError, match="Invalid session_id"):
             await archive.append(bad, parsed(user("x")), format=FORMAT)
-        with pytest.raises(SettingsError, match="cannot name a session"):
+        with pytest.raises(SettingsError, match="Invalid session_id"):
             await archive.read_messages(bad, 0, 1)
-        with pytest.raises(SettingsError, match="cannot name a session"):
+        with pytest.raises(SettingsError, match="Invalid session_id"):
             await archive.append("s", parsed(user("x")), format=FORMAT, parent_session_id=bad)
     for fine in ("..", ".", "CON", "x" * 128, "A", "a", "2026-01-01T00:00:00.jsonl"):
         await add(archive, fine, user(f"in {fine}"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from context_compaction import CompactRequest, compact, read_losses
+from context_compaction import CompactRequest, compact, read_dropped_names
 from context_compaction.archive import Archive, Query
 from context_compaction.errors import NotFoundError
 from context_compaction.result import CompactResult
@@ -32,7 +32,7 @@ def shown(report: Json) -> list[str]:
 
 async def losses_of(archive: Archive, session_id: str = "s") -> Json:
     """What the newest compaction of a session removed."""
-    report = await read_losses(archive, session_id)
+    report = await read_dropped_names(archive, session_id)
     assert report is not None
     return report
 
@@ -113,10 +113,10 @@ async def test_a_list_that_stays_as_it_is_has_lost_nothing() -> None:
             request = CompactRequest(format=transcript.format, session_id="s", mode="record")
             answer = await compact(transcript.payload, request, archive=archive)
             if answer.changed:
-                assert await read_losses(archive, "s") is not None
+                assert await read_dropped_names(archive, "s") is not None
             else:
                 with pytest.raises(NotFoundError, match="0 receipts"):
-                    await read_losses(archive, "s")
+                    await read_dropped_names(archive, "s")
 
 
 async def test_a_plan_tells_the_names_that_its_compaction_then_removes() -> None:

@@ -156,7 +156,7 @@ async def test_the_providers_own_count_decides_when_to_act() -> None:
         ({"settings": {"nothing": 1}}, "There is no setting 'nothing'. Did you mean: "),
         (
             {"session_id": "no/slash"},
-            "'no/slash' cannot name a session. Use 1 to 128 letters, digits and _ . : -",
+            "Invalid session_id 'no/slash'. Use 1 to 128 letters, digits and _ . : -",
         ),
         ({"parent_session_id": "../up"}, "'../up'"),
         ({"format": "anthropics"}, "'anthropics'"),

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from context_compaction.archive import Archive
+from context_compaction.pipeline import summarize
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session import earlier_calls
 from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
 
 from tests.support.json_types import Json
@@ -79,7 +79,7 @@ NEAR = {"scale_to_budget": False}
 @pytest.fixture(autouse=True)
 def _wide_gap(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     """The cut of these conversations lies a few messages behind the memory's end."""
-    monkeypatch.setattr(earlier_calls, "GAP_SHARE", 20.0)
+    monkeypatch.setattr(summarize, "GAP_SHARE", 20.0)
 
 
 async def test_without_one_the_host_is_asked_as_before() -> None:

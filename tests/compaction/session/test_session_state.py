@@ -1,16 +1,14 @@
-"""What one call leaves for later ones: read as it was written."""
+"""The state that a call saves for later calls."""
 
 import json
 
 from context_compaction.activity.read_state import FileState
-from context_compaction.session.state import (
+from context_compaction.compaction_state import (
+    CompactionState,
     ModelCall,
     Rejection,
     SavedSummary,
-    SessionState,
-    before,
-    made_by,
-    state_of,
+    states_of,
     with_state,
 )
 from hypothesis import given
@@ -21,7 +19,7 @@ FILES = st.builds(
     FileState, st.text(), st.text(), NUMBERS, st.text(), st.text(), st.floats(0, 1e9), st.booleans()
 )
 STATES = st.builds(
-    SessionState,
+    CompactionState,
     stop_seq=st.integers(-1, 10**6),
     files=st.none() | st.lists(FILES, max_size=3).map(tuple),
     rejection=st.none() | st.builds(Rejection, st.text(), st.none() | st.text(), NUMBERS),
@@ -34,19 +32,11 @@ STATES = st.builds(
 
 
 @given(STATES)
-def test_a_state_is_read_as_it_was_written(state: SessionState) -> None:
+def test_state_survives_the_archived_receipt(state: CompactionState) -> None:
     archived = json.loads(json.dumps(with_state({"status": "compacted"}, state)))
     assert archived["status"] == "compacted"
-    assert state_of(archived) == state
+    assert states_of([archived]) == (state,)
 
 
-def test_a_receipt_without_a_state_left_nothing() -> None:
-    assert state_of({"status": "compacted"}) == SessionState()
-
-
-@given(st.lists(STATES, max_size=4), st.integers(-1, 10**6))
-def test_only_states_of_shorter_lists_are_known(states: list[SessionState], stop_seq: int) -> None:
-    known = before(states, stop_seq)
-    assert all(state.stop_seq < stop_seq for state in known)
-    assert len(known) == sum(state.stop_seq < stop_seq for state in states)
-    assert made_by(known) <= made_by(states)
+def test_receipt_without_state_gives_the_empty_state() -> None:
+    assert states_of([{"status": "compacted"}]) == (CompactionState(),)

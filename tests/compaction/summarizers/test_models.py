@@ -22,8 +22,8 @@ from context_compaction import (
     open_archive,
 )
 from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.compaction_state import CompactionState, ModelCall, wait_seconds
 from context_compaction.formats import parse
-from context_compaction.session.state import ModelCall, SessionState, wait_seconds
 from context_compaction.settings import TooLongRule
 from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, TellChars
 from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version
@@ -571,13 +571,13 @@ async def test_three_failures_in_a_row_leave_the_model_alone(archive: Archive) -
     assert said_by_model(result), "each session has a breaker of its own"
 
 
-def failed(at_seconds: float) -> SessionState:
-    return SessionState(model=ModelCall(at_seconds, failed=True))
+def failed(at_seconds: float) -> CompactionState:
+    return CompactionState(model=ModelCall(at_seconds, failed=True))
 
 
 def test_a_breaker_opens_for_a_while_and_then_lets_one_call_through() -> None:
-    worked = SessionState(model=ModelCall(5, failed=False))
-    without = SessionState()
+    worked = CompactionState(model=ModelCall(5, failed=False))
+    without = CompactionState()
     wait = partial(wait_seconds, max_failures=3, cool_down_seconds=900)
     assert wait([], 0) == 0
     assert wait([failed(1), failed(2)], 3) == 0

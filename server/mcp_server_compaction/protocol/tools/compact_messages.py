@@ -26,7 +26,7 @@ from context_compaction import (
     make_splices,
     name_if_current,
     window_of,
-    with_losses,
+    with_dropped_names,
 )
 from mcp_types import CallToolResult
 
@@ -130,7 +130,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
         await deps.changes.updated(f"transcript://{result.session_id}")
         await deps.changes.listed(context.session, result.session_id)
     if arguments.reply == "receipt":
-        result = await with_losses(result, archive)
+        result = await with_dropped_names(result, archive)
     answer = _answer_of(result, given.notes, wrote=wrote)
     if options.resume is not None and wrote:
         if result.changed:

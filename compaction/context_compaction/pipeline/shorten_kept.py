@@ -1,10 +1,10 @@
-"""Messages that stay after a cut, with what was not bought of them in the archive. Pure.
+"""Shorten messages that stay after a cut to what was bought of them; the rest is archived. Pure.
 
-A result shows what was bought of it, in the marker that names the whole; long arguments of a call
-are clipped; a request that has no room shows its bought paragraphs.
+A tool result shows its bought paragraphs in the marker that names the whole output. Long arguments
+of a call are clipped. A request without room shows its bought paragraphs.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from context_compaction.activity.calls import is_steering
 from context_compaction.context import CompactionContext, EditedMessages
@@ -33,57 +33,57 @@ from context_compaction.summarizers.extractive.collect import Item, Record
 from context_compaction.summarizers.extractive.paragraphs import GROUP_CHARS
 from context_compaction.tokens.counter import MessageCounter
 
-REQUEST_LAYER = "request"
-# Items that repeat or name what a message has: they do not keep it from staying.
+_REQUEST_LAYER = "request"
+# Items that repeat or name parts of a message: they do not decide whether the message stays.
 DERIVED = ("deed", "rule", "wish", "media", "replaced")
-# For a text that its host hands over in the user's name.
-_POSED_TOOL = "text in the user's name"
+# Tool name of an archived text that a host passed in the user's name.
+_HOST_TEXT_TOOL = "text in the user's name"
 
 
 def is_of_request(edit: Edit) -> bool:
     """Whether `edit` replaced the newest request by an extract."""
-    return edit.layer == REQUEST_LAYER
+    return edit.layer == _REQUEST_LAYER
 
 
-def with_bought(
+def shorten_kept(
     context: CompactionContext,
     edited: EditedMessages,
     record: Record,
     kept: Iterable[int],
     request_at: int | None,
 ) -> EditedMessages:
-    """`edited` with the messages at `kept` showing what was bought of them."""
+    """Return `edited` with the messages at the indices `kept` reduced to what was bought."""
     messages, count = edited.messages, context.count
-    names = index_calls(messages)
-    said: dict[int, list[Item]] = {}
-    chosen: dict[Place, Replacement] = {}
+    calls = index_calls(messages)
     restored = {item.path for item in record.items if item.path and item.bought}
-    open_places = {at for at in kept if messages[at].index not in context.pins.marked}
+    editable = {at for at in kept if messages[at].index not in context.pins.marked}
+    shortened: dict[Place, Replacement] = {}
+    request_items: list[Item] = []
     for item in record.items:
         at = record.position_of(item)
         if at < 0 or item.path:
             continue
         if item.block < 0:
-            said.setdefault(at, []).append(item)
-        elif at in open_places and (done := _shorter(context, messages[at], item, names, restored)):
-            chosen[Place(at, item.block)] = done
-    step = replace_blocks(messages, chosen, count, layer="persist")
+            request_items += [item] if at == request_at else []
+        elif at in editable and (shorter := _shorter(context, messages[at], item, calls, restored)):
+            shortened[Place(at, item.block)] = shorter
+    step = replace_blocks(messages, shortened, count, layer="persist")
     edited = edited.then("persist", step, count)
     if request_at is None or messages[request_at].index in context.pins.marked:
         return edited
-    chosen = _shorter_request(edited.messages[request_at], request_at, said, count)
-    step = replace_blocks(edited.messages, chosen, count, layer=REQUEST_LAYER)
-    return edited.then(REQUEST_LAYER, step, count)
+    shortened = _shorter_request(edited.messages[request_at], request_at, request_items, count)
+    step = replace_blocks(edited.messages, shortened, count, layer=_REQUEST_LAYER)
+    return edited.then(_REQUEST_LAYER, step, count)
 
 
 def _shorter(
     context: CompactionContext,
     message: Message,
     item: Item,
-    names: CallIndex,
+    calls: CallIndex,
     restored: Collection[str],
 ) -> Replacement | None:
-    """The block of `item` with what was bought of it; None where it stays as it is."""
+    """Return the block of `item` with what was bought of it; None if the block stays."""
     block, count = message.blocks[item.block], context.count
     if isinstance(block, ToolCall):
         stays = item.is_whole and item.in_file not in restored
@@ -92,16 +92,18 @@ def _shorter(
     if item.is_whole or (is_short and item.in_file and item.in_file not in restored):
         return None
     if isinstance(block, ToolResult):
-        name = names.name_of(block)
+        name = calls.name_of(block)
         is_protected = is_steering(name) or name.lower() in protected_names(context.settings)
-        return None if is_protected else _result(block, item, name, count)
-    return _text(block, [item], is_typed=False, count=count) if isinstance(block, Text) else None
+        return None if is_protected else _shorter_result(block, item, name, count)
+    if isinstance(block, Text):
+        return _shorter_text(block, [item], is_typed=False, count=count)
+    return None
 
 
-def _result(
+def _shorter_result(
     result: ToolResult, item: Item, tool_name: str, count: MessageCounter
 ) -> Replacement | None:
-    """The marker for a result with what was bought of it; None where it stays as it is."""
+    """Return the marker of a result with what was bought of it; None if the result stays."""
     if placeholders.is_placeholder(result):
         return None
     if not item.bought:
@@ -120,11 +122,11 @@ def _result(
     return Replacement(marked, blobs, saved_tokens, "persisted", tool_name)
 
 
-def _text(
+def _shorter_text(
     block: Text, items: Sequence[Item], *, is_typed: bool, count: MessageCounter
 ) -> Replacement | None:
-    """The marker for a text with what was bought of it; None where it would not be smaller."""
-    tool_name = placeholders.REQUEST_TOOL if is_typed else _POSED_TOOL
+    """Return the marker of a text with what was bought of it; None if it would not be smaller."""
+    tool_name = placeholders.REQUEST_TOOL if is_typed else _HOST_TEXT_TOOL
     blob = make_blob(block.text, tool_name=tool_name)
     shown = "\n".join(item.text for item in items if item.bought)
     text = placeholders.persisted((blob,), shown, tool_name, len(block.text))
@@ -136,26 +138,26 @@ def _text(
 
 
 def _shorter_request(
-    request: Message, at: int, said: Mapping[int, Sequence[Item]], count: MessageCounter
+    request: Message, at: int, items: Sequence[Item], count: MessageCounter
 ) -> dict[Place, Replacement]:
-    """The longest text of a request that was not bought whole, with what was."""
-    items = [one for one in said.get(at, ()) if one.kind not in DERIVED]
+    """Return the longest text of a request that was not bought whole, with what was bought."""
+    own = [item for item in items if item.kind not in DERIVED]
     texts = [
-        (n, block)
-        for n, block in enumerate(request.blocks)
+        (number, block)
+        for number, block in enumerate(request.blocks)
         if isinstance(block, Text) and not is_rules(block)
     ]
-    if not texts or all(item.is_whole for item in items):
+    if not texts or all(item.is_whole for item in own):
         return {}
     number, block = max(texts, key=lambda text: len(text[1].text))
-    flat = " ".join(" ".join(item.text.split()) for item in items)
-    items += [
-        one
-        for one in said.get(at, ())
-        if one.kind in ("rule", "wish") and one.bought and one.text not in flat
-    ]
     if placeholders.is_long_request(block.text):
         return {}
+    flat = " ".join(" ".join(item.text.split()) for item in own)
+    own += [
+        item
+        for item in items
+        if item.kind in ("rule", "wish") and item.bought and item.text not in flat
+    ]
     is_typed = author_of(request, block) == "user"
-    done = _text(block, items, is_typed=is_typed, count=count)
-    return {Place(at, number): done} if done else {}
+    shorter = _shorter_text(block, own, is_typed=is_typed, count=count)
+    return {Place(at, number): shorter} if shorter else {}

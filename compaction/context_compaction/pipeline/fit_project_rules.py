@@ -1,0 +1,132 @@
+"""Fit project rules, which a host passes as a message, into their share of the limit. Pure.
+
+Project rules stay at any cut, in their place and as the host's own object, while they fit. Longer
+rules are archived like a large output. The extract in their place starts with the binding sentences
+of each section.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from itertools import zip_longest
+
+from context_compaction.layers.cut_point import is_preserved, preserved_part
+from context_compaction.layers.preview import extract
+from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Blob, Step, make_blob
+from context_compaction.messages.model import Messages, Text, is_rules
+from context_compaction.messages.speakers import rules_kind_of, with_author
+from context_compaction.summarizers.instructions.find import has_sign, instructions_in
+from context_compaction.tokens.counter import MessageCounter
+
+RULES_LAYER = "project_rules"
+_SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
+# Share of the limit without system messages.
+_SHARE = 0.2
+# With less room, the frame would take most of it.
+_LEAST_TOKENS = 120
+
+
+def preserved_tokens(messages: Messages, limit_tokens: int, count: MessageCounter) -> int:
+    """Return the most tokens of the messages that stay at any cut."""
+    fixed_tokens = rules_tokens = 0
+    for message in filter(is_preserved, messages):
+        tokens = count.message(preserved_part(message) or message)
+        if any(map(is_rules, message.blocks)):
+            rules_tokens += tokens
+        else:
+            fixed_tokens += tokens
+    return fixed_tokens + min(rules_tokens, _share_of(limit_tokens - fixed_tokens))
+
+
+def fit_project_rules(
+    messages: Messages,
+    limit_tokens: int,
+    count: MessageCounter,
+    *,
+    pinned: Collection[int],
+    removes_all: bool,
+) -> Step:
+    """Return `messages` with the project rules within their share of the limit.
+
+    Rules without room for an extract, or all with `removes_all`, become ordinary host text, which a
+    summary replaces. Rules in `pinned` messages, given by index, stay whole.
+    """
+    places = [
+        (Place(at, number), block)
+        for at, message in enumerate(messages)
+        if message.index not in pinned
+        for number, block in enumerate(message.blocks)
+        if is_rules(block)
+    ]
+    if not places:
+        return Step(messages)
+    others = (m for m in messages if is_preserved(m) and not any(map(is_rules, m.blocks)))
+    left_tokens = _share_of(limit_tokens - sum(map(count.message, others)))
+    shortened: dict[Place, Replacement] = {}
+    removed: list[Place] = []
+    for place, block in places:
+        tokens = count.block(block)
+        if tokens > left_tokens or removes_all:
+            extract_of_rules = None if removes_all else _shortened(block, left_tokens, count)
+            if extract_of_rules is None:
+                removed.append(place)
+                continue
+            shortened[place] = extract_of_rules
+            tokens -= extract_of_rules.saved_tokens
+        left_tokens -= tokens
+    step = replace_blocks(messages, shortened, count, layer=RULES_LAYER)
+    edited = list(step.messages)
+    for at, number in removed:
+        edited[at] = with_author("host", edited[at], {number})
+    return Step(tuple(edited), step.edits, step.blobs) if removed else step
+
+
+def _share_of(left_tokens: int) -> int:
+    return int(max(0, left_tokens) * _SHARE)
+
+
+def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacement | None:
+    """Return an extract of `block`; None if it has no room or would not be smaller."""
+    kind = rules_kind_of(block)
+    if kind is None or most_tokens < _LEAST_TOKENS:
+        return None
+    blobs: tuple[Blob, ...] = ()
+    archived_ids = placeholders.ids_in_placeholder(block.text)
+    if archived_ids:
+        text, marker = placeholders.preview_in(block.text), block.text
+    else:
+        tool_name = placeholders.RULES_TOOL + kind
+        text, blobs = block.text, (make_blob(block.text, tool_name=tool_name),)
+        marker = placeholders.persisted(blobs, "", tool_name, len(text))
+    frame = placeholders.with_preview(marker, "")
+    shown = extract(
+        "\n".join(line for line in text.split("\n") if line.strip()),
+        most_tokens - count.text(frame),
+        measure=count.text,
+        first=(text.partition("\n")[0], *_binding_in(text)),
+    )
+    shorter = Text(placeholders.with_preview(marker, shown), author="project")
+    saved_tokens = count.block(block) - count.block(shorter)
+    if saved_tokens <= 0:
+        return None
+    return Replacement(shorter, blobs, saved_tokens, "persisted", note=kind, kept=archived_ids)
+
+
+def _binding_in(text: str) -> Iterator[str]:
+    """Yield the binding sentences of rules, then other typed ones, taking turns between sections.
+
+    Without turns, one long section would leave no room for the others.
+    """
+    sections: list[tuple[str, list[str], list[str]]] = []
+    for part in _SECTION.split(text):
+        head, _, body = part.partition("\n")
+        heading, body = (head, body) if _SECTION.match(head) else ("", part)
+        items = sorted(instructions_in(body), key=lambda item: -item.rank)
+        binding = [item.text for item in items if has_sign(item)]
+        typed = [item.text for item in items if not item.is_pasted]
+        sections.append((heading, binding, typed))
+    for number in (1, 2):
+        rows = ([section[0], *section[number]] for section in sections if section[number])
+        for row in zip_longest(*rows):
+            yield from filter(None, row)
