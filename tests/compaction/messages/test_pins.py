@@ -242,8 +242,8 @@ async def test_a_mark_in_a_tools_output_pins_nothing() -> None:
 async def test_what_cannot_be_meant_is_refused_before_anything_is_written() -> None:
     payload = talk(0, 3)
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"pinned_messages": (99,)}, "names message 99, but the list has 12"),
-        ({"pinned": (RULE,), "unpin": (RULE,)}, "pinned and unpin both name"),
+        ({"pinned_messages": (99,)}, "contains index 99, but the list has 12"),
+        ({"pinned": (RULE,), "unpin": (RULE,)}, "pinned and unpin both contain"),
     ]
     for wish, problem in refused:
         async with temporary_archive() as archive:
@@ -252,5 +252,5 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_written() -> N
                 await compact(payload, request, archive=archive)
             assert (await archive.sessions())[0] == []
     empty = [*payload, assistant(*answered("z", "Bash", "x", command="ls")[0]["content"])]
-    with pytest.raises(SettingsError, match="which has no text"):
+    with pytest.raises(SettingsError, match="that message has no text"):
         await compacted(empty, pinned_messages=(12,))

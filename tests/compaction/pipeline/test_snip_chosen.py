@@ -60,8 +60,8 @@ async def test_what_must_stay_stays_and_the_answer_says_so() -> None:
     assert payload[5] in result.messages, "what is pinned"
     assert payload[7] in result.messages, "the newest request"
     assert result.messages[-1] is payload[-1], "the newest message, and its call"
-    [warning] = [text for text in result.warnings if text.startswith("Of snip_messages ")]
-    assert warning.startswith("Of snip_messages 0, 5, 7, 9 stay: ")
+    [warning] = [text for text in result.warnings if text.startswith("These snip_messages ")]
+    assert warning.startswith("These snip_messages stay: 0, 5, 7, 9. ")
 
 
 async def test_what_is_freed_counts_before_the_trigger_is_looked_at() -> None:
@@ -77,7 +77,7 @@ async def test_what_is_freed_counts_before_the_trigger_is_looked_at() -> None:
 
 
 async def test_a_place_outside_the_list_is_refused() -> None:
-    with pytest.raises(SettingsError, match="snip_messages names message 9, but the list has 9"):
+    with pytest.raises(SettingsError, match="snip_messages contains index 9, but the list has 9"):
         await compacted(talk(), snip_messages=(9,))
     with pytest.raises(SettingsError, match="snip in a call of its own"):
         await compacted(talk(), snip_messages=(1,), prepare=True)

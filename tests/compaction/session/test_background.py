@@ -124,7 +124,9 @@ async def test_a_list_that_does_not_begin_with_those_messages_is_refused_and_arc
     changed = [user("Mend the lexer."), *payload[1:]]
     async with temporary_archive() as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
-        with pytest.raises(SettingsError, match=r"prepared for 27 messages .* differ now"):
+        with pytest.raises(
+            SettingsError, match="starts with 27 certain messages, but the list has other ones"
+        ):
             await compact(changed, applying(prepared), archive=archive)
         with pytest.raises(SettingsError, match="the list has 4"):
             await compact(payload[:4], applying(prepared), archive=archive)
@@ -140,13 +142,13 @@ async def test_it_is_refused_in_another_session_and_after_its_time(
     payload = session()
     async with temporary_archive() as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
-        with pytest.raises(NotFoundError, match="Session other holds nothing prepared"):
+        with pytest.raises(NotFoundError, match="Session other has no prepared compaction"):
             await compact(payload, applying(prepared, session_id="other"), archive=archive)
         receipts = await archive.receipts("s")
     assert prepared.prepared is not None
     name = prepared.prepared.prepared_id
     late = time.time() + LIFETIME_SECONDS + 5
-    with pytest.raises(SettingsError, match="has expired: it holds for 24 hours"):
+    with pytest.raises(SettingsError, match="has expired after 24 hours"):
         find_prepared(states_of(receipts), name, payload, "s", late)
 
 
@@ -154,8 +156,8 @@ async def test_it_is_refused_in_another_session_and_after_its_time(
     ("wishes", "said"),
     [
         ({"prepare": True, "apply": "p_1"}, "given together"),
-        ({"prepare": True, "mode": "plan"}, "no outcome to keep"),
-        ({"apply": "p_1", "mode": "full"}, "Leave the mode out"),
+        ({"prepare": True, "mode": "plan"}, "no outcome to store"),
+        ({"apply": "p_1", "mode": "full"}, "Remove the mode"),
     ],
 )
 async def test_wishes_that_contradict_each_other_are_refused(wishes: Json, said: str) -> None:
@@ -172,7 +174,7 @@ async def test_where_nothing_has_to_be_done_nothing_is_prepared_and_it_says_so()
         answer = await compact([user("Hello.")], wish, archive=archive)
     assert answer.status == "unchanged"
     assert answer.prepared is None
-    assert any("Nothing is prepared" in warning for warning in answer.warnings)
+    assert any("Nothing was prepared" in warning for warning in answer.warnings)
 
 
 async def test_the_rest_alone_over_the_target_is_told_and_compacted_by_the_next_call() -> None:
@@ -186,7 +188,7 @@ async def test_the_rest_alone_over_the_target_is_told_and_compacted_by_the_next_
         second = await compact(answer.messages, wish, archive=archive)
     assert answer.status == "compacted"
     assert not answer.fits
-    assert any("once more without apply" in warning for warning in answer.warnings)
+    assert any("Compact it without apply" in warning for warning in answer.warnings)
     assert second.fits
 
 

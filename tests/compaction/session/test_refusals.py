@@ -47,7 +47,7 @@ async def test_each_refusal_is_met_with_at_most_half_until_nothing_is_left_to_tr
         answer = await refused(tmp_path, handed[-1], policy=policy)
     assert answer.status == "no_progress"
     assert 2 <= len(handed) <= 6
-    assert f"refused {len(handed)} versions of this request" in answer.warnings[-1]
+    assert f"rejected {len(handed)} versions of this request" in answer.warnings[-1]
     assert answer.irreducible
 
 
@@ -58,7 +58,7 @@ async def test_the_papers_try_once_more_and_then_say_so(tmp_path: Path, policy: 
     second = await refused(tmp_path, first.messages, policy=policy)
     assert (second.status, second.changed, second.fits) == ("no_progress", False, False)
     assert second.messages == first.messages
-    assert any("reactive_retries is 1" in warning for warning in second.warnings)
+    assert any("reactive_retries allows (1)" in warning for warning in second.warnings)
 
 
 async def test_a_refused_answer_is_not_given_for_the_first_list_again(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ async def test_an_unusable_summary_is_not_kept_and_it_says_why() -> None:
     async with temporary_archive() as archive:
         noted = await recorded(archive, BEFORE, summary="I'm sorry, I cannot help with that.")
         answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
-    assert any("is not kept" in warning for warning in noted.warnings)
+    assert any("is not saved" in warning for warning in noted.warnings)
     assert answer.status == "needs_summary"
 
 

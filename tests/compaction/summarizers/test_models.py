@@ -97,7 +97,7 @@ def assert_extracts(result: CompactResult, *reasons: str) -> Json:
     assert not said_by_model(result)
     assert RULE in (result.summary or "")
     assert result.receipt["writer"] == "extractive"
-    (warning,) = [line for line in result.warnings if "Verbatim extracts" in line]
+    (warning,) = [line for line in result.warnings if "verbatim extracts" in line]
     for reason in reasons:
         assert reason in warning
         assert reason in result.receipt["model"]["failure"]

@@ -201,7 +201,7 @@ def test_the_command_line_lets_a_model_write_where_it_is_told(
     assert "Summary written by: extractive." in unchosen.stdout
     assert len(api.requests) == 1
     failed = run(*flags, *wish, "--session", "c")
-    assert "Verbatim extracts stand in the summary" in failed.stdout
+    assert "The summary consists of verbatim extracts" in failed.stdout
     assert "test-key" not in done.stdout + failed.stdout + failed.stderr
 
 

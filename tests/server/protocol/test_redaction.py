@@ -68,7 +68,7 @@ async def test_with_warn_nothing_is_altered_and_all_is_counted(tmp_path: Path) -
         "generic api key": 1,
     }
     assert reply["receipt"]["redaction"]["shown"]
-    assert any("3 secrets" in warning for warning in reply["warnings"])
+    assert any("3 possible secrets" in warning for warning in reply["warnings"])
     for secret in (GITHUB, ANTHROPIC, PASSWORD):
         assert secret in kept
 
