@@ -127,11 +127,10 @@ def find_prepared(
         )
     if not _starts_with(payload, prepared):
         is_short = len(payload) < prepared.message_count
-        problem = f"the list has only {len(payload)}" if is_short else "the list has other ones"
+        problem = f"has only {len(payload)}" if is_short else "starts with other messages"
         raise SettingsError(
-            f"{prepared_id} was prepared for a list that starts with {prepared.message_count} "
-            f"certain messages, but {problem}. Apply it to a list that only grew since, or prepare "
-            "again."
+            f"{prepared_id} was prepared for {prepared.message_count} messages, but the list "
+            f"{problem}. Apply it to a list that only grew since, or prepare again."
         )
     pointers = (pointer for edit in prepared.report["edits"] for pointer in edit["pointers"])
     return prepared, ProvenTexts(frozenset(hashes), frozenset(pointers))

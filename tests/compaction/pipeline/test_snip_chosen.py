@@ -79,7 +79,7 @@ async def test_what_is_freed_counts_before_the_trigger_is_looked_at() -> None:
 async def test_a_place_outside_the_list_is_refused() -> None:
     with pytest.raises(SettingsError, match="snip_messages contains index 9, but the list has 9"):
         await compacted(talk(), snip_messages=(9,))
-    with pytest.raises(SettingsError, match="snip in a call of its own"):
+    with pytest.raises(SettingsError, match="snip in a separate call"):
         await compacted(talk(), snip_messages=(1,), prepare=True)
 
 

@@ -125,10 +125,10 @@ async def test_a_list_that_does_not_begin_with_those_messages_is_refused_and_arc
     async with temporary_archive() as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
         with pytest.raises(
-            SettingsError, match="starts with 27 certain messages, but the list has other ones"
+            SettingsError, match="for 27 messages, but the list starts with other messages"
         ):
             await compact(changed, applying(prepared), archive=archive)
-        with pytest.raises(SettingsError, match="the list has 4"):
+        with pytest.raises(SettingsError, match="the list has only 4"):
             await compact(payload[:4], applying(prepared), archive=archive)
         found = await archive.read_messages("s", 0, 100)
         answer = await compact([*payload, *later()], applying(prepared), archive=archive)

@@ -43,7 +43,7 @@ async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_be
     assert applied["boundary"] == answer["boundary"]
     assert applied["messages"][-2:] == LATER
     assert applied["receipt"]["applied"] == prepared["prepared_id"]
-    assert "the list has other ones" in error_of(refused)
+    assert "starts with other messages" in error_of(refused)
 
 
 async def test_a_list_that_the_server_holds_goes_on_growing_until_it_is_applied(

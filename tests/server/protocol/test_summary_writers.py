@@ -154,9 +154,9 @@ async def test_the_clients_model_writes_where_its_refusal_cannot_end_the_call(
 @pytest.mark.parametrize(
     ("said", "warned"),
     [
-        ("", "Verbatim extracts"),
-        ("I'm sorry, I can't.", "Verbatim extracts"),
-        ("no headings here", "Verbatim extracts"),
+        ("", "verbatim extracts"),
+        ("I'm sorry, I can't.", "verbatim extracts"),
+        ("no headings here", "verbatim extracts"),
         (types.ErrorData(code=-1, message="User rejected sampling request"), "User rejected"),
     ],
 )
@@ -206,7 +206,7 @@ async def test_a_token_of_another_conversation_is_refused(config: Config) -> Non
         wrong = await hand_in(client, SUMMARY, request["continuation"], **other)
         assert "does not belong to session other" in error_of(wrong)
         garbled = await hand_in(client, SUMMARY, "c2-0-3--99-nonsense")
-        assert "exactly as summary_request had it" in error_of(garbled)
+        assert "exactly as summary_request contains it" in error_of(garbled)
 
 
 async def test_a_token_expires(config: Config) -> None:
