@@ -215,7 +215,7 @@ class PostgresArchive(Archive):
         if not (output_id.isascii() and output_id.isprintable()):
             return []
         rows = await self._select(
-            "SELECT session FROM compaction.output WHERE tenant = %(tenant)s"
+            "SELECT DISTINCT session FROM compaction.doc WHERE tenant = %(tenant)s"
             " AND output_id = %(output_id)s ORDER BY session",
             output_id=output_id,
         )
@@ -292,7 +292,7 @@ def _delete(
     for name in names:
         if name not in sizes:
             raise NotFoundError.of_session(name)
-    for table in ("doc", "output", "blob_use", "record", "session"):
+    for table in ("doc", "blob_use", "record", "session"):
         connection.execute(
             f"DELETE FROM compaction.{table} WHERE tenant = %s AND session = ANY(%s)".encode(),  # noqa: S608
             (tenant, names),
@@ -326,7 +326,7 @@ def _examine(connection: Connection, tenant: str, location: str) -> Health:
     ((sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, role, bypasses),) = (
         connection.execute(
             "SELECT count(*), coalesce(sum(message_count), 0)::bigint,"
-            " (SELECT count(DISTINCT output_id) FROM compaction.output WHERE tenant = %(tenant)s),"
+            " (SELECT count(DISTINCT output_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
             " coalesce(sum(log_bytes), 0)::bigint,"
             " (SELECT coalesce(sum(size_bytes), 0)::bigint FROM compaction.blob"
             "  WHERE tenant = %(tenant)s),"

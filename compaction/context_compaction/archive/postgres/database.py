@@ -322,7 +322,6 @@ PARTITIONS = 16
 PROTECTED_TABLES = (
     "session",
     "record",
-    "output",
     "blob",
     "blob_use",
     "access_token",
@@ -365,16 +364,6 @@ CREATE TABLE compaction.record (
     PRIMARY KEY (tenant, session, number),
     FOREIGN KEY (tenant, session) REFERENCES compaction.session (tenant, session)
 ) PARTITION BY HASH (tenant);
-
-CREATE TABLE compaction.output (
-    tenant text NOT NULL,
-    output_id text NOT NULL,
-    session text NOT NULL,
-    number bigint NOT NULL,
-    PRIMARY KEY (tenant, output_id, session),
-    FOREIGN KEY (tenant, session) REFERENCES compaction.session (tenant, session)
-) PARTITION BY HASH (tenant);
-CREATE INDEX output_of_session ON compaction.output (tenant, session);
 
 CREATE TABLE compaction.blob (
     tenant text NOT NULL,
@@ -431,6 +420,7 @@ CREATE TABLE compaction.doc (
     FOREIGN KEY (tenant, session) REFERENCES compaction.session (tenant, session)
 ) PARTITION BY HASH (tenant);
 CREATE INDEX doc_of_session ON compaction.doc (tenant, session, seq);
+CREATE INDEX doc_of_output ON compaction.doc (tenant, output_id) WHERE output_id IS NOT NULL;
 CREATE INDEX doc_by_time ON compaction.doc (tenant, seconds);
 -- New rows wait in a pending list, and the insertion that fills the list moves them into the index:
 -- 125 instead of 270 us of server time per row (measured). Searches read the list, so it is short.

@@ -105,14 +105,6 @@ class TenantSessions:
             " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary needs no escaping
             (self._tenant, session_id, [record.head["n"] for record in new], heads, bodies),
         )
-        outputs = [record.head for record in new if record.head["kind"] == "output"]
-        if outputs:
-            ids, numbers = [head["id"] for head in outputs], [head["n"] for head in outputs]
-            self._connection.execute(
-                "INSERT INTO compaction.output SELECT %s, output_id, %s, number FROM"
-                " unnest(%s::text[], %s::bigint[]) AS new (output_id, number)",
-                (self._tenant, session_id, ids, numbers),
-            )
         if self.blobs.put_here:
             self._connection.execute(
                 "INSERT INTO compaction.blob_use SELECT %s, %s, unnest(%s::text[])"
