@@ -63,7 +63,7 @@ def file_size_limit(size_bytes: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_torn_tail_hides_nothing_and_is_never_appended_to(tmp_path: Path) -> None:
+def test_torn_tail_hides_nothing_and_is_not_extended(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     _write(root)
     segment = _segment(root)
@@ -88,7 +88,7 @@ def test_a_torn_tail_hides_nothing_and_is_never_appended_to(tmp_path: Path) -> N
                 other.unlink()
 
 
-def test_a_call_that_was_cut_off_leaves_nothing_of_itself(tmp_path: Path) -> None:
+def test_interrupted_call_leaves_no_messages(tmp_path: Path) -> None:
     root = tmp_path / "archive"
 
     async def append() -> None:
@@ -108,7 +108,7 @@ def test_a_call_that_was_cut_off_leaves_nothing_of_itself(tmp_path: Path) -> Non
     anyio.run(check)
 
 
-def test_a_damaged_line_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
+def test_damaged_line_is_reported_and_skipped(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     _write(root)
     segment = _segment(root)
@@ -131,7 +131,7 @@ def test_a_damaged_line_is_reported_and_the_others_are_read(tmp_path: Path) -> N
     anyio.run(check)
 
 
-def test_damage_under_an_open_archive_is_an_error_not_a_wrong_answer(tmp_path: Path) -> None:
+def test_read_raises_when_an_open_archive_is_damaged(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     _write(root)
 
@@ -149,7 +149,7 @@ def test_damage_under_an_open_archive_is_an_error_not_a_wrong_answer(tmp_path: P
     anyio.run(check)
 
 
-def test_a_damaged_blob_is_an_error_and_only_its_own(tmp_path: Path) -> None:
+def test_damaged_blob_raises_only_for_its_own_output(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     blobs = [make_blob(f"line of {name}\n" * 20_000) for name in ("apple", "pear")]
 
@@ -180,7 +180,7 @@ def _holds(path: Path, word: bytes) -> bool:
         return word in zstandard.ZstdDecompressor().stream_reader(file).read(1000)
 
 
-def test_a_full_disk_keeps_every_earlier_call_and_none_of_the_failed_one(tmp_path: Path) -> None:
+def test_full_disk_keeps_earlier_calls_and_nothing_of_the_failed_one(tmp_path: Path) -> None:
     async def check() -> None:
         async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
             raws = [user("start")]
@@ -205,7 +205,7 @@ def test_a_full_disk_keeps_every_earlier_call_and_none_of_the_failed_one(tmp_pat
     anyio.run(check)
 
 
-async def test_a_device_that_refuses_to_sync_keeps_nothing_of_the_call(
+async def test_failed_sync_stores_nothing_of_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(handle: int) -> None:
@@ -223,7 +223,7 @@ async def test_a_device_that_refuses_to_sync_keeps_nothing_of_the_call(
             assert await transcript(archive, session_id) == [*raws, user("taken")]
 
 
-def test_a_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
     blob = make_blob("".join(f"{number * 7919}\n" for number in range(200_000)))
 
     async def check() -> None:
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
     assert len([path for path in tmp_path.glob("archive/blobs/*/*") if path.is_file()]) == 1
 
 
-def test_a_full_disk_of_the_index_is_an_error_that_passes(tmp_path: Path) -> None:
+def test_search_works_again_after_the_index_disk_was_full(tmp_path: Path) -> None:
     async def check() -> None:
         async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
             await add(archive, "s", *(user(f"apple {n} " + f"w{n} " * 20) for n in range(500)))
@@ -249,7 +249,7 @@ def test_a_full_disk_of_the_index_is_an_error_that_passes(tmp_path: Path) -> Non
     anyio.run(check)
 
 
-async def test_a_lock_that_is_never_released_is_an_error_that_names_it(
+async def test_append_names_the_lock_when_it_is_never_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
@@ -267,7 +267,7 @@ async def test_a_lock_that_is_never_released_is_an_error_that_names_it(
         assert await add(archive, "s", *RAWS) == tuple(range(10))
 
 
-def test_a_segment_that_vanished_or_shrank_is_noticed_by_an_open_archive(tmp_path: Path) -> None:
+def test_open_archive_notices_a_truncated_segment(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     _write(root)
 
@@ -285,7 +285,7 @@ def test_a_segment_that_vanished_or_shrank_is_noticed_by_an_open_archive(tmp_pat
     anyio.run(check)
 
 
-async def test_nothing_is_made_in_an_archive_that_is_only_read(tmp_path: Path) -> None:
+async def test_reading_creates_no_files(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     await anyio.to_thread.run_sync(_write, root)
 
@@ -321,7 +321,7 @@ def _unprivileged() -> Generator[Path]:
                     path.chmod(0o700)
 
 
-def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_written() -> None:
+def test_read_only_archive_can_be_searched_but_not_changed() -> None:
     with _unprivileged() as folder:
         root = folder / "archive"
         _write(root)
@@ -347,7 +347,7 @@ def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_writ
         root.chmod(0o700)
 
 
-def test_who_may_only_read_an_archive_plans_and_gets_again_what_was_compacted() -> None:
+def test_compact_returns_the_stored_result_when_the_archive_is_read_only() -> None:
     with _unprivileged() as folder:
         if os.getuid():
             pytest.skip("an archive of somebody else's can be made by root only")
@@ -372,7 +372,7 @@ def test_who_may_only_read_an_archive_plans_and_gets_again_what_was_compacted() 
             anyio.run(compacted, replace(small, target_tokens=200))
 
 
-def test_an_archive_that_cannot_be_made_or_read_is_an_error_that_names_it() -> None:
+def test_open_archive_names_the_folder_when_permission_is_missing() -> None:
     with _unprivileged() as folder:
         folder.chmod(0o500)
 
@@ -390,7 +390,7 @@ def test_an_archive_that_cannot_be_made_or_read_is_an_error_that_names_it() -> N
             anyio.run(open_it, folder / "archive")
 
 
-def test_a_damaged_last_line_of_a_call_hides_no_line_before_it(tmp_path: Path) -> None:
+def test_damaged_last_line_hides_no_earlier_line(tmp_path: Path) -> None:
     root = tmp_path / "archive"
 
     async def append(*raws: Json) -> None:
@@ -411,7 +411,7 @@ def test_a_damaged_last_line_of_a_call_hides_no_line_before_it(tmp_path: Path) -
     assert anyio.run(kept)[-1:] == RAWS[9:]
 
 
-async def test_an_archive_that_vanished_while_it_was_open_is_an_error_not_an_empty_one(
+async def test_calls_raise_when_the_archive_folder_was_removed(
     tmp_path: Path,
 ) -> None:
     root, away = tmp_path / "archive", tmp_path / "away"
@@ -441,9 +441,7 @@ async def test_an_archive_that_vanished_while_it_was_open_is_an_error_not_an_emp
 
 
 @pytest.mark.parametrize("option", ["size=400k", "nr_inodes=30"])
-def test_a_full_disk_or_inode_table_is_a_clear_error_and_passes(
-    option: str, tmp_path: Path
-) -> None:
+def test_append_works_again_after_the_file_system_was_full(option: str, tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(place)]
@@ -478,7 +476,7 @@ def test_a_full_disk_or_inode_table_is_a_clear_error_and_passes(
         subprocess.run(["umount", str(place)], check=True)
 
 
-async def test_a_full_segment_is_followed_by_another_and_both_are_one_transcript(
+async def test_full_segment_is_continued_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("context_compaction.archive.local.sessions.SEGMENT_BYTES", 2_000)

@@ -112,7 +112,7 @@ async def _answers(archive: Archive) -> list[SearchPage]:
         _age,
     ],
 )
-def test_a_damaged_index_is_rebuilt_and_gives_the_same_answers(
+def test_index_gives_the_same_answers_when_it_is_damaged(
     damage: Callable[[Path], None], tmp_path: Path
 ) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
@@ -135,7 +135,7 @@ def test_a_damaged_index_is_rebuilt_and_gives_the_same_answers(
     assert len(list(index.glob("*/*.db"))) == 1, "the damaged one is removed"
 
 
-async def test_an_index_deleted_under_an_open_archive_is_built_again(tmp_path: Path) -> None:
+async def test_index_is_rebuilt_when_deleted_under_an_open_archive(tmp_path: Path) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index) as archive:
         await _fill(archive)
@@ -145,7 +145,7 @@ async def test_an_index_deleted_under_an_open_archive_is_built_again(tmp_path: P
         assert await anyio.Path(index).exists()
 
 
-async def test_rows_of_lines_that_never_reached_the_disk_are_forgotten(tmp_path: Path) -> None:
+async def test_index_forgets_lines_that_a_power_loss_removed(tmp_path: Path) -> None:
     """After a power loss the index may be ahead of the log."""
     root, index = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index) as archive:
@@ -163,7 +163,7 @@ async def test_rows_of_lines_that_never_reached_the_disk_are_forgotten(tmp_path:
         assert await found(archive, "apple", order="recent") == pointers("s", 1, 0)
 
 
-async def test_a_rebuilt_index_orders_by_time_not_by_folder(tmp_path: Path) -> None:
+async def test_rebuilt_index_orders_rows_by_time(tmp_path: Path) -> None:
     index = tmp_path / "index"
     async with open_archive(tmp_path / "archive", index_root=index) as archive:
         for number in range(20):
@@ -182,7 +182,7 @@ def _make_old(root: Path) -> None:
         os.utime(folder, ns=(10**18, 10**18))
 
 
-async def test_what_another_archive_appends_is_found_after_searches_with_nothing_new(
+async def test_search_finds_messages_appended_by_another_archive(
     tmp_path: Path,
 ) -> None:
     root, index_root = tmp_path / "archive", tmp_path / "index"
@@ -196,7 +196,7 @@ async def test_what_another_archive_appends_is_found_after_searches_with_nothing
             assert await found(first, word) == pointers(f"other-{word}", 0)
 
 
-async def test_opening_reads_nothing_of_sessions_that_have_not_changed(tmp_path: Path) -> None:
+async def test_opening_skips_unchanged_sessions(tmp_path: Path) -> None:
     root, index_root = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index_root) as archive:
         for number in range(40):
@@ -228,7 +228,7 @@ SEARCHED = [Query(words, limit=50) for words in ("apple", "apple fruit")]
 @example(steps=[(step, "a") for step in ("append", "search", "begin anew", "append")])
 @settings(max_examples=5)
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from("abc")), max_size=10))
-def test_a_kept_index_answers_as_a_new_one_does_whatever_happened_to_the_log(
+def test_index_answers_like_a_new_index_after_any_change_of_the_log(
     steps: list[tuple[str, str]],
 ) -> None:
     """Appended to by others, deleted, copied back; closed and opened between."""
@@ -280,7 +280,9 @@ def _replace(source: Path, target: Path) -> None:
         shutil.copytree(source, target)
 
 
-async def test_a_killed_writers_message_that_another_acknowledged_is_found(tmp_path: Path) -> None:
+async def test_search_finds_a_killed_writers_message_when_acknowledged(
+    tmp_path: Path,
+) -> None:
     root, index_root = tmp_path / "archive", tmp_path / "index"
     raws = [user("begin"), user("a quokka")]
     async with open_archive(root, index_root=index_root) as archive:
@@ -300,9 +302,7 @@ async def test_a_killed_writers_message_that_another_acknowledged_is_found(tmp_p
         assert await found(searcher, "quokka") == pointers("s", 1)
 
 
-async def test_a_session_that_is_copied_into_an_open_archive_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_search_finds_a_session_copied_into_an_open_archive(tmp_path: Path) -> None:
     root, index_root, backup = tmp_path / "archive", tmp_path / "index", tmp_path / "backup"
     for folder, session in ((root, "s"), (backup, "copied")):
         async with open_archive(folder, index_root=index_root) as archive:
@@ -312,7 +312,6 @@ async def test_a_session_that_is_copied_into_an_open_archive_is_found(
         shutil.copytree(backup / "sessions", root / "sessions", dirs_exist_ok=True)
         os.utime(root / "sessions", ns=(10**18, 10**18))
 
-    monkeypatch.setattr("context_compaction.archive.local.index.FULL_CHECK_SECONDS", 0.0)
     await anyio.to_thread.run_sync(_make_old, root)
     async with open_archive(root, index_root=index_root) as archive:
         assert await found(archive, "quokka") == pointers("s", 0)
@@ -323,7 +322,7 @@ async def test_a_session_that_is_copied_into_an_open_archive_is_found(
         ])
 
 
-async def test_an_output_is_read_by_its_pointer_where_no_index_can_be_kept(tmp_path: Path) -> None:
+async def test_read_output_works_when_the_index_cannot_be_written(tmp_path: Path) -> None:
     root, index_root = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index_root) as archive:
         await add(archive, "other", user(f"names {OUTPUT.output_id} and holds it not"))

@@ -36,7 +36,7 @@ async def long_append(archive: Archive, root: Path, *raws: dict[str, Any]) -> As
             yield
 
 
-async def test_a_long_append_holds_up_no_other_session(tmp_path: Path) -> None:
+async def test_long_append_does_not_delay_other_sessions(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     said = [user(f"{number}" * 200_000) for number in range(20)]
     async with open_archive(root, index_root=tmp_path / "index") as archive:
@@ -51,7 +51,7 @@ async def test_a_long_append_holds_up_no_other_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sessions", [1, 3, 12])
-async def test_calls_that_overlap_keep_the_order_of_their_session(
+async def test_overlapping_calls_keep_the_order_of_their_session(
     sessions: int, tmp_path: Path
 ) -> None:
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
@@ -72,7 +72,7 @@ async def test_calls_that_overlap_keep_the_order_of_their_session(
             assert await transcript(archive, name) == raws[:2]
 
 
-async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
+async def test_cached_states_are_bounded_by_their_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transcript_state, "CACHED_RECORDS", 100)
@@ -87,7 +87,7 @@ async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
             assert await transcript(archive, f"s_{number}") == said
 
 
-async def test_the_text_of_a_list_is_not_in_memory_at_once_while_it_is_written(
+async def test_append_does_not_encode_the_whole_list_at_once(
     tmp_path: Path,
 ) -> None:
     said = [

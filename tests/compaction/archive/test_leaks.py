@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from context_compaction import Archive, CompactRequest, compact, open_archive
-from context_compaction.archive.frames import pack
+from context_compaction.archive.records import pack
 from context_compaction.errors import ArchiveDamagedError, ArchiveError
 from context_compaction.messages.edits import make_blob
 
@@ -19,7 +19,7 @@ async def _said(folder: Path, index: Path) -> None:
         await compact(payload, CompactRequest(mode="record", session_id="s"), archive=archive)
 
 
-async def test_a_folder_that_others_may_enter_is_closed(tmp_path: Path) -> None:
+async def test_archive_folder_becomes_private_when_others_may_enter(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     folder.mkdir()
     folder.chmod(0o777)
@@ -30,7 +30,7 @@ async def test_a_folder_that_others_may_enter_is_closed(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-async def test_a_folder_of_many_things_that_others_may_write_is_refused(tmp_path: Path) -> None:
+async def test_open_archive_refuses_a_shared_folder_that_others_may_write(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     (folder / "notes.txt").write_text("not ours", encoding="utf-8")
@@ -60,7 +60,7 @@ async def _commit_first(archive: Archive) -> str:
     return await _stored(archive, LINES)
 
 
-async def test_a_part_of_another_output_put_in_its_place_is_never_told(
+async def test_read_output_raises_when_another_output_replaced_it(
     folder: Path, tmp_path: Path
 ) -> None:
     async with open_archive(folder, index_root=tmp_path / "index") as archive:
@@ -74,7 +74,7 @@ async def test_a_part_of_another_output_put_in_its_place_is_never_told(
             await archive.read_output_lines(output_id, start_line=500, line_count=3)
 
 
-async def test_a_frame_swapped_within_an_output_is_noticed(folder: Path, tmp_path: Path) -> None:
+async def test_read_output_raises_when_a_frame_was_replaced(folder: Path, tmp_path: Path) -> None:
     async with open_archive(folder, index_root=tmp_path / "index") as archive:
         output_id = await _commit_first(archive)
         whole = (await archive.read_output(output_id)).data

@@ -35,7 +35,7 @@ _JSON = st.recursive(
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
-async def test_the_local_archive_keeps_its_promise(check: Check, tmp_path: Path) -> None:
+async def test_local_archive_passes_the_contract(check: Check, tmp_path: Path) -> None:
     with anyio.fail_after(150):
         async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
             await check(archive)
@@ -45,7 +45,7 @@ async def test_the_local_archive_keeps_its_promise(check: Check, tmp_path: Path)
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_any_json_survives_the_archive_and_a_restart(extras: list[Any], tmp_path: Path) -> None:
+def test_any_json_is_unchanged_after_a_restart(extras: list[Any], tmp_path: Path) -> None:
     raws = [user(f"m{count}") | {"extra": extra} for count, extra in enumerate(extras)]
     root = tmp_path / str(len(list(tmp_path.iterdir())))
 
@@ -90,7 +90,7 @@ def test_any_conversation_is_archived_and_indexed(
     anyio.run(archive_it)
 
 
-async def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
+async def test_restart_finds_all_content(tmp_path: Path) -> None:
     blobs = [make_blob("small needle"), make_blob("large needle\n" * 9_000)]
     async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
         await add(archive, "s", user("one"), user("two needle"))
@@ -106,7 +106,7 @@ async def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
     assert len(segments) == 1, "the next process goes on in the last one's segment"
 
 
-async def test_files_and_folders_are_the_owners_alone(tmp_path: Path) -> None:
+async def test_files_and_folders_are_private_to_the_user(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     async with open_archive(root, index_root=tmp_path / "index") as archive:
         await add(archive, "s", user("secret"))
@@ -122,7 +122,7 @@ async def test_files_and_folders_are_the_owners_alone(tmp_path: Path) -> None:
     assert wrong == {}
 
 
-def test_no_session_id_is_part_of_a_path(tmp_path: Path) -> None:
+def test_session_id_is_not_part_of_a_path(tmp_path: Path) -> None:
     async def append() -> None:
         async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
             await add(archive, "..", user("x"))
@@ -133,7 +133,7 @@ def test_no_session_id_is_part_of_a_path(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if "findme" in path.name]
 
 
-def test_opening_and_appending_need_no_sqlite(tmp_path: Path) -> None:
+def test_append_does_not_import_sqlite(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -161,7 +161,7 @@ def all_below(folder: Path) -> set[Path]:
     return {*folder.rglob("*")}
 
 
-async def test_a_call_that_writes_nothing_leaves_nothing_of_a_session(tmp_path: Path) -> None:
+async def test_call_that_writes_nothing_creates_no_files(tmp_path: Path) -> None:
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         first = await archive.append("s", parsed(user("one")), format="anthropic")
         before = all_below(tmp_path)
@@ -176,14 +176,14 @@ async def test_a_call_that_writes_nothing_leaves_nothing_of_a_session(tmp_path: 
         assert all_below(tmp_path) == before
 
 
-async def test_a_root_that_is_a_file_is_said_to_be_wrong(tmp_path: Path) -> None:
+async def test_open_archive_raises_when_the_root_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(ArchiveError, match="Check that the folder exists"):
         async with open_archive(tmp_path / "file", index_root=tmp_path / "i"):
             pass
 
 
-async def test_a_cancelled_append_is_there_in_full_or_not_at_all(tmp_path: Path) -> None:
+async def test_cancelled_append_is_complete_or_absent(tmp_path: Path) -> None:
     raws = [user(f"message {count}") for count in range(300)]
     async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
         async with anyio.create_task_group() as tasks:

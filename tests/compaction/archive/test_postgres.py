@@ -67,9 +67,7 @@ def cleared_address(postgres_server: str, shared_address: str) -> str:
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
-async def test_the_archive_in_postgresql_keeps_its_promise(
-    check: Check, cleared_address: str
-) -> None:
+async def test_postgres_archive_passes_the_contract(check: Check, cleared_address: str) -> None:
     with anyio.fail_after(150):
         async with open_archive(cleared_address) as archive:
             await check(archive)
@@ -78,7 +76,7 @@ async def test_the_archive_in_postgresql_keeps_its_promise(
 # The tables
 
 
-def test_every_key_and_foreign_key_begins_with_the_tenant(postgres_address: str) -> None:
+def test_keys_and_foreign_keys_begin_with_the_tenant(postgres_address: str) -> None:
     with psycopg.connect(postgres_address) as connection:
         unique = connection.execute(
             "SELECT c.relname, a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
@@ -103,7 +101,7 @@ def test_every_key_and_foreign_key_begins_with_the_tenant(postgres_address: str)
     assert sorted(by) == sorted((f"compaction.{table}", "tenant", 1) for table in TABLES)
 
 
-async def test_the_database_itself_lets_a_tenant_see_its_own_rows_alone(
+async def test_row_level_security_hides_rows_of_other_tenants(
     postgres_address: str,
 ) -> None:
     async with open_archive(postgres_address) as archive:
@@ -125,7 +123,7 @@ async def test_the_database_itself_lets_a_tenant_see_its_own_rows_alone(
             )
 
 
-async def test_many_open_an_empty_database_at_once_and_later_a_role_with_no_more_than_rows(
+async def test_open_archive_creates_tables_once_and_needs_no_rights_later(
     postgres_server: str, postgres_address: str
 ) -> None:
     with psycopg.connect(postgres_address) as connection:
@@ -148,7 +146,7 @@ async def test_many_open_an_empty_database_at_once_and_later_a_role_with_no_more
     await use(9)
 
 
-async def test_what_cannot_be_reached_is_said_without_its_password() -> None:
+async def test_errors_about_addresses_hide_the_password() -> None:
     for address, problem in (
         ("postgresql://me:secret@127.0.0.1:1/x", "failed"),
         ("postgresql://me:secret@host/x?connections=0", "connections"),
@@ -168,7 +166,7 @@ async def test_what_cannot_be_reached_is_said_without_its_password() -> None:
 # Many at once
 
 
-async def test_processes_that_grow_one_session_together_write_each_message_once(
+async def test_concurrent_appends_write_each_message_once(
     postgres_address: str,
 ) -> None:
     said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(60)]
@@ -192,7 +190,9 @@ async def test_processes_that_grow_one_session_together_write_each_message_once(
     assert written == len(said)
 
 
-async def test_what_another_process_deleted_is_not_gone_on_from(postgres_address: str) -> None:
+async def test_append_raises_when_another_deleted_the_session(
+    postgres_address: str,
+) -> None:
     async with open_archive(postgres_address) as one, open_archive(postgres_address) as other:
         said = await one.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
         await other.delete(["s"])
@@ -249,7 +249,7 @@ class Writers:
             assert receipts == [{"at": at} for at in range(self._calls)]
 
 
-async def test_lost_connections_lose_and_double_nothing(postgres_address: str) -> None:
+async def test_lost_connections_lose_and_duplicate_nothing(postgres_address: str) -> None:
     """After each third call a connection is killed that is at work, wherever in a call it is."""
     killed = count = 0
     async with open_archive(f"{postgres_address}&connections=4") as archive:
@@ -283,7 +283,7 @@ def own_server() -> Generator[Server]:
 
 
 @pytest.mark.slow
-async def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(
+async def test_server_crash_loses_and_duplicates_nothing(
     own_server: Server,
 ) -> None:
     async with open_archive(named_database(own_server.address(), "archive")) as archive:
@@ -300,7 +300,7 @@ async def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(
         await writers.check()
 
 
-async def test_a_call_waits_for_a_held_session_no_longer_than_its_time(
+async def test_call_raises_when_a_session_is_locked_too_long(
     postgres_address: str,
 ) -> None:
     async with open_archive(postgres_address) as archive:
@@ -320,7 +320,7 @@ async def test_a_call_waits_for_a_held_session_no_longer_than_its_time(
         await to_thread.run_sync(database.close)
 
 
-async def test_more_calls_than_connections_wait_their_turn(postgres_address: str) -> None:
+async def test_calls_wait_when_all_connections_are_in_use(postgres_address: str) -> None:
     async with (
         open_archive(f"{postgres_address}&connections=2") as archive,
         anyio.create_task_group() as group,
@@ -332,7 +332,7 @@ async def test_more_calls_than_connections_wait_their_turn(postgres_address: str
         assert sum(info.message_count for info in infos) == 30
 
 
-async def test_a_cancelled_call_leaves_all_of_it_or_nothing(postgres_address: str) -> None:
+async def test_cancelled_append_is_complete_or_absent(postgres_address: str) -> None:
     async with open_archive(postgres_address) as archive:
         raws = [user(f"message {at} " * 50) for at in range(200)]
         for number in range(12):
@@ -351,7 +351,7 @@ async def test_a_cancelled_call_leaves_all_of_it_or_nothing(postgres_address: st
     length=st.integers(0, 1 << 26),
     near=st.integers(0, 1 << 26),
 )
-def test_spans_of_blocks_hold_each_row_once_and_name_it(first: int, length: int, near: int) -> None:
+def test_block_spans_contain_each_row_once(first: int, length: int, near: int) -> None:
     last = first + length
     spans = list(spans_of(first, last))
     assert spans[0][1] > last
@@ -364,7 +364,7 @@ def test_spans_of_blocks_hold_each_row_once_and_name_it(first: int, length: int,
     assert len(spans) <= 2 + length.bit_length()
 
 
-async def test_words_at_the_end_of_a_long_message_are_found_and_it_is_shown_once(
+async def test_search_finds_every_word_of_a_long_message(
     postgres_address: str,
 ) -> None:
     text = " ".join(f"w{at}" for at in range(40_000)) + " the end of needle haystack"
@@ -449,7 +449,7 @@ _ON_OBJECTS = [
 
 
 @pytest.mark.parametrize("check", _ON_OBJECTS, ids=lambda check: check.__name__)
-async def test_large_contents_in_an_object_store_keep_the_same_promises(
+async def test_object_store_passes_the_contract(
     check: Check, cleared_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("context_compaction.archive.postgres.blobs.MIN_OBJECT_BYTES", 1)
@@ -459,7 +459,7 @@ async def test_large_contents_in_an_object_store_keep_the_same_promises(
             await check(archive)
 
 
-async def test_objects_are_read_in_parts_and_go_with_the_last_session_that_names_them(
+async def test_objects_are_deleted_with_their_last_session(
     postgres_address: str, bucket: str
 ) -> None:
     dice = random.Random(1)
@@ -483,7 +483,7 @@ async def test_objects_are_read_in_parts_and_go_with_the_last_session_that_names
         assert await to_thread.run_sync(keys_in, bucket) == []
 
 
-async def test_objects_that_nothing_names_go_with_prune_once_they_are_a_day_old(
+async def test_prune_removes_objects_without_a_row_after_a_day(
     postgres_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("context_compaction.archive.postgres.blobs.MIN_OBJECT_BYTES", 1)
@@ -531,7 +531,7 @@ def keys_in(bucket: str) -> list[str]:
 # Copies
 
 
-async def test_an_archive_moves_to_postgresql_and_back_byte_for_byte(
+async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
     postgres_address: str, tmp_path: Path
 ) -> None:
     def break_off(_session: SessionInfo, _records: int) -> None:
@@ -568,7 +568,7 @@ async def test_an_archive_moves_to_postgresql_and_back_byte_for_byte(
 
 
 @pytest.mark.slow
-async def test_a_dump_restored_into_another_database_is_the_same_archive(
+async def test_restored_dump_is_the_same_archive(
     own_server: Server,
 ) -> None:
     """As docs/how-to/postgresql.md says it."""
@@ -607,7 +607,7 @@ async def test_a_dump_restored_into_another_database_is_the_same_archive(
         assert (await (await archive.for_tenant("other")).sessions())[0] == []
 
 
-def test_an_address_keeps_what_is_postgresqls_own() -> None:
+def test_read_address_keeps_the_settings_of_postgresql() -> None:
     host = quote("/var/run/pg", safe="")
     read = read_address(
         f"postgresql://me@/x?host={host}&tenant=a&objects=s3%3A%2F%2Fb&connections=3"

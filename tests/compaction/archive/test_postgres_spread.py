@@ -116,7 +116,7 @@ _CHECKS = [check for check in CONTRACT if any(word in check.__name__ for word in
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", _CHECKS, ids=lambda check: check.__name__)
-async def test_an_archive_that_is_spread_keeps_its_promise(check: Check, cluster: Cluster) -> None:
+async def test_distributed_archive_passes_the_contract(check: Check, cluster: Cluster) -> None:
     await anyio.to_thread.run_sync(cluster.clear)
     with anyio.fail_after(150):
         async with open_archive(cluster.address) as archive:
@@ -124,7 +124,7 @@ async def test_an_archive_that_is_spread_keeps_its_promise(check: Check, cluster
 
 
 @pytest.mark.slow
-async def test_tenants_lie_on_different_servers_each_whole(cluster: Cluster) -> None:
+async def test_each_tenant_is_stored_on_one_server(cluster: Cluster) -> None:
     await anyio.to_thread.run_sync(cluster.clear)
     async with open_archive(cluster.address) as archive:
 

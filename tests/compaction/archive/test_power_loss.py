@@ -86,7 +86,7 @@ async def _check(life: Life, index: int) -> None:
             assert await transcript(archive, session_id) == raws
 
 
-def test_power_loss_at_any_moment_takes_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_power_loss_keeps_everything_acknowledged(tmp_path: Path) -> None:
     for seed in range(max(1, ROUNDS // 12)):
         folder = tmp_path / str(seed)
         folder.mkdir()
@@ -130,7 +130,7 @@ async def _write_together(root: Path, index: Path, disk: Disk, seed: int) -> lis
     return [(image, acknowledged[:count]) for image, count in images]
 
 
-def test_power_loss_takes_nothing_that_another_process_has_built_upon(tmp_path: Path) -> None:
+def test_power_loss_keeps_messages_that_another_process_built_on(tmp_path: Path) -> None:
     async def check(image: Path, acknowledged: list[list[dict[str, Any]]]) -> None:
         async with open_archive(image, index_root=tmp_path / "index") as archive:
             try:
@@ -153,7 +153,7 @@ def test_power_loss_takes_nothing_that_another_process_has_built_upon(tmp_path: 
             anyio.run(check, image, acknowledged)
 
 
-def test_who_builds_upon_what_another_has_not_synced_yet_syncs_it_first(tmp_path: Path) -> None:
+def test_append_syncs_messages_of_another_process_before_its_own(tmp_path: Path) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     raws = [user("zero"), user("one"), user("two")]
     images: list[tuple[Path, int]] = []
@@ -193,7 +193,7 @@ def test_who_builds_upon_what_another_has_not_synced_yet_syncs_it_first(tmp_path
         assert len(kept) >= least
 
 
-def test_what_a_killed_process_left_unsynced_is_made_durable_before_it_is_acknowledged(
+def test_append_syncs_messages_of_a_killed_process_before_it_acknowledges(
     tmp_path: Path,
 ) -> None:
     program = """
@@ -233,7 +233,7 @@ anyio.run(main, *sys.argv[1:])
     assert anyio.run(kept, images[1]) == [user("one"), user("two")]
 
 
-def test_a_context_that_a_killed_process_left_unsynced_is_made_durable_before_it_is_built_upon(
+def test_append_syncs_the_context_of_a_killed_process_first(
     tmp_path: Path,
 ) -> None:
     program = """

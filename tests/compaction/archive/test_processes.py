@@ -57,7 +57,7 @@ async def _contents(archive: Archive, session_id: str) -> list[str]:
     return [message.raw["content"].split()[0] for message in messages]
 
 
-async def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+async def test_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
     rng = random.Random(17)
     acknowledged: dict[str, int] = {}
     with anyio.fail_after(150 + 3 * KILL_ROUNDS):
@@ -86,7 +86,7 @@ async def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path
 
 
 @pytest.mark.parametrize("writers", [2, 4])
-async def test_processes_append_to_one_session_while_others_search(
+async def test_processes_append_to_one_session_during_searches(
     writers: int, tmp_path: Path
 ) -> None:
     count = 40

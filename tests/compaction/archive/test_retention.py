@@ -43,7 +43,7 @@ _SESSIONS = st.lists(
 
 
 @given(sessions=_SESSIONS, max_bytes=st.integers(0, 400), before_seconds=st.floats(0, 100))
-def test_what_is_chosen_brings_the_size_down_and_nothing_more_goes_than_must(
+def test_prune_plan_removes_just_enough_sessions(
     sessions: list[StoredSession], max_bytes: int, before_seconds: float
 ) -> None:
     ordered = tuple(sorted(sessions, key=lambda session: session.last_seconds))
@@ -71,7 +71,7 @@ def test_what_is_chosen_brings_the_size_down_and_nothing_more_goes_than_must(
         assert size([*kept, young[-1]]) > max_bytes, "the last one to be chosen had to go"
 
 
-def test_deleting_a_session_removes_its_bytes_from_every_file(tmp_path: Path) -> None:
+def test_deletion_removes_the_bytes_from_every_file(tmp_path: Path) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     secret = "xyzzysecret"
 
@@ -93,7 +93,7 @@ def test_deleting_a_session_removes_its_bytes_from_every_file(tmp_path: Path) ->
     assert not list(root.glob("trash*"))
 
 
-async def test_a_deletion_leaves_the_index_as_if_the_session_had_never_been(tmp_path: Path) -> None:
+async def test_deletion_leaves_no_words_of_the_session_in_the_index(tmp_path: Path) -> None:
     """With a real session that was indexed while it grew; without a rebuild."""
     lines = await anyio.Path(SESSION).read_text(encoding="utf-8")
     payload = [line["message"] for line in map(json.loads, lines.splitlines()) if "message" in line]
@@ -120,7 +120,7 @@ async def test_a_deletion_leaves_the_index_as_if_the_session_had_never_been(tmp_
     assert not [data for data in _files(index, "*/*") if b"xyzzy" in data]
 
 
-async def test_a_deletion_that_fails_leaves_the_index_as_it_was(
+async def test_deletion_leaves_the_index_unchanged_when_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
@@ -134,7 +134,7 @@ async def test_a_deletion_that_fails_leaves_the_index_as_it_was(
         assert len(await found(archive, "apple")) == 3
 
 
-async def test_a_session_of_other_words_than_indexed_is_deleted_too(tmp_path: Path) -> None:
+async def test_deletion_removes_all_words_when_a_blob_is_missing(tmp_path: Path) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index) as archive:
         await add(archive, "kept", *(user(f"apple {number}") for number in range(9)))
@@ -156,7 +156,7 @@ def _words(index: Path) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("kept_count", [1, 6])
-async def test_the_next_search_finishes_a_deletion_that_was_killed_before_the_index(
+async def test_search_erases_words_when_a_deletion_was_killed_before_the_index(
     tmp_path: Path, kept_count: int
 ) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
@@ -172,7 +172,7 @@ async def test_the_next_search_finishes_a_deletion_that_was_killed_before_the_in
     assert [name for name in names if name.encode() in left] == names[:kept_count]
 
 
-async def test_opening_an_archive_finishes_a_deletion_that_was_killed_in_the_log(
+async def test_opening_completes_a_deletion_killed_in_the_log(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "archive"
@@ -193,7 +193,7 @@ def _files(folder: Path, pattern: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.glob(pattern)) if path.is_file()]
 
 
-async def test_another_process_that_has_the_archive_open_notices_the_deletion(
+async def test_deletion_is_noticed_by_another_open_archive(
     tmp_path: Path,
 ) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
@@ -210,7 +210,7 @@ async def test_another_process_that_has_the_archive_open_notices_the_deletion(
         assert await transcript(one, "s") == [user("apple"), user("pear")]
 
 
-async def test_what_a_killed_process_left_behind_is_removed(tmp_path: Path) -> None:
+async def test_deletion_removes_blobs_of_a_killed_process(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     program = """
 import os, sys
@@ -238,7 +238,7 @@ anyio.run(main, *sys.argv[1:])
         assert len(list(root.glob("blobs/??/*"))) == 1
 
 
-async def test_a_deletion_waits_for_writers_and_says_who_holds_it_up(
+async def test_deletion_names_the_lock_when_a_writer_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
@@ -258,7 +258,7 @@ async def test_a_deletion_waits_for_writers_and_says_who_holds_it_up(
         await archive.delete(["s"])
 
 
-async def test_writers_and_deletions_at_once_never_lose_a_named_output(tmp_path: Path) -> None:
+async def test_concurrent_writes_and_deletions_keep_referenced_outputs(tmp_path: Path) -> None:
     """One process keeps a blob named by ever new sessions; another deletes the older ones."""
     root = tmp_path / "archive"
     blob = make_blob("shared\n" * 9_000)
@@ -287,7 +287,7 @@ async def test_writers_and_deletions_at_once_never_lose_a_named_output(tmp_path:
         assert (await writer.read_output(blob.output_id)).data == blob.data
 
 
-async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Path) -> None:
+async def test_search_finds_other_sessions_during_deletions(tmp_path: Path) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     async with (
         open_archive(root, index_root=index) as writer,
