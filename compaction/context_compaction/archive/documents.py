@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from context_compaction.archive.frames import Blobs
-from context_compaction.archive.records import StoredOutput, decode_text, info_of
+from context_compaction.archive.records import Blobs, StoredOutput, decode_text, info_of
 from context_compaction.errors import ArchiveDamagedError, InvalidMessageError, NotFoundError
 from context_compaction.formats import FORMATS
 from context_compaction.messages.history_hash import chain_hash

@@ -8,28 +8,16 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
 
 from context_compaction.archive import Archive, SessionInfo, shown_address
 from context_compaction.errors import ArchiveError, SettingsError
 from context_compaction.redaction import RedactionMode
-
-if TYPE_CHECKING:
-    from context_compaction.archive.local.archive import LocalArchive
 
 _CALL_RECORDS = 1_000
 
 Report = Callable[[SessionInfo, int], None]
 
 
-@overload
-def open_archive(
-    location: Path, *, index_root: Path | None = None, redaction: RedactionMode = "off"
-) -> "AbstractAsyncContextManager[LocalArchive]": ...
-@overload
-def open_archive(
-    location: Path | str, *, index_root: Path | None = None, redaction: RedactionMode = "off"
-) -> AbstractAsyncContextManager[Archive]: ...
 def open_archive(
     location: Path | str, *, index_root: Path | None = None, redaction: RedactionMode = "off"
 ) -> AbstractAsyncContextManager[Archive]:

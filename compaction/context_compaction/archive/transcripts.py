@@ -22,9 +22,9 @@ from context_compaction.archive import (
     part_of,
 )
 from context_compaction.archive.documents import TITLE_TOOL, message_text, title_of
-from context_compaction.archive.frames import Blobs
 from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.records import (
+    Blobs,
     LoggedRecord,
     Record,
     StoredOutput,

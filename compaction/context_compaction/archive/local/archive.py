@@ -30,7 +30,7 @@ from context_compaction.archive.local.durable_files import (
     restrict_to_user,
     sync_folder,
 )
-from context_compaction.archive.local.log import folders_containing
+from context_compaction.archive.local.log import session_folders
 from context_compaction.archive.local.maintenance import (
     delete_sessions,
     examine,
@@ -250,8 +250,8 @@ class LocalArchive(Archive):
             session_id = self._opened_index().find_output(output_id)
         except ArchiveError as error:
             _logger.warning("Searching the whole log for output %s: %s", output_id, error)
-            folders = folders_containing(self._root, output_id.encode(errors="replace"))
-            return [refresh(LocalState(folder=folder)).session_id for folder in folders]
+            states = [refresh(LocalState(folder=path)) for path in session_folders(self._root)]
+            return [state.session_id for state in states if output_id in state.outputs]
         return [] if session_id is None else [session_id]
 
     def prepare(self) -> None:

@@ -48,7 +48,7 @@ from context_compaction.archive.local.log import (
     BlobStore,
     decode_body,
     decode_head,
-    last_notification,
+    folder_stamps,
     read_segment,
     segment_sizes,
     session_folder,
@@ -70,9 +70,6 @@ from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoun
 # A folder's time stamp reliably shows later changes only if it is older than this, because some
 # file systems store whole seconds.
 STAMP_NANOSECONDS = 2_000_000_000
-# Sessions that are not written by this library (copied back from a backup) change no time stamp of
-# the outermost folder, so all inner folders are checked this often. A check takes about 1 ms.
-FULL_CHECK_SECONDS = 10.0
 
 T = TypeVar("T")
 
@@ -110,8 +107,6 @@ class SearchIndex:
         self.blobs: BlobStore = BlobStore(root / "blobs")
         self.counts: dict[str, tuple[int, int]] = {}
         self._file = IndexFile(index_root / key, SCHEMA, VERSION)
-        self._last_notification: int | None = None
-        self._next_check_seconds = 0.0
         self._seen_stamps: dict[str, int] = {}
         self._caught_up: sqlite3.Connection | None = None
 
@@ -196,14 +191,9 @@ class SearchIndex:
         Raises:
             StaleIndexError: The index must be rebuilt.
         """
-        notified = last_notification(self.root)
-        is_reliable = time.time_ns() - notified > STAMP_NANOSECONDS
         if connection is not self._caught_up:
-            self._last_notification = None
             self._seen_stamps = dict(connection.execute("SELECT folder, nanoseconds FROM stamp"))
             self._caught_up = connection
-        if notified == self._last_notification and time.monotonic() < self._next_check_seconds:
-            return
         while (stamps := self._index_changed_folders(connection)) is None:
             pass
         if stamps != self._seen_stamps:
@@ -211,8 +201,6 @@ class SearchIndex:
                 connection.execute("DELETE FROM stamp")
                 connection.executemany("INSERT INTO stamp VALUES (?, ?)", stamps.items())
         self._seen_stamps = stamps
-        self._last_notification = notified if is_reliable else None
-        self._next_check_seconds = time.monotonic() + FULL_CHECK_SECONDS
 
     def _index_changed_folders(self, connection: sqlite3.Connection) -> dict[str, int] | None:
         """Index the sessions in the outer folders whose time stamp has changed.
@@ -220,7 +208,7 @@ class SearchIndex:
         Returns the reliable time stamps of the folders in Unix nanoseconds. None if another process
         changed a session meanwhile, so that another pass is needed.
         """
-        stamps = self._folder_stamps()
+        stamps = folder_stamps(self.root)
         changed = {name for name, _ in stamps.items() ^ self._seen_stamps.items()}
         reliable_until = time.time_ns() - STAMP_NANOSECONDS
         self._remove_stale_sessions(connection, changed)
@@ -233,16 +221,6 @@ class SearchIndex:
         if not all(inserted):
             return None
         return {name: stamp for name, stamp in stamps.items() if stamp < reliable_until}
-
-    def _folder_stamps(self) -> dict[str, int]:
-        """Return when each outer folder of the log was last changed, in Unix nanoseconds."""
-        sessions = self.root / "sessions"
-        with explaining(sessions, "Reading"):
-            try:
-                with os.scandir(sessions) as entries:
-                    return {entry.name: entry.stat().st_mtime_ns for entry in entries}
-            except FileNotFoundError:
-                return {}
 
     def _remove_stale_sessions(
         self, connection: sqlite3.Connection, outer_folders: Collection[str]

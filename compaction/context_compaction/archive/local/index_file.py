@@ -22,8 +22,6 @@ from context_compaction.archive.local.durable_files import (
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
 
-FIRST_SAFE_SQLITE = (3, 51, 3)  # fixes the WAL-reset bug of 3.7.0 to 3.51.2
-
 # Primary result codes after which the file is not trusted: a missing table, a failed read
 # (truncated), a malformed page, not a database.
 _DAMAGED = frozenset({

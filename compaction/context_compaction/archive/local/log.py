@@ -28,13 +28,11 @@ import platform
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
-from context_compaction.archive.frames import Blobs, pack
 from context_compaction.archive.local.durable_files import (
     FILE_MODE,
     FOLDER_MODE,
@@ -51,11 +49,13 @@ from context_compaction.archive.local.durable_files import (
 )
 from context_compaction.archive.records import (
     BLOB_MARK,
+    Blobs,
     LinePlace,
     LoggedRecord,
     Record,
     ascii_json,
     internalise,
+    pack,
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
@@ -258,25 +258,6 @@ def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[P
         return [folder for group in groups for folder in group if folder.is_dir()]
 
 
-def folders_containing(root: Path, text: bytes) -> list[Path]:
-    """Return the folders of the sessions whose log contains `text`. Reads the whole log.
-
-    Raises:
-        ArchiveError: A segment cannot be read.
-    """
-    return [folder for folder in session_folders(root) if _contains(folder, text)]
-
-
-def _contains(folder: Path, text: bytes) -> bool:
-    for segment in segment_sizes(folder):
-        path = folder / segment
-        # Another process may delete the session at the same time.
-        with explaining(path, "Reading"), suppress(FileNotFoundError), path.open("rb") as file:
-            if any(text in line for line in file):
-                return True
-    return False
-
-
 def append_records(
     root: Path, key: str, segment: str, expected_size: int, records: Sequence[Record]
 ) -> list[LinePlace]:
@@ -347,34 +328,33 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
 
 
 def notify_searchers(folder: Path) -> None:
-    """Record a change of the session in `folder` in the time stamps of the folders above it.
+    """Record a change of the session in `folder` in the time stamp of the folder above it.
 
     A user who may only read has changed nothing, so missing permission is ignored.
 
     Raises:
-        ArchiveError: The time stamps cannot be set.
+        ArchiveError: The time stamp cannot be set.
     """
-    # Nanoseconds, because the kernel's own stamps are only as precise as its clock ticks. The inner
-    # folder first, so that a searcher that sees the outer stamp also sees the inner one.
+    # In nanoseconds, because the kernel's own stamps are only as precise as its clock ticks.
     now = time.time_ns()
-    for outer in (folder.parent, folder.parent.parent):
-        with explaining(outer, "Syncing"), ignoring_missing_permission():
-            os.utime(outer, ns=(now, now))
+    with explaining(folder.parent, "Syncing"), ignoring_missing_permission():
+        os.utime(folder.parent, ns=(now, now))
 
 
-def last_notification(root: Path) -> int:
-    """Return the time of the last notification to searchers in Unix nanoseconds; 0 if none.
+def folder_stamps(root: Path) -> dict[str, int]:
+    """Return when each outer folder of sessions was last changed, in Unix nanoseconds.
 
     Raises:
         ArchiveError: The folder cannot be read.
     """
-    folder = root / "sessions"
-    with explaining(folder, "Reading"):
+    outer = root / "sessions"
+    with explaining(outer, "Reading"):
         try:
-            return folder.stat().st_mtime_ns
+            with os.scandir(outer) as entries:
+                return {entry.name: entry.stat().st_mtime_ns for entry in entries}
         except FileNotFoundError:
             _check_root(root)
-            return 0
+            return {}
 
 
 def truncate_segment(folder: Path, segment: str, size_bytes: int) -> None:

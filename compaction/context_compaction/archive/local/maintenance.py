@@ -208,16 +208,8 @@ def examine(root: Path, index_folder: Path) -> Health:
                 elif head["kind"] == "output":
                     outputs.add(head["id"])
     # Imported here because only searches and this function need SQLite.
-    import sqlite3
+    from context_compaction.archive.local.index_file import index_bytes
 
-    from context_compaction.archive.local.index_file import FIRST_SAFE_SQLITE, index_bytes
-
-    if sqlite3.sqlite_version_info < FIRST_SAFE_SQLITE:
-        problems.append(
-            f"Note: SQLite {sqlite3.sqlite_version} has a bug (3.7.0 to 3.51.2) that can damage "
-            "the search index under concurrent use. A lock separates writes to the index, and a "
-            "damaged index is rebuilt. The archive itself is not affected."
-        )
     return Health(
         location=str(root),
         session_count=len(sessions),

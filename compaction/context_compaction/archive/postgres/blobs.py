@@ -1,7 +1,7 @@
 """Large contents of one tenant: in the database, or the largest ones in an object store.
 
-Contents are stored in frames (`archive/frames.py`), so a part is read without the rest. Each upload
-uses a new object key, so a deletion never removes an object that a new row refers to.
+Contents are stored in frames (`archive/records.py`), so a part is read without the rest. Each
+upload uses a new object key, so a deletion never removes an object that a new row refers to.
 
 Before an upload, its key is recorded in the table `unnamed_object`, and the transaction of the row
 removes it from there. An object whose key is still there a day later has no row (the transaction
@@ -17,8 +17,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
 
-from context_compaction.archive.frames import Blobs, pack
 from context_compaction.archive.postgres.database import Connection
+from context_compaction.archive.records import Blobs, pack
 from context_compaction.errors import ArchiveError, NotFoundError
 
 RunApart: TypeAlias = Callable[[Callable[[Connection], None]], None]

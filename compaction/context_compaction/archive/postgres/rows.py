@@ -39,9 +39,8 @@ from context_compaction.archive.documents import (
     parts_of_records,
     title_of,
 )
-from context_compaction.archive.frames import Blobs
 from context_compaction.archive.postgres.database import Connection
-from context_compaction.archive.records import BLOB_MARK, Record, internalise
+from context_compaction.archive.records import BLOB_MARK, Blobs, Record, internalise
 from context_compaction.archive.search.filters import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
