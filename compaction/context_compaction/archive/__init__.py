@@ -758,7 +758,8 @@ class Archive(ABC):
         if dry_run:
             return plan
         freed = await self.delete([session.session_id for session in plan.sessions])
-        left = plan.freed_bytes + plan.left_bytes - freed
+        # Measured again, because sessions may have grown since the plan was made.
+        left = (await self.usage()).total_bytes
         return replace(plan, freed_bytes=freed, left_bytes=left)
 
     @abstractmethod
