@@ -1,11 +1,11 @@
-"""A process that appends messages to one session and says after each that it is durable.
+"""A process that appends messages to one session and prints a line when each is durable.
 
     archive_writer.py ROOT INDEX SESSION NAME COUNT
 
-Message number i of writer NAME is `word-NAME-i`. The list grows by one a call, as a host's does.
-Without arguments it reads such lines from its input and forks a writer for each, one after another,
-which spares all but the first the start; a writer's first line is its process id, and `end` follows
-its last one.
+Message number i of writer NAME is `word-NAME-i`. Each call passes a list that is longer by one, as
+a host does. Without arguments it reads lines of arguments from its input and forks a writer for
+each, which is faster than starting Python again. A writer first prints its process ID, and last
+`end`.
 """
 
 import os
@@ -27,22 +27,22 @@ async def write(arguments: Sequence[str]) -> None:
             raws.append({"role": "user", "content": f"word{name}x{number}{filler}"})
             messages = formats.parse(raws, format="anthropic")
             await archive.append(session_id, messages, format="anthropic")
-            say(number)
+            print_line(number)
 
 
-def say(what: object) -> None:
-    sys.stdout.write(f"{what}\n")
+def print_line(value: object) -> None:
+    sys.stdout.write(f"{value}\n")
     sys.stdout.flush()
 
 
 def fork_writer(arguments: Sequence[str]) -> None:
     process_id = os.fork()
     if process_id == 0:
-        say(os.getpid())
+        print_line(os.getpid())
         anyio.run(write, arguments)
         os._exit(0)
     os.waitpid(process_id, 0)
-    say("end")
+    print_line("end")
 
 
 if __name__ == "__main__":

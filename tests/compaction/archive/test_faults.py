@@ -1,4 +1,4 @@
-"""Torn, damaged and full files: what was acknowledged stays readable, and damage is reported."""
+"""Damaged files and full disks: acknowledged content stays readable, and damage is reported."""
 
 import errno
 import fcntl
@@ -32,7 +32,7 @@ from tests.compaction.archive.archive_contract import add, found, parsed, transc
 from tests.support.json_types import Json
 from tests.support.small import agent
 
-NOBODY = 65_534  # a user without rights
+NOBODY = 65_534  # user ID of a user without rights
 RAWS = [user(f"message{number} " + "x" * number) for number in range(10)]
 
 
@@ -42,7 +42,7 @@ def _segment(root: Path) -> Path:
 
 
 def _write(root: Path, session_id: str = "s") -> None:
-    """An archive that holds `RAWS`, each appended by a call of its own."""
+    """Create an archive that contains `RAWS`, each appended by a separate call."""
 
     async def append() -> None:
         async with open_archive(root, index_root=root.parent / "index") as archive:
@@ -54,7 +54,7 @@ def _write(root: Path, session_id: str = "s") -> None:
 
 @contextmanager
 def file_size_limit(size_bytes: int) -> Generator[None]:
-    """Writes beyond `size_bytes` of any file fall short, then fail: a full disk in small."""
+    """Let writes beyond `size_bytes` of any file fall short and then fail, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
@@ -124,7 +124,7 @@ def test_damaged_line_is_reported_and_skipped(tmp_path: Path) -> None:
             assert [text for text in problems if f"{segment}: line 6 " in text]
             with pytest.raises(ArchiveDamagedError, match="whole message list again"):
                 await archive.context("s")
-            # Handing the list over again stores what was lost.
+            # Passing the list again stores the damaged message again.
             await add(archive, "s", *RAWS)
             assert await archive.context("s") == ("anthropic", RAWS)
 
@@ -303,9 +303,9 @@ async def test_reading_creates_no_files(tmp_path: Path) -> None:
 
 @contextmanager
 def _unprivileged() -> Generator[Path]:
-    """A folder of a user whom the file system may refuse: root is refused nothing."""
+    """Run the block as a user without rights, because root may read and write everything."""
     with TemporaryDirectory(prefix="archive-") as folder:
-        for name in ("local.index", "search.words"):  # while it may be read
+        for name in ("local.index", "search.words"):  # imported while this user may read the files
             importlib.import_module(f"context_compaction.archive.{name}")
         as_root = os.geteuid() == 0
         if as_root:
@@ -352,8 +352,8 @@ def test_compact_returns_the_stored_result_when_the_archive_is_read_only() -> No
         if os.getuid():
             pytest.skip("an archive of somebody else's can be made by root only")
         root, small = folder / "archive", CompactRequest(target_tokens=300, session_id="s")
-        spoken = [(agent(f"Step {step} is done."), user(f"Do step {step}.")) for step in range(90)]
-        talk = [user("Begin."), *[message for pair in spoken for message in pair]]
+        turns = [(agent(f"Step {step} is done."), user(f"Do step {step}.")) for step in range(90)]
+        talk = [user("Begin."), *[message for pair in turns for message in pair]]
 
         async def compacted(request: CompactRequest) -> CompactResult:
             async with open_archive(root, index_root=folder / "index") as archive:
@@ -429,10 +429,10 @@ async def test_calls_raise_when_the_archive_folder_was_removed(
             archive.sessions,
         ]
         for ask in asks:
-            with pytest.raises(ArchiveError, match="No such file") as told:
+            with pytest.raises(ArchiveError, match="No such file") as caught:
                 await ask()
-            assert str(root) in str(told.value)
-            assert not isinstance(told.value, NotFoundError)
+            assert str(root) in str(caught.value)
+            assert not isinstance(caught.value, NotFoundError)
         assert not await anyio.Path(root).exists()
         await anyio.Path(away).rename(root)
         await add(archive, "s", *RAWS[:6])

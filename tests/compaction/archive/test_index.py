@@ -1,4 +1,4 @@
-"""The index is derived: lost, damaged or ahead of the log, the answers stay the same."""
+"""Search index: searches give the same results if the index is lost, damaged or out of date."""
 
 import os
 import random
@@ -132,7 +132,7 @@ def test_index_gives_the_same_answers_when_it_is_damaged(
     assert all(page.hits for page in expected)
     damage(index)
     assert anyio.run(after) == expected
-    assert len(list(index.glob("*/*.db"))) == 1, "the damaged one is removed"
+    assert len(list(index.glob("*/*.db"))) == 1, "the damaged database is removed"
 
 
 async def test_index_is_rebuilt_when_deleted_under_an_open_archive(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_index_is_rebuilt_when_deleted_under_an_open_archive(tmp_path: Pat
 
 
 async def test_index_forgets_lines_that_a_power_loss_removed(tmp_path: Path) -> None:
-    """After a power loss the index may be ahead of the log."""
+    """After a power loss the index may contain more than the log."""
     root, index = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index) as archive:
         await add(archive, "s", user("apple one"))
@@ -177,7 +177,7 @@ async def test_rebuilt_index_orders_rows_by_time(tmp_path: Path) -> None:
 
 
 def _make_old(root: Path) -> None:
-    """Bring every time stamp that tells of news so far back that searchers trust it."""
+    """Set the time stamps of all session folders to a time so old that the index relies on them."""
     for folder in (*root.glob("sessions/??"), root / "sessions"):
         os.utime(folder, ns=(10**18, 10**18))
 
@@ -211,7 +211,7 @@ async def test_opening_skips_unchanged_sessions(tmp_path: Path) -> None:
         if is_listening and event in {"open", "os.scandir"} and "/sessions/" in f"{arguments[0]}":
             opened.append(str(arguments[0]))
 
-    sys.addaudithook(listen)  # stays for good, so it is told when to rest
+    sys.addaudithook(listen)  # cannot be removed, so `is_listening` switches it off
     async with open_archive(root, index_root=index_root) as archive:
         assert await found(archive, "wombat3") == pointers("s3", 0)
         assert len(opened) == 1, "the line of the hit"
@@ -220,20 +220,20 @@ async def test_opening_skips_unchanged_sessions(tmp_path: Path) -> None:
         assert await found(archive, "quokka") == pointers("s3", 1)
 
 
-STEPS = ("append", "delete", "copy", "restore", "begin anew", "search")
-# Of several words, the messages around a hit count.
+STEPS = ("append", "delete", "copy", "restore", "start over", "search")
+# The query with several words also depends on the messages around a hit.
 SEARCHED = [Query(words, limit=50) for words in ("apple", "apple fruit")]
 
 
-@example(steps=[(step, "a") for step in ("append", "search", "begin anew", "append")])
+@example(steps=[(step, "a") for step in ("append", "search", "start over", "append")])
 @settings(max_examples=5)
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from("abc")), max_size=10))
 def test_index_answers_like_a_new_index_after_any_change_of_the_log(
     steps: list[tuple[str, str]],
 ) -> None:
-    """Appended to by others, deleted, copied back; closed and opened between."""
+    """Each step opens the archive; the log is also deleted and copied back by others."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        # So that what was indexed a moment ago is taken for known, as if time had passed.
+        # The index relies on new time stamps as well, as if time had passed.
         patch.setattr("context_compaction.archive.local.index.STAMP_NANOSECONDS", 0)
         for step, session in [*steps, ("search", "a")]:
             anyio.run(_take_step, Path(folder), step, session)
@@ -245,7 +245,7 @@ async def _take_step(folder: Path, step: str, session: str) -> None:
         source, target = (root, backup) if step == "copy" else (backup, root)
         await anyio.to_thread.run_sync(partial(_replace, source, target))
         return
-    if step == "begin anew":
+    if step == "start over":
         await anyio.to_thread.run_sync(partial(shutil.rmtree, root, ignore_errors=True))
     async with open_archive(root, index_root=index_root) as archive:
         if step == "append":
@@ -253,19 +253,19 @@ async def _take_step(folder: Path, step: str, session: str) -> None:
                 raws = await transcript(archive, session)
             except NotFoundError:
                 raws = []
-            said = [user(f"apple {session} {len(raws)}"), assistant(f"a fruit {len(raws)}")]
-            await add(archive, session, *raws, *said)
+            new = [user(f"apple {session} {len(raws)}"), assistant(f"a fruit {len(raws)}")]
+            await add(archive, session, *raws, *new)
         elif step == "delete":
             with suppress(NotFoundError):
                 await archive.delete([session])
         elif step == "search":
             async with open_archive(root, index_root=folder / "new index") as other:
-                assert await _told(archive) == await _told(other)
+                assert await _contents(archive) == await _contents(other)
             await anyio.to_thread.run_sync(shutil.rmtree, folder / "new index")
 
 
-async def _told(archive: Archive) -> list[Any]:
-    """What an index says, in an order that does not depend on how it was made."""
+async def _contents(archive: Archive) -> list[Any]:
+    """Return search results and sessions in an order that does not depend on row IDs."""
     pages = [await archive.search(query) for query in SEARCHED]
     sessions, _ = await archive.sessions(limit=50)
     return [
@@ -294,7 +294,7 @@ async def test_search_finds_a_killed_writers_message_when_acknowledged(
     await anyio.to_thread.run_sync(_make_old, root)
     async with open_archive(root, index_root=index_root) as searcher:
         assert not await found(searcher, "quokka")
-        # As a writer leaves it that is killed between its write and its sync.
+        # The state that a writer leaves if it is killed between its write and its sync.
         await segment.write_bytes(b"".join(lines))
         assert not await found(searcher, "quokka")
         async with open_archive(root, index_root=index_root) as other:
@@ -325,7 +325,7 @@ async def test_search_finds_a_session_copied_into_an_open_archive(tmp_path: Path
 async def test_read_output_works_when_the_index_cannot_be_written(tmp_path: Path) -> None:
     root, index_root = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index_root) as archive:
-        await add(archive, "other", user(f"names {OUTPUT.output_id} and holds it not"))
+        await add(archive, "other", user(f"mentions {OUTPUT.output_id} but does not contain it"))
         await add(archive, "s", user("holds it"))
         await archive.commit("s", blobs=[OUTPUT])
         assert await found(archive, "holds")

@@ -1,4 +1,4 @@
-"""What takes long in one session holds up no other, and each session keeps its order."""
+"""Concurrent sessions: a long call does not delay others, and each session keeps its order."""
 
 import gc
 import tracemalloc
@@ -23,9 +23,9 @@ OTHERS = [f"other{number}" for number in range(8)]
 
 @asynccontextmanager
 async def long_append(archive: Archive, root: Path, *raws: dict[str, Any]) -> AsyncGenerator[None]:
-    """An append to session "long" is under way for as long as the block, which holds its lock.
+    """Start an append to the session "long", which waits for a lock until the end of the block.
 
-    Who waits for it inside the block fails after `LOCK_TIMEOUT_SECONDS`.
+    A call that waits for this append inside the block fails after `LOCK_TIMEOUT_SECONDS`.
     """
     folder = session_folder(root, session_key("long"))
     make_folder(folder)
@@ -92,9 +92,9 @@ async def test_append_does_not_encode_the_whole_list_at_once(
 ) -> None:
     said = [
         user(f"{at} " + "word " * 5_000) for at in range(400)
-    ]  # 10 MB, none in a file of its own
+    ]  # 10 MB, no text is long enough for a blob
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        await add(archive, "s", user("what is loaded by a first call"))
+        await add(archive, "s", user("imports happen in the first call"))
         tracemalloc.start()
         try:
             await add(archive, "s", *said)

@@ -1,4 +1,4 @@
-"""What the archive holds stays the user's own: on the disk, in indexes, and in parts of outputs."""
+"""Archived content stays private: permissions of folders, and parts of outputs."""
 
 import stat
 from pathlib import Path
@@ -9,13 +9,13 @@ from context_compaction.archive.records import pack
 from context_compaction.errors import ArchiveDamagedError, ArchiveError
 from context_compaction.messages.edits import make_blob
 
-SAID = "The vault is behind the painting of the harbour."
+TEXT = "The vault is behind the painting of the harbour."
 LINES = "".join(f"line {number} of the log with words of its own\n" for number in range(9_000))
 
 
-async def _said(folder: Path, index: Path) -> None:
+async def _record(folder: Path, index: Path) -> None:
     async with open_archive(folder, index_root=index) as archive:
-        payload = [{"role": "user", "content": SAID}]
+        payload = [{"role": "user", "content": TEXT}]
         await compact(payload, CompactRequest(mode="record", session_id="s"), archive=archive)
 
 
@@ -23,10 +23,10 @@ async def test_archive_folder_becomes_private_when_others_may_enter(tmp_path: Pa
     folder = tmp_path / "archive"
     folder.mkdir()
     folder.chmod(0o777)
-    await _said(folder, tmp_path / "index")
+    await _record(folder, tmp_path / "index")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o755)
-    await _said(folder, tmp_path / "index")
+    await _record(folder, tmp_path / "index")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
@@ -36,10 +36,10 @@ async def test_open_archive_refuses_a_shared_folder_that_others_may_write(tmp_pa
     (folder / "notes.txt").write_text("not ours", encoding="utf-8")
     folder.chmod(0o777)
     with pytest.raises(ArchiveError, match="Other users may write"):
-        await _said(folder, tmp_path / "index")
+        await _record(folder, tmp_path / "index")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o777
     folder.chmod(0o755)
-    await _said(folder, tmp_path / "index")
+    await _record(folder, tmp_path / "index")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 

@@ -1,4 +1,4 @@
-"""The embedded archive keeps every promise of the contract, and those of files on a disk."""
+"""Local archive: the contract of all archives, and properties of its files."""
 
 import stat
 import subprocess
@@ -103,7 +103,7 @@ async def test_restart_finds_all_content(tmp_path: Path) -> None:
         assert await archive.receipts("s") == [{"done": True}]
         assert await add(archive, "s", user("one"), user("two needle"), user("3")) == (0, 1, 2)
     segments = list((tmp_path / "a").glob("sessions/*/*/*.jsonl"))
-    assert len(segments) == 1, "the next process goes on in the last one's segment"
+    assert len(segments) == 1, "the next process continues the segment of the previous process"
 
 
 async def test_files_and_folders_are_private_to_the_user(tmp_path: Path) -> None:

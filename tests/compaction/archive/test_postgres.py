@@ -1,4 +1,4 @@
-"""The archive in PostgreSQL keeps every promise of the contract, and those of a shared database."""
+"""PostgreSQL archive: the contract of all archives, and properties of a shared database."""
 
 import os
 import random
@@ -53,14 +53,14 @@ from tests.support.postgres import APP, Server, clear, database, make_role, name
 
 @pytest.fixture(scope="module")
 def shared_address(postgres_server: str, postgres_template: str) -> Generator[str]:
-    """The address of an archive that the tests of this module share."""
+    """Address of an archive that the tests of this module share."""
     with database(postgres_server, f"shared_{os.getpid()}", postgres_template) as address:
         yield address
 
 
 @pytest.fixture
 def cleared_address(postgres_server: str, shared_address: str) -> str:
-    """The address of the shared archive, which is empty now."""
+    """Address of the shared archive, after removing all its content."""
     name = shared_address.partition("?")[0].rpartition("/")[2]
     clear(named_database(postgres_server, name, "postgres"))
     return shared_address
@@ -163,7 +163,7 @@ async def test_errors_about_addresses_hide_the_password() -> None:
         assert "secret" not in str(caught.value)
 
 
-# Many at once
+# Concurrency
 
 
 async def test_concurrent_appends_write_each_message_once(
@@ -198,8 +198,8 @@ async def test_append_raises_when_another_deleted_the_session(
         await other.delete(["s"])
         with pytest.raises(NotFoundError, match="whole message list"):
             await one.append("s", parsed(user("three")), format=FORMAT, after=said.head)
-        await add(other, "s", user("a new life"))
-        assert await transcript(one, "s") == [user("a new life")]
+        await add(other, "s", user("new session"))
+        assert await transcript(one, "s") == [user("new session")]
         with pytest.raises(NotFoundError, match="whole message list"):
             await one.append("s", parsed(user("three")), format=FORMAT, after=said.head)
 
@@ -212,7 +212,7 @@ _KILL_ONE = (
 
 
 class Writers:
-    """Writers that each go on with a session of their own, and what was acknowledged."""
+    """Writers that each extend a separate session, and the calls that were acknowledged."""
 
     def __init__(self, archive: Archive, calls: int) -> None:
         self.names = [f"w{number}" for number in range(4)]
@@ -228,8 +228,8 @@ class Writers:
 
     async def news(self) -> AsyncGenerator[int]:
         with self._news:
-            async for at in self._news:
-                yield at
+            async for number in self._news:
+                yield number
 
     async def _write(self, name: str) -> None:
         head = ""
@@ -250,7 +250,7 @@ class Writers:
 
 
 async def test_lost_connections_lose_and_duplicate_nothing(postgres_address: str) -> None:
-    """After each third call a connection is killed that is at work, wherever in a call it is."""
+    """After every third call, one busy connection is killed at a random point."""
     killed = count = 0
     async with open_archive(f"{postgres_address}&connections=4") as archive:
         writers = Writers(archive, calls=25)
@@ -268,10 +268,10 @@ async def test_lost_connections_lose_and_duplicate_nothing(postgres_address: str
 
 @pytest.fixture
 def own_server() -> Generator[Server]:
-    """A server that a test may stop, with its durability on."""
+    """A durable server that a test may stop."""
     folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))
     try:
-        # After a crash it has all files written: one by one that takes a slow disk a minute.
+        # Recovery syncs all files. Doing this one by one takes a slow disk a minute.
         durable = {"fsync": "on", "full_page_writes": "on", "recovery_init_sync_method": "syncfs"}
         with Server(folder, settings=durable) as server:
             make_role(server.address())
@@ -368,7 +368,7 @@ async def test_search_finds_every_word_of_a_long_message(
     postgres_address: str,
 ) -> None:
     text = " ".join(f"w{at}" for at in range(40_000)) + " the end of needle haystack"
-    wide = "\U00010400" * 64  # a letter of four bytes: as long as a word can be
+    wide = "\U00010400" * 64  # a letter takes four bytes, so this is the longest possible word
     async with open_archive(postgres_address) as archive:
         await add(archive, "s", user(text), user("other"), user(f"{wide} " * 4_500 + "quuxplugh"))
         assert await found(archive, "needle haystack", kind="phrase") == pointers("s", 0)
@@ -416,7 +416,7 @@ async def test_both_archives_rank_alike(postgres_address: str, tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def bucket() -> Generator[str]:
-    """The address of a bucket of moto's S3 server; its keys stand in the environment."""
+    """Address of a bucket of moto's S3 server; its keys are in the environment."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(port=0, verbose=False)
@@ -494,10 +494,10 @@ async def test_prune_removes_objects_without_a_row_after_a_day(
         blob = make_blob("line of a log\n" * 9_000)
         await archive.commit("s", blobs=[blob])
         wanted = sorted(await to_thread.run_sync(keys_in, bucket))
-        # An upload whose transaction fails, since a receipt cannot be written as JSON.
+        # An upload whose transaction fails, because the receipt cannot be written as JSON.
         with pytest.raises(TypeError):
             await archive.commit("t", blobs=[make_blob("lost\n" * 9_000)], receipt={"a": object()})
-        # A deletion whose objects could not be removed.
+        # A deletion that fails to remove its objects.
         await archive.commit("u", blobs=[make_blob("deleted\n" * 9_000)])
         with monkeypatch.context() as broken:
             broken.setattr(type(store), "delete", _fail)
@@ -505,8 +505,10 @@ async def test_prune_removes_objects_without_a_row_after_a_day(
                 await archive.delete(["u"])
         every = await to_thread.run_sync(keys_in, bucket)
         assert len(every) == len(wanted) + 2
-        assert (await archive.prune(PruneRules())).freed_bytes == 0  # a row may name them yet
-        # A day later, by a clock that is a day and a minute fast.
+        assert (
+            await archive.prune(PruneRules())
+        ).freed_bytes == 0  # a transaction may still refer to them
+        # As if a day and a minute had passed.
         monkeypatch.setattr("context_compaction.archive.postgres.archive.ORPHAN_SECONDS", -60.0)
         plan = await archive.prune(PruneRules(), dry_run=True)
         assert plan.freed_bytes > 0
@@ -534,7 +536,7 @@ def keys_in(bucket: str) -> list[str]:
 async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
     postgres_address: str, tmp_path: Path
 ) -> None:
-    def break_off(_session: SessionInfo, _records: int) -> None:
+    def interrupt(_session: SessionInfo, _records: int) -> None:
         raise InterruptedError
 
     async with (
@@ -551,9 +553,9 @@ async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
             )
             blob = make_blob(f"line of {name}\n" * 9_000, tool_name="Bash")
             await local.commit(name, blobs=[blob], receipt={"n": 1}, head=said.head)
-        # Broken off after the first session, and gone on with.
+        # The copy is interrupted after the first session, then continued.
         with pytest.raises(InterruptedError):
-            await copy_archive(local, remote, report=break_off)
+            await copy_archive(local, remote, report=interrupt)
         assert (await copy_archive(local, remote)).new_count < 8
         assert await found(remote, "needle") == await found(local, "needle")
         await add(local, "s1", user("needle s1"), assistant("x" * 70_000), user("more"))
@@ -571,7 +573,7 @@ async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
 async def test_restored_dump_is_the_same_archive(
     own_server: Server,
 ) -> None:
-    """As docs/how-to/postgresql.md says it."""
+    """The steps are those of docs/how-to/postgresql.md."""
     address = named_database(own_server.address(), "archive")
     blob = make_blob("line of a log\n" * 90_000)
     token = AccessToken("id", "robin", ("read",), "hash", 1.0)

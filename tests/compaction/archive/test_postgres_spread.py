@@ -1,8 +1,8 @@
-"""The same promises where the partitions of every table lie on two further servers.
+"""Distributed PostgreSQL archive: the partitions of every table are on two other servers.
 
-Nothing of the archive knows of it: since every key begins with the tenant, a tenant's rows lie on
-one server, and statements go there whole. What foreign tables cannot have (unique indexes and
-foreign keys of the whole) stands on the servers that hold the rows.
+The archive does not know about it. Every key begins with the tenant, so the rows of a tenant are on
+one server, and whole statements are sent to it. Unique indexes and foreign keys, which foreign
+tables cannot have, exist on the servers that store the rows.
 """
 
 import shutil
@@ -31,7 +31,7 @@ _PARTITIONED = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """A server that is asked, and two that hold the rows: addresses for who may do everything."""
+    """Superuser addresses of the server that runs the queries and of two that store the rows."""
 
     asked: str
     holders: tuple[str, str]
@@ -53,8 +53,8 @@ class Cluster:
         return counts
 
 
-def _made(server: Server) -> str:
-    """A database with the archive's tables on a server."""
+def _create_database(server: Server) -> str:
+    """Create a database with the archive's tables, and return its superuser address."""
     make_role(server.address())
     with psycopg.connect(server.address(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {_NAME} OWNER {APP}".encode())
@@ -63,7 +63,7 @@ def _made(server: Server) -> str:
 
 
 def _spread(asked: str, folders: list[Path]) -> None:
-    """Replace every partition by that of the same number on one of the other servers."""
+    """Replace every partition by the same partition on one of the other servers."""
     with psycopg.connect(asked, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION postgres_fdw")
         for number, folder in enumerate(folders):
@@ -100,8 +100,8 @@ def cluster() -> Generator[Cluster]:
     try:
         with ExitStack() as stack:
             first, *others = [stack.enter_context(Server(folder)) for folder in folders]
-            one, two = map(_made, others)
-            asked = _made(first)
+            one, two = map(_create_database, others)
+            asked = _create_database(first)
             _spread(asked, folders[1:])
             yield Cluster(asked, (one, two))
     finally:
@@ -109,7 +109,7 @@ def cluster() -> Generator[Cluster]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-# Those that differ in their statements; the others differ in what is appended.
+# Checks with different statements. The other checks differ only in the messages they append.
 _SUBJECTS = ("search", "session", "output", "delete", "prun", "token", "tenant", "branch", "filter")
 _CHECKS = [check for check in CONTRACT if any(word in check.__name__ for word in _SUBJECTS)]
 

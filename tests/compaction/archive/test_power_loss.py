@@ -1,4 +1,4 @@
-"""After power loss everything that was acknowledged is there, and nothing is half there."""
+"""After a power loss everything acknowledged is present, and no call is partly present."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ ROUNDS = int(os.environ.get("ARCHIVE_POWER_ROUNDS", "12"))
 
 
 class Life:
-    """What an archive has acknowledged so far, and images of its disk taken at odd moments."""
+    """Calls acknowledged by an archive so far, and images of its disk at random moments."""
 
     def __init__(self, folder: Path, disk: Disk, seed: int) -> None:
         self.root = folder / "archive"
@@ -65,14 +65,16 @@ class Life:
 
 async def _check(life: Life, index: int) -> None:
     root, acknowledged, outputs, receipts = life.images[index]
-    # The index stood on the same disk and may be ahead of what is left of the log.
+    # The index was on the same disk and may contain more than the rest of the log.
     async with open_archive(root, index_root=root.parent / f"index-of-{index}") as archive:
         for session_id, count in acknowledged.items():
             if not count:
                 continue
-            kept = await transcript(archive, session_id)
-            assert kept == life.raws[session_id][: len(kept)], "no message is torn or out of order"
-            assert len(kept) >= count, "an acknowledged message is lost"
+            stored = await transcript(archive, session_id)
+            assert stored == life.raws[session_id][: len(stored)], (
+                "no message is torn or out of order"
+            )
+            assert len(stored) >= count, "an acknowledged message is lost"
             word = life.raws[session_id][count - 1]["content"].split()[0]
             assert await found(archive, word, session_id=session_id)
         for output_id in outputs:
@@ -99,9 +101,9 @@ def test_power_loss_keeps_everything_acknowledged(tmp_path: Path) -> None:
 
 
 async def _write_together(root: Path, index: Path, disk: Disk, seed: int) -> list[Any]:
-    """Two archives at once append to one session, each now and then upon the other's messages.
+    """Let two archives append to one session, sometimes after the messages of the other archive.
 
-    Returns images of the disk, each with the contents acknowledged before it was taken.
+    Returns images of the disk, each with the messages acknowledged before the image was taken.
     """
     rng = Random(seed)
     acknowledged: list[list[dict[str, Any]]] = []
@@ -134,7 +136,7 @@ def test_power_loss_keeps_messages_that_another_process_built_on(tmp_path: Path)
     async def check(image: Path, acknowledged: list[list[dict[str, Any]]]) -> None:
         async with open_archive(image, index_root=tmp_path / "index") as archive:
             try:
-                await archive.context("s")  # nothing is there without what it goes on from
+                await archive.context("s")  # no message is stored without the messages before it
             except NotFoundError:
                 assert not acknowledged
                 return
@@ -148,7 +150,7 @@ def test_power_loss_keeps_messages_that_another_process_built_on(tmp_path: Path)
         folder.mkdir()
         with recording() as disk:
             images = anyio.run(_write_together, folder / "archive", folder / "index", disk, seed)
-        assert images  # how many there are depends on which process comes first
+        assert images  # their number depends on which process is faster
         for image, acknowledged in images:
             anyio.run(check, image, acknowledged)
 
@@ -159,7 +161,7 @@ def test_append_syncs_messages_of_another_process_before_its_own(tmp_path: Path)
     images: list[tuple[Path, int]] = []
 
     def lose_power(disk: Disk, least: int) -> None:
-        for seed in range(6):  # of what is not synced, another share survives each time
+        for seed in range(6):  # each seed keeps another part of the unsynced bytes
             images.append((tmp_path / f"image{len(images)}", least))
             disk.image(root, images[-1][0], Random(seed))
 
@@ -170,7 +172,7 @@ def test_append_syncs_messages_of_another_process_before_its_own(tmp_path: Path)
         ):
 
             def overtake() -> None:
-                """Runs when `slow` has written "one" and is about to sync it."""
+                """Append with `fast` when `slow` has written "one" and is about to sync it."""
                 disk.before_sync = lambda: lose_power(disk, 1)
                 anyio.from_thread.run(add, fast, "s", *raws)
                 disk.before_sync = lambda: None
@@ -218,7 +220,7 @@ anyio.run(main, *sys.argv[1:])
 
     async def acknowledge(disk: Disk) -> None:
         async with open_archive(root, index_root=tmp_path / "index") as archive:
-            assert await add(archive, "s", user("one")) == (0,)  # known already
+            assert await add(archive, "s", user("one")) == (0,)  # already stored
             disk.image(root, images[0], Random(1))
             assert await add(archive, "s", user("one"), user("two")) == (0, 1)
             disk.image(root, images[1], Random(1))
@@ -262,7 +264,9 @@ anyio.run(main, *sys.argv[1:])
 
         async def acknowledge() -> None:
             async with open_archive(root, index_root=tmp_path / "index") as archive:
-                await add(archive, "s", user("summary"))  # known already, so it may be built upon
+                await add(
+                    archive, "s", user("summary")
+                )  # already stored, so later messages may follow it
                 for seed, image in enumerate(images):
                     disk.image(root, image, Random(seed))
 

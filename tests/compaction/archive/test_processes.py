@@ -1,4 +1,4 @@
-"""Several processes share one archive; some of them die in the middle of a call."""
+"""Several processes share one archive, and some are killed during a call."""
 
 import os
 import random
@@ -31,7 +31,7 @@ def _arguments(root: Path, session_id: str, name: str, count: int) -> list[str]:
 async def _acknowledged_before_kill(
     writers: Process, lines: AsyncGenerator[str], arguments: list[str], kill_after: int
 ) -> int:
-    """Start a writer, kill it after so many answers, and give how many it gave in all."""
+    """Start a writer, kill it after `kill_after` replies, and return its number of replies."""
     assert writers.stdin is not None
     await writers.stdin.send(f"{' '.join(arguments)}\n".encode())
     process_id = int(await anext(lines))
@@ -81,8 +81,8 @@ async def test_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
                 assert [word for word in stored if word in words] == words
                 for word in words:
                     assert await found(archive, word, session_id=session_id)
-            await add(archive, "s0", user("and it goes on"))
-            assert await found(archive, "goes on", kind="phrase")
+            await add(archive, "s0", user("one more message"))
+            assert await found(archive, "more message", kind="phrase")
 
 
 @pytest.mark.parametrize("writers", [2, 4])

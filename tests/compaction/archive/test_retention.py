@@ -1,4 +1,4 @@
-"""Deleting from a folder that others use: bytes go, and nothing that is still named."""
+"""Deletion and pruning in a folder that other processes use."""
 
 import json
 import os
@@ -68,7 +68,9 @@ def test_prune_plan_removes_just_enough_sessions(
         assert size(kept) <= max_bytes
     young = [session for session in chosen if session.last_seconds >= before_seconds]
     if young:
-        assert size([*kept, young[-1]]) > max_bytes, "the last one to be chosen had to go"
+        assert size([*kept, young[-1]]) > max_bytes, (
+            "the last chosen session is needed to reach the limit"
+        )
 
 
 def test_deletion_removes_the_bytes_from_every_file(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_deletion_removes_the_bytes_from_every_file(tmp_path: Path) -> None:
 
 
 async def test_deletion_leaves_no_words_of_the_session_in_the_index(tmp_path: Path) -> None:
-    """With a real session that was indexed while it grew; without a rebuild."""
+    """A real session that was indexed while it grew."""
     lines = await anyio.Path(SESSION).read_text(encoding="utf-8")
     payload = [line["message"] for line in map(json.loads, lines.splitlines()) if "message" in line]
     kept, doomed = payload[:120], payload[120:220]
@@ -148,7 +150,7 @@ async def test_deletion_removes_all_words_when_a_blob_is_missing(tmp_path: Path)
 
 
 def _words(index: Path) -> list[tuple[str, str, int]]:
-    """Each word of an index, by column, and in how many rows it is."""
+    """Return each word of an index, its column, and the number of rows that contain it."""
     (path,) = index.glob("*/*.db")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab ('main', 'fts', 'col')")
@@ -198,16 +200,16 @@ async def test_deletion_is_noticed_by_another_open_archive(
 ) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     async with (
-        open_archive(root, index_root=index) as one,
+        open_archive(root, index_root=index) as first,
         open_archive(root, index_root=index) as other,
     ):
-        await add(one, "s", user("apple"), user("pear"))
-        await add(one, "t", user("apple"))
+        await add(first, "s", user("apple"), user("pear"))
+        await add(first, "t", user("apple"))
         assert len(await found(other, "apple")) == 2
-        await one.delete(["s"])
+        await first.delete(["s"])
         assert len(await found(other, "apple")) == 1
         assert await add(other, "s", user("apple"), user("pear")) == (0, 1)
-        assert await transcript(one, "s") == [user("apple"), user("pear")]
+        assert await transcript(first, "s") == [user("apple"), user("pear")]
 
 
 async def test_deletion_removes_blobs_of_a_killed_process(tmp_path: Path) -> None:
@@ -249,7 +251,7 @@ async def test_deletion_names_the_lock_when_a_writer_holds_it(
         handle = os.open(tmp_path / "archive" / "lock", os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)
-            await add(archive, "s", user("one"), user("two"))  # writers share it
+            await add(archive, "s", user("one"), user("two"))  # writers share the lock
             with pytest.raises(ArchiveBusyError, match="has held"):
                 await archive.delete(["s"])
             assert len(await transcript(archive, "s")) == 2
@@ -259,7 +261,7 @@ async def test_deletion_names_the_lock_when_a_writer_holds_it(
 
 
 async def test_concurrent_writes_and_deletions_keep_referenced_outputs(tmp_path: Path) -> None:
-    """One process keeps a blob named by ever new sessions; another deletes the older ones."""
+    """One process refers to a blob from ever new sessions; another deletes older sessions."""
     root = tmp_path / "archive"
     blob = make_blob("shared\n" * 9_000)
     async with (
@@ -298,7 +300,7 @@ async def test_search_finds_other_sessions_during_deletions(tmp_path: Path) -> N
         assert await found(searcher, "apple")
         (database,) = index.glob("*/*.db")
 
-        async def come_and_go() -> None:
+        async def append_and_delete() -> None:
             for count in range(6):
                 await add(writer, f"s{count}", *(user(f"pear {count} {n}") for n in range(20)))
                 await writer.delete([f"s{count}"])
@@ -306,7 +308,7 @@ async def test_search_finds_other_sessions_during_deletions(tmp_path: Path) -> N
 
         with anyio.fail_after(150):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(come_and_go)
+                tasks.start_soon(append_and_delete)
                 while True:
                     assert await found(searcher, "apple")
                     await found(searcher, "pear")
