@@ -46,7 +46,7 @@ _SESSIONS = st.lists(
 def test_prune_plan_removes_just_enough_sessions(
     sessions: list[StoredSession], max_bytes: int, before_seconds: float
 ) -> None:
-    ordered = tuple(sorted(sessions, key=lambda session: session.last_seconds))
+    ordered = sorted(sessions, key=lambda session: (session.last_seconds, session.session_id))
     used = {digest for session in ordered for digest in session.blobs}
     stored = Stored(ordered, dict.fromkeys(used, 20))
     plan = stored.plan(PruneRules(before_seconds, max_bytes))
