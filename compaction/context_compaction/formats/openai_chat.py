@@ -45,6 +45,7 @@ RULES = ProviderRules(
     results_follow_call=True,
     refuses_empty_messages=True,
     refuses_empty_lists=True,
+    refuses_thinking_alone=True,
     roles_alternate="ours",
 )
 

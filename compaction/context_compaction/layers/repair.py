@@ -36,6 +36,7 @@ from context_compaction.messages.tool_pairs import (
     has_empty_list,
     has_misplaced_calls,
     has_repeated_ids,
+    has_thinking_alone,
     is_blank,
     item_id,
     misplaced_system,
@@ -418,6 +419,9 @@ def _without_empty(messages: Messages, rules: ProviderRules, log: _RepairLog) ->
         if len(blocks) != len(message.blocks):
             log.add(message, "an empty text block was left out")
             message = edit_message(message, blocks)
+        if rules.refuses_thinking_alone and has_thinking_alone(message):
+            log.add(message, "a message with thinking alone got an empty text")
+            message = edit_message(message, (*message.blocks, Text("")))
         out.append(message)
     return tuple(out)
 

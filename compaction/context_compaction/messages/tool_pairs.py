@@ -64,6 +64,7 @@ class ProviderRules:
             Responses, whose items are parts of a turn).
         results_follow_call: Results are directly after the call; else anywhere after it.
         refuses_empty_messages: A message without any content is refused.
+        refuses_thinking_alone: A message of the assistant needs more than thinking (Chat).
         refuses_trailing_thinking: An assistant turn may not end with a thinking block.
         refuses_trailing_space: A last message of the assistant may not end in white space.
         calls_follow_user: A message with calls may not follow another of the assistant (Gemini).
@@ -92,6 +93,7 @@ class ProviderRules:
     joins_assistant_messages: bool = False
     results_follow_call: bool = False
     refuses_empty_messages: bool = False
+    refuses_thinking_alone: bool = False
     refuses_trailing_thinking: bool = False
     refuses_trailing_space: bool = False
     unique_call_ids: bool = False
@@ -499,6 +501,11 @@ def _awaited_ids(messages: Messages) -> frozenset[str]:
     return frozenset(found)
 
 
+def has_thinking_alone(message: Message) -> bool:
+    """Whether the message has thinking and nothing else."""
+    return bool(message.blocks) and all(isinstance(b, Thinking) for b in message.blocks)
+
+
 def misplaced_system(messages: Messages) -> Iterator[int]:
     """Positions of system messages that do not stand between the user and the assistant."""
     for position, message in enumerate(messages):
@@ -520,6 +527,8 @@ def _content_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]
             may_be_empty = False
         if rules.refuses_empty_messages and not message.blocks and not may_be_empty:
             yield f"message {position} is empty"
+        if rules.refuses_thinking_alone and has_thinking_alone(message):
+            yield f"message {position} has thinking alone"
         if rules.refuses_empty_text and any(
             isinstance(block, Text) and is_blank(block.text) for block in message.blocks
         ):

@@ -306,3 +306,16 @@ async def test_no_item_id_of_responses_comes_twice() -> None:
     ids = [item["id"] for item in done.messages if "id" in item]
     assert sorted(ids) == ["fc_1", "fo_1", "msg_1", "rs_1", "ws_1"]
     assert problems(done.messages, "openai-responses") == []
+
+
+@pytest.mark.parametrize("mode", ["auto", "micro", "full", "reactive"])
+@pytest.mark.parametrize("fields", [{}, {"tool_calls": []}])
+async def test_repair_gives_chat_thinking_an_empty_text_when_a_message_has_nothing_else(
+    mode: str, fields: Json
+) -> None:
+    thought: Json = {"role": "assistant", "content": None, "reasoning_content": "Hm.", **fields}
+    payload = [user("go"), thought, user("still there?")]
+    assert problems(payload, "openai-chat")
+    answer = await compacted(payload, mode=mode, format="openai-chat")
+    assert not problems(answer.messages, "openai-chat", original=payload)
+    assert all(edit.pointers for edit in answer.edits)
