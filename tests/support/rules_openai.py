@@ -51,7 +51,8 @@ def _own_turns(payload: list[Json], original: list[Json] | None) -> Iterator[str
 
 
 def _is_made(message: Json) -> bool:
-    return str(message.get("content")).startswith((
+    # The result of a tool may begin with any of these texts.
+    return message.get("role") == "user" and str(message.get("content")).startswith((
         "<context_summary ",
         "<turn_context ",
         "<restored",
