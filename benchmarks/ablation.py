@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction.activity import files, json_rows
+from context_compaction.activity import files, outcome
 from context_compaction.pipeline import solve
 from context_compaction.summarizers.extractive import collect, fill
 
@@ -93,7 +93,8 @@ HEURISTICS: Mapping[str, Heuristic] = {
         (REPLACE,),
     ),
     "rows of records": Heuristic(
-        (Patch(json_rows, "parsed_json", return_none),), functions_of(json_rows)
+        (Patch(outcome, "parsed_json", return_none),),
+        (outcome.parsed_json, outcome.json_lines, outcome.json_line),
     ),
     "known files": Heuristic((Patch(solve, "_files_of", find_nothing),), functions_of(files)),
 }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from context_compaction.activity.read_state import FileState
+from context_compaction.activity.known_file import FileState
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span

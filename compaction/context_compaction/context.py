@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from context_compaction.activity.known_file import KnownFile
-from context_compaction.activity.read_state import FileState
+from context_compaction.activity.known_file import FileState, KnownFile
 from context_compaction.archive import AppendResult
 from context_compaction.budget import TokenBudget, TokenLimits
 from context_compaction.compaction_state import (

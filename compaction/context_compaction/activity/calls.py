@@ -1,7 +1,11 @@
-"""What a tool call does: the kind of its tool, its file, its command line.
+"""What a tool call does: the kind of its tool, its file, its command line, its changes to files.
 
-Hosts call one tool `Read`, `read_file`, `mcp__fs__read_text_file` or `functions.read`. The name is
-cut to its last segment and into words. Verbs decide, and arguments settle what verbs leave open.
+Hosts call one tool `Read`, `read_file`, `mcp__fs__read_text_file` or `functions.read`. The last
+segment of the name is split into words. Verbs decide the kind, and arguments settle the rest.
+
+A change is exact if the arguments contain the whole text of a file, an old text with its
+replacement, or a patch in Codex's format. Any other change is `Unclear`. The module `commands`
+reads command lines.
 """
 
 import json
@@ -9,12 +13,13 @@ import logging
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast, get_args
+from typing import Any, TypeAlias, cast, get_args
 
-from context_compaction.messages.model import ToolCall, is_list, is_object
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import ToolCall, is_list, is_object, memoized_on_call
 from context_compaction.messages.names import pieces_of
 from context_compaction.settings import ToolKind
 
@@ -34,7 +39,7 @@ _WORDS: tuple[tuple[ToolKind, frozenset[str]], ...] = (
     ("read", frozenset({"read", "view", "cat", "open", "head", "tail", "show"})),
     ("write", frozenset({"write", "create", "save", "touch", "append"})),
 )
-# Names of arguments, as `arguments_by_name` spells them: hosts write file_path and filePath.
+# Argument names in the form that `arguments_by_name` returns: hosts write file_path and filePath.
 _PATH_KEYS = (
     "filepath", "path", "filename", "file", "notebookpath", "targetfile", "absolutepath",
     "relativepath",
@@ -43,34 +48,34 @@ _COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
 _RANGE_KEYS = (
     "offset", "limit", "startline", "endline", "viewrange", "line", "lines", "range",
 )  # fmt: skip
-# Some hosts let a read name its lines behind the path ("src/a.py:10-20").
+_TEXT_KEYS = ("content", "filetext", "contents", "text")
+_OLD_KEYS = ("oldstring", "oldtext", "oldstr", "search", "find")
+_NEW_KEYS = ("newstring", "newtext", "newstr", "replace", "replacement")
+# Some hosts let a read name its lines after the path ("src/a.py:10-20").
 LINES_NAMED = re.compile(r":(\d{1,7})(?:-(\d{1,7}))?((?:,\d{1,7}(?:-\d{1,7})?)*)\Z")
-# One editor tool with a `command` argument (Anthropic's text editor): the argument is the verb.
+# The `command` argument of Anthropic's text editor is the verb of the call.
 _EDITOR_COMMANDS: Mapping[str, ToolKind] = {
     "view": "read", "create": "write", "str_replace": "edit", "insert": "edit", "undo_edit": "edit",
 }  # fmt: skip
-# Results of these steer the work itself; clearing them loses a promise, not a text.
 _QUESTION_WORDS = frozenset({"ask", "question"})
 _STEERING_WORDS = _QUESTION_WORDS | {"skill", "todo", "todos", "plan", "approval"}
-# A tool that keeps the agent's own list of tasks; one behind a prefix keeps another list.
-# Words in names of tools that start another agent, or ask it.
 _AGENT_WORDS = frozenset({"task", "agent", "subagent", "delegate"})
-# The names of our own tools that return archived content; hosts put prefixes before them.
 _RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
-_SEGMENT = re.compile(r"__|[.:/]")
-PATCH_START = "*** Begin Patch"
+_PATCH_START = "*** Begin Patch"
+_PATCH_END = "\n*** End Patch"
+_MOVED = "*** Move to: "
 # Verb and path of each file in a patch.
-PATCHED_FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_PATCHED_FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What one call does.
+    """The action of one call.
 
     Attributes:
         kind: The kind of tool.
-        path: The file it concerns, normalised by `plain_path`, or None.
-        command: The command line or code it runs, or None.
+        path: The file that the call names, normalized by `plain_path`, or None.
+        command: The command line or code that the call runs, or None.
         range: The part that a read asks for, as its arguments name it; "" for the whole file.
     """
 
@@ -82,32 +87,31 @@ class ToolUse:
 
 @lru_cache(maxsize=1_000)  # a conversation has few tools and many calls
 def words_in_name(name: str) -> frozenset[str]:
-    """The lower-case words of a tool's name, without the prefixes that hosts add."""
-    segment = _SEGMENT.split(name)[-1] or name
-    return frozenset(word.lower() for word in pieces_of(segment))
+    """Return the lower-case words of a tool's name, without the prefixes that hosts add."""
+    segment = name.replace("__", "/").replace(".", "/").replace(":", "/").rpartition("/")[2]
+    return frozenset(word.lower() for word in pieces_of(segment or name))
 
 
 def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
-    """What `call` does; `extra_kinds` (tool name to kind) takes precedence."""
-    extra_kinds = extra_kinds or None
-    known = call.memo.get("use")
-    if known is None or known[0] is not extra_kinds:
-        try:
-            use = _use_of(call, extra_kinds)
-        except Exception:  # the arguments of a call may be anything
-            _logger.exception("a call of %r cannot be classified", call.name[:80])
-            use = ToolUse("other")
-        known = call.memo["use"] = extra_kinds, use
-    return known[1]
+    """Return what `call` does; `extra_kinds` (tool name to kind) takes precedence."""
+    return memoized_on_call(call, _use_or_other, extra_kinds or None)
 
 
-def _use_of(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
+def _use_or_other(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
+    try:
+        return _use_of(call, extra_kinds or {})
+    except Exception:  # the arguments of a call may have any shape
+        _logger.exception("a call of %r cannot be classified", call.name[:80])
+        return ToolUse("other")
+
+
+def _use_of(call: ToolCall, extra_kinds: Mapping[str, str]) -> ToolUse:
     arguments = arguments_by_name(call.arguments)
     path = first_text(arguments, _PATH_KEYS) or _patched_path(call.arguments)
-    kind = _kind(call.name, arguments, path, extra_kinds or {})
+    kind = _kind(call.name, arguments, path, extra_kinds)
     command = _command(call.arguments, arguments) if kind == "execute" else None
-    named = [key for key in _RANGE_KEYS if kind == "read" and arguments.get(key) is not None]
-    part = ",".join(f"{key}={json.dumps(arguments[key])}" for key in named)
+    keys = [key for key in _RANGE_KEYS if kind == "read" and arguments.get(key) is not None]
+    part = ",".join(f"{key}={json.dumps(arguments[key])}" for key in keys)
     if kind == "read" and path and (lines := LINES_NAMED.search(path[-200:])):
         path, part = path[: -len(lines[0])], lines[0]
     return ToolUse(kind, path and plain_path(path), command, part)
@@ -133,20 +137,20 @@ def _kind(
 
 
 def arguments_by_name(arguments: object) -> Mapping[str, Any]:
-    """Arguments by their names without case and underscores; empty if they are no object."""
+    """Return arguments by their names without case and underscores; empty unless an object."""
     if not isinstance(arguments, dict):
         return {}
-    named = cast(Mapping[str, Any], arguments)
-    return {_spelled(name): value for name, value in named.items()}
+    given = cast(Mapping[str, Any], arguments)
+    return {_plain_name(name): value for name, value in given.items()}
 
 
 @lru_cache(maxsize=1_000)  # tools have few arguments
-def _spelled(name: str) -> str:
+def _plain_name(name: str) -> str:
     return str(name).lower().replace("_", "")
 
 
-def first_text(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
-    """The first string under one of `keys` that is not empty; None if there is none."""
+def first_text(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """Return the first string under one of `keys` that is not empty; or None."""
     values = (arguments.get(key) for key in keys)
     return next((value for value in values if isinstance(value, str) and value), None)
 
@@ -166,16 +170,16 @@ def _command(given: Any, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _patched_path(given: Any) -> str | None:
-    """The first file that a patch in Codex's format names, whatever the argument is called."""
+    """Return the first file that a patch in Codex's format names, in any argument, or None."""
     texts = [given] if isinstance(given, str) else arguments_by_name(given).values()
-    patches = (text for text in texts if isinstance(text, str) and text.startswith(PATCH_START))
-    found = PATCHED_FILE.search(next(patches, ""))
-    return found[2].strip() if found else None
+    patches = (text for text in texts if isinstance(text, str) and text.startswith(_PATCH_START))
+    match = _PATCHED_FILE.search(next(patches, ""))
+    return match[2].strip() if match else None
 
 
 def gist_of(text: str) -> str:
-    """The content of an argument of a call if its beginning does not show it: a patch's files."""
-    paths = PATCHED_FILE.findall(text) if PATCH_START in text else ()
+    """Return the files of a patch, because its beginning does not show them; else `text`."""
+    paths = _PATCHED_FILE.findall(text) if _PATCH_START in text else ()
     # The last parts of a long path tell it from other paths.
     names = dict.fromkeys("/".join(path.split("/")[-3:]) for _, path in paths)
     return f"patch of {', '.join(names)}" if names else text
@@ -188,13 +192,13 @@ def is_steering(name: str) -> bool:
 
 
 def is_question(name: str) -> bool:
-    """Whether the tool asks the user something; its results are the user's words."""
+    """Whether the tool asks the user a question, so that its results are the user's words."""
     words = words_in_name(name)
     return bool(words & _QUESTION_WORDS) or {"request", "user", "input"} <= words
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Whether the tool steers the work itself: its plan and tasks, its questions, its skills."""
+    """Whether the tool keeps the plan or the list of tasks, asks the user, or loads a skill."""
     return (
         is_steering(name)
         or name == "update_plan"
@@ -208,31 +212,27 @@ def brings_report(name: str) -> bool:
 
 
 def is_recalling(name: str) -> bool:
-    """Whether the tool is ours and returns archived content, whatever the host's prefix."""
+    """Whether the tool is this server's own and returns archived content, under any prefix."""
     return name.lower().endswith(_RECALLING_TOOLS)
 
 
 # Paths ----------------------------------------------------------------------------------------
 
-_FOLDER_NAME = re.compile(r"[\w .-]*\Z")
-
 
 @lru_cache(maxsize=4_096)
 def plain_path(path: str) -> str:
-    r"""`path` without "./" and doubled slashes; on Windows with slashes and an upper-case drive.
+    r"""Return `path` without "./" and double slashes; with slashes and an upper-case drive.
 
-    A backslash separates folders only if the path has no slash and only plain names: in a shell it
-    may stand before a blank.
+    A backslash separates folders only in a path without slashes, and only if no blank follows it:
+    in a shell, a backslash may escape a blank.
     """
     if "://" in path:
         return path
     if has_drive(path):
         path = path[0].upper() + path[1:].replace("\\", "/")
         return posixpath.normpath(path) if len(path) > 3 else path[:2] + "/"
-    if "\\" in path and "/" not in path and not path.startswith("\\"):
-        names = path.split("\\")
-        if all(_FOLDER_NAME.match(name) and not name.startswith(" ") for name in names):
-            path = path.replace("\\", "/")
+    if "/" not in path and "\\ " not in path and not path.startswith("\\"):
+        path = path.replace("\\", "/")
     return posixpath.normpath(path)
 
 
@@ -247,9 +247,153 @@ def is_absolute(path: str) -> bool:
     return path.startswith(("/", "~/")) or has_drive(path)
 
 
-def strings_in(value: Any) -> Iterator[str]:
-    """The strings directly among the arguments of a call."""
-    if isinstance(value, str):
-        yield value
-    elif is_object(value):
-        yield from (item for item in value.values() if isinstance(item, str))
+# Changes of files -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """A write of the whole file, or of text at its end.
+
+    Attributes:
+        path: The file; "" if the call does not name it.
+        text: The new text.
+        appends: Whether `text` follows the old text.
+    """
+
+    path: str
+    text: str
+    appends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replaces:
+    """A replacement of a text that occurs once in the file.
+
+    Attributes:
+        path: The file; "" if the call does not name it.
+        old: The replaced text.
+        new: The text in its place.
+        is_every: Whether each of several occurrences is replaced.
+    """
+
+    path: str
+    old: str
+    new: str
+    is_every: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """The removal of a file, or of a folder with its files."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """A change of a file that the call does not specify exactly."""
+
+    path: str
+
+
+FileChange: TypeAlias = Writes | Replaces | Deletes | Unclear
+
+
+def changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
+    """Return what `call`, whose use is `use`, changes in files if the call succeeds."""
+    return memoized_on_call(call, _changes_of, use)
+
+
+def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
+    patch = _patch_in(call.arguments, use.command)
+    if patch is not None:
+        return list(_patched(patch))
+    if use.kind not in ("write", "edit", "notebook"):
+        return []
+    arguments = arguments_by_name(call.arguments)
+    path = use.path or ""
+    if arguments.get("dryrun") is True:
+        return []
+    is_clipped = any(placeholders.is_clipped(text) for text in _strings_in(call.arguments))
+    if is_clipped or use.kind == "notebook":
+        return [Unclear(path)]
+    if use.kind == "write":
+        text = _text(arguments, _TEXT_KEYS)
+        appends = "append" in words_in_name(call.name) or arguments.get("append") is True
+        return [Unclear(path) if text is None else Writes(path, text, appends)]
+    edits = arguments.get("edits")
+    parts = [arguments_by_name(edit) for edit in edits] if is_list(edits) else [arguments]
+    return [_edit(path, part) for part in parts] or [Unclear(path)]
+
+
+def _strings_in(arguments: object) -> Iterator[str]:
+    """Yield the strings directly among the arguments of a call."""
+    if isinstance(arguments, str):
+        yield arguments
+    elif is_object(arguments):
+        yield from (value for value in arguments.values() if isinstance(value, str))
+
+
+def _edit(path: str, arguments: Mapping[str, Any]) -> FileChange:
+    old, new = _text(arguments, _OLD_KEYS), _text(arguments, _NEW_KEYS)
+    if old is None:
+        whole = _text(arguments, ("filetext",))
+        return Unclear(path) if whole is None else Writes(path, whole)
+    expected = arguments.get("expectedreplacements")
+    is_every = any(arguments.get(key) is True for key in ("replaceall", "allowmultiple"))
+    is_every = is_every or (isinstance(expected, int) and expected > 1)
+    return Replaces(path, old, new or "", is_every)
+
+
+def _text(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    values = (arguments.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, str)), None)
+
+
+def _patch_in(arguments: object, command: str | None) -> str | None:
+    """Return the lines of a patch that a call contains, also inside a command; or None."""
+    for text in (command or "", *_strings_in(arguments)):
+        start = text.find(f"{_PATCH_START}\n")
+        stop = text.find(_PATCH_END, start) if start >= 0 else -1
+        patch = text[start + len(_PATCH_START) + 1 : stop]
+        if stop >= 0:
+            # A text about patches names no file.
+            return patch if _PATCHED_FILE.search(patch) else None
+    return None
+
+
+def _patched(patch: str) -> Iterator[FileChange]:
+    heads = list(_PATCHED_FILE.finditer(patch))
+    stops = [*(head.start() for head in heads[1:]), len(patch) + 1]
+    for head, stop in zip(heads, stops, strict=True):
+        path = plain_path(head[2].strip())
+        lines = patch[head.end() + 1 : stop - 1].split("\n")
+        if head[1] == "Delete":
+            yield Deletes(path)
+        elif head[1] == "Add":
+            yield Writes(path, "".join(f"{line[1:]}\n" for line in lines if line[:1] == "+"))
+        elif lines[0].startswith(_MOVED):
+            yield from (Unclear(plain_path(lines[0].removeprefix(_MOVED).strip())), Deletes(path))
+        else:
+            yield from _hunks(path, lines)
+
+
+def _hunks(path: str, lines: Sequence[str]) -> Iterator[FileChange]:
+    """Yield each hunk as a replacement of its lines, whose text must occur once in the file."""
+    hunk: list[str] = []
+    for line in (*lines, "@@"):
+        if not line.startswith(("@@", "*** ", "\\")):
+            hunk.append(line or " ")
+        elif hunk:
+            yield _hunk(path, hunk)
+            hunk = []
+
+
+def _hunk(path: str, lines: Sequence[str]) -> FileChange:
+    old = "\n".join(line[1:] for line in lines if line[0] != "+")
+    new = "\n".join(line[1:] for line in lines if line[0] != "-")
+    if not old or any(line[0] not in " +-" for line in lines):
+        return Unclear(path)
+    if not any(line[0] != "-" for line in lines):
+        old += "\n"  # the lines disappear with their ends
+    return Replaces(path, old, new)

@@ -1,4 +1,4 @@
-"""A deterministic inventory of messages: files, commands, errors, plans, calls without an answer.
+"""A deterministic inventory of messages: files, commands, errors, plans, calls without a result.
 
 It is read from calls and results alone, so it cannot invent anything. Receipts contain it.
 """
@@ -11,14 +11,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_compaction.activity.calls import (
+    Deletes,
     ToolUse,
+    changes_of,
     classify,
     words_in_name,
 )
 from context_compaction.activity.commands import command_effects
-from context_compaction.activity.edits import Deletes, changes_of
-from context_compaction.activity.json_rows import named, shown
-from context_compaction.activity.outcome import error_line, is_failed
+from context_compaction.activity.outcome import (
+    arguments_line,
+    error_line,
+    is_failed,
+    json_line,
+    parsed_json,
+)
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Document,
@@ -43,18 +49,17 @@ _logger = logging.getLogger(__name__)
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
 _PLAN_KEYS = ("todos", "plan", "items", "tasks", "steps")
-_STATE = re.compile(r"\[(\w{1,20})\] ")
 _ENDED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
 _LINE_CHARS = 160
 # This much of a result is searched for names, and this many names of it are listed.
 _SEARCHED_CHARS = 100_000
-_NAMES_FOUND = 20
+_MAX_NAMES = 20
 _TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,80}\"|[\w.-]{1,80})")
-# Names under which hosts give an artifact's path, its type, and what it was made from.
+# Names under which hosts give an artifact's path, its type, and its sources.
 _PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
 _TYPE_KEYS = ("mime", "mime_type", "media_type", "mimeType")
 _SOURCE_KEYS = ("sources_used", "sources")
-# By their endings the media types of files that are made to be looked at.
+# Media types of files that are made to be looked at, by their endings.
 _ARTIFACT_TYPES = {
     "csv": "text/csv", "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml"
     ".document", "gif": "image/gif", "html": "text/html", "jpeg": "image/jpeg",
@@ -62,7 +67,7 @@ _ARTIFACT_TYPES = {
     "pdf": "application/pdf", "png": "image/png", "svg": "image/svg+xml", "webp": "image/webp",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }  # fmt: skip
-# Commands that change something which no undo of a file brings back.
+# Commands that change something which no undo of a file restores.
 _EFFECT_COMMAND = re.compile(
     r"\bgit\s+(?:commit|push|merge|rebase|reset|revert|tag)\b|\b(?:psql|sendmail|scp|rsync)\s"
     r"|\b(?:npm|pnpm|yarn|pip3?|uv|cargo|go|apt|apt-get|brew)\s+(?:pip\s+)?"
@@ -86,7 +91,7 @@ class CommandRun:
 
     Attributes:
         command: The command, or the call with its arguments, on one line.
-        failed: Whether it failed; None if it has no answer.
+        failed: Whether it failed; None if it has no result.
         error: The line that names the error.
     """
 
@@ -104,7 +109,7 @@ class Artifact:
         media_type: Such as "image/png".
         visibility: The host's value; else "user" for a part of a message and for a file that a call
             wrote, "model" for a part of a result.
-        sources: What it was made from, as the host names it; else the call that returned it.
+        sources: The sources that the host names; else the call that returned it.
     """
 
     path: str
@@ -115,7 +120,13 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRead:
-    """One look into a memory: the call with its query, and the paths and turns in its result."""
+    """One lookup in a memory.
+
+    Attributes:
+        call: The call with its query.
+        paths: The paths in its result.
+        turn_ids: The IDs of turns in its result.
+    """
 
     call: str
     paths: tuple[str, ...] = ()
@@ -135,13 +146,13 @@ class Digest:
         effects: Commands and calls that changed something outside the conversation and its files:
             commits, installs, messages, bookings. They must not be repeated.
         errors: Failures of other tools: tool and error line.
-        memory_reads: What was looked up in a memory, and what was found there.
+        memory_reads: Lookups in a memory, with the paths and turns in their results.
         other_calls: How often each other tool was called.
         plan: The newest todo list or plan, as lines.
-        in_flight: Calls without an answer.
-        hidden: What replaces hidden content: placeholders of results that earlier layers replaced,
-            and the replacement texts of blocks that the host hides (`meta.hidden`).
-        artifacts: Pictures, documents and files that it was given or that its tools made.
+        in_flight: Calls without a result.
+        hidden: Texts that replace hidden content: placeholders of results that earlier layers
+            replaced, and the replacement texts of blocks that the host hides (`meta.hidden`).
+        artifacts: Pictures, documents and files that the user gave or tools made.
     """
 
     read: list[str] = field(default_factory=list[str])
@@ -159,78 +170,72 @@ class Digest:
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
 
     def as_json(self) -> JsonObject:
-        """The digest for a receipt."""
-        told: JsonObject = json.loads(json.dumps(asdict(self)))
-        files = {name: told.pop(name) for name in ("read", "written", "edited", "deleted")}
-        return {"files": files, **told}
+        """Return the digest for a receipt."""
+        fields: JsonObject = json.loads(json.dumps(asdict(self)))
+        files = {name: fields.pop(name) for name in ("read", "written", "edited", "deleted")}
+        return {"files": files, **fields}
 
 
 def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> Digest:
-    """The inventory of `messages`. A call that cannot be read is left out."""
+    """Return the inventory of `messages`, without calls that cannot be read."""
     messages = with_unique_call_ids(messages)
-    index = index_calls(messages)
+    calls = index_calls(messages).calls
     results = {result.call_id: result for message in messages for result in tool_results(message)}
-    found = Digest()
-    for call in index.calls.values():
+    inventory = Digest()
+    for call in calls.values():
         try:
-            _add_call(found, call, results.get(call.call_id), classify(call, extra_kinds))
-        except Exception:  # the arguments of a call may be anything
+            _add_call(inventory, call, results.get(call.call_id), classify(call, extra_kinds))
+        except Exception:  # the arguments of a call may have any shape
             _logger.exception("a call of %r is not in the digest", call.name[:_LINE_CHARS])
     for message in messages:
-        found.hidden += _hidden_by_host(message)
+        inventory.hidden += _hidden_by_host(message)
         for block in message.blocks:
             if isinstance(block, Image | Document):
-                found.artifacts.append(_artifact_of(block, "", "user", ()))
+                inventory.artifacts.append(_artifact_of(block, "", "user", ()))
             elif isinstance(block, ToolResult):
-                made_by = index.calls.get(block.call_id)
-                use = classify(made_by, extra_kinds) if made_by else ToolUse("other")
-                found.artifacts += _artifacts_in(block, made_by, use)
+                call = calls.get(block.call_id)
+                use = classify(call, extra_kinds) if call else ToolUse("other")
+                inventory.artifacts += _artifacts_in(block, call, use)
                 if placeholders.is_placeholder(block):
-                    found.hidden.append(result_text(block))
+                    inventory.hidden.append(result_text(block))
     for name in ("read", "written", "edited", "deleted", "artifacts"):
-        setattr(found, name, list(dict.fromkeys(getattr(found, name))))
-    return found
+        setattr(inventory, name, list(dict.fromkeys(getattr(inventory, name))))
+    return inventory
 
 
-def _add_call(found: Digest, call: ToolCall, result: ToolResult | None, use: ToolUse) -> None:
+def _add_call(inventory: Digest, call: ToolCall, result: ToolResult | None, use: ToolUse) -> None:
+    line = _call_line(call, use)
     if result is None:
-        found.in_flight.append(_short(call, use))
-    found.plan = plan_of(call) or found.plan
+        inventory.in_flight.append(line)
+    inventory.plan = plan_of(call) or inventory.plan
     failed = is_failed(result)
     error = error_line(result_text(result)) if failed and result else ""
-    paths = list(filter(None, [use.path, *(made.path for made in changes_of(call, use))]))
+    paths = list(filter(None, [use.path, *(change.path for change in changes_of(call, use))]))
     if use.kind == "execute" and use.command:
         run = CommandRun(one_line(use.command), failed, error)
-        found.runs.append(run)
-        if _has_effect(call.name, use):
-            found.effects.append(run)
+        inventory.runs.append(run)
+        if _EFFECT_COMMAND.search(use.command):
+            inventory.effects.append(run)
         if not failed:
-            done = (effect.does for effect in command_effects(use.command).effects)
-            found.deleted += [does.path for does in done if isinstance(does, Deletes)]
-    elif _has_effect(call.name, use):
-        found.effects.append(CommandRun(_short(call, use), failed, error))
+            actions = (effect.action for effect in command_effects(call, use).effects)
+            inventory.deleted += [each.path for each in actions if isinstance(each, Deletes)]
+    elif use.kind == "other" and words_in_name(call.name) & _EFFECT_WORDS:
+        inventory.effects.append(CommandRun(line, failed, error))
     elif failed:
-        found.errors.append(f"{_short(call, use)}: {error}")
+        inventory.errors.append(f"{line}: {error}")
     elif paths and use.kind in ("read", "write", "edit", "notebook"):
         if use.kind == "write":
-            found.artifacts += _artifacts_made(call, use, paths)
-        lists = {"read": found.read, "write": found.written}
-        lists.get(use.kind, found.edited).extend(paths)
+            inventory.artifacts += _written_artifacts(call, paths, line)
+        lists = {"read": inventory.read, "write": inventory.written}
+        lists.get(use.kind, inventory.edited).extend(paths)
     elif words_in_name(call.name) & _MEMORY_WORDS:
-        found.memory_reads.append(_memory_read(_short(call, use), result))
+        inventory.memory_reads.append(_memory_read(line, result))
     else:
-        found.other_calls[call.name] = found.other_calls.get(call.name, 0) + 1
-
-
-def _has_effect(tool_name: str, use: ToolUse) -> bool:
-    """Whether a call changes something outside the conversation and its files."""
-    if use.command:
-        return _EFFECT_COMMAND.search(use.command) is not None
-    return use.kind == "other" and bool(words_in_name(tool_name) & _EFFECT_WORDS)
+        inventory.other_calls[call.name] = inventory.other_calls.get(call.name, 0) + 1
 
 
 def _hidden_by_host(message: Message) -> Iterator[str]:
-    """The replacement texts of a message or its blocks that the host marks as hidden."""
+    """Yield the replacement texts of a message or its blocks that the host marks as hidden."""
     for source in (message.source, *(block.source for block in message.blocks)):
         meta = (source or {}).get("meta")
         if is_object(meta) and meta.get("hidden") is True:
@@ -238,29 +243,25 @@ def _hidden_by_host(message: Message) -> Iterator[str]:
             yield one_line(text) or "hidden by the host, without a replacement text"
 
 
-def _artifacts_made(call: ToolCall, use: ToolUse, paths: Sequence[str]) -> Iterator[Artifact]:
-    """The pictures, pages and documents that a call writes; source code is no artifact."""
+def _written_artifacts(call: ToolCall, paths: Sequence[str], line: str) -> Iterator[Artifact]:
+    """Yield the pictures, pages and documents that a call writes; source code is no artifact."""
     entries = named_arguments(call)
     given = _first(entries, _TYPE_KEYS)
     for path in paths:
         media_type = given or _ARTIFACT_TYPES.get(path.rpartition(".")[2].lower(), "")
         if media_type:
-            yield _artifact(entries, path, media_type, "user", (_short(call, use),))
+            yield _artifact(entries, path, media_type, "user", (line,))
 
 
 def _artifacts_in(result: ToolResult, call: ToolCall | None, use: ToolUse) -> Iterator[Artifact]:
-    sources = (_short(call, use),) if call else ()
+    sources = (_call_line(call, use),) if call else ()
     for part in result.content:
         if isinstance(part, Image | Document):
             yield _artifact_of(part, use.path or "", "model", sources)
     text = result_text(result)
-    is_json = text[:1] in ("{", "[") and len(text) <= _SEARCHED_CHARS
-    if not is_json or not any(f'"{key}"' in text for key in _TYPE_KEYS):
+    if not any(f'"{key}"' in text[:_SEARCHED_CHARS] for key in _TYPE_KEYS):
         return
-    try:
-        values: list[object] = [json.loads(text)]
-    except (ValueError, RecursionError):
-        return
+    values: list[object] = [parsed_json(text, _SEARCHED_CHARS)]
     for value in values:  # the list grows by the values inside
         if is_list(value):
             values += value
@@ -275,7 +276,7 @@ def _artifact_of(
     part: Image | Document, path: str, visibility: str, sources: tuple[str, ...]
 ) -> Artifact:
     source = part.source or {}
-    entries = dict(source)  # with those of the objects in it, which come second
+    entries = dict(source)  # the entries of the objects in it come second
     for inner in filter(is_object, source.values()):
         entries = {**inner, **entries}
     url = part.url if part.url and not part.url.startswith("data:") else ""
@@ -288,39 +289,41 @@ def _artifact(
 ) -> Artifact:
     given = next((entries[key] for key in _SOURCE_KEYS if is_list(entries.get(key))), None)
     if given:
-        sources = tuple(one_line(shown(item)) for item in given[:_NAMES_FOUND])
+        sources = tuple(one_line(json_line(item)) for item in given[:_MAX_NAMES])
     visibility = _first(entries, ("visibility",)) or visibility
     return Artifact(one_line(path), one_line(media_type), one_line(visibility), sources)
 
 
 def _first(entries: JsonObject, keys: Sequence[str]) -> str:
-    """The first text under one of `keys` that is no data address; "" if there is none."""
+    """Return the first text under one of `keys` that is no data address; "" if none."""
     texts = (entries[key] for key in keys if isinstance(entries.get(key), str))
     return next((text for text in texts if text and not text.startswith("data:")), "")
 
 
 def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
     text = result_text(result)[:_SEARCHED_CHARS] if result else ""
-    turns = (name for found in _TURN_IDS.findall(text) for name in re.findall(r"[\w.-]+", found))
+    turns = (turn.strip('[]" \n') for ids in _TURN_IDS.findall(text) for turn in ids.split(","))
     paths = dict.fromkeys(name for name in names_in(text) if kind_of(name) == "path")
-    return MemoryRead(call, tuple(paths)[:_NAMES_FOUND], tuple(dict.fromkeys(turns))[:_NAMES_FOUND])
+    turn_ids = dict.fromkeys(filter(None, turns))
+    return MemoryRead(call, tuple(paths)[:_MAX_NAMES], tuple(turn_ids)[:_MAX_NAMES])
 
 
-def _short(call: ToolCall, use: ToolUse) -> str:
-    what = use.path or use.command
-    if what is None:
-        what = named(named_arguments(call))
-    return one_line(f"{call.name}({what or ''})")
+def _call_line(call: ToolCall, use: ToolUse) -> str:
+    """Return the beginning of a call on one line."""
+    content = use.path or use.command
+    if content is None:
+        content = arguments_line(named_arguments(call))
+    return one_line(f"{call.name}({content})")
 
 
 def one_line(text: str) -> str:
-    """The beginning of `text` on one line."""
+    """Return the beginning of `text` on one line."""
     flat = " ".join(text[: 4 * _LINE_CHARS].split())
     return flat if len(flat) <= _LINE_CHARS else flat[: _LINE_CHARS - 1] + "…"
 
 
 def plan_of(call: ToolCall) -> tuple[str, ...]:
-    """The items of a todo list or plan that `call` writes, each as "[state] text"."""
+    """Return the items of a todo list or plan that `call` writes, each as "[state] text"."""
     if not words_in_name(call.name) & _PLAN_WORDS:
         return ()
     arguments = named_arguments(call)
@@ -334,13 +337,18 @@ def plan_of(call: ToolCall) -> tuple[str, ...]:
 
 
 def open_todos(messages: Messages) -> tuple[str, ...]:
-    """The open items of the newest todo list in `messages`, from its call or a note of ours."""
+    """Return the open items of the newest todo list in `messages`.
+
+    The list is in a call, or in a note that an earlier compaction added.
+    """
     for message in reversed(messages):
         if noted := placeholders.todos_in(message):
             return noted
         for call in reversed(tool_calls(message)):
-            states = [(found[1].lower(), item) for item in plan_of(call)
-                      if (found := _STATE.match(item))]  # fmt: skip
+            parts = [item.partition("] ") for item in plan_of(call) if item.startswith("[")]
+            states = [
+                (state[1:].lower(), f"{state}{sign}{text}") for state, sign, text in parts if sign
+            ]
             if states:
                 return tuple(item for state, item in states if state not in _ENDED)
     return ()
@@ -348,7 +356,7 @@ def open_todos(messages: Messages) -> tuple[str, ...]:
 
 def _plan_item(item: Any) -> str:
     if not is_object(item):
-        return one_line(shown(item))
+        return one_line(json_line(item))
     text = next((item[k] for k in ("content", "step", "text", "title", "task") if k in item), "")
     state = item.get("status") or item.get("state")
-    return one_line(f"[{shown(state)}] {shown(text)}" if state else shown(text))
+    return one_line(f"[{json_line(state)}] {json_line(text)}" if state else json_line(text))

@@ -15,45 +15,28 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 
-from context_compaction.activity import edits
+from context_compaction.activity import shown
 from context_compaction.activity.calls import (
+    Deletes,
+    FileChange,
     ToolUse,
     arguments_by_name,
+    changes_of,
     classify,
     first_text,
     has_drive,
     is_absolute,
     plain_path,
 )
-from context_compaction.activity.commands import (
-    CommandEffects,
-    Effect,
-    MayChange,
-    Shows,
-    command_effects,
-)
+from context_compaction.activity.commands import Effect, MayChange, Shows, command_effects
 from context_compaction.activity.known_file import (
     FAST_CHARS,
     FILE_CHARS,
     Budget,
     BudgetSpentError,
-    FollowedFile,
     KnownFile,
 )
-from context_compaction.activity.outcome import (
-    begins_with_failure,
-    command_output,
-    is_unchanged,
-    rewrote_files,
-)
-from context_compaction.activity.shown import (
-    ShownLines,
-    is_cut,
-    lines_asked,
-    numbered_lines,
-    shown_lines,
-    tools_that_number,
-)
+from context_compaction.activity.outcome import begins_with_failure, command_output, is_unchanged
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Message,
@@ -62,7 +45,6 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     is_synthetic_result,
-    memoized_on_call,
     tool_results,
 )
 from context_compaction.messages.names import pieces_of
@@ -73,18 +55,21 @@ _logger = logging.getLogger(__name__)
 
 # Work for one conversation, in characters that are read line by line: about a tenth of a second.
 WORK_CHARS = 8_000_000
-# Work for reading one line, beside its characters.
+# Work for reading one line, in addition to its characters.
 _LINE_CHARS = 50
 _FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "directory")
+_FILE_KINDS = ("read", "write", "edit")
 _UNSURE = "text unsure since"
 _LEFT_OUT = "\n[…]"  # the mark of lines that a restored file lacks
 _OUTSIDE_NOTE = " was modified, either by the user or by a linter"
-_FAILURES = (
-    "No such file", "Permission denied", "Is a directory", "Not a directory", "cannot ",
-    "Read-only file", "command not found", "couldn't ", "can't ",
+# A shell that reports an error under these names may still return a status of 0.
+_COMPLAINTS = (
+    "bash: ", "/bin/bash: ", "sh: ", "zsh: ", "cat: ", "head: ", "sed: ", "nl: ", "rm: ", "tee: ",
+    "cd: ",
 )  # fmt: skip
-_PROGRAMS = ("cat: ", "head: ", "sed: ", "nl: ", "bash: ", "sh: ", "zsh: ")
-_GLOB = frozenset("*?[")
+# Words of formatters, which a commit's hook may run.
+_REWROTE = ("reformatted", "modified by this hook", "Fixed ")
+_GLOB = frozenset("*?[$")
 # Files with keys and passwords: by name, by the folder of a program that keeps them, by ending.
 _SECRET_FILE = re.compile(
     r"(?:.*/)?(?:"
@@ -97,26 +82,38 @@ _SECRET_FILE = re.compile(
     r")",
     re.IGNORECASE,
 )
-# The same by the words of a name, which "_" joins here.
-_SECRET_WORDS = re.compile(
-    r"(?:\A|_)(?:(?:secret|credential|password|passwd|token|apikey|service_account|adminsdk"
-    r"|(?:api|access|private)_key)s?(?:\Z|_)|keys?_(?:json|txt)\Z)",
-    re.IGNORECASE,
-)
+_SECRET_WORDS = frozenset({
+    "secret", "secrets", "credential", "credentials", "password", "passwords", "passwd", "token",
+    "tokens", "apikey", "apikeys", "adminsdk",
+})  # fmt: skip
+# The same in several words, which "_" joins here.
+_SECRET_NAMES = (
+    "_service_account", "_api_key", "_access_key", "_private_key", "_key_json", "_keys_json",
+    "_key_txt", "_keys_txt",
+)  # fmt: skip
 _CODE_ENDINGS = (".py", ".ts", ".tsx", ".js", ".go", ".rs", ".java", ".rb", ".md", ".c", ".cpp")
 
 
 def unsure_note(number: int | None) -> str:
-    """The note of a file whose text may be out of date since message `number` of the transcript."""
+    """Return the note of a file whose text may be out of date.
+
+    Args:
+        number: Number in the transcript of the message that made it unsure; None if an earlier
+            compaction has replaced that message.
+    """
     return f"{_UNSURE} {'an earlier compaction' if number is None else f'[{number}]'}"
 
 
 def holds_secrets(path: str) -> bool:
-    """Whether a file is one in which secrets are kept, by its path."""
+    """Whether the file at `path` usually contains secrets, by its name."""
     if path.lower().endswith(_CODE_ENDINGS):
         return False
-    words = "_".join(pieces_of(posixpath.basename(path)[-200:]))
-    return bool(_SECRET_FILE.fullmatch(path[-400:]) or _SECRET_WORDS.search(words))
+    words = [word.lower() for word in pieces_of(posixpath.basename(path)[-200:])]
+    return bool(
+        _SECRET_FILE.fullmatch(path[-400:])
+        or not _SECRET_WORDS.isdisjoint(words)
+        or any(map("_".join(["", *words]).__contains__, _SECRET_NAMES))
+    )
 
 
 def follow_files(
@@ -125,7 +122,7 @@ def follow_files(
     *,
     work_chars: int = WORK_CHARS,
 ) -> dict[str, KnownFile]:
-    """Each file that `messages` use, by path, in order of last use. Nothing is raised.
+    """Return each file that `messages` use, by path, in order of last use. Nothing is raised.
 
     Args:
         messages: The messages.
@@ -135,38 +132,43 @@ def follow_files(
     walk = _Walk(extra_kinds, Budget(work_chars))
     try:
         walk.begin(messages)
-    except Exception:  # the arguments of calls may be anything
+    except Exception:  # the arguments of calls may have any shape
         _logger.exception("the calls of a conversation cannot be read")
         return {}
-    for at, message in enumerate(walk.messages):
+    for position, message in enumerate(walk.messages):
         try:
-            walk.take(at, message)
+            walk.take(position, message)
         except BudgetSpentError:
-            walk.stop(at, message)
+            walk.stop(position, message)
         except Exception:
-            _logger.exception("the calls of message %d cannot be followed", at)
-            walk.stop(at, message)
+            _logger.exception("the calls of message %d cannot be followed", position)
+            walk.stop(position, message)
     walk.add_names()
-    used = [file for file in walk.files.values() if file.touched_at >= 0]
-    return {file.path: file.known() for file in sorted(used, key=lambda file: file.touched_at)}
+    used = [file for file in walk.files.values() if file.used_at >= 0]
+    return {file.path: file for file in sorted(used, key=lambda file: file.used_at)}
 
 
 class _Walk:
-    """The walk through the messages."""
+    """The walk through the messages.
+
+    Attributes:
+        messages: The messages.
+        files: The files by a key that all spellings of a path share.
+    """
 
     def __init__(self, extra_kinds: Mapping[str, str] | None, budget: Budget) -> None:
         self.messages: Messages = ()
-        self.files: dict[str, FollowedFile] = {}  # by absolute path, if the top folder is known
+        self.files: dict[str, KnownFile] = {}
         self._kinds = extra_kinds
         self._budget = budget
-        self._by_name: defaultdict[str, list[FollowedFile]] = defaultdict(list)
+        self._by_name: defaultdict[str, list[KnownFile]] = defaultdict(list)
         # The file that each spelling of a path means in calls of file tools; None if several.
-        self._spelled: dict[str, FollowedFile | None] = {}
+        self._spelled: dict[str, KnownFile | None] = {}
         self._shell = ""  # the folder in which the last command left its shell
-        self._is_stopped = False  # whether all texts are unsure for good
+        self._is_stopped = False
 
     def begin(self, messages: Messages) -> None:
-        """Look at all calls once: which tools number lines, from where relative paths start."""
+        """Find the tools that number lines, and the folder where relative paths start."""
         self.messages = messages = with_unique_call_ids(messages)
         self._index = index_calls(messages)
         reads: list[tuple[str, str]] = []
@@ -175,302 +177,267 @@ class _Walk:
                 call = self._index.calls.get(result.call_id)
                 if call and classify(call, self._kinds).kind == "read":
                     reads.append((call.name, result_text(result)[:20_000]))
-        self._numbers = tools_that_number(reads)
-        self._top, self._drives = self._folders()
+        self._numbers = shown.tools_that_number(reads)
+        self._top = self._top_folder()
 
-    def _folders(self) -> tuple[str, frozenset[str]]:
-        """The folder from which relative paths start, and the drives of Windows that are named."""
-        paths: Counter[str] = Counter()
+    def _top_folder(self) -> str:
+        """Return the folder where relative paths start; "" if that is not sure."""
+        paths: set[str] = set()
         entered: Counter[str] = Counter()
         for call in self._index.calls.values():
             use = classify(call, self._kinds)
-            if use.path and use.kind in ("read", "write", "edit"):
-                # A longer path is not compared with others.
-                if len(use.path) <= 1_000:
-                    paths[use.path] += 1
+            if use.path and use.kind in _FILE_KINDS and len(use.path) <= 1_000:
+                paths.add(use.path)
             elif use.command:
-                folder = (
-                    _given_folder(call) or memoized_on_call(call, _effects_of, use).folder or ""
-                )
+                folder = _given_folder(call) or command_effects(call, use).folder or ""
                 if is_absolute(folder):
                     entered[plain_path(folder)] += 1
-        drives = frozenset(path[0] for path in (*paths, *entered) if has_drive(path))
-        relative = {path for path in paths if not is_absolute(path)}
+        relative = {path for path in paths if not is_absolute(path) and "/" in path}
         votes: Counter[str] = Counter()
-        for path in paths if relative else ():
+        for path in paths - relative if relative else ():
             # Each end of an absolute path may be one of the relative paths.
-            at = path.find("/", 1) if is_absolute(path) else -1
-            while at >= 0:
-                if path[at + 1 :] in relative and "/" in path[at + 1 :]:
-                    votes[path[:at]] += 1
-                at = path.find("/", at + 1)
-        votes = votes or entered
+            start = path.find("/", 1)
+            while start >= 0:
+                votes[path[:start]] += path[start + 1 :] in relative
+                start = path.find("/", start + 1)
+        votes = +votes or entered
         top, count = votes.most_common(1)[0] if votes else ("", 0)
-        is_sure = 2 * count > votes.total()
-        return (top if is_sure else ""), drives
+        return top if 2 * count > votes.total() else ""
 
-    def take(self, at: int, message: Message) -> None:
+    def take(self, position: int, message: Message) -> None:
         """Take one message.
 
         Raises:
             BudgetSpentError: The budget of work is spent.
         """
         if self._is_stopped:
-            self._touch(at, message)
+            self._touch(position, message)
         elif placeholders.is_restored_files(message):
-            self._take_restored(at, message)
+            self._take_restored(position, message)
         else:
             for block in message.blocks:
                 if isinstance(block, ToolCall) and block.call_id not in self._index.result_at:
-                    for change in edits.changes_of(block, classify(block, self._kinds)):
-                        self.doubt(self._named(change.path), at)
+                    for change in changes_of(block, classify(block, self._kinds)):
+                        self._mark_unsure(self._known_at(change.path), position)
                 elif isinstance(block, ToolResult) and block.call_id in self._index.calls:
-                    self._take_result(at, self._index.calls[block.call_id], block)
+                    self._take_result(position, self._index.calls[block.call_id], block)
                 elif isinstance(block, Text) and message.role != "assistant":
-                    self._take_note(at, block.text)
+                    self._take_note(position, block.text)
 
-    def stop(self, at: int, message: Message) -> None:
+    def stop(self, position: int, message: Message) -> None:
         """Follow nothing from this message on: all texts are unsure, and uses are only noted."""
         self._is_stopped = True
-        self.doubt(self.files.values(), at)
-        self._touch(at, message)
+        self._mark_unsure(self.files.values(), position)
+        self._touch(position, message)
 
-    def _touch(self, at: int, message: Message) -> None:
+    def _touch(self, position: int, message: Message) -> None:
         """Note which files a message uses, without their texts."""
         for result in tool_results(message):
             call = self._index.calls.get(result.call_id)
             use = classify(call, self._kinds) if call else None
-            if use and use.path and use.kind in ("read", "write", "edit"):
+            if use and use.path and use.kind in _FILE_KINDS:
                 file = self._spelled_file(use.path)
-                file.touched_at = at
-                file.doubt(at)
+                file.used_at = position
+                file.mark_unsure(position)
 
-    def _take_restored(self, at: int, message: Message) -> None:
+    def _take_restored(self, position: int, message: Message) -> None:
         """Take files that an earlier compaction restored as their last known texts."""
         text = "".join(block.text for block in message.blocks if isinstance(block, Text))
         self._budget.spend(len(text))
-        for found in placeholders.RESTORED_FILE.finditer(text):
-            path = placeholders.restored_path(found)
+        for match in placeholders.RESTORED_FILE.finditer(text):
+            path = placeholders.restored_path(match)
             if path is not None:
                 file = self._spelled_file(path)
-                file.touched_at = at
-                file.set_text(found[2])
-                if _UNSURE in found[1].removeprefix(path) or _LEFT_OUT in f"\n{found[2]}":
-                    file.doubt(at)
+                file.used_at = position
+                file.set_text(match[2])
+                if _UNSURE in match[1].removeprefix(path) or _LEFT_OUT in f"\n{match[2]}":
+                    file.mark_unsure(position)
 
-    def _take_note(self, at: int, text: str) -> None:
+    def _take_note(self, position: int, text: str) -> None:
         """Take a host's note that a file was changed outside of the conversation."""
         stop = text.find(_OUTSIDE_NOTE)
         while stop >= 0:
             start = text.rfind(" ", max(0, stop - 400), stop) + 1
-            self.doubt(self._named(text[start:stop]), at)
+            self._mark_unsure(self._known_at(text[start:stop]), position)
             stop = text.find(_OUTSIDE_NOTE, stop + 1)
 
-    def _take_result(self, at: int, call: ToolCall, result: ToolResult) -> None:
+    def _take_result(self, position: int, call: ToolCall, result: ToolResult) -> None:
         use = classify(call, self._kinds)
         text = result_text(result)
-        changes = edits.changes_of(call, use)
+        changes = changes_of(call, use)
         if changes:
-            self._take_changes(at, call, changes, result, text)
+            self._take_changes(position, call, changes, result, text)
         elif use.command:
-            self._take_command(at, call, use, result, text)
+            self._take_command(position, call, use, result, text)
         elif use.kind == "read" and use.path:
-            self._take_read(at, call, use, result, text)
+            self._take_read(position, call, use.path, result, text)
 
     def _take_changes(
         self,
-        at: int,
+        position: int,
         call: ToolCall,
-        changes: Sequence[edits.FileChange],
+        changes: Sequence[FileChange],
         result: ToolResult,
         text: str,
     ) -> None:
         folder = _given_folder(call) or ""
-        is_told = not (is_synthetic_result(result) or placeholders.seems_placeholder(result))
+        is_shown = not (is_synthetic_result(result) or placeholders.seems_placeholder(result))
         output, code = command_output(text)
         if result.is_error or code or is_unchanged(output):
             # A patch of several files may have changed some of them.
             for change in changes if len({change.path for change in changes}) > 1 else ():
-                self.doubt(self._named(change.path, folder), at)
+                self._mark_unsure(self._known_at(change.path, folder), position)
             return
         for change in changes:
             if not change.path:
                 self._spend_files()
-                self.doubt(self.files.values(), at)
+                self._mark_unsure(self.files.values(), position)
                 continue
             file = self._spelled_file(change.path, folder)
-            try:
-                file.apply(at, change)
-            finally:
-                file.touched_at = at
-            if not is_told or code is None:
-                file.doubt(at)
-            if isinstance(change, edits.Patches) and change.moved_to:
-                self._move(at, file, self._file(change.moved_to, folder))
-        if len(changes) == 1 and changes[0].path and (shown := numbered_lines(output)):
-            self._check(at, self._file(changes[0].path, folder), shown)
+            file.apply(position, change)
+            if not is_shown or code is None:
+                file.mark_unsure(position)
+        if changes[0].path and len({change.path for change in changes}) == 1:
+            self._check(position, self._file(changes[0].path, folder), output)
 
-    def _move(self, at: int, old: FollowedFile, new: FollowedFile) -> None:
-        new.apply(at, edits.Writes(new.path, old.text or ""))
-        if old.text is None:
-            new.text = None
-        new.unsure_since = old.unsure_since
-        old.apply(at, edits.Deletes(old.path))
-
-    def _check(self, at: int, file: FollowedFile, shown: ShownLines) -> None:
+    def _check(self, position: int, file: KnownFile, output: str) -> None:
         """Compare the lines that a tool shows of a change with the text that it should leave."""
-        text = file.text
-        if text is not None and len(shown.rows) > 1:
-            self._budget.spend(len(text) // FAST_CHARS)
-            if "\n".join(shown.rows).rstrip() not in text:
-                file.doubt(at)
+        lines = shown.numbered_lines(output)
+        if file.text is not None and lines is not None and len(lines.rows) > 1:
+            self._budget.spend(len(file.text) // FAST_CHARS)
+            if "\n".join(lines.rows).rstrip() not in file.text:
+                file.mark_unsure(position)
 
     def _take_read(
-        self, at: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str
+        self, position: int, call: ToolCall, path: str, result: ToolResult, text: str
     ) -> None:
-        if result.is_error or is_synthetic_result(result) or not use.path:
+        if result.is_error or is_synthetic_result(result):
             return
         if begins_with_failure(text) and text.count("\n") < 3:
             return
-        file = self._spelled_file(use.path)
-        file.touched_at = file.read_at = at
-        start, limit, is_known = lines_asked(call.arguments)
-        if is_known and not placeholders.seems_placeholder(result):
-            self._show(at, file, call.name, text, start, limit)
-
-    def _show(
-        self,
-        at: int,
-        file: FollowedFile,
-        tool: str,
-        text: str,
-        start: int | None,
-        limit: int | None,
-    ) -> None:
+        file = self._spelled_file(path)
+        file.used_at = file.read_at = position
+        start, limit, is_understood = shown.lines_asked(call.arguments)
+        if not is_understood or placeholders.seems_placeholder(result):
+            return
         self._budget.spend(len(text) + _LINE_CHARS * text.count("\n"))
-        may_number = self._numbers.get(tool)
-        shown = shown_lines(text, start=start, limit=limit, may_number=may_number)
-        if shown is not None and shown.rows not in ((), ("",)):
-            file.show(at, shown)
+        may_number = self._numbers.get(call.name)
+        lines = shown.shown_lines(text, start=start, limit=limit, may_number=may_number)
+        if lines is not None and lines.rows not in ((), ("",)):
+            file.show(lines)
 
     def _take_command(
-        self, at: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str
+        self, position: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str
     ) -> None:
         output, code = command_output(text)
-        succeeded = code == 0 and not result.is_error
-        effects = memoized_on_call(call, _effects_of, use)
+        effects = command_effects(call, use)
         self._budget.spend(len(use.command or "") + len(output) // FAST_CHARS)
-        complains = any(sign in output for sign in _FAILURES)
+        succeeded = code == 0 and not result.is_error and not _complains(output)
         given = _given_folder(call)
-        # Some tools start each command in the same folder, others keep one shell for all.
+        # Some tools start each command in one folder, and some keep one shell for all commands.
         folders = [given] if given else ["", self._shell]
-        if succeeded and not placeholders.seems_placeholder(result) and not is_cut(output):
-            for shown, part in _outputs(effects.shows, output):
-                self._print(at, shown, part, folders)
+        is_whole = not placeholders.seems_placeholder(result) and not shown.is_cut(output)
+        if effects.shows and succeeded and is_whole:
+            self._take_print(position, effects.shows, output, folders)
         for effect in effects.effects:
-            is_done = succeeded or (effect.certainty == "always" and not complains)
-            is_done = is_done and effect.certainty != "maybe"
-            self._take_effect(at, effect, folders, is_done=is_done)
-        if rewrote_files(output):
+            self._take_effect(position, effect, folders, succeeded=succeeded)
+        if any(map(output.__contains__, _REWROTE)):
             self._spend_files()
-            self.doubt((file for file in self.files.values() if file.was_written), at)
+            written = (file for file in self.files.values() if file.was_written)
+            self._mark_unsure(written, position)
         if effects.folder and not given:
             self._shell = effects.folder
 
-    def _print(self, at: int, shown: Shows, output: str, folders: Sequence[str]) -> None:
-        """Take what a command prints of a file."""
-        files, is_certain = self._files_in(shown.path, folders)
+    def _take_print(self, position: int, shows: Shows, output: str, folders: Sequence[str]) -> None:
+        """Take the lines of a file that a command prints."""
+        files, is_certain = self._files_in(shows.path, folders)
         for file in files:
-            file.touched_at = file.read_at = at
-        if not is_certain or not output.strip() or _is_unreadable(output):
+            file.used_at = file.read_at = position
+        if not is_certain or not output.strip():
             return
-        [file] = files
         self._budget.spend(len(output) + _LINE_CHARS * output.count("\n"))
         text = output.removesuffix("\n")
-        if shown.is_numbered:
-            lines = numbered_lines(text)
-            rows = list(lines.rows) if lines and lines.start == shown.start else []
+        if shows.is_numbered:
+            lines = shown.numbered_lines(text)
+            rows = list(lines.rows) if lines and lines.start == shows.start else []
         else:
             rows = text.split("\n")
         if not rows:
             return
         # Hosts cut empty lines off the end, so fewer lines than asked for need not be the last.
-        missing = 0 if shown.count is None else shown.count - len(rows)
-        is_to_end = shown.count is None or (missing > 0 and output.endswith("\n"))
-        if missing > 0 and not is_to_end and not shown.is_numbered and shown.start > 1:
+        missing = 0 if shows.count is None else shows.count - len(rows)
+        is_to_end = shows.count is None or (missing > 0 and output.endswith("\n"))
+        if missing > 0 and not is_to_end and not shows.is_numbered and shows.start > 1:
             return  # they also cut them off the beginning: the number of the first is not known
         rows = [*rows, ""] if is_to_end else rows
-        file.show(at, ShownLines(tuple(rows), shown.start, is_to_end))
+        files[0].show(shown.ShownLines(tuple(rows), shows.start, is_to_end))
 
     def _take_effect(
-        self, at: int, effect: Effect, folders: Sequence[str], *, is_done: bool
+        self, position: int, effect: Effect, folders: Sequence[str], *, succeeded: bool
     ) -> None:
-        does = effect.does
-        if isinstance(does, MayChange):
-            self.doubt(self._may_concern(does, at), at)
+        action = effect.action
+        if isinstance(action, MayChange):
+            # The text of a file that this command wrote is certain.
+            files = [f for f in self._may_concern(action) if f.written_at != position]
+            self._mark_unsure(files, position)
             return
-        files, is_certain = self._files_in(does.path, folders)
-        if isinstance(does, edits.Deletes):
-            files += [inner for file in files for inner in self._inside(file.path)]
-        for changed in files:
-            if is_done and is_certain:
-                changed.apply(at, does)
+        files, is_certain = self._files_in(action.path, folders)
+        if isinstance(action, Deletes):
+            files += [inner for file in files for inner in self._inside(file.path.strip("/"))]
+        for file in files:
+            if succeeded and is_certain and effect.is_certain:
+                file.apply(position, action)
             else:
-                changed.doubt(at)
+                file.mark_unsure(position)
 
-    def _may_concern(self, may: MayChange, at: int) -> Iterable[FollowedFile]:
-        """The known files that a command may have changed and did not itself write."""
-        found: list[FollowedFile] = []
-        for word in may.words:
-            name = posixpath.basename(plain_path(word) if word else "").casefold()
-            if not _GLOB.isdisjoint(name) or "$" in name:
+    def _may_concern(self, may_change: MayChange) -> Iterable[KnownFile]:
+        """Return the known files that a command may have changed."""
+        concerned: list[KnownFile] = []
+        for word in may_change.words:
+            path = plain_path(word) if word else ""
+            name = posixpath.basename(path).casefold()
+            if not _GLOB.isdisjoint(name):
                 self._spend_files()
                 pattern = "*" if "$" in name else name
-                found += [
-                    f for f in self.files.values() if fnmatch(posixpath.basename(f.path), pattern)
-                ]
-            elif self._by_name.get(name):
-                self._budget.spend(FILE_CHARS * len(self._by_name[name]))
-                end = "" if "$" in word else f"/{plain_path(word).lstrip('./')}".casefold()
-                same_name = self._by_name[name]
-                found += [f for f in same_name if f"/{f.path}".casefold().endswith(end)]
-            elif may.or_any:
-                found += self._inside("" if word in (".", "..") else word.rstrip("/"))
-        if not may.words or (may.or_any and not found):
-            self._spend_files()
-            found = list(self.files.values())
-        return [file for file in found if file.written_at != at]
+                names = ((file, posixpath.basename(file.path)) for file in self.files.values())
+                concerned += [file for file, name in names if fnmatch(name, pattern)]
+            elif same_name := self._by_name.get(name):
+                self._budget.spend(FILE_CHARS * len(same_name))
+                end = "" if "$" in word else f"/{path.lstrip('./')}".casefold()
+                concerned += [f for f in same_name if f"/{f.path}".casefold().endswith(end)]
+            elif may_change.or_any:
+                concerned += self._inside("" if word in (".", "..") else word.strip("/"))
+        if concerned or (may_change.words and not may_change.or_any):
+            return concerned
+        return self._inside("")
 
-    def _inside(self, folder: str) -> list[FollowedFile]:
-        """The known files in a folder, wherever its path starts."""
+    def _inside(self, folder: str) -> list[KnownFile]:
+        """Return the known files in a folder, wherever its path starts; all files for ""."""
         self._spend_files()
-        if not folder:
-            return list(self.files.values())
-        inner = f"/{folder.lstrip('/')}/"
+        inner = f"/{folder}/" if folder else "/"
         return [file for file in self.files.values() if inner in f"/{file.path}"]
 
-    def doubt(self, files: Iterable[FollowedFile], at: int) -> None:
-        """The texts of `files` are unsure since message `at`."""
+    def _mark_unsure(self, files: Iterable[KnownFile], position: int) -> None:
         for file in files:
-            file.doubt(at)
+            file.mark_unsure(position)
 
     def _spend_files(self) -> None:
         self._budget.spend(FILE_CHARS * len(self.files))
 
     # Paths
 
-    def _file(self, path: str, folder: str = "") -> FollowedFile:
-        """The file at `path`, as seen from `folder`."""
+    def _file(self, path: str, folder: str = "") -> KnownFile:
+        """Return the file at `path`, as seen from `folder`."""
         key = self._key(path, folder)
         file = self.files.get(key)
         if file is None:
-            shown = plain_path(path if is_absolute(path) else posixpath.join(folder, path))
-            file = self.files[key] = FollowedFile(shown, self._budget)
+            plain = plain_path(path if is_absolute(path) else posixpath.join(folder, path))
+            file = self.files[key] = KnownFile(plain, self._budget)
             self._by_name[posixpath.basename(key).casefold()].append(file)
         return file
 
-    def _spelled_file(self, path: str, folder: str = "") -> FollowedFile:
-        """The file that a call of a file tool names."""
+    def _spelled_file(self, path: str, folder: str = "") -> KnownFile:
+        """Return the file that a call of a file tool names."""
         file = self._file(path, folder)
         if self._spelled.setdefault(path, file) is not file:
             self._spelled[path] = None
@@ -482,62 +449,36 @@ class _Walk:
             if file is not None:
                 file.names.append(name)
 
-    def _files_in(self, path: str, folders: Sequence[str]) -> tuple[list[FollowedFile], bool]:
-        """The file at `path` in one of `folders`, and True; if that is not certain, those known."""
+    def _files_in(self, path: str, folders: Sequence[str]) -> tuple[list[KnownFile], bool]:
+        """Return the files that `path` may mean in one of `folders`, and whether it is certain."""
         keys = list(dict.fromkeys(self._key(path, folder) for folder in folders))
         if len(keys) == 1:
             return [self._file(path, folders[0])], True
         return [self.files[key] for key in keys if key in self.files], False
 
-    def _named(self, path: str, folder: str = "") -> list[FollowedFile]:
+    def _known_at(self, path: str, folder: str = "") -> list[KnownFile]:
         file = self.files.get(self._key(path, folder)) if path else None
         return [file] if file else []
 
     def _key(self, path: str, folder: str = "") -> str:
-        """One name for a file, however its path is spelled."""
+        """Return one name for a file, however its path is spelled."""
         path = plain_path(path)
         if not is_absolute(path):
             if folder and not is_absolute(folder):
                 folder = posixpath.join(self._top, folder)
             path = plain_path(posixpath.join(folder or self._top, path))
-        if self._drives and path.startswith("/"):  # a shell on Windows: /d/work or /mnt/d/work
-            below = path.removeprefix("/mnt").removeprefix("/cygdrive").lstrip("/")
-            drive, slash, rest = below.partition("/")
-            if drive.upper() in self._drives:
-                path = plain_path(f"{drive}:{slash}{rest}")
+        # A shell on Windows writes D:/work as /d/work, /mnt/d/work or /cygdrive/d/work.
+        below = path.removeprefix("/mnt").removeprefix("/cygdrive")
+        if below[:1] == "/" and below[1:2].isalpha() and below[2:3] in ("", "/"):
+            path = plain_path(f"{below[1]}:{below[2:]}")
         return path.casefold() if has_drive(path) else path
 
 
-def _is_unreadable(output: str) -> bool:
-    """Whether a program says that it could not read a file, which a pipe may hide."""
-    lines = output[-20_000:].split("\n") if any(map(output.__contains__, _FAILURES)) else []
-    return any(
-        line.startswith(_PROGRAMS) and any(map(line.__contains__, _FAILURES)) for line in lines
-    )
-
-
-def _effects_of(_: ToolCall, use: ToolUse) -> CommandEffects:
-    return command_effects(use.command or "")
+def _complains(output: str) -> bool:
+    """Whether a shell or a simple program reports an error, which a pipe may hide."""
+    return any(line.startswith(_COMPLAINTS) for line in output[-20_000:].split("\n"))
 
 
 def _given_folder(call: ToolCall) -> str | None:
-    """The folder that a call names for its command."""
+    """Return the folder that a call names for its command, or None."""
     return first_text(arguments_by_name(call.arguments), _FOLDER_KEYS)
-
-
-def _outputs(shows: Sequence[Shows], output: str) -> list[tuple[Shows, str]]:
-    """Each of `shows` with the part of `output` that it printed.
-
-    The parts of several are found by the numbers of their lines; nothing if these do not add up.
-    """
-    if len(shows) < 2:
-        return [(shown, output) for shown in shows]
-    rows = output.removesuffix("\n").split("\n")
-    counts = [shown.count or 0 for shown in shows]
-    if len(rows) != sum(counts):
-        return []
-    parts: list[tuple[Shows, str]] = []
-    for shown, count in zip(shows, counts, strict=True):
-        parts.append((shown, "".join(f"{row}\n" for row in rows[:count])))
-        rows = rows[count:]
-    return parts

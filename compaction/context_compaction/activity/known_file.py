@@ -1,65 +1,29 @@
-"""What is known of one file while a conversation is followed: its text, or some of its lines.
+"""What a conversation knows of one file: its text or some of its lines, and if the disk agrees.
 
-Writes, exact edits and patches change it, reads show it. Every step takes from a budget of work.
+While the calls of a conversation are followed, writes and exact edits change the text, and reads
+show it. Every step takes from a budget of work.
+
+Receipts store a `FileState` for each file: path, lines, hash of the known text, hash and time of
+the file that agreed with it. So another process knows a file that was read before three
+compactions, and can tell whether it changed on disk since. This module reads nothing from disk:
+the caller does, and only inside the roots.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from context_compaction.activity import edits
+from context_compaction.activity.calls import Deletes, FileChange, Replaces, Unclear, Writes
 from context_compaction.activity.shown import ShownLines
+from context_compaction.file_access import DiskFile
+from context_compaction.messages.model import Messages
 
 # Searching and replacing is done in C: this many characters cost as much as one.
 FAST_CHARS = 8
 # Work for a look at one file, in characters.
 FILE_CHARS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """Lines of a file that is not known as a whole: the number of the first line, and the text."""
-
-    start_line: int
-    text: str
-
-    @property
-    def stop_line(self) -> int:
-        """Number of the last line."""
-        return self.start_line + self.text.count("\n")
-
-
-@dataclass(frozen=True, slots=True)
-class KnownFile:
-    """What is known of one file after the last message.
-
-    Attributes:
-        path: The path, as the first call that used the file names it.
-        text: The last known whole text, or None.
-        parts: Known line ranges: all that is known if `text` is None, else newer than `text`.
-        touched_at: Position of the message that used the file last.
-        read_at: Position of the message that showed it last; -1 if none did.
-        written_at: Position of the message that changed it last, as far as calls specify; or -1.
-        unsure_since: Position of the message since which `text` may be out of date, or None.
-        focus: Character offset of the last edit in `text`.
-        is_deleted: Whether the file was deleted.
-        names: The spellings of the path in calls of file tools, if they mean no other file.
-    """
-
-    path: str
-    text: str | None = None
-    parts: tuple[FilePart, ...] = ()
-    touched_at: int = -1
-    read_at: int = -1
-    written_at: int = -1
-    unsure_since: int | None = None
-    focus: int = 0
-    is_deleted: bool = False
-    names: tuple[str, ...] = ()
-
-    @property
-    def was_written(self) -> bool:
-        """Whether the conversation itself changed the file."""
-        return self.written_at >= 0
+# The newest states that receipts store.
+_MAX_STATES = 50
 
 
 class BudgetSpentError(Exception):
@@ -84,32 +48,56 @@ class Budget:
         self.left_chars -= chars
 
 
-@dataclass(slots=True)
-class _Part:
-    start: int
-    rows: list[str]
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Some lines of a file.
+
+    Attributes:
+        start_line: Number of the first line, from 1.
+        text: The lines.
+    """
+
+    start_line: int
+    text: str
 
     @property
-    def stop(self) -> int:
-        return self.start + len(self.rows)
+    def stop_line(self) -> int:
+        """Number of the last line."""
+        return self.start_line + self.text.count("\n")
 
 
 @dataclass(slots=True)
-class FollowedFile:
-    """One file during the walk."""
+class KnownFile:
+    """What is known of one file after a message. Positions are indexes in the message list.
+
+    Attributes:
+        path: The path, as the first call that used the file names it.
+        budget: The budget of work of the conversation.
+        text: The last known whole text, or None.
+        parts: The known parts of the file in order if `text` is None.
+        last_line: Number of the last line of the file if one of `parts` reaches it, or None.
+        used_at: Position of the message that used the file last; -1 for none.
+        read_at: Position of the message that showed it last; -1 for none.
+        written_at: Position of the message that changed it last, if calls specify that; or -1.
+        unsure_since: Position of the message that made `text` or `parts` uncertain, or None.
+        focus: Character offset of the last edit in `text`.
+        is_deleted: Whether the file was deleted.
+        is_end_known: Whether `text` shows if its last line ends with a newline.
+        names: The spellings of the path in calls of file tools, if they mean no other file.
+    """
 
     path: str
-    budget: Budget
+    budget: Budget = field(repr=False)
     text: str | None = None
-    parts: list[_Part] = field(default_factory=list[_Part])
-    end: int | None = None  # the number of the last row, if a part reaches the end of the file
-    touched_at: int = -1
+    parts: list[FilePart] = field(default_factory=list[FilePart])
+    last_line: int | None = None
+    used_at: int = -1
     read_at: int = -1
     written_at: int = -1
     unsure_since: int | None = None
     focus: int = 0
     is_deleted: bool = False
-    is_end_known: bool = True  # whether the text shows if the last line is ended
+    is_end_known: bool = True
     names: list[str] = field(default_factory=list[str])
 
     @property
@@ -117,185 +105,269 @@ class FollowedFile:
         """Whether the conversation itself changed the file."""
         return self.written_at >= 0
 
-    def known(self) -> KnownFile:
-        """What is known of the file by now."""
-        return KnownFile(
-            self.path,
-            self.text,
-            tuple(FilePart(part.start, "\n".join(part.rows)) for part in self.parts),
-            self.touched_at,
-            self.read_at,
-            self.written_at,
-            self.unsure_since,
-            self.focus,
-            self.is_deleted,
-            tuple(self.names),
-        )
-
     def set_text(self, text: str | None, *, is_end_known: bool = True) -> None:
-        """The whole text is known from now on; None if nothing is."""
+        """Replace all that is known by the whole text; None if nothing is known."""
         self.budget.spend(len(text or ""))
+        self.text, self.parts, self.last_line = text, [], None
         self.is_end_known = is_end_known
-        self.text, self.parts, self.end = text, [], None
         self.unsure_since, self.is_deleted = None, False
         self.focus = min(self.focus, len(text or ""))
 
-    def doubt(self, at: int) -> None:
-        """What is known may be out of date since message `at`."""
+    def mark_unsure(self, position: int) -> None:
+        """Record that the message at `position` may have changed the file."""
         if self.unsure_since is None and (self.text is not None or self.parts or self.is_deleted):
-            self.unsure_since = at
+            self.unsure_since = position
 
-    def show(self, at: int, shown: ShownLines) -> None:
+    def show(self, shown: ShownLines) -> None:
         """Take lines that a read shows."""
-        if shown.is_whole:
-            self.set_text("\n".join(shown.rows), is_end_known=False)
-        elif shown.start is not None:
-            self._show_part(at, shown.start, list(shown.rows), is_to_end=shown.is_to_end)
-
-    def _show_part(self, at: int, start: int, rows: list[str], *, is_to_end: bool) -> None:
-        self.is_deleted = False
-        text = "\n".join(rows)
+        text = "\n".join(shown.rows)
         self.budget.spend(len(text) + len(self.text or "") // FAST_CHARS)
-        if self.text is not None and not self.parts and text.rstrip() in self.text:
-            return
-        if self.text is not None:
-            self.doubt(at)
-        elif self.unsure_since is not None:
-            self.parts, self.end, self.unsure_since = [], None, None
-        if is_to_end:
-            self.end = start + len(rows) - 1
-        self._join(_Part(start, rows))
-        only = self.parts[0]
-        if len(self.parts) == 1 and only.start == 1 and self.end == only.stop - 1:
-            self.set_text("\n".join(only.rows), is_end_known=False)
+        if shown.start == 1 and shown.is_to_end:
+            self.set_text(text, is_end_known=False)
+        elif shown.start is not None and text.rstrip() not in (self.text or ""):
+            self._show_part(shown, FilePart(shown.start, text))
 
-    def _join(self, new: _Part) -> None:
-        """Add a part. Parts that touch it are merged with it; a part that contradicts it goes."""
-        kept: list[_Part] = []
+    def _show_part(self, shown: ShownLines, part: FilePart) -> None:
+        if self.text is not None or self.unsure_since is not None or self.is_deleted:
+            self.set_text(None)  # it was changed outside of the conversation
+        if shown.is_to_end:
+            self.last_line = part.stop_line
+        self._join(part)
+        first = self.parts[0]
+        if len(self.parts) == 1 and first.start_line == 1 and self.last_line == first.stop_line:
+            self.set_text(first.text, is_end_known=False)
+
+    def _join(self, new: FilePart) -> None:
+        """Add a part. Parts that touch it are merged with it; parts that contradict it go."""
+        parts: list[FilePart] = []
         for part in self.parts:
             self.budget.spend(FILE_CHARS)
-            if part.stop < new.start or new.stop < part.start:
-                kept.append(part)
-                continue
-            first, stop = max(part.start, new.start), min(part.stop, new.stop)
-            self.budget.spend(len(new.rows) * FILE_CHARS)
-            same = all(
-                part.rows[n - part.start].rstrip() == new.rows[n - new.start].rstrip()
-                for n in range(first, stop)
-            )
-            if not same:
-                continue
-            if part.start <= new.start:  # extended in place, or reading on would be quadratic
-                part.rows.extend(new.rows[max(0, part.stop - new.start) :])
-                new = part
+            if part.stop_line + 1 < new.start_line or new.stop_line + 1 < part.start_line:
+                parts.append(part)
             else:
-                self.budget.spend(len(part.rows) * FILE_CHARS)
-                new.rows.extend(part.rows[max(0, new.stop - part.start) :])
-        kept.append(new)
-        kept = kept[-20:]
-        self.parts = sorted(kept, key=lambda part: part.start)
+                self.budget.spend((len(part.text) + len(new.text)) // FAST_CHARS)
+                new = _joined(part, new) or new
+        # Older parts cost work, and restored files show few of them.
+        self.parts = sorted([*parts[-19:], new], key=lambda part: part.start_line)
 
-    def apply(self, at: int, change: edits.FileChange) -> None:
+    def apply(self, position: int, change: FileChange) -> None:
         """Change the file as a call that succeeded did."""
-        self.touched_at = self.written_at = at
+        self.used_at = self.written_at = position
         match change:
-            case edits.Writes(_, text, appends):
-                self._write(at, text, appends=appends)
-            case edits.Replaces(_, "", new) if not self.text and not self.parts:
+            case Writes(_, text, appends):
+                self._write(position, text, appends=appends)
+            case Replaces(_, "", new) if not self.text and not self.parts:
                 self.set_text(new)
-            case edits.Replaces(_, old, new, is_every):
-                self._replace(at, old, new, is_every=is_every)
-            case edits.Inserts(_, after_line, text):
-                self._insert(at, after_line, text)
-            case edits.Patches(_, hunks):
-                self._patch(at, hunks)
-            case edits.Deletes():
+            case Replaces(_, old, new, is_every):
+                if not old or not self._replace(old, new, is_every=is_every):
+                    self.mark_unsure(position)
+            case Deletes():
                 self.set_text(None)
                 self.is_deleted = True
-            case edits.Unclear():
+            case Unclear():
+                self.mark_unsure(position)
                 self.is_deleted = False
-                self.doubt(at)
 
-    def _write(self, at: int, text: str, *, appends: bool) -> None:
+    def _write(self, position: int, text: str, *, appends: bool) -> None:
         if not appends or (self.is_deleted and self.unsure_since is None):
             self.set_text(text)
         elif self.text is None:
-            self.end = None
-            self.doubt(at)
+            self.last_line = None
+            self.mark_unsure(position)
         else:
             self.budget.spend(len(text) + len(self.text) // FAST_CHARS)
             if not self.is_end_known:
-                self.doubt(at)
+                self.mark_unsure(position)
             self.focus = len(self.text)
             self.text += text
 
-    def _replace(self, at: int, old: str, new: str, *, is_every: bool) -> None:
-        if not old:
-            self.doubt(at)
-            return
-        is_found = self.text is not None and self._replace_in_text(old, new, is_every=is_every)
-        if self.parts:
-            is_found = self._replace_in_parts(old, new, is_every=is_every) or is_found
-        if not is_found:
-            self.doubt(at)
-
-    def _replace_in_text(self, old: str, new: str, *, is_every: bool) -> bool:
-        text = self.text or ""
-        self.budget.spend(len(text) // FAST_CHARS + len(old) + len(new))
-        at = text.find(old)
-        if at < 0 or (not is_every and text.find(old, at + len(old)) >= 0):
-            return False
-        grown = (len(new) - len(old)) * (text.count(old) if is_every else 1)
-        self.budget.spend(max(0, grown))
+    def _replace(self, old: str, new: str, *, is_every: bool) -> bool:
+        """Replace `old`, and return whether all that is known is still certain."""
+        parts = self.parts if self.text is None else [FilePart(1, self.text)]
+        size = sum(len(part.text) for part in parts)
+        self.budget.spend(size // FAST_CHARS + len(old) + len(new))
+        counts = [part.text.count(old) for part in parts]
+        grown_chars = (len(new) - len(old)) * sum(counts)
+        self.budget.spend(max(0, grown_chars))
         # An edit that leaves a longer text is not followed.
-        if len(text) + grown > 1_000_000:
+        is_unclear = not any(counts) or (sum(counts) > 1 and not is_every)
+        if is_unclear or size + grown_chars > 1_000_000:
             return False
-        self.focus = at
-        self.text = text.replace(old, new, -1 if is_every else 1)
-        return True
-
-    def _replace_in_parts(self, old: str, new: str, *, is_every: bool) -> bool:
-        """Replace in the known ranges; whether all line numbers are still certain."""
-        texts = ["\n".join(part.rows) for part in self.parts]
-        self.budget.spend(sum(map(len, texts)))
-        counts = [text.count(old) for text in texts]
-        if not any(counts) or (sum(counts) > 1 and not is_every):
-            return False
-        grown = new.count("\n") - old.count("\n")
-        self.budget.spend((len(new) + len(old)) * sum(counts))
-        moved = 0
-        for part, text, times in zip(self.parts, texts, counts, strict=True):
-            part.start += moved
-            if times:
-                part.rows = text.replace(old, new).split("\n")
-                moved += grown * times
-        self.end = None if self.end is None else self.end + moved
-        # Other occurrences may lie in lines that are not known.
-        return not (is_every and grown)
-
-    def _insert(self, at: int, after_line: int, text: str) -> None:
-        if self.text is None or after_line < 0:
-            self.doubt(at)
-            return
-        self.budget.spend(len(self.text) + len(text))
-        rows = self.text.split("\n")
-        if after_line > len(rows):
-            self.doubt(at)
-            return
-        self.focus = len("\n".join(rows[:after_line]))
-        added = text.removesuffix("\n").split("\n")
-        self.text = "\n".join([*rows[:after_line], *added, *rows[after_line:]])
-
-    def _patch(self, at: int, hunks: Sequence[edits.Hunk]) -> None:
+        added_lines = new.count("\n") - old.count("\n")
         if self.text is not None:
-            searches = 1 + sum(1 + len(hunk.anchors) for hunk in hunks)
-            self.budget.spend(searches * (1 + len(self.text) // FAST_CHARS))
-            self.budget.spend(sum(len(row) + 1 for hunk in hunks for row in (*hunk.old, *hunk.new)))
-            patched = edits.patched_text(self.text, hunks)
-            if patched is None:
-                self.doubt(at)
-            else:
-                self.text, self.focus = patched
-        for hunk in hunks if self.parts else ():
-            if not self._replace_in_parts("\n".join(hunk.old), "\n".join(hunk.new), is_every=False):
-                self.doubt(at)
+            self.focus = self.text.find(old)
+            self.text = self.text.replace(old, new)
+            return True
+        moved = 0
+        for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
+            text = part.text.replace(old, new)
+            self.parts[number] = FilePart(part.start_line + moved, text)
+            moved += added_lines * count
+        self.last_line = None if self.last_line is None else self.last_line + moved
+        # Other occurrences may be in lines that are not known.
+        return not (is_every and added_lines)
+
+
+def _joined(part: FilePart, other: FilePart) -> FilePart | None:
+    """Return two parts that touch or overlap as one; None if they contradict each other."""
+    first, second = sorted((part, other), key=lambda part: part.start_line)
+    rows, more = first.text.split("\n"), second.text.split("\n")
+    overlap = rows[second.start_line - first.start_line :]
+    if any(a.rstrip() != b.rstrip() for a, b in zip(overlap, more, strict=False)):
+        return None
+    return FilePart(first.start_line, "\n".join([*rows, *more[len(overlap) :]]))
+
+
+# The state of files in receipts ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What is known of one file, as the receipt contains it.
+
+    Attributes:
+        path: The path as the calls name it.
+        range: The lines that are known, as in "1-20,40-60"; "" for the whole file.
+        seq: Number of the message that used the file last or made its text uncertain.
+        seen_sha256: Hash of the known text; "" if none is known for certain.
+        disk_sha256: Hash of the file when it agreed with the known text; "" if it was not read.
+        modified_seconds: Unix time of the last write to that file; 0 if it was not read.
+        is_changed: Whether the file on disk differs now.
+        reported_sha256: Hash of the file when the conversation was warned of its change, or "".
+    """
+
+    path: str
+    range: str
+    seq: int
+    seen_sha256: str
+    disk_sha256: str
+    modified_seconds: float
+    is_changed: bool
+    reported_sha256: str = ""
+
+
+def tracked_paths(
+    known: Mapping[str, KnownFile], earlier: Mapping[str, FileState]
+) -> dict[str, FileState | None]:
+    """Return the paths of the 50 files used last, newest first, each with its earlier state.
+
+    A file has one path, however calls spell it.
+    """
+    rest = dict(earlier)
+    tracked: dict[str, FileState | None] = {}
+    for path in reversed(list(known)):
+        states = [rest.pop(name, None) for name in (path, *known[path].names)]
+        tracked[path] = next(filter(None, states), None)
+    older = sorted(rest.values(), key=lambda state: -state.seq)
+    tracked.update((state.path, state) for state in older)
+    return dict(list(tracked.items())[:_MAX_STATES])
+
+
+def updated_states(
+    known: Mapping[str, KnownFile],
+    earlier: Mapping[str, FileState],
+    on_disk: Mapping[str, DiskFile],
+    messages: Messages,
+    seqs: Sequence[int],
+) -> dict[str, FileState]:
+    """Return the state of each tracked file, by path, newest use first.
+
+    Args:
+        known: The files as the conversation leaves them, by path.
+        earlier: The states that an earlier call left.
+        on_disk: The files that could be read.
+        messages: The conversation.
+        seqs: The number in the transcript of each message, by index.
+    """
+    states: dict[str, FileState] = {}
+    for path, before in tracked_paths(known, earlier).items():
+        file, disk = known.get(path), on_disk.get(path)
+        state = before
+        if file is not None:
+            used_at = max(file.used_at, -1 if file.unsure_since is None else file.unsure_since)
+            index = messages[used_at].index
+            state = _state_of(file, -1 if index is None else seqs[index], before, disk)
+        elif before is not None:
+            state = _compared(before, disk)
+        if state is not None:
+            reported = before.reported_sha256 if before else ""
+            states[path] = replace(state, reported_sha256=reported)
+    return states
+
+
+def _state_of(
+    file: KnownFile, seq: int, before: FileState | None, disk: DiskFile | None
+) -> FileState:
+    texts = [part.text for part in file.parts] or ([] if file.text is None else [file.text])
+    if texts and file.unsure_since is None:
+        lines = ",".join(f"{part.start_line}-{part.stop_line}" for part in file.parts)
+        state = FileState(file.path, lines, seq, _sha256_of("\n".join(texts)), "", 0.0, False)
+        if disk is not None and not _agrees(disk.text, texts, is_whole=not file.parts):
+            return replace(state, is_changed=True)
+        return _as_on_disk(state, disk)
+    if before is not None and seq <= before.seq:
+        return replace(_compared(before, disk), path=file.path)
+    # A command may have changed the text, or it was never shown. The file on disk is the baseline,
+    # because no message shows the expected text.
+    return _as_on_disk(FileState(file.path, "", seq, "", "", 0.0, False), disk)
+
+
+def _compared(state: FileState, disk: DiskFile | None) -> FileState:
+    """Return `state` with `is_changed` as the file on disk shows it."""
+    if disk is None or not state.disk_sha256:
+        return state
+    return replace(state, is_changed=_sha256_of(disk.text) != state.disk_sha256)
+
+
+def _as_on_disk(state: FileState, disk: DiskFile | None) -> FileState:
+    """Return `state` with the hash and time of the file on disk, which agrees with it."""
+    if disk is None:
+        return state
+    sha256, seconds = _sha256_of(disk.text), disk.modified_seconds
+    return replace(state, disk_sha256=sha256, modified_seconds=seconds)
+
+
+def _agrees(on_disk: str, texts: Sequence[str], *, is_whole: bool) -> bool:
+    """Whether a file has the known texts: all of its text, or parts of it."""
+    file = _trimmed(on_disk)
+    if is_whole:
+        return _trimmed(texts[0]) == file
+    return all(f"\n{_trimmed(text)}\n" in f"\n{file}\n" for text in texts)
+
+
+def _trimmed(text: str) -> str:
+    """Return `text` without blanks at the ends of its lines, and without empty lines at its ends.
+
+    Each line is cut to 400 characters, because tools cut very long lines.
+    """
+    return "\n".join(line.rstrip()[:400] for line in text.splitlines()).strip("\n")
+
+
+def unreported_changes(
+    states: Mapping[str, FileState], on_disk: Mapping[str, DiskFile]
+) -> dict[str, FileState]:
+    """Return the states of changed files that need a warning, marked as reported."""
+    changes: dict[str, FileState] = {}
+    for path, state in states.items():
+        if state.is_changed and path in on_disk:
+            sha256 = _sha256_of(on_disk[path].text)
+            if state.reported_sha256 != sha256:
+                changes[path] = replace(state, reported_sha256=sha256)
+    return changes
+
+
+def changed_warning(states: Mapping[str, FileState]) -> str | None:
+    """Return a warning with the files that changed outside the conversation; None for none."""
+    # A path is the conversation's text: on one line, and bounded.
+    paths = [" ".join(state.path.split())[:200] for state in states.values() if state.is_changed]
+    if not paths:
+        return None
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return (
+        f"These files changed on disk after they were read: {', '.join(paths[:5])}{more}. "
+        "Read them again before you rely on their earlier content."
+    )
+
+
+def _sha256_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

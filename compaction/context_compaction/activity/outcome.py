@@ -1,4 +1,4 @@
-"""How a call ended: whether it failed, its exit code, what a test run counted, the error's lines.
+"""How a call ended, and what its result says: exit code, counts of a test run, errors, JSON data.
 
 Every function reads a bounded part of an output, so that a long output costs no more than a short
 one.
@@ -6,10 +6,11 @@ one.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Any
 
-from context_compaction.messages.model import ToolResult, is_object
+from context_compaction.messages.model import ToolResult, is_list, is_object
 from context_compaction.messages.tool_results import result_text
 
 LINE_CHARS = 300  # a longer line is cut; minified files have lines of megabytes
@@ -20,7 +21,7 @@ ERROR = re.compile(
     r"|not found)\b",
     re.IGNORECASE,
 )
-# "2 failed, 317 passed", "# fail 1": a test run's counts.
+# "2 failed, 317 passed", "# fail 1": the counts of a test run.
 _FAILURE_COUNT = re.compile(
     r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail|errors?\b)|\bfail[^\w\n]{1,3}[1-9]"
 )
@@ -39,7 +40,7 @@ _FAILS_FIRST = re.compile(
     r"|unable|no match|not found|invalid|denied|exception|rejected|aborted|cancelled))",
     re.IGNORECASE,
 )
-# Words of an edit that changed nothing, and of one that changed something.
+# Words of an edit that changed nothing, and of an edit that changed something.
 _UNCHANGED = (
     "not applied", "not made", "not written", "not changed", "introduced new syntax error",
     "no replacement", "no changes were made", "no change was made", "not found in",
@@ -48,24 +49,20 @@ _UNCHANGED = (
 _CHANGED = (
     "success", "updated", "replaced", "edited", "written", "wrote", "created", "saved", "applied",
 )  # fmt: skip
-_REWROTE = re.compile(
-    r"\b(?:fixed|reformatted|formatted) \d{1,6} files?\b|\b\d{1,6} files? (?:re)?formatted\b",
-    re.IGNORECASE,
-)
 
 
 def command_output(text: str) -> tuple[str, int | None]:
-    """What a command printed, without the host's lines, and its exit code.
+    """Return the output of a command, without the host's lines, and its exit code.
 
-    The code is 0 if the host does not state one, None if the command still runs.
+    The code is 0 if the host does not state one, and None if the command still runs.
     """
     if text.startswith("{"):
         return _json_output(text) or (text, 0)
-    at = 0
+    start = 0
     code: int | None = 0
     for _ in range(len(_HEAD)):
-        stop = text.find("\n", at)
-        line = text[at : stop if stop >= 0 else len(text)][:LINE_CHARS]
+        stop = text.find("\n", start)
+        line = text[start : stop if stop >= 0 else len(text)][:LINE_CHARS]
         if line.strip() == "Output:":
             return (text[stop + 1 :] if stop >= 0 else ""), code
         if stop < 0 or not line.startswith(_HEAD):
@@ -75,17 +72,13 @@ def command_output(text: str) -> tuple[str, int | None]:
             code = int(last)
         elif line.startswith("Process running with"):
             code = None
-        at = stop + 1
+        start = stop + 1
     return text, 0
 
 
 def _json_output(text: str) -> tuple[str, int | None] | None:
-    if '"exit_code"' not in text[-400:] + text[:400]:
-        return None
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    has_code = '"exit_code"' in text[-400:] + text[:400]
+    value = parsed_json(text, len(text)) if has_code else None
     if not is_object(value):
         return None
     output = value.get("output", value.get("stdout"))
@@ -95,15 +88,15 @@ def _json_output(text: str) -> tuple[str, int | None] | None:
 
 
 def exit_code(text: str) -> int | None:
-    """The exit code that the result of a command states; None if it states none."""
+    """Return the exit code that the result of a command states; None if it states none."""
     _, code = command_output(text)
     if code:
         return code
     end = text[-400:]
     if "exit" not in end.lower() and "return" not in end.lower():
         return None
-    found = _EXIT_STATUS.search(end)
-    return int(found[1]) if found else None
+    match = _EXIT_STATUS.search(end)
+    return int(match[1]) if match else None
 
 
 def is_failed(result: ToolResult | None) -> bool | None:
@@ -126,25 +119,17 @@ def is_unchanged(text: str) -> bool:
     return begins_with_failure(head) and not any(word in head for word in _CHANGED)
 
 
-def rewrote_files(text: str) -> bool:
-    """Whether an output says that a formatter rewrote files, as a commit's hook does."""
-    return _REWROTE.search(text[-_READ_CHARS:]) is not None
-
-
-def names_error(line: str) -> bool:
-    """Whether a line names an error itself; "Traceback" and counts only announce one."""
-    line = line[:LINE_CHARS]
-    return bool(ERROR.search(line)) and not line.startswith("Traceback (")
-
-
 def error_line(text: str) -> str:
-    """The newest line that names an error; else the last line that counts failures, or any last."""
+    """Return the newest line that names an error.
+
+    Without such a line: the last line that counts failures, or else the last line.
+    """
     counts = last = ""
     for line in _reversed_lines(text):
         last = last or line
         if _FAILURE_COUNT.search(line):
             counts = counts or line
-        elif names_error(line):
+        elif ERROR.search(line) and not line.startswith("Traceback ("):
             return line
     return counts or last
 
@@ -155,7 +140,10 @@ def counts_failures(text: str) -> bool:
 
 
 def outcome_line(text: str, *, failed: bool) -> str:
-    """One line on how a command ended: its error if it `failed`, else what a test run counted."""
+    """Return one line on how a command ended.
+
+    The line is the error if the command `failed`, else the counts of a test run, or "".
+    """
     if failed:
         return error_line(text)
     last = islice(_reversed_lines(text[-4_000:]), 5)
@@ -163,7 +151,54 @@ def outcome_line(text: str, *, failed: bool) -> str:
 
 
 def _reversed_lines(text: str) -> Iterator[str]:
-    """The lines at the end of `text` that are not blank, last first, each cut to `LINE_CHARS`."""
+    """Yield the lines at the end of `text` that are not blank, last first, cut to `LINE_CHARS`."""
     for line in reversed(TERMINAL_CODE.sub("", text[-_READ_CHARS:]).split("\n")):
         if line := line.strip():
             yield line[:LINE_CHARS]
+
+
+# JSON -----------------------------------------------------------------------------------------
+
+
+def parsed_json(text: str, max_chars: int = 100_000) -> Any:
+    """Return the JSON object or list that `text` is; None if it is neither, or too long."""
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > max_chars:
+        return None
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if is_object(value) or is_list(value) else None
+
+
+def json_line(value: Any, depth: int = 0) -> str:
+    """Return a JSON value on one line, without the signs that a reader does not need."""
+    if depth > 8:
+        return "…"
+    if is_object(value):
+        members = ((key, json_line(item, depth + 1)) for key, item in value.items())
+        inner = ", ".join(f"{key}: {text}" for key, text in members if text)
+        return f"({inner})" if inner else ""
+    if is_list(value):
+        return ", ".join(json_line(item, depth + 1) for item in value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return " ".join(text.split())
+
+
+def arguments_line(arguments: Mapping[str, Any]) -> str:
+    """Return arguments by name on one line, without null values."""
+    given = ((key, value) for key, value in arguments.items() if value is not None)
+    return ", ".join(f"{key}={v if isinstance(v, str) else json_line(v)}" for key, v in given)
+
+
+def json_lines(data: Any, depth: int = 0) -> Iterator[str]:
+    """Yield a JSON object or list as lines, each member on its own."""
+    if is_list(data):
+        yield from map(json_line, data)
+        return
+    for key, value in data.items():
+        is_nested = is_object(value) or (is_list(value) and value and is_object(value[0]))
+        if is_nested and depth < 8 and len(json_line(value)) > 160:
+            yield from (f"{key} {line}" for line in json_lines(value, depth + 1))
+        else:
+            yield f"{key}: {json_line(value)}"

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from context_compaction.activity.files import holds_secrets, unsure_note
-from context_compaction.activity.known_file import KnownFile
-from context_compaction.activity.read_state import FileState
+from context_compaction.activity.known_file import FileState, KnownFile
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.messages import placeholders
@@ -50,7 +49,7 @@ def recent_files(
     counts_changes = "write" in kinds or "edit" in kinds
     found: list[tuple[bool, int, FileText]] = []
     for file in known.values():
-        used_at = file.touched_at if counts_changes else file.read_at
+        used_at = file.used_at if counts_changes else file.read_at
         if file.is_deleted or used_at < 0 or file.text == "" or _TEMPORARY.search(file.path):
             continue
         note = ""

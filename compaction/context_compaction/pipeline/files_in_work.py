@@ -6,7 +6,7 @@ Earlier calls saved file states in the archive, so every process knows the same.
 from collections.abc import Iterator, Mapping
 
 from context_compaction.activity.files import follow_files, holds_secrets, unsure_note
-from context_compaction.activity.read_state import FileState, checked, tracked_paths
+from context_compaction.activity.known_file import FileState, tracked_paths, updated_states
 from context_compaction.context import CompactionContext, FilesInWork, Plan
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.base import FileText
@@ -59,7 +59,7 @@ def with_disk(
     if files is None:
         return FilesInWork()
     seqs = context.session.seqs
-    states = checked(files.files, files.states, on_disk, context.messages, seqs)
+    states = updated_states(files.files, files.states, on_disk, context.messages, seqs)
     has_baseline = reports_changed_files(context) and any(
         state.disk_sha256
         and not state.seen_sha256
@@ -91,7 +91,7 @@ def file_items(context: CompactionContext, files: FilesInWork, shift: int) -> It
             text, note = disk.text, CHANGED if state and state.is_changed else ""
         is_shown = unread and file.read_at >= unread.start
         if text.strip() and not (file.is_deleted or is_shown or holds_secrets(path)):
-            index = file.touched_at + shift
+            index = file.used_at + shift
             yield FileItem(path, text, index, file.focus, note, file.was_written, file.names)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from context_compaction import formats
 from context_compaction.activity.digest import digest
-from context_compaction.activity.read_state import changed_warning
+from context_compaction.activity.known_file import changed_warning
 from context_compaction.budget import limit_tokens, reserve_warnings, usage_warnings, window_of
 from context_compaction.compaction_state import PreparedList
 from context_compaction.context import CompactionContext, Finished, Plan, SummaryText

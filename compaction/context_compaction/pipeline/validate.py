@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from context_compaction.activity.digest import open_todos
-from context_compaction.activity.read_state import changed_warning, untold
+from context_compaction.activity.known_file import changed_warning, unreported_changes
 from context_compaction.budget import limit_tokens
 from context_compaction.context import CompactionContext, EditedMessages, FilesInWork, Validation
 from context_compaction.layers.repair import alternate_roles
@@ -145,7 +145,9 @@ def with_notes(
 
     A note precedes the newest request or follows the newest results, where no cache is invalidated.
     """
-    changed = untold(files.states, files.on_disk) if reports_changed_files(context) else {}
+    changed = (
+        unreported_changes(files.states, files.on_disk) if reports_changed_files(context) else {}
+    )
     warning = changed_warning(changed)
     if warning is not None and _accepts_notes(validation):
         text = placeholders.changed_files(warning)

@@ -108,7 +108,7 @@ def _named(
         )
     best = max(
         candidates,
-        key=lambda file: (plain[file.path] == asked, not file.is_deleted, file.touched_at),
+        key=lambda file: (plain[file.path] == asked, not file.is_deleted, file.used_at),
     )
     return best, [file for file in candidates if file is not best and not file.is_deleted]
 
@@ -128,17 +128,16 @@ def _known_text(file: KnownFile, seqs: Sequence[int], session_id: str) -> tuple[
     doubt = ""
     if file.unsure_since is not None:
         doubt = f" Unsure since message {seqs[file.unsure_since]}."
+    if file.text is not None:
+        last = seqs[max(file.read_at, file.written_at)]
+        return file.text, f" {file.path} as its calls leave it: message {last}.{doubt}"
     parts = "".join(
         f"Lines {part.start_line}-{part.stop_line}:\n{part.text}\n" for part in file.parts
     )
-    if file.text is not None:
-        newer = f"\nNewer:\n{parts}" if parts else ""
-        last = seqs[max(file.read_at, file.written_at)]
-        return file.text + newer, f" {file.path} as its calls leave it: message {last}.{doubt}"
     if not parts:
         raise NotFoundError(
             f"The text of {file.path} is not known: it was never shown. Its last use is "
-            f"transcript://{session_id}/messages/{seqs[file.touched_at]}."
+            f"transcript://{session_id}/messages/{seqs[file.used_at]}."
         )
     return parts, f" Only these lines of {file.path} are known.{doubt}"
 
@@ -152,7 +151,7 @@ def _line(file: KnownFile, seqs: Sequence[int]) -> str:
         known = "in parts" if file.parts else "text not known"
     unsure = "" if file.unsure_since is None else ", unsure"
     changed = ", changed" if file.was_written else ""
-    return f"{file.path}  {known}{unsure}{changed}; last message {seqs[file.touched_at]}"
+    return f"{file.path}  {known}{unsure}{changed}; last message {seqs[file.used_at]}"
 
 
 _WAITING = frozenset({"pending", "todo", "not_started", "open", ""})

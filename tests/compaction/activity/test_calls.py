@@ -1,15 +1,17 @@
-"""What a call does, told from names that hosts and MCP servers really use, and from arguments."""
+"""Tool calls are classified by names that hosts and MCP servers really use, and by arguments."""
 
 from typing import Any
 
 import pytest
 from context_compaction.activity.calls import (
     TOOL_KINDS,
+    Unclear,
+    Writes,
+    changes_of,
     classify,
     is_steering,
     plain_path,
 )
-from context_compaction.activity.edits import Unclear, Writes, changes_of
 from context_compaction.messages.model import ToolCall
 from context_compaction.settings import ToolKind
 
@@ -101,19 +103,19 @@ KINDS: list[tuple[str, dict[str, Any], ToolKind]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "kind"), KINDS)
-def test_a_tool_is_told_by_its_name_and_arguments(
+def test_classify_finds_the_kind_of_tools_of_real_hosts(
     name: str, arguments: dict[str, Any], kind: ToolKind
 ) -> None:
     assert classify(ToolCall("a", name, arguments)).kind == kind
 
 
 @pytest.mark.parametrize("key", ["file_path", "path", "filename", "target_file", "absolute_path"])
-def test_the_path_is_found_under_any_of_its_names(key: str) -> None:
+def test_classify_finds_the_path_under_any_argument_name(key: str) -> None:
     assert classify(ToolCall("a", "Read", {key: "x.py"})).path == "x.py"
 
 
 @pytest.mark.parametrize("key", ["filePath", "FilePath", "TargetFile", "AbsolutePath"])
-def test_hosts_spell_arguments_in_their_own_way(key: str) -> None:
+def test_classify_ignores_case_and_underscores_of_argument_names(key: str) -> None:
     use = classify(ToolCall("a", "read_file", {key: "x.py", "startLine": 3}))
     assert (use.kind, use.path, bool(use.range)) == ("read", "x.py", True)
 
@@ -129,11 +131,11 @@ def test_hosts_spell_arguments_in_their_own_way(key: str) -> None:
         ({"timeout": 3}, None),
     ],
 )
-def test_the_command_of_a_run_is_found(arguments: Any, command: str | None) -> None:
+def test_classify_finds_the_command_line(arguments: Any, command: str | None) -> None:
     assert classify(ToolCall("a", "shell", arguments)).command == command
 
 
-def test_a_patch_names_the_file_that_it_changes_first() -> None:
+def test_classify_finds_the_first_file_of_a_patch() -> None:
     patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n*** Add File: b.py\n*** End Patch"
     for arguments in (patch, {"input": patch}):
         use = classify(ToolCall("a", "apply_patch", arguments))
@@ -141,12 +143,12 @@ def test_a_patch_names_the_file_that_it_changes_first() -> None:
 
 
 @pytest.mark.parametrize("key", ["offset", "limit", "start_line", "view_range"])
-def test_a_read_of_a_range_is_partial(key: str) -> None:
+def test_classify_finds_the_range_when_a_read_names_one(key: str) -> None:
     assert classify(ToolCall("a", "Read", {**FILE, key: 3})).range
     assert not classify(ToolCall("a", "Read", {**FILE, key: None})).range
 
 
-def test_what_the_caller_says_of_a_tool_wins() -> None:
+def test_kind_given_by_the_caller_takes_precedence() -> None:
     use = classify(ToolCall("a", "Frobnicate", PATH), {"frobnicate": "edit"})
     assert use.kind == "edit"
     assert classify(ToolCall("a", "Read", FILE), {"Read": "web"}).kind == "web"
@@ -161,11 +163,11 @@ def test_what_the_caller_says_of_a_tool_wins() -> None:
         ("Read", False), ("Bash", False), ("task", False), ("explain", False), ("planet", False),
     ],
 )  # fmt: skip
-def test_tools_that_steer_the_work_are_told_apart(name: str, steers: bool) -> None:
+def test_is_steering_recognizes_plan_question_and_skill_tools(name: str, steers: bool) -> None:
     assert is_steering(name) is steers
 
 
-def test_every_kind_that_is_documented_occurs_in_the_table() -> None:
+def test_every_documented_kind_is_tested() -> None:
     assert {kind for _, _, kind in KINDS} == set(TOOL_KINDS)
 
 
@@ -177,11 +179,11 @@ def test_every_kind_that_is_documented_occurs_in_the_table() -> None:
         ("a\\ b.py", "a\\ b.py"), ("https://a/b//c", "https://a/b//c"), ("c:", "C:/"),
     ],
 )  # fmt: skip
-def test_each_path_has_one_spelling(path: str, plain: str) -> None:
+def test_plain_path_returns_one_spelling_for_each_path(path: str, plain: str) -> None:
     assert plain_path(path) == plain_path(plain_path(path)) == plain
 
 
-def test_a_text_about_patches_is_written_and_is_no_patch() -> None:
+def test_text_about_patches_is_no_patch() -> None:
     text = "Answer with:\n*** Begin Patch\n[your patch]\n*** End Patch\n"
     call = ToolCall("t", "Write", {"file_path": "prompt.md", "content": text})
     assert changes_of(call, classify(call)) == [Writes("prompt.md", text, False)]

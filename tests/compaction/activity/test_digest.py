@@ -1,4 +1,4 @@
-"""The inventory of a conversation, read from calls and results alone: it invents nothing."""
+"""The digest lists what calls and results contain, and invents nothing."""
 
 import json
 
@@ -9,12 +9,12 @@ from tests.support.json_types import Json
 from tests.support.small import answered, assistant, call, compacted, lines, read, result, user
 
 
-def of(*parts: list[Json]) -> Digest:
+def digest_of(*parts: list[Json]) -> Digest:
     return digest(read([user("go"), *[message for part in parts for message in part]]))
 
 
-def test_files_stand_under_what_was_done_to_them_each_once() -> None:
-    found = of(
+def test_digest_lists_each_file_once_by_the_kind_of_call() -> None:
+    inventory = digest_of(
         answered("a", "Read", "x", file_path="a.py"),
         answered("b", "mcp__fs__read_text_file", "x", path="b.py"),
         answered("c", "Write", "ok", file_path="c.py", content="x"),
@@ -22,12 +22,12 @@ def test_files_stand_under_what_was_done_to_them_each_once() -> None:
         answered("e", "NotebookEdit", "ok", notebook_path="n.ipynb", new_source="x"),
         answered("f", "Read", "x", file_path="a.py"),
     )
-    assert found.read == ["a.py", "b.py"]
-    assert found.written == ["c.py"]
-    assert found.edited == ["a.py", "n.ipynb"]
+    assert inventory.read == ["a.py", "b.py"]
+    assert inventory.written == ["c.py"]
+    assert inventory.edited == ["a.py", "n.ipynb"]
 
 
-def test_all_files_of_one_patch_were_changed() -> None:
+def test_digest_lists_all_files_of_a_patch_as_edited() -> None:
     patch = "\n".join([
         "*** Begin Patch",
         "*** Update File: src/a.rs",
@@ -39,32 +39,32 @@ def test_all_files_of_one_patch_were_changed() -> None:
         "*** Delete File: src/c.rs",
         "*** End Patch",
     ])
-    found = of(answered("a", "apply_patch", "Done!", input=patch))
-    assert found.edited == ["src/a.rs", "src/b.rs", "src/c.rs"]
+    inventory = digest_of(answered("a", "apply_patch", "Done!", input=patch))
+    assert inventory.edited == ["src/a.rs", "src/b.rs", "src/c.rs"]
 
 
-def test_runs_say_how_they_ended() -> None:
+def test_digest_lists_commands_with_status_and_error_line() -> None:
     failed = [
         assistant(call("c", "Bash", command="make")),
         user([result("c", "cc -o x\nfatal: no rule", is_error=True)]),
     ]
-    found = of(
+    inventory = digest_of(
         answered("a", "Bash", "fine", command="ls  -l\n"),
         answered("b", "shell", "AssertionError: 1\nexit code 2", command=["pytest", "-q"]),
         failed,
         [assistant(call("d", "Bash", command="sleep 9"))],
     )
-    assert found.runs == [
+    assert inventory.runs == [
         CommandRun("ls -l", failed=False),
         CommandRun("pytest -q", failed=True, error="AssertionError: 1"),
         CommandRun("make", failed=True, error="fatal: no rule"),
         CommandRun("sleep 9", failed=None),
     ]
-    assert found.in_flight == ["Bash(sleep 9)"]
+    assert inventory.in_flight == ["Bash(sleep 9)"]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "frame",
     [
         "Chunk ID: 5\nWall time: 0.1 seconds\nProcess exited with code {}\nOutput:\n{}",
         "Exit code: {}\nWall time: 0.1 seconds\nTotal output lines: 900\nOutput:\n{}",
@@ -74,70 +74,74 @@ def test_runs_say_how_they_ended() -> None:
 )
 @pytest.mark.parametrize("status", [0, 2, -1])
 @pytest.mark.parametrize("printed", ["", "ok", "a line of the log\n" * 900])
-def test_the_status_that_a_host_tells_counts_however_long_the_output_is(
-    told: str, status: int, printed: str
+def test_exit_code_is_read_from_the_frame_of_a_host_when_the_output_is_long(
+    frame: str, status: int, printed: str
 ) -> None:
-    text = told.format(status, json.dumps(printed)[1:-1] if told.startswith("{") else printed)
-    assert of(answered("a", "exec_command", text, cmd="make")).runs[0].failed is (status != 0)
+    text = frame.format(status, json.dumps(printed)[1:-1] if frame.startswith("{") else printed)
+    assert digest_of(answered("a", "exec_command", text, cmd="make")).runs[0].failed is (
+        status != 0
+    )
 
 
-def test_a_command_that_still_runs_has_not_failed() -> None:
+def test_running_command_has_not_failed() -> None:
     text = "Wall time: 10 seconds\nProcess running with session ID 8\nOutput:\n" + "log\n" * 300
-    assert of(answered("a", "exec_command", text, cmd="make")).runs[0].failed is False
+    assert digest_of(answered("a", "exec_command", text, cmd="make")).runs[0].failed is False
 
 
-def test_an_exit_status_that_a_text_speaks_of_is_no_failure() -> None:
+def test_exit_code_within_a_sentence_is_no_failure() -> None:
     text = "| D25 | No page above 100 KB; `port` ends with exit code 6. Of several the smallest. |"
-    assert of(answered("a", "Bash", text, command="x")).runs[0].failed is False
+    assert digest_of(answered("a", "Bash", text, command="x")).runs[0].failed is False
 
 
-def test_a_zero_exit_status_is_no_failure() -> None:
-    assert of(answered("a", "Bash", "done\nexit code 0", command="x")).runs[0].failed is False
+def test_exit_code_zero_is_no_failure() -> None:
+    assert (
+        digest_of(answered("a", "Bash", "done\nexit code 0", command="x")).runs[0].failed is False
+    )
 
 
-def test_what_failed_besides_commands_is_named_with_its_telling_line() -> None:
+def test_digest_lists_failed_calls_of_other_tools_with_the_error_line() -> None:
     failed = [
         assistant(call("a", "Read", file_path="gone.py")),
         user([result("a", "looking\nerror: no such file", is_error=True)]),
     ]
-    found = of(failed)
-    assert found.errors == ["Read(gone.py): error: no such file"]
-    assert found.read == []
+    inventory = digest_of(failed)
+    assert inventory.errors == ["Read(gone.py): error: no such file"]
+    assert inventory.read == []
 
 
-def test_memory_tools_and_all_others_are_told_apart() -> None:
-    found = of(
+def test_digest_separates_memory_reads_from_other_calls() -> None:
+    inventory = digest_of(
         answered("a", "mcp__mem__recall", "x", query="the port"),
         answered("b", "Weather", "x", city="Ulm"),
         answered("c", "Weather", "x", city="Bonn"),
     )
-    assert found.memory_reads == [MemoryRead("mcp__mem__recall(query=the port)")]
-    assert found.other_calls == {"Weather": 2}
+    assert inventory.memory_reads == [MemoryRead("mcp__mem__recall(query=the port)")]
+    assert inventory.other_calls == {"Weather": 2}
 
 
-def test_the_newest_plan_counts() -> None:
+def test_digest_contains_the_newest_plan() -> None:
     old = [{"content": "draft", "status": "pending"}]
     new = [
         {"content": "draft", "status": "completed"},
         {"content": "test", "status": "in_progress"},
     ]
-    found = of(
+    inventory = digest_of(
         answered("a", "TodoWrite", "ok", todos=old), answered("b", "TodoWrite", "ok", todos=new)
     )
-    assert found.plan == ("[completed] draft", "[in_progress] test")
-    assert of(answered("a", "update_plan", "ok", plan=[{"step": "one"}])).plan == ("one",)
-    assert of(answered("a", "write_todos", "ok", todos="- one\n\n- two\n")).plan == (
+    assert inventory.plan == ("[completed] draft", "[in_progress] test")
+    assert digest_of(answered("a", "update_plan", "ok", plan=[{"step": "one"}])).plan == ("one",)
+    assert digest_of(answered("a", "write_todos", "ok", todos="- one\n\n- two\n")).plan == (
         "- one", "- two",
     )  # fmt: skip
 
 
-def test_arguments_that_are_no_object_break_nothing() -> None:
+def test_digest_counts_calls_with_nested_arguments() -> None:
     payload = [user("go"), *answered("a", "Weather", "x")]
     payload[1]["content"][0]["input"] = {"deep": [{"x": None}]}
     assert digest(read(payload)).other_calls == {"Weather": 1}
 
 
-async def test_the_receipt_of_a_summary_carries_the_digest_of_what_it_stands_for() -> None:
+async def test_receipt_contains_the_digest_of_the_replaced_messages() -> None:
     payload = [
         user("go"),
         *answered("a", "Read", lines("a"), file_path="a.py"),
@@ -150,10 +154,10 @@ async def test_the_receipt_of_a_summary_carries_the_digest_of_what_it_stands_for
     assert answer.receipt["digest"]["runs"] == [{"command": "make", "failed": False, "error": ""}]
 
 
-def test_an_error_is_named_by_its_exception_not_by_the_traceback() -> None:
+def test_error_line_is_the_exception_when_the_output_is_a_traceback() -> None:
     trace = 'Traceback (most recent call last):\n  File "a.py", line 3\nValueError: no such port'
     failed = [
         assistant(call("a", "Bash", command="python a.py")),
         user([result("a", trace, is_error=True)]),
     ]
-    assert of(failed).runs[0].error == "ValueError: no such port"
+    assert digest_of(failed).runs[0].error == "ValueError: no such port"

@@ -1,4 +1,4 @@
-"""Files as the calls leave them: the exact text, or marked as unsure."""
+"""The followed text of a file is exact, or marked as unsure."""
 
 import tempfile
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from tests.support.small import answered, read, user
 from tests.support.working_folder import WorkingFolder
 
 NAMES = ("a.py", "b.md", "c.txt")
-# Few lines, so that many are alike; and some that look like what tools put around a text.
+# Few lines, so that many are equal. Some look like lines that tools add to a text.
 LINES = st.sampled_from((
     "x = 1", "    y = 2", "", "def f():", "- [ ] task", "1: one", "2\ttwo", "return x", "  ",
     "… more lines", "[truncated]", "end",
@@ -28,7 +28,7 @@ TEXTS = st.lists(LINES, max_size=8).flatmap(
     lambda rows: st.sampled_from(["\n".join(rows), "".join(f"{row}\n" for row in rows)])
 )
 READERS = ("read_claude", "read_tabs", "read_opencode", "read_pi", "read_shell", "read_omp")
-# A tool shows all files in one way.
+# These share a tool name, and a tool formats all files in one way.
 READERS_OF_READ = ("read_opencode", "read_pi", "read_omp")
 COMMANDS = (
     # Followed.
@@ -56,7 +56,7 @@ COMMANDS = (
 
 @st.composite
 def work(draw: st.DrawFn) -> list[tuple[str, tuple[object, ...]]]:
-    """Steps of a session: what is done, and to what."""
+    """Draw the steps of a session, each with its arguments."""
     names, size = st.sampled_from(NAMES), st.integers(1, 4)
     part = st.one_of(st.just((None, None)), st.tuples(st.integers(1, 6), size))
 
@@ -101,9 +101,9 @@ def do(folder: WorkingFolder, step: str, given: tuple[Any, ...]) -> None:
             getattr(folder, step)(name, old, text)
 
 
-def check(found: dict[str, KnownFile], disk: dict[str, str], messages: Messages) -> None:
-    """Every text that is not marked as unsure is the text on disk."""
-    for path, file in found.items():
+def check(files: dict[str, KnownFile], disk: dict[str, str], messages: Messages) -> None:
+    """Check that every text that is not marked as unsure is the text on disk."""
+    for path, file in files.items():
         what = f"{path} at {len(messages)}: {file}"
         if file.unsure_since is not None:
             continue
@@ -136,8 +136,8 @@ def test_followed_text_is_the_text_on_disk_or_marked_unsure(
         files: dict[str, str] = dict(zip(NAMES, texts, strict=False))
         (Path(top) / ".git").mkdir()
         folder = WorkingFolder(Path(top), files, shell=shell, keeps_shell=keeps_shell)
-        for step, given_ in steps:
-            do(folder, step, given_)
+        for step, arguments in steps:
+            do(folder, step, arguments)
         messages = read(folder.payload)
         check(follow_files(messages), folder.states[-1], messages)
         at = min(until, len(messages) - 1)
@@ -163,32 +163,29 @@ WRITTEN = answered("w", "Write", "ok", file_path="a.py", content="one\ntwo\n")
         ("str_replace_based_edit_tool",
          {"command": "str_replace", "path": "./a.py", "old_str": "two", "new_str": "2"},
          "one\n2\n"),
-        ("str_replace_based_edit_tool",
-         {"command": "insert", "path": "a.py", "insert_line": 1, "insert_text": "1b"},
-         "one\n1b\ntwo\n"),
         ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.py\n@@\n one\n-two\n+2\n"
                                   "*** End Patch"}, "one\n2\n"),
         ("shell", {"command": ["apply_patch", "*** Begin Patch\n*** Update File: a.py\n@@\n-two\n"
                                               "+2\n*** End Patch"]}, "one\n2\n"),
     ],
 )  # fmt: skip
-def test_edits_in_the_spellings_of_hosts_are_applied(
+def test_edit_is_applied_in_the_argument_names_of_each_host(
     name: str, arguments: dict[str, Any], text: str
 ) -> None:
     file = followed(WRITTEN, answered("1", name, "ok", **arguments))
     assert (file.text, file.unsure_since, file.was_written) == (text, None, True)
 
 
-def test_an_edit_moves_the_focus_and_keeps_what_a_read_showed() -> None:
+def test_edit_moves_the_focus_and_keeps_the_position_of_the_read() -> None:
     file = followed(
         answered("1", "Read", "     1\tone\n     2\ttwo\n", file_path="a.py"),
         answered("2", "Edit", "updated", file_path="a.py", old_string="two", new_string="2"),
     )
     assert (file.text, file.focus) == ("one\n2\n", 4)
-    assert (file.read_at, file.written_at, file.touched_at) == (2, 4, 4)
+    assert (file.read_at, file.written_at, file.used_at) == (2, 4, 4)
 
 
-def test_reads_in_parts_are_joined_once_they_meet() -> None:
+def test_parts_are_joined_when_they_touch() -> None:
     more = "\n\n... (2 more lines not shown. Use offset=3 to continue reading)"
     first = answered("1", "read", f"one\ntwo{more}", path="a.py", offset=1, limit=2)
     rest = answered("2", "read", "three\n", path="a.py", offset=3, limit=9)
@@ -202,31 +199,32 @@ def test_reads_in_parts_are_joined_once_they_meet() -> None:
         ("a.py", "def f():\n…\n\n[…90ln elided; re-read needed ranges with a.py:2-91]"),
         ("a.py:80-95", "def f():\n…\n    x = 1\n    return x"),
         ("a.py:90", "    return x"),
-        ("a.py", "[Path 'b/a.py' not found; resolved to 'a.py' via suffix match]\nx = 1"),
+        ("a.py", "[Path 'b/a.py' not files; resolved to 'a.py' via suffix match]\nx = 1"),
         ("a.py", "x = 1\n[... omitted 144 of 400 lines ...]\n\nreturn x"),
         ("a.py", "[Old tool result cleared: Read, 9000 chars; "
                  "read_persisted_output o_0123456789abcdef01234567]"),
     ],
 )  # fmt: skip
-def test_a_result_that_leaves_lines_out_is_not_the_file(path: str, shown: str) -> None:
+def test_read_shows_nothing_when_its_result_is_cut(path: str, shown: str) -> None:
     file = followed(answered("1", "read", shown, path=path))
-    assert (file.text, file.parts) == (None, ())
+    assert (file.text, file.parts) == (None, [])
 
 
 @pytest.mark.parametrize(
-    "said",
+    "error",
     [
         "cat: a.py: No such file or directory\n",
         "head: cannot open 'a.py' for reading: Permission denied\n",
     ],
 )
-def test_an_error_of_a_reading_command_is_not_the_file(said: str) -> None:
-    assert followed(answered("1", "Bash", said, command="cat a.py | head -3")).text is None
+def test_command_shows_nothing_when_it_reports_an_error(error: str) -> None:
+    shown = answered("1", "Bash", error, command="cat a.py | head -3")
+    assert follow_files(read([user("Go."), *shown])) == {}
 
 
-def test_a_failed_read_is_no_use_of_the_file() -> None:
-    said = answered("1", "view", "Error: Path does not exist", path="a.py")
-    assert follow_files(read([user("Look."), *said])) == {}
+def test_failed_read_does_not_use_the_file() -> None:
+    error = answered("1", "view", "Error: Path does not exist", path="a.py")
+    assert follow_files(read([user("Look."), *error])) == {}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +241,7 @@ def test_a_failed_read_is_no_use_of_the_file() -> None:
         "Set-Content a.py 'x'", "Remove-Item -Force a.py",
     ],
 )  # fmt: skip
-def test_text_is_unsure_after_a_command_that_may_have_changed_it(command: str) -> None:
+def test_text_is_unsure_when_a_command_may_have_changed_it(command: str) -> None:
     file = followed(WRITTEN, answered("1", "Bash", "", command=command))
     assert (file.text, file.unsure_since) == ("one\ntwo\n", 4)
     again = answered("2", "Read", "     1\tnew", file_path="a.py")
@@ -259,13 +257,13 @@ def test_text_is_unsure_after_a_command_that_may_have_changed_it(command: str) -
         'python serve.py > /dev/null 2> server.log & pid=$!\nkill $pid', "pip install -e .",
         "sed -i 's/two/see b.py./' PLAN.md && git add -A && git commit -qm 'fix: format'",
         "git stash list; git checkout -b next", "ssh build 'cd app && make' a.py",
-        'out=$(mktemp) && pytest -q b.py > "$out"', "# Does it read a.py?\ncurl -s http://api/h",
+        "# Does it read a.py?\ncurl -s http://api/h",
         "cp a.py b.py", "ls  # isn't a.py here", r"sed -i '1a\src' b.py", "gh pr view 1",
         "git commit -m \"$(cat <<'EOF'\nfix :) a.py > b\nEOF\n)\"", "black --check a.py",
         "Select-String -Path a.py -Pattern 'hooks'", "Get-Content a.py | ConvertFrom-Json",
     ],
 )  # fmt: skip
-def test_text_stays_sure_after_a_command_that_only_reads(command: str) -> None:
+def test_text_stays_sure_when_a_command_only_reads(command: str) -> None:
     file = followed(WRITTEN, answered("1", "Bash", "ok", command=command))
     assert file.unsure_since is None
 
@@ -274,7 +272,6 @@ def test_text_stays_sure_after_a_command_that_only_reads(command: str) -> None:
     "later",
     [
         answered("1", "Edit", "updated", file_path="a.py", old_string="six", new_string="6"),
-        answered("1", "Read", "     9\tnine", file_path="a.py", offset=9, limit=1),
         answered("1", "Bash", "Checked 9 files in 12ms. Fixed 2 files.", command="git commit"),
         answered("1", "Edit", "     1\tother\n     2\tlines", file_path="a.py", old_string="two",
                  new_string="2"),
@@ -284,25 +281,49 @@ def test_text_is_unsure_when_a_later_result_contradicts_it(later: list[Json]) ->
     assert followed(WRITTEN, later).unsure_since == 4
 
 
-def test_text_is_unsure_after_the_hosts_note_of_a_change() -> None:
+def test_lines_of_a_read_replace_the_text_when_they_contradict_it() -> None:
+    later = answered("1", "Read", "     9\tnine", file_path="a.py", offset=9, limit=1)
+    file = followed(WRITTEN, later)
+    assert (file.text, file.unsure_since) == (None, None)
+    assert [(part.start_line, part.text) for part in file.parts] == [(9, "nine")]
+
+
+def test_text_is_unsure_when_the_host_notes_a_change() -> None:
     note = "<system-reminder>\nNote: a.py was modified, either by the user or by a linter.\n"
     assert followed(WRITTEN, [user(note)]).unsure_since == 3
 
 
-def test_a_patch_may_move_a_file_and_a_refused_one_changes_none() -> None:
-    patch = (
-        "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n@@ def g():\n"
-        "-    return 1\n+    return 2\n*** End Patch"
-    )
-    text = "def f():\n    return 1\ndef g():\n    return 1\n"
-    written = answered("1", "Write", "ok", file_path="a.py", content=text)
+def test_patch_leaves_the_text_of_a_moved_file_unknown() -> None:
+    patch = "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n@@\n-two\n+2\n*** End Patch"
     done = answered("2", "apply_patch", "Success. Updated the following files:", input=patch)
-    files = follow_files(read([user("Go."), *written, *done]))
-    assert files["b.py"].text == "def f():\n    return 1\ndef g():\n    return 2\n"
+    files = follow_files(read([user("Go."), *WRITTEN, *done]))
+    assert files["b.py"].text is None
     assert files["a.py"].is_deleted
-    said = '{"output": "error: Failed to find lines", "metadata": {"exit_code": 1}}'
-    file = followed(written, answered("2", "apply_patch", said, input=patch))
-    assert (file.text, file.unsure_since) == (text, None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "is_sure"),
+    [
+        ("@@\n-one\n+1\n@@\n-three\n", "1\ntwo\ntwo\n", True),
+        ("@@\n-two\n-three\n\\ No newline at end of file\n", "one\ntwo\n", True),
+        ("@@ one\n-two\n+2\n", "one\ntwo\ntwo\nthree\n", False),
+        ("@@\n+four\n*** End of File\n", "one\ntwo\ntwo\nthree\n", False),
+    ],
+)
+def test_patch_is_applied_when_each_of_its_hunks_occurs_once(
+    lines: str, text: str, is_sure: bool
+) -> None:
+    written = answered("w", "Write", "ok", file_path="a.py", content="one\ntwo\ntwo\nthree\n")
+    patch = f"*** Begin Patch\n*** Update File: a.py\n{lines}*** End Patch"
+    file = followed(written, answered("1", "apply_patch", "Success.", input=patch))
+    assert (file.text, file.unsure_since is None) == (text, is_sure)
+
+
+def test_refused_patch_changes_no_text() -> None:
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-two\n+2\n*** End Patch"
+    result = '{"output": "error: Failed to find lines", "metadata": {"exit_code": 1}}'
+    file = followed(WRITTEN, answered("2", "apply_patch", result, input=patch))
+    assert (file.text, file.unsure_since) == ("one\ntwo\n", None)
 
 
 TOP = "/home/me/w"
@@ -324,16 +345,16 @@ TOP = "/home/me/w"
         ({"command": "cat /mnt/d/w/a.py"}, r"D:\w\a.py"),
     ],
 )
-def test_a_file_is_one_however_its_path_is_spelled(shown: dict[str, Any], path: str) -> None:
+def test_spellings_of_a_path_mean_one_file(shown: dict[str, Any], path: str) -> None:
     reader = "Read" if "file_path" in shown else "Bash"
-    editor, given_ = "Edit", {"file_path": path, "old_string": "two", "new_string": "2"}
+    editor, arguments = "Edit", {"file_path": path, "old_string": "two", "new_string": "2"}
     if path.startswith("patch"):
         patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-two\n+2\n*** End Patch"
-        editor, given_ = "apply_patch", {"input": patch}
+        editor, arguments = "apply_patch", {"input": patch}
     messages = read([
         user("Go."),
         *answered("1", reader, "one\ntwo\n", **shown),
-        *answered("2", editor, "Success.", **given_),
+        *answered("2", editor, "Success.", **arguments),
     ])
     [file] = follow_files(messages).values()
     assert (file.text, file.unsure_since) == ("one\n2\n", None)
@@ -341,7 +362,7 @@ def test_a_file_is_one_however_its_path_is_spelled(shown: dict[str, Any], path: 
 
 @pytest.mark.parametrize("path", ["a.py", "unsure.md"])
 @pytest.mark.parametrize("note", ["", " (text unsure since [4])"])
-def test_a_restored_file_is_as_sure_as_its_note_says(path: str, note: str) -> None:
+def test_restored_file_is_unsure_when_its_note_says_so(path: str, note: str) -> None:
     copy = f"File: {path}{note}\none\nEnd of file: {path}"
     [message] = read([user("x")])
     restored = make_message("user", placeholders.restored_files([copy]))
@@ -402,22 +423,22 @@ def shown_minified(size: int) -> list[Json]:
 @pytest.mark.parametrize(
     ("command", "paths"),
     [
-        ("ls", {"a.py": ("a.py",), "/w/lib/a.py": ("/w/lib/a.py",)}),
-        ("cd /w && ls", {"a.py": ("a.py",), "/w/lib/a.py": ("/w/lib/a.py",)}),
-        ("cd /w/lib && ls", {"a.py": ("a.py", "/w/lib/a.py")}),
-        ("cd /w/lib && ls; cd /w", {"a.py": ("a.py",), "/w/lib/a.py": ("/w/lib/a.py",)}),
+        ("ls", {"a.py": ["a.py"], "/w/lib/a.py": ["/w/lib/a.py"]}),
+        ("cd /w && ls", {"a.py": ["a.py"], "/w/lib/a.py": ["/w/lib/a.py"]}),
+        ("cd /w/lib && ls", {"a.py": ["a.py", "/w/lib/a.py"]}),
+        ("cd /w/lib && ls; cd /w", {"a.py": ["a.py"], "/w/lib/a.py": ["/w/lib/a.py"]}),
     ],
 )
-def test_two_spellings_are_one_file_only_where_the_working_folder_makes_it_sure(
-    command: str, paths: dict[str, tuple[str, ...]]
+def test_two_spellings_are_one_file_only_when_the_working_folder_is_known(
+    command: str, paths: dict[str, list[str]]
 ) -> None:
     calls = (
         answered("c", "Bash", "ok", command=command),
         answered("r", "Read", "1", file_path="a.py"),
         answered("s", "Read", "2", file_path="/w/lib/a.py"),
     )
-    found = follow_files(read([user("Go."), *joined(calls)]))
-    assert {file.path: file.names for file in found.values()} == paths
+    files = follow_files(read([user("Go."), *joined(calls)]))
+    assert {file.path: file.names for file in files.values()} == paths
 
 
 SHAPES = (edits_of_one_file, parts_of_one_file, growing_edits, marked_files, long_command,
@@ -425,7 +446,7 @@ SHAPES = (edits_of_one_file, parts_of_one_file, growing_edits, marked_files, lon
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_work_stays_within_the_budget_and_a_spent_budget_leaves_texts_unsure(shape: Any) -> None:
+def test_texts_are_unsure_when_the_budget_is_spent(shape: Any) -> None:
     messages = read([user("Go."), *shape(200)])
     whole = follow_files(messages)
     small = follow_files(messages, work_chars=300)
@@ -437,9 +458,7 @@ def test_work_stays_within_the_budget_and_a_spent_budget_leaves_texts_unsure(sha
 
 
 @pytest.mark.parametrize("shape", [parts_of_one_file, growing_edits, long_command, shown_minified])
-def test_twice_the_input_takes_at_most_2_3_times_the_work(
-    shape: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_grows_linearly_with_the_input(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[int] = []
 
     def spend(budget: Budget, chars: int) -> None:
@@ -481,7 +500,7 @@ TOOLS = st.sampled_from((
         max_size=6,
     )
 )  # fmt: skip
-def test_no_arguments_or_results_raise(
+def test_follow_files_never_raises_or_logs_an_error(
     calls: list[tuple[str, Any, str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     from context_compaction.messages.model import Message, Text, ToolCall, ToolResult
@@ -493,4 +512,4 @@ def test_no_arguments_or_results_raise(
     caplog.clear()
     follow_files(tuple(messages), work_chars=WORK_CHARS)
     digest(tuple(messages))
-    assert not caplog.records  # nothing was caught either
+    assert not caplog.records  # no error was caught and logged

@@ -1,4 +1,4 @@
-"""The read state: unchanged reads become notes, and a file that changed on disk is told of."""
+"""Repeated reads become notes, and changes of files on disk are reported."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.support.provider_rules import problems
 from tests.support.small import answered, assistant, compacted, lines, read, result_of, user
 
 TEXT = lines("file", 90)
-CHANGED = "Changed on disk since they were read here: "
+CHANGED = "These files changed on disk after they were read: "
 
 
 def numbered(text: str, first: int = 1) -> str:
@@ -36,15 +36,15 @@ def chatter(name: str, calls: int = 9) -> list[Json]:
 
 
 async def call(
-    tmp_path: Path, payload: list[Json], *, with_roots: bool = True, **wishes: Any
+    tmp_path: Path, payload: list[Json], *, with_roots: bool = True, **options: Any
 ) -> CompactResult:
-    """One call by a process of its own: the archive is opened, and closed again."""
+    """Call `compact` on a newly opened archive, as another process does."""
     folder = tmp_path / "work"
     folder.mkdir(exist_ok=True)
     read_file = roots_of([folder]).reader(str(folder)) if with_roots else None
-    wishes = {"format": "anthropic", "session_id": "s", "target_tokens": 6_000, **wishes}
+    options = {"format": "anthropic", "session_id": "s", "target_tokens": 6_000, **options}
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        request = CompactRequest(**wishes)
+        request = CompactRequest(**options)
         return await compact(payload, request, archive=archive, read_file=read_file)
 
 
@@ -57,7 +57,7 @@ def changes(answer: CompactResult) -> list[str]:
     return [warning for warning in answer.warnings if warning.startswith(CHANGED)]
 
 
-async def test_a_range_read_again_by_another_tool_becomes_one_line_with_its_pointer() -> None:
+async def test_older_read_becomes_a_pointer_when_another_tool_reads_the_same_range() -> None:
     payload = [
         user("go"),
         *answered("a", "Read", TEXT, file_path="src/x.py", offset=10, limit=90),
@@ -67,15 +67,15 @@ async def test_a_range_read_again_by_another_tool_becomes_one_line_with_its_poin
     ]
     answer = await compacted(payload, mode="micro", settings={"min_result_tokens": 100_000})
     [note] = [m for m in answer.messages if "FILE_UNCHANGED" in str(m)]
-    said = note["content"][0]["content"]
-    assert said.startswith("[Old tool result cleared: Read,")
-    assert "FILE_UNCHANGED: read again below with the same content" in said
-    assert "read_persisted_output o_" in said
-    assert "\n" not in said
+    text = note["content"][0]["content"]
+    assert text.startswith("[Old tool result cleared: Read,")
+    assert "FILE_UNCHANGED: read again below with the same content" in text
+    assert "read_persisted_output o_" in text
+    assert "\n" not in text
     assert result_text(result_of(read(answer.messages), "b")) == TEXT
 
 
-async def test_a_range_read_again_after_a_change_replaces_what_it_said_before() -> None:
+async def test_older_read_is_cleared_when_a_later_read_of_its_range_differs() -> None:
     payload = [
         user("go"),
         *answered("a", "Read", TEXT, file_path="x.py", offset=10, limit=90),
@@ -88,7 +88,7 @@ async def test_a_range_read_again_after_a_change_replaces_what_it_said_before() 
     assert [edit.index for edit in answer.edits] == [2]
 
 
-async def test_what_was_only_a_placeholder_later_supersedes_nothing() -> None:
+async def test_read_stays_when_the_later_result_is_a_placeholder() -> None:
     payload = [
         user("go"),
         *answered("a", "Read", TEXT, file_path="x.py"),
@@ -101,7 +101,7 @@ async def test_what_was_only_a_placeholder_later_supersedes_nothing() -> None:
     assert answer.edits == ()
 
 
-async def test_nothing_is_noted_below_the_trigger_where_the_cache_is_warm() -> None:
+async def test_repeated_read_stays_below_the_trigger() -> None:
     payload = [
         user("go"),
         *answered("a", "Read", TEXT, file_path="x.py"),
@@ -111,27 +111,27 @@ async def test_nothing_is_noted_below_the_trigger_where_the_cache_is_warm() -> N
     assert (await compacted(payload)).status == "unchanged"
 
 
-async def test_a_file_read_before_a_compaction_is_known_to_have_changed_after_it(
+async def test_change_is_reported_when_the_file_was_read_before_a_compaction(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()
     file.write_text(TEXT, encoding="utf-8")
-    begun = [user("go"), *answered("r", "Read", numbered(TEXT), file_path="x.py"), *chatter("a")]
-    first = await call(tmp_path, begun, settings={"restore_files": 0})
+    earlier = [user("go"), *answered("r", "Read", numbered(TEXT), file_path="x.py"), *chatter("a")]
+    first = await call(tmp_path, earlier, settings={"restore_files": 0})
     assert first.status == "compacted"
     assert changes(first) == []
-    assert "tool_use_id': 'r'" not in str(first.messages), "what was read has left the context"
+    assert "tool_use_id': 'r'" not in str(first.messages), "the read has left the context"
 
     file.write_text(TEXT + "\nmore", encoding="utf-8")
-    grown = [*first.messages, *chatter("b")]
-    second = await call(tmp_path, grown, settings={"restore_files": 0})
+    extended = [*first.messages, *chatter("b")]
+    second = await call(tmp_path, extended, settings={"restore_files": 0})
     [warning] = changes(second)
     assert "x.py" in warning
     assert "Read them again" in warning
     assert warning in second.receipt["warnings"]
 
-    # It stays true until the file is looked at again, whoever compacts.
+    # The warning stays until the conversation reads the file again.
     third = await call(tmp_path, [*second.messages, *chatter("c")], settings={"restore_files": 0})
     assert changes(third)
     again = answered("r2", "Read", numbered(TEXT + "\nmore"), file_path="x.py")
@@ -139,7 +139,7 @@ async def test_a_file_read_before_a_compaction_is_known_to_have_changed_after_it
     assert changes(fourth) == []
 
 
-async def test_the_state_has_path_range_hashes_and_time(tmp_path: Path) -> None:
+async def test_receipt_contains_path_range_hashes_and_time_of_files(tmp_path: Path) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()
     file.write_text(TEXT, encoding="utf-8")
@@ -163,28 +163,28 @@ async def test_the_state_has_path_range_hashes_and_time(tmp_path: Path) -> None:
     assert outside["modified_seconds"] == 0
 
 
-async def test_a_file_that_was_put_back_as_it_is_now_counts_as_seen(tmp_path: Path) -> None:
+async def test_change_is_not_reported_again_when_the_file_was_restored(tmp_path: Path) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()
     file.write_text("answer = 1\n", encoding="utf-8")
-    begun = [user("go"), *answered("r", "Read", "answer = 1\n", file_path="x.py"), *chatter("a")]
+    earlier = [user("go"), *answered("r", "Read", "answer = 1\n", file_path="x.py"), *chatter("a")]
     file.write_text("answer = 2\n", encoding="utf-8")
-    first = await call(tmp_path, begun, mode="full", target_tokens=None)
+    first = await call(tmp_path, earlier, mode="full", target_tokens=None)
     assert changes(first)
     assert "x.py (changed on disk since it was last read here)\nanswer = 2" in str(
         first.messages
     ).replace("\\n", "\n")
-    again = await call(tmp_path, begun, mode="full", target_tokens=None)
+    again = await call(tmp_path, earlier, mode="full", target_tokens=None)
     assert again.messages == first.messages, "the same call gives the same bytes"
-    grown = [*first.messages, *chatter("b"), assistant("Done."), user("Go on.")]
-    second = await call(tmp_path, grown, mode="full", target_tokens=None)
+    extended = [*first.messages, *chatter("b"), assistant("Done."), user("Go on.")]
+    second = await call(tmp_path, extended, mode="full", target_tokens=None)
     assert changes(second) == []
     file.write_text("answer = 3\n", encoding="utf-8")
     third = await call(tmp_path, [*second.messages, *chatter("c")], mode="full", target_tokens=None)
     assert changes(third)
 
 
-async def test_a_file_has_one_state_however_its_path_is_spelled(tmp_path: Path) -> None:
+async def test_spellings_of_a_path_share_one_state(tmp_path: Path) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()
     file.write_text("answer = 1\n", encoding="utf-8")
@@ -197,7 +197,7 @@ async def test_a_file_has_one_state_however_its_path_is_spelled(tmp_path: Path) 
         assert [state["path"] for state in receipt["state"]["files"]] == ["x.py"]
 
 
-async def test_an_edit_of_the_conversation_is_no_change_behind_its_back(tmp_path: Path) -> None:
+async def test_edit_of_the_conversation_is_not_reported(tmp_path: Path) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()
     file.write_text("answer = 2\n", encoding="utf-8")
@@ -214,7 +214,7 @@ async def test_an_edit_of_the_conversation_is_no_change_behind_its_back(tmp_path
     assert changes(second)
 
 
-async def test_a_file_written_by_the_conversation_is_compared_with_what_it_wrote(
+async def test_change_is_reported_when_the_conversation_wrote_the_file(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "work" / "x.py"
@@ -227,7 +227,7 @@ async def test_a_file_written_by_the_conversation_is_compared_with_what_it_wrote
     assert changes(other)
 
 
-async def test_files_outside_the_roots_are_never_looked_at(tmp_path: Path) -> None:
+async def test_files_outside_the_roots_are_never_read(tmp_path: Path) -> None:
     outside = tmp_path / "x.py"
     outside.write_text("answer = 2\n", encoding="utf-8")
     payload = [
@@ -239,7 +239,7 @@ async def test_files_outside_the_roots_are_never_looked_at(tmp_path: Path) -> No
     assert changes(await call(tmp_path, payload, with_roots=False, session_id="other")) == []
 
 
-async def test_a_plan_tells_of_changes_too_and_knows_no_session(tmp_path: Path) -> None:
+async def test_plan_mode_reports_changes_without_a_session(tmp_path: Path) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()
     file.write_text("answer = 2\n", encoding="utf-8")
@@ -256,11 +256,11 @@ CLAUDE_CODE: dict[str, Any] = {
 }
 
 
-def told_of(messages: list[Json]) -> list[str]:
+def notes_in(messages: list[Json]) -> list[str]:
     return [str(m["content"]) for m in messages if "<changed_files>" in str(m["content"])]
 
 
-async def test_under_claude_code_a_changed_file_is_told_of_at_the_next_turn_and_once(
+async def test_claude_code_policy_notes_each_change_once_at_the_next_turn(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "work" / "x.py"
@@ -273,21 +273,21 @@ async def test_under_claude_code_a_changed_file_is_told_of_at_the_next_turn_and_
     file.write_text(TEXT + "\nmore", encoding="utf-8")
     payload += [assistant("Read."), user("And now?")]
     first = await call(tmp_path, payload, **CLAUDE_CODE)
-    assert first.messages[:-2] == payload[:-1], "what was sent stays as it was"
-    assert first.messages[-1] is payload[-1], "the request stands last"
-    [note] = told_of(first.messages)
+    assert first.messages[:-2] == payload[:-1], "earlier messages do not change"
+    assert first.messages[-1] is payload[-1], "the request is the last message"
+    [note] = notes_in(first.messages)
     assert "x.py" in note
     assert not problems(first.messages, "anthropic", original=payload)
 
-    grown = [*first.messages, *answered("b", "Bash", "ok", command="ls")]
-    second = await call(tmp_path, grown, **CLAUDE_CODE)
-    assert second.messages == grown, "each change is told once"
+    extended = [*first.messages, *answered("b", "Bash", "ok", command="ls")]
+    second = await call(tmp_path, extended, **CLAUDE_CODE)
+    assert second.messages == extended, "each change is noted once"
 
     file.write_text(TEXT + "\nmore and more", encoding="utf-8")
-    third = await call(tmp_path, grown, **CLAUDE_CODE)
-    assert third.messages[:-1] == grown
-    assert told_of(third.messages[-1:]), "after results the note stands last"
-    assert not problems(third.messages, "anthropic", original=grown)
+    third = await call(tmp_path, extended, **CLAUDE_CODE)
+    assert third.messages[:-1] == extended
+    assert notes_in(third.messages[-1:]), "after results, the note is the last message"
+    assert not problems(third.messages, "anthropic", original=extended)
 
     seen = [*third.messages, *answered("s", "Read", numbered(file.read_text()), file_path="x.py")]
     fourth = await call(tmp_path, seen, **CLAUDE_CODE)
@@ -296,31 +296,31 @@ async def test_under_claude_code_a_changed_file_is_told_of_at_the_next_turn_and_
 
 
 @pytest.mark.parametrize("format", PROVIDER_FORMATS)
-async def test_the_note_is_valid_in_every_format(tmp_path: Path, format: str) -> None:
+async def test_changed_files_note_is_valid_in_every_format(tmp_path: Path, format: str) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()
     file.write_text(TEXT + "\nmore", encoding="utf-8")
     talk = [user("go"), *answered("r", "Read", TEXT, file_path="x.py")]
     for session, payload in (("a", talk), ("b", [*talk, assistant("Read."), user("And now?")])):
         given = render(convert(read(payload), to=format), format=format)
-        wish: dict[str, Any] = {**CLAUDE_CODE, "format": format, "session_id": session}
-        answer = await call(tmp_path, given, **wish)
+        options: dict[str, Any] = {**CLAUDE_CODE, "format": format, "session_id": session}
+        answer = await call(tmp_path, given, **options)
         assert "<changed_files>" in str(answer.messages)
         assert not problems(answer.messages, format, original=given)
 
 
-async def test_a_change_is_told_in_no_mode_that_leaves_the_list_alone(tmp_path: Path) -> None:
+async def test_change_is_not_noted_when_the_mode_leaves_the_list_alone(tmp_path: Path) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()
     file.write_text(TEXT + "\nmore", encoding="utf-8")
     payload = [user("go"), *answered("r", "Read", numbered(TEXT), file_path="x.py")]
     for changed in ({"mode": "record"}, {"mode": "plan"}, {"policy": "default"}):
-        wish: dict[str, Any] = {**CLAUDE_CODE, **changed}
-        answer = await call(tmp_path, payload, **wish)
+        options: dict[str, Any] = {**CLAUDE_CODE, **changed}
+        answer = await call(tmp_path, payload, **options)
         assert answer.messages == payload
 
 
-async def test_under_claude_code_a_file_read_again_unchanged_is_told_of_at_once() -> None:
+async def test_claude_code_policy_replaces_a_repeated_read_at_once() -> None:
     other = TEXT.replace("file 7", "FILE 7")
     payload = [
         user("go"),
@@ -331,7 +331,7 @@ async def test_under_claude_code_a_file_read_again_unchanged_is_told_of_at_once(
         *answered("e", "Read", TEXT, file_path="x.py"),
     ]
     result = await compacted(payload, policy="claude-code")
-    assert result.messages[:-1] == payload[:-1], "only what nobody has cached yet"
+    assert result.messages[:-1] == payload[:-1], "cached messages do not change"
     assert all(new is old for new, old in zip(result.messages[:-1], payload[:-1], strict=True))
     [edit] = result.edits
     stub = result_text(result_of(read(result.messages), "e"))
@@ -341,7 +341,7 @@ async def test_under_claude_code_a_file_read_again_unchanged_is_told_of_at_once(
     assert again.status == "unchanged"
 
 
-async def test_a_read_of_what_stands_no_more_or_differs_is_shown_in_full() -> None:
+async def test_repeated_read_stays_when_the_earlier_text_is_gone_or_differs() -> None:
     cleared = "[FILE_UNCHANGED: x] [archived: 9 chars; read_persisted_output o_" + "0" * 24 + "]"
     for earlier in (TEXT + "\nend", cleared):
         payload = [
@@ -353,7 +353,7 @@ async def test_a_read_of_what_stands_no_more_or_differs_is_shown_in_full() -> No
 
 
 def own_change(kind: str, file: Path) -> list[Json]:
-    """A change of `file` by the agent itself, made and told."""
+    """Change `file`, and return the call of the agent that did it."""
     before = file.read_text(encoding="utf-8")
     old, new = "value_file_37", "value_file_3700"
     file.write_text(before.replace(f"{old}\n", f"{new}\n"), encoding="utf-8")
@@ -369,7 +369,7 @@ def own_change(kind: str, file: Path) -> list[Json]:
 @pytest.mark.parametrize("kind", ["nothing", "Edit", "sed", "perl"])
 @pytest.mark.parametrize("own_turn", [0, 1])
 @pytest.mark.parametrize("foreign_turn", [2, None])
-async def test_a_change_by_somebody_else_is_reported_whatever_the_agent_changed(
+async def test_foreign_change_is_reported_when_the_agent_changed_the_file_too(
     tmp_path: Path, kind: str, own_turn: int, foreign_turn: int | None
 ) -> None:
     file = tmp_path / "work" / "y.py"
@@ -381,10 +381,10 @@ async def test_a_change_by_somebody_else_is_reported_whatever_the_agent_changed(
         if turn == own_turn and kind != "nothing":
             payload += own_change(kind, file)
         if turn == foreign_turn:
-            file.write_text(file.read_text(encoding="utf-8") + "# by somebody else\n")
+            file.write_text(file.read_text(encoding="utf-8") + "# a foreign line\n")
         payload += [assistant(f"done {turn}"), user(f"more {turn}")]
         answer = await call(tmp_path, payload, target_tokens=None, policy="claude-code")
         reported.append(len(changes(answer)))
         payload = answer.messages
     assert reported == ([0, 0, 0, 0] if foreign_turn is None else [0, 0, 1, 1])
-    assert str(payload).count("Changed on disk") == (0 if foreign_turn is None else 1)
+    assert str(payload).count("changed on disk") == (0 if foreign_turn is None else 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.activity import calls, json_rows
+from context_compaction.activity import calls, outcome
 from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
 from context_compaction.request import CompactRequest
@@ -83,7 +83,7 @@ def test_no_call_stops_a_compaction_and_every_output_that_is_named_is_archived(
     anyio.run(run)
 
 
-@pytest.mark.parametrize("reader", [(calls, "_use_of"), (json_rows, "parsed_json")])
+@pytest.mark.parametrize("reader", [(calls, "_use_of"), (outcome, "parsed_json")])
 async def test_a_reader_that_raises_is_logged_and_stops_nothing(
     reader: tuple[Any, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-from context_compaction.activity.read_state import FileState
+from context_compaction.activity.known_file import FileState
 from context_compaction.compaction_state import (
     CompactionState,
     ModelCall,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from context_compaction.activity import json_rows
+from context_compaction.activity import outcome
 from context_compaction.activity.calls import (
     ToolUse,
     brings_report,
@@ -442,7 +442,7 @@ class _Walk:
             text, _ = command_output(text)
         has_failed = bool(is_failed(result)) or (is_command and counts_failures(text))
         kind = self._result_kind(at)
-        data = json_rows.parsed_json(text) if use.kind == "other" else None
+        data = outcome.parsed_json(text) if use.kind == "other" else None
         if data is not None:
             kind = "record" if kind == "result" else kind
             pieces = _rows(data)
@@ -582,7 +582,7 @@ def strings_in(value: object) -> Iterator[str]:
 
 def _rows(data: Any) -> list[str]:
     """The rows of a record; they are short, and each says something by itself."""
-    return line_groups("\n".join(json_rows.lines(data)), 150)
+    return line_groups("\n".join(outcome.json_lines(data)), 150)
 
 
 def _key_of(call: ToolCall, use: ToolUse) -> str:
