@@ -193,9 +193,9 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
             if isinstance(block, Image | Document):
                 inventory.artifacts.append(_artifact_of(block, "", "user", ()))
             elif isinstance(block, ToolResult):
-                call = calls.get(block.call_id)
-                use = classify(call, extra_kinds) if call else ToolUse("other")
-                inventory.artifacts += _artifacts_in(block, call, use)
+                source = calls.get(block.call_id)
+                use = classify(source, extra_kinds) if source else ToolUse("other")
+                inventory.artifacts += _artifacts_in(block, source, use)
                 if placeholders.is_placeholder(block):
                     inventory.hidden.append(result_text(block))
     for name in ("read", "written", "edited", "deleted", "artifacts"):

@@ -180,8 +180,8 @@ def lines_asked(arguments: object) -> tuple[int | None, int | None, bool]:
     given = arguments_by_name(arguments)
     for value in given.values():
         if isinstance(value, str) and (match := LINES_NAMED.search(value[-200:])):
-            start = 1 if match[1] == "1" and not match[3] else 0
-            return start, int(match[2]) - int(match[1]) + 1 if match[2] else None, not match[3]
+            first = 1 if match[1] == "1" and not match[3] else 0
+            return first, int(match[2]) - int(match[1]) + 1 if match[2] else None, not match[3]
     if any(given.get(key) is not None for key in ("tail", "range", "lines", "line")):
         return None, None, False
     start = _number(given, ("offset", "startline", "linenumber", "startlineoneindexed"))
