@@ -30,24 +30,33 @@ from context_compaction.redaction import redact_source
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedList:
-    """Where a list belongs in a session, before anything of it is written.
+class _Stored:
+    """A message as the archive stores it.
 
     Attributes:
-        next_number: Number of the session's next record then.
-        sources: What is kept of each message.
-        keys: The fingerprint of each message, where that is all of it.
-        contents: The content hashes.
-        chain: The chain hashes.
-        placed: The numbers.
-        result: The answer to a call that writes what is new.
+        source: The host's object without private text, and without secrets if these are redacted.
+        content: Content hash of `source`.
+        key: `json_key` of the host's object; empty if `source` differs from that object.
+    """
+
+    source: Any
+    content: str
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedList:
+    """Where a list belongs in a session before anything is written.
+
+    Attributes:
+        next_number: Number of the next record of the session.
+        stored: The messages as they are stored.
+        placed: Which messages are new.
+        result: Reply to a call that writes the new messages.
     """
 
     next_number: int
-    sources: Sequence[Any]
-    keys: Sequence[bytes]
-    contents: Sequence[str]
-    chain: Sequence[str]
+    stored: Sequence[_Stored]
     placed: Placed
     result: AppendResult
 
@@ -58,7 +67,7 @@ class PlacedList:
 
 
 class ListAppend:
-    """One call of `Archive.append`; see there for the arguments."""
+    """One call of `Archive.append`, which describes the arguments."""
 
     def __init__(
         self,
@@ -70,7 +79,7 @@ class ListAppend:
     ) -> None:
         store.check_id(session_id)
         if format not in FORMATS:
-            raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
+            raise SettingsError(f"Unknown format {format!r}. Use one of: {', '.join(FORMATS)}.")
         self._store = store
         self._session_id = session_id
         self._messages = messages
@@ -80,7 +89,7 @@ class ListAppend:
     def run(
         self, parent_session_id: str | None, *, dry_run: bool, least_shared: int
     ) -> AppendResult:
-        """Write what is new, and return the answer to the call."""
+        """Write the new messages and return the reply."""
         if parent_session_id is not None:
             self._store.check_id(parent_session_id)
         sessions = self._store.sessions
@@ -89,16 +98,16 @@ class ListAppend:
         if dry_run or _shares_too_little(found.result, least_shared):
             return found.result
         if self._after == ROOT:
-            state.forget_other_contents(found.keys)
+            state.forget_other_contents([stored.key for stored in found.stored])
         if found.is_known:
-            sessions.secure(state)  # what is acknowledged survives power loss
+            sessions.secure(state)  # the reply promises that the messages survive power loss
             return found.result
         with sessions.writing(self._session_id, opens=self._after == ROOT) as current:
             if current is not state or current.next_number != found.next_number:
-                state, found = current, self._place(current)  # others wrote meanwhile
+                state, found = current, self._place(current)  # another process has written
                 if _shares_too_little(found.result, least_shared):
                     return found.result
-            # Nothing may reach the device before what it builds upon.
+            # Earlier records must be durable before records that refer to them.
             sessions.secure(state)
             records = self._new_records(found, time.time())
             if records:
@@ -107,123 +116,126 @@ class ListAppend:
         return replace(found.result, revision=state.revision, parent_session_id=parent)
 
     def _place(self, state: TranscriptState) -> PlacedList:
-        """Where the list belongs in a session as it is now.
+        """Find where the list belongs in the current session.
 
         Raises:
-            NotFoundError: The session does not hold the history that it follows.
+            NotFoundError: The session does not have the branch that the list follows.
         """
         after = self._after
         if not state.tree.holds(after):
             raise NotFoundError(
-                f"The session holds no history {after!r}. Hand over the whole message list."
+                f"The session has no branch {after!r}. Pass the whole message list instead."
             )
-        # What is recognised is what is kept: a list read back and handed in again is the same one.
-        kept = [self._hashed(at, state.contents) for at in range(len(self._messages))]
-        sources, keys = [source for source, _, _ in kept], [key for _, _, key in kept]
-        contents = [content for _, content, _ in kept]
+        # Hashes are those of the stored messages, so that a list that was read back is known.
+        stored = [self._stored(index, state.contents) for index in range(len(self._messages))]
+        contents = [item.content for item in stored]
         if after == ROOT:
-            state.contents.update((key, content) for _, content, key in kept if key)
+            state.contents.update((item.key, item.content) for item in stored if item.key)
         chain = chain_hashes(contents, after)
         if after == ROOT:
             placed = state.tree.place(contents, chain, leading_system_count(self._messages))
         else:
             placed = state.tree.place_after(contents, chain, after)
-        numbers = count(state.next_seq)  # of what is new
-        seqs = [next(numbers) if seq is None else seq for seq in placed.seqs]
-        standing = self._standing(state, contents, chain, seqs)
-        heads = (*chain, *((*standing.heads, standing.name) if standing else ()))
-        own = {*(state.receipts_of(heads) if state.receipts else ())}
+        new_seqs = count(state.next_seq)
+        seqs = [next(new_seqs) if seq is None else seq for seq in placed.seqs]
+        matched = self._matched_context(state, contents, chain, seqs)
+        heads = (*chain, *((*matched.heads, matched.name) if matched else ()))
+        own_receipts = {*(state.receipts_of(heads) if state.receipts else ())}
         result = AppendResult(
             seqs=tuple(seqs),
             written=placed.seqs.count(None),
             head=chain[-1] if chain else after,
             heads=tuple(chain),
             forks_at=placed.forks_at,
-            matched_context=standing,
-            receipts=tuple(number in own for number in sorted(state.receipts)),
+            matched_context=matched,
+            receipts=tuple(number in own_receipts for number in sorted(state.receipts)),
             parent_session_id=state.parent_session_id,
-            is_compacted_before=state.is_compacted_before(after),
+            is_compacted_before=state.contexts.is_compacted_before(after),
             revision=state.revision,
             revision_before=state.revision,
         )
-        return PlacedList(state.next_number, sources, keys, contents, chain, placed, result)
+        return PlacedList(state.next_number, stored, placed, result)
 
-    def _hashed(self, at: int, known: Mapping[bytes, str]) -> tuple[Any, str, bytes]:
-        """What is kept of a message, its content hash, and its fingerprint if all of it is kept."""
-        message = self._messages[at]
+    def _stored(self, index: int, contents: Mapping[bytes, str]) -> _Stored:
+        """Return the message at `index` as it is stored."""
+        message = self._messages[index]
         source = message.source
-        key, content = _hash_source(at, source, known, message.key)
-        if key in known:  # all of it was kept before
-            return source, content, key
+        key, content = _hash_source(index, source, contents, message.key)
+        if key in contents:  # it was stored unchanged before
+            return _Stored(source, content, key)
         kept = hide_private(source)
-        kept = redact_source(at, kept) if self._store.redacts else kept
+        kept = redact_source(index, kept) if self._store.redacts else kept
         if kept is source or kept == source:
-            return source, content, key
-        return kept, _hash_source(at, kept, known)[1], b""
+            return _Stored(source, content, key)
+        return _Stored(kept, _hash_source(index, kept, contents)[1], b"")
 
-    def _standing(
+    def _matched_context(
         self,
         state: TranscriptState,
         contents: Sequence[str],
-        heads: Sequence[str],
+        chain: Sequence[str],
         seqs: Sequence[int],
     ) -> MatchedContext | None:
-        """What a compaction left of the beginning of the list, with the host's own objects."""
+        """Return the stored context that replaces the start of the list, or None.
+
+        An entry that is a message of the list has the host's own object.
+        """
         messages = self._messages
-        found = state.standing(contents, heads)
-        if found is None and state.contexts:
+        match = state.contexts.match(contents, chain)
+        if match is None and state.contexts.by_history:
             roles = [role_of(message) for message in messages]
-            found = state.standing_beside_changes(contents, heads, roles)
-        if found is None or not contents:
+            match = state.contexts.match_changed(contents, chain, roles)
+        if match is None or not contents:
             return None
-        places = zip(seqs, contents, strict=True)
-        here = dict(zip(places, (message.source for message in messages), strict=True))
+        sources = [message.source for message in messages]
+        given = dict(zip(zip(seqs, contents, strict=True), sources, strict=True))
+        record = state.contexts.records[match.stored.number]
+        entries = [
+            ContextEntry(seq, source or {})
+            for seq, source in zip(seqs, sources[: match.lead], strict=False)
+        ]
         try:
-            record = state.context_records[found.stored.number]
             made = iter(self._store.body(state, record))
-            entries = [
-                ContextEntry(seq, message.source or {})
-                for seq, message in zip(seqs, messages[: found.lead], strict=False)
-            ]
             for content, seq, source_seq, *_ in record.head["entries"][
-                found.stored_lead : found.entry_count
+                match.stored_lead : match.entry_count
             ]:
-                raw = next(made) if seq == NO_SEQ else here.get((seq, content))
+                raw = next(made) if seq == NO_SEQ else given.get((seq, content))
                 raw = self._store.raws(state, [seq])[0] if raw is None else raw
                 entries.append(ContextEntry(seq, raw, source_seq))
         except ArchiveDamagedError:
-            return None  # the list itself is at hand, and is compacted anew
-        return MatchedContext(found.message_count, tuple(entries), found.heads, found.stored.end)
+            return None  # the list itself is complete, and is compacted again
+        return MatchedContext(match.message_count, tuple(entries), match.heads, match.stored.end)
 
     def _new_records(self, found: PlacedList, now_seconds: float) -> list[Record]:
-        """The records of what is new of the list, in their order."""
-        messages, chain = self._messages, found.chain
-        new = [at for at, seq in enumerate(found.placed.seqs) if seq is None]
+        """Return the records of the new messages and runs in the order of the list."""
+        messages, chain = self._messages, found.result.heads
+        parents = (self._after, *chain)
+        new = [index for index, seq in enumerate(found.placed.seqs) if seq is None]
         first = min(new, default=len(messages))
         tools = tools_of(messages, first)
         written = {
-            at: Record(
+            index: Record(
                 {
                     "kind": "message",
-                    "ts": _timestamp(messages[at], now_seconds),
+                    "ts": _timestamp(messages[index], now_seconds),
                     "at": now_seconds,
-                    "seq": found.result.seqs[at],
-                    "hash": found.contents[at],
-                    "parent": chain[at - 1] if at else self._after,
+                    "seq": found.result.seqs[index],
+                    "hash": found.stored[index].content,
+                    "parent": parents[index],
                     "format": self._format,
-                    "role": role_of(messages[at]),
-                    "tools": self._store.kept(tools[at - first]),
+                    "role": role_of(messages[index]),
+                    "tools": self._store.kept(tools[index - first]),
                 },
-                partial(externalise, found.sources[at], self._store.sessions.blobs.put),
+                partial(externalise, found.stored[index].source, self._store.sessions.blobs.put),
             )
-            for at in new
+            for index in new
         }
         repeated = {
             repeat.start: Record({
                 "kind": "run",
                 "ts": now_seconds,
                 "head": chain[repeat.stop - 1],
-                "parent": chain[repeat.start - 1] if repeat.start else self._after,
+                "parent": parents[repeat.start],
                 "source": repeat.source,
                 "count": repeat.stop - repeat.start,
             })
@@ -233,39 +245,43 @@ class ListAppend:
 
 
 def _shares_too_little(result: AppendResult, least_shared: int) -> bool:
-    """Whether a list is a branch that shares fewer than `least_shared` messages with a history."""
+    """Whether the list is a branch that shares fewer than `least_shared` messages."""
     return result.forks_at is not None and result.forks_at < least_shared
 
 
 def _hash_source(
-    at: int, source: JsonObject | None, known: Mapping[bytes, str], key: bytes = b""
+    index: int, source: JsonObject | None, contents: Mapping[bytes, str], key: bytes = b""
 ) -> tuple[bytes, str]:
-    """The fingerprint of the message at `at`, and its content hash.
+    """Return `json_key` and content hash of a message.
 
-    `known` has content hashes by fingerprint, and `key` is the fingerprint if the caller has it.
+    Args:
+        index: Index of the message, for errors.
+        source: The host's object.
+        contents: Known content hashes by `json_key`.
+        key: `json_key` of the message, if it is known.
 
     Raises:
         SettingsError: The message has no source.
-        InvalidMessageError: It cannot be written as JSON.
+        InvalidMessageError: The message cannot be written as JSON.
     """
     if source is None:
         raise SettingsError(
-            f"Message {at} has no source, so there is nothing of the host's to archive. "
+            f"Message {index} has no source, so there is no object of the host to archive. "
             "Append messages as they were parsed, before any layer runs."
         )
     try:
         key = key or json_key(source)
-        return key, known.get(key) or content_hash(source, key)
+        return key, contents.get(key) or content_hash(source, key)
     except (TypeError, ValueError) as error:
         problem = f"it cannot be written as JSON ({error})"
-        raise InvalidMessageError(at, problem, "Give plain JSON values only.") from error
+        raise InvalidMessageError(index, problem, "Pass plain JSON values only.") from error
     except RecursionError:
         problem = "it nests too deeply to be written as JSON"
-        raise InvalidMessageError(at, problem, "Give flatter JSON.") from None
+        raise InvalidMessageError(index, problem, "Pass flatter JSON.") from None
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:
-    """The time of a message: its own timestamp, unless that lies more than a day in the future."""
+    """Return the time of a message: its own, unless that is more than a day in the future."""
     seconds = message.timestamp_seconds
-    is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + 86_400.0
-    return seconds if seconds is not None and is_sane else now_seconds
+    is_plausible = seconds is not None and isfinite(seconds) and seconds < now_seconds + 86_400.0
+    return seconds if seconds is not None and is_plausible else now_seconds

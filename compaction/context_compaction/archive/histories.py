@@ -1,9 +1,10 @@
-"""The histories of one session as a tree: which are known, what each holds, where a list goes on.
+"""The branches of one session as a tree, and where a message list belongs in the tree.
 
-Every message and every entry of a stored context is a node, named by the chain hash of the history
-that ends there. What a list repeats of another history (a host that keeps the newest messages only,
-or that rewrites its first one at each turn) is a run: it refers to those messages, so that they
-are kept once. Nodes and runs may be added in any order.
+Each message, and each entry of a stored context, is a node with the chain hash of the history that
+ends there as its name. If a list repeats messages of another branch, the repetition is a run that
+refers to these messages, so that each message is stored once. Lists repeat messages when a host
+keeps only the newest ones, or rewrites the first one at each turn. Nodes and runs may be added in
+any order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +21,14 @@ from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_has
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The end of one known history.
+    """The last message of a history.
 
     Attributes:
-        seq: The message's number; of a context's entry its original's, or -1.
-        parent: Chain hash of the history without its last message.
+        seq: Number of the message; for an entry of a context the number of its original, or -1.
+        parent: Chain hash of the history without this message.
         content: Content hash of the message.
-        number: That of its record.
-        stands_for: Of a message of ours, the head of the history that it replaced.
+        number: Number of its record.
+        stands_for: Head of the history that this message, written by a compaction, replaced.
     """
 
     seq: int
@@ -39,15 +40,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class MessageNode(Node):
-    """The same of a message's own record, rather than of an entry of a context.
-
-    It is all that is known of a message without reading it.
+    """A node with a record of its own, unlike an entry of a context.
 
     Attributes:
-        place: Where its record is.
-        seconds: The message's time.
-        format: Its format.
-        role: Who speaks.
+        place: Position of the record.
+        seconds: Time of the message in Unix seconds.
+        format: Format of the message.
+        role: Role of the message.
     """
 
     place: LinePlace = field(kw_only=True)
@@ -58,7 +57,14 @@ class MessageNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class MessageRun:
-    """Several messages after `parent`: the last `count` of the history `source`."""
+    """The last `count` messages of the history `source`, repeated after `parent`.
+
+    Attributes:
+        parent: Chain hash of the history before the run.
+        source: Chain hash of the repeated history.
+        count: Number of repeated messages.
+        number: Number of the run's record.
+    """
 
     parent: str
     source: str
@@ -68,7 +74,13 @@ class MessageRun:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part of a list, from `start` up to before `stop`, that ends the history `source` too."""
+    """A part of a list that is also the end of the history `source`.
+
+    Attributes:
+        start: Index of the first message of the part.
+        stop: Index after the last message of the part.
+        source: Chain hash of the repeated history.
+    """
 
     start: int
     stop: int
@@ -80,10 +92,10 @@ class Placed:
     """Where a list belongs in its session.
 
     Attributes:
-        seqs: For each message its number; None where it is new.
-        repeats: The parts that other histories contain, and are to be named as such.
-        forks_at: The first new message before which the session continues otherwise; None where the
-            list only goes on from where a history ended.
+        seqs: Number of each message; None for a new message.
+        repeats: Parts that are also the end of another history.
+        forks_at: Index of the first new message at which the session already continues
+            differently. None if the list only extends the end of a branch.
     """
 
     seqs: tuple[int | None, ...]
@@ -92,27 +104,27 @@ class Placed:
 
 
 class MissingHistoryError(ArchiveDamagedError):
-    """What a history builds upon is not known: its record is damaged."""
+    """The record of an earlier message is damaged, so the branch is incomplete."""
 
     def __init__(self, name: str, seq: int) -> None:
         super().__init__(
-            f"What stood before message {seq} is damaged. Hand over the whole message list again, "
-            "which stores it anew."
+            f"The record before message {seq} is damaged. Pass the whole message list again, which "
+            "stores the missing messages."
         )
         self.name = name
 
 
 @dataclass(slots=True)
 class HistoryTree:
-    """The histories of one session. Not safe for several threads.
+    """The branches of one session. Not safe for several threads.
 
     Attributes:
-        nodes: By the names of the histories that they end.
-        messages: The messages by number.
-        runs: By the chain hash after their last message.
-        leaves: Of the histories that a message or a run ends those that none continues.
-        contexts_of: For a history, the contexts that compactions made of it.
-        newest: The greatest record number of a message or run, and the name of its history.
+        nodes: Nodes by the chain hash of the history that they end.
+        messages: Nodes of messages by message number.
+        runs: Runs by the chain hash after their last message.
+        leaves: Chain hashes of histories that end with a message or run and are not continued.
+        contexts_of: For a history, the ends of the contexts that were made from it.
+        newest: Greatest record number of a message or run, and the chain hash after it.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
@@ -122,26 +134,26 @@ class HistoryTree:
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     newest: tuple[int, str] = (-1, ROOT)
     _continued: set[str] = field(default_factory=set[str])  # by a message or a run
-    # Of each content the history learnt last that ends with it, and of that the one before.
+    # The newest history that ends with each content, and for a history the one before it.
     _last_with: dict[str, str] = field(default_factory=dict[str, str])
-    _one_before: dict[str, str] = field(default_factory=dict[str, str])
-    # Parts of runs, and whole names, that were asked for.
-    _within: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
-    _found: dict[str, str] = field(default_factory=dict[str, str])
+    _previous_with: dict[str, str] = field(default_factory=dict[str, str])
+    # Results of `find`: histories that end within a run, and whole hashes by their start.
+    _within_runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
+    _whole_names: dict[str, str] = field(default_factory=dict[str, str])
 
     def add_message(self, name: str, node: MessageNode) -> None:
-        """Take in a message."""
+        """Add a message."""
         self._add(name, node)
         self.messages[node.seq] = node
         self._continue(name, node.number, node.parent)
 
     def add_run(self, name: str, run: MessageRun) -> None:
-        """Take in a run; the history that it repeats goes on here."""
+        """Add a run, which also continues the history that it repeats."""
         self.runs[name] = run
         self._continue(name, run.number, run.parent, run.source)
 
     def add_context(self, entries: Sequence[Sequence[str | int]], number: int, of: str) -> str:
-        """Take in a context that was made of the history `of`; the name of its own end."""
+        """Add a context that was made from the history `of`; return the chain hash of its end."""
         parent = ROOT
         for content, seq, source_seq, *stands_for in entries:
             name = chain_hash(parent, str(content))
@@ -158,13 +170,13 @@ class HistoryTree:
     def _add(self, name: str, node: Node) -> None:
         if name not in self.nodes:
             if node.content in self._last_with:
-                self._one_before[name] = self._last_with[node.content]
+                self._previous_with[name] = self._last_with[node.content]
             self._last_with[node.content] = name
         self.nodes[name] = node
 
     def _continue(self, name: str, number: int, *before: str) -> None:
         self.newest = max(self.newest, (number, name))
-        if name not in self._continued:  # what continues it may have been learnt first
+        if name not in self._continued:  # a message that continues it may have been added first
             self.leaves.add(name)
         self._continued.update(before)
         self.leaves.difference_update(before)
@@ -174,25 +186,25 @@ class HistoryTree:
         return name == ROOT or name in self._continued
 
     def newest_with(self, content: str) -> Iterator[str]:
-        """The names of the histories that end with `content`, the one learnt last first."""
+        """Yield the chain hashes of the histories that end with `content`, newest first."""
         name = self._last_with.get(content)
         while name is not None:
             yield name
-            name = self._one_before.get(name)
+            name = self._previous_with.get(name)
 
     def holds(self, name: str) -> bool:
-        """Whether the history `name` is known, or is that of no message."""
+        """Whether the history `name` is known or empty."""
         return name == ROOT or name in self.nodes or name in self.runs
 
     def find(self, head: str) -> str | None:
-        """The whole name of the history that `head`, its first `HEAD_CHARS` or more, names."""
-        if head not in self._found and len(head) >= HEAD_CHARS:
+        """Return the chain hash that starts with `head`, of at least `HEAD_CHARS` characters."""
+        if head not in self._whole_names and len(head) >= HEAD_CHARS:
             names = (name for known in (self.nodes, self.runs) for name in reversed(known))
             name = next((name for name in names if name.startswith(head)), None)
             name = name or self._find_within_runs(head)
             if name is not None:
-                self._found[head] = name
-        return self._found.get(head)
+                self._whole_names[head] = name
+        return self._whole_names.get(head)
 
     def _find_within_runs(self, head: str) -> str | None:
         for run in sorted(self.runs.values(), key=lambda run: -run.number):
@@ -204,15 +216,15 @@ class HistoryTree:
             for count, (source, node) in enumerate(reversed(steps), start=1):
                 name = chain_hash(name, node.content)
                 if name.startswith(head):
-                    self._within[name] = MessageRun(run.parent, source, count, run.number)
+                    self._within_runs[name] = MessageRun(run.parent, source, count, run.number)
                     return name
         return None
 
     def walk(self, head: str) -> Iterator[tuple[str, Node]]:
-        """The messages of history `head`, newest first, each with the name under which it is kept.
+        """Yield the nodes of a history with their names, newest first.
 
         Raises:
-            MissingHistoryError: A part of it is damaged.
+            MissingHistoryError: A part of the history is damaged.
         """
         seq = NO_SEQ
         rest: list[tuple[str, float]] = [(head, inf)]
@@ -224,7 +236,7 @@ class HistoryTree:
                     yield name, node
                     seq, name, left = node.seq, node.parent, left - 1
                     continue
-                run = self.runs.get(name) or self._within.get(name)
+                run = self.runs.get(name) or self._within_runs.get(name)
                 if run is None:
                     raise MissingHistoryError(name, seq)
                 part = min(run.count, left)
@@ -232,19 +244,21 @@ class HistoryTree:
                 name, left = run.source, part
 
     def names(self, head: str) -> Iterator[str]:
-        """The names of the histories that `head` goes on from, itself included, as far as kept."""
+        """Yield `head` and the chain hashes of the histories before it, as far as they are kept."""
         while head != ROOT:
             yield head
-            before = self.nodes.get(head) or self.runs.get(head) or self._within.get(head)
+            before = self.nodes.get(head) or self.runs.get(head) or self._within_runs.get(head)
             head = ROOT if before is None else before.parent
 
     def numbers(self, head: str) -> list[int]:
-        """The messages of history `head`, oldest first, with those that summaries in it stand for.
+        """Return the numbers of the messages of a history, oldest first.
+
+        A summary in the history counts as the messages that it replaced.
 
         Raises:
-            MissingHistoryError: A part of it is damaged.
+            MissingHistoryError: A part of the history is damaged.
         """
-        found: dict[int, None] = {}  # newest first
+        numbers: dict[int, None] = {}  # newest first
         walks = [self.walk(head)]
         seen = {head}
         while walks:
@@ -254,108 +268,102 @@ class HistoryTree:
                 continue
             _, node = step
             if node.seq != NO_SEQ:
-                found.setdefault(node.seq)
-            before = self.find(node.stands_for) if node.stands_for else None
-            if before is not None and before not in seen:
-                seen.add(before)
-                walks.append(self.walk(before))
-        return [*reversed(found)]
+                numbers.setdefault(node.seq)
+            replaced = self.find(node.stands_for) if node.stands_for else None
+            if replaced is not None and replaced not in seen:
+                seen.add(replaced)
+                walks.append(self.walk(replaced))
+        return [*reversed(numbers)]
 
     def place(self, contents: Sequence[str], chain: Sequence[str], lead: int = 0) -> Placed:
-        """Where a list belongs: what of it is known, what repeats another history, what is new.
+        """Find which messages of a list are known, repeat another history, or are new.
 
         Args:
-            contents: Its content hashes.
-            chain: Its chain hashes.
-            lead: How many of its first messages are a host's own (system messages).
+            contents: Content hashes of the messages.
+            chain: Chain hashes of the messages.
+            lead: Number of system messages at the start.
         """
         seqs: list[int | None] = [None] * len(chain)
         known = self._known_prefix(chain)
         seqs[: len(known)] = [node.seq for node in known]
         used = {node.seq for node in known}
-        stood_for: set[int] | None = None
+        replaced: set[int] | None = None
 
         def is_used(seq: int) -> bool:
-            nonlocal stood_for
-            if seq not in used and stood_for is None:
-                stood_for = self._stood_for(contents)
-            return seq in used or seq in (stood_for or ())
+            nonlocal replaced
+            if seq not in used and replaced is None:
+                replaced = self._replaced_by_summaries(contents)
+            return seq in used or seq in (replaced or ())
 
         repeats: list[Repeat] = []
-        at = len(chain) - 1
-        while at >= len(known):
-            node = self.nodes.get(chain[at])
-            if node is not None:  # what stood before it was damaged, and comes anew
-                seqs[at] = node.seq
-                at -= 1
+        index = len(chain) - 1
+        while index >= len(known):
+            node = self.nodes.get(chain[index])
+            if node is not None:  # an earlier record is damaged, and its message is added again
+                seqs[index] = node.seq
+                index -= 1
                 continue
-            repeat, found = self._longest_repeat(contents, len(known), at, is_used, lead)
+            repeat, numbers = self._longest_repeat(contents, len(known), index, is_used, lead)
             if repeat is None:
-                at -= 1
+                index -= 1
                 continue
             repeats.insert(0, repeat)
-            seqs[repeat.start : repeat.stop] = found
-            used |= {*found}
-            at = repeat.start - 1
-        ends = {repeat.stop: repeat.source for repeat in repeats}
-        forks_at = next(
-            (
-                at
-                for at, seq in enumerate(seqs)
-                if seq is None
-                and (at and seqs[at - 1] is not None)
-                and self.is_continued(ends.get(at, chain[at - 1]))
-            ),
-            None,
-        )
-        if self.nodes and chain and all(seq is None for seq in seqs):
-            forks_at = 0
-        return Placed(tuple(seqs), tuple(repeats), forks_at)
+            seqs[repeat.start : repeat.stop] = numbers
+            used |= {*numbers}
+            index = repeat.start - 1
+        return Placed(tuple(seqs), tuple(repeats), self._fork_of(chain, seqs, repeats))
 
-    def place_after(
-        self,
-        contents: Sequence[str],
-        chain: Sequence[str],
-        after: str,
-    ) -> Placed:
-        """The same for the end of a list, behind the history `after`."""
-        new = (at for at, name in enumerate(chain) if not self.holds(name))
-        said = contents[next(new, len(chain)) :]
-        if self._last_with.keys().isdisjoint(said):
+    def _fork_of(
+        self, chain: Sequence[str], seqs: Sequence[int | None], repeats: Sequence[Repeat]
+    ) -> int | None:
+        """Return the index of the first new message that starts a new branch, or None."""
+        if self.nodes and chain and all(seq is None for seq in seqs):
+            return 0
+        ends = {repeat.stop: repeat.source for repeat in repeats}
+        for index in range(1, len(seqs)):
+            is_first_new = seqs[index] is None and seqs[index - 1] is not None
+            if is_first_new and self.is_continued(ends.get(index, chain[index - 1])):
+                return index
+        return None
+
+    def place_after(self, contents: Sequence[str], chain: Sequence[str], after: str) -> Placed:
+        """Place messages as `place` does, if they follow the history `after`."""
+        new = (index for index, name in enumerate(chain) if not self.holds(name))
+        if self._last_with.keys().isdisjoint(contents[next(new, len(chain)) :]):
             return self.place(contents, chain)
-        # What is said again may stand in the list before: only all of it tells.
+        # A known message may repeat one of the history, so the whole list is needed.
         try:
             before = [node for _, node in self.walk(after)][::-1]
         except MissingHistoryError:
             return self.place(contents, chain)
-        said = [node.content for node in before]
+        whole = [node.content for node in before]
         roles = [self.messages[n.seq].role if n.seq in self.messages else "" for n in before]
-        lead = next((at for at, role in enumerate(roles) if role != "system"), 0)
-        placed = self.place([*said, *contents], [*chain_hashes(said), *chain], lead)
+        lead = next((index for index, role in enumerate(roles) if role != "system"), 0)
+        placed = self.place([*whole, *contents], [*chain_hashes(whole), *chain], lead)
         start = len(before)
         return Placed(
             placed.seqs[start:],
-            tuple(
-                Repeat(repeat.start - start, repeat.stop - start, repeat.source)
-                for repeat in placed.repeats
-            ),
+            tuple(Repeat(r.start - start, r.stop - start, r.source) for r in placed.repeats),
             None if placed.forks_at is None else placed.forks_at - start,
         )
 
-    def _stood_for(self, contents: Sequence[str]) -> set[int]:
-        """The messages that summaries among `contents` stand for: what is said again is new."""
-        found: set[int] = set()
+    def _replaced_by_summaries(self, contents: Sequence[str]) -> set[int]:
+        """Return the numbers of the messages that summaries among `contents` replaced.
+
+        A message of the list with the same content is a new message.
+        """
+        numbers: set[int] = set()
         for content in contents:
-            for name in islice(self.newest_with(content), 1):
-                head = self.nodes[name].stands_for
-                before = self.find(head) if head else None
-                if before is not None:
-                    with suppress(MissingHistoryError):
-                        found.update(self.numbers(before))
-        return found
+            name = next(self.newest_with(content), None)
+            head = self.nodes[name].stands_for if name else ""
+            replaced = self.find(head) if head else None
+            if replaced is not None:
+                with suppress(MissingHistoryError):
+                    numbers.update(self.numbers(replaced))
+        return numbers
 
     def _known_prefix(self, chain: Sequence[str]) -> list[Node]:
-        """The messages of the longest known history that a list begins with."""
+        """Return the nodes of the longest known history with which a list starts."""
         count = len(chain)
         while count:
             name = chain[count - 1]
@@ -363,50 +371,56 @@ class HistoryTree:
                 count -= 1
                 continue
             try:
-                found = [node for _, node in islice(self.walk(name), count)]
+                return [node for _, node in islice(self.walk(name), count)][::-1]
             except MissingHistoryError as error:
                 count = chain.index(error.name) if error.name in chain[:count] else count - 1
-                continue
-            return found[::-1]
         return []
 
     def _longest_repeat(
         self,
         contents: Sequence[str],
         start: int,
-        at: int,
+        index: int,
         is_used: Callable[[int], bool],
         lead: int,
     ) -> tuple[Repeat | None, list[int]]:
-        """The longest part of a list that ends with the message `at` and ends a known history."""
+        """Return the longest part of a list up to `index` that ends a known history.
+
+        Args:
+            contents: Content hashes of the list.
+            start: Index from which the list is not known.
+            index: Index of the last message of the part.
+            is_used: Whether the list already has the message with a number.
+            lead: Number of system messages at the start.
+        """
         best: tuple[Repeat | None, list[int]] = None, []
-        # A session may contain a text often: its newest places are tried as the end of a run.
-        for source in islice(self.newest_with(contents[at]), 4):
-            seqs = self._common(contents, start, at, source, is_used)
-            first = at + 1 - len(seqs)
+        # A session may contain a text many times, so only its newest places are tried.
+        for source in islice(self.newest_with(contents[index]), 4):
+            seqs = self._common(contents, start, index, source, is_used)
+            first = index + 1 - len(seqs)
             is_newest = not self.is_continued(source)
-            is_meant = (
-                len(seqs) >= 3  # fewer may be elsewhere by chance ("go on", "done")
+            is_repeat = (
+                len(seqs) >= 3  # fewer may be equal by chance ("go on", "done")
                 or NO_SEQ in seqs
                 or (is_newest and (len(seqs) > 1 or (seqs and first <= lead)))
             )
-            if is_meant and len(seqs) > len(best[1]):
-                best = Repeat(first, at + 1, source), seqs[::-1]
+            if is_repeat and len(seqs) > len(best[1]):
+                best = Repeat(first, index + 1, source), seqs[::-1]
         return best
 
     def _common(
         self,
         contents: Sequence[str],
         start: int,
-        at: int,
+        index: int,
         source: str,
         is_used: Callable[[int], bool],
     ) -> list[int]:
-        """The numbers of the messages that `source` and a list share, newest first."""
+        """Return the numbers of the messages that end both `source` and the list, newest first."""
         seqs: list[int] = []
-        with suppress(MissingHistoryError):  # what can be read of it is shared
+        with suppress(MissingHistoryError):  # the part before the damage is common
             for _, node in self.walk(source):
-                here = at - len(seqs)
+                here = index - len(seqs)
                 if here < start or node.content != contents[here]:
                     break
                 if node.seq != NO_SEQ and is_used(node.seq):
@@ -415,17 +429,14 @@ class HistoryTree:
         return seqs
 
     def ends(self) -> list[str]:
-        """The histories that nothing continues, by their records, the newest first.
-
-        Those that a context ends are not among them.
-        """
+        """Return the histories that are not continued, newest first, without ends of contexts."""
         ends = {name: self.runs.get(name) or self.nodes[name] for name in self.leaves}
         return sorted(ends, key=lambda name: ends[name].number, reverse=True)
 
     def branches(self) -> list[str]:
-        """The histories that nothing continues, the newest first."""
-        return [name for name in self.ends() if not self._goes_on(name)]
-
-    def _goes_on(self, name: str) -> bool:
-        contexts = self.contexts_of.get(name, ())
-        return self.is_continued(name) or any(map(self.is_continued, contexts))
+        """Return the histories that are not continued, even after a compaction, newest first."""
+        return [
+            name
+            for name in self.ends()
+            if not any(map(self.is_continued, (name, *self.contexts_of.get(name, ()))))
+        ]

@@ -1,6 +1,6 @@
-"""Transcripts: what a session holds, and how it is written and read; `appending.py` adds lists.
+"""Transcripts: reading and writing the records of sessions; `appending.py` adds message lists.
 
-Everything blocks and runs in one thread at a time, which the opener of an archive ensures.
+All functions block. The archive ensures that only one thread at a time works on a session.
 """
 
 import time
@@ -52,60 +52,62 @@ from context_compaction.request import check_session_id
 
 S = TypeVar("S", bound=TranscriptState)
 
+_COPY_BYTES = 16 * 1024 * 1024  # of records that one call of `records` returns
+
 
 class Sessions(Protocol[S]):
-    """Where sessions are written, and what is known of each; whatever stores them."""
+    """The sessions of one tenant, and how their records are stored."""
 
     @property
     def blobs(self) -> Blobs:
-        """The large contents."""
+        """Large contents that records refer to."""
         ...
 
     def state(self, session_id: str) -> S:
-        """What is kept now of a session, which need not be there."""
+        """Return the current state of a session; an empty state if the session does not exist."""
         ...
 
     def writing(self, session_id: str, *, opens: bool = True) -> AbstractContextManager[S]:
-        """Nobody else writes to the session in the block; yields its current state.
+        """Yield the current state of a session to which only this call can write in the block.
 
-        Where the session is not there, nothing of it is made unless the call `opens` it; then the
-        block finds an empty state, and writes nothing.
+        With `opens` false, a session that does not exist is not created: the state is empty, and
+        the block must not write.
         """
         ...
 
     def write(
         self, state: S, session_id: str, parent_session_id: str | None, records: Sequence[Record]
     ) -> None:
-        """Add `records` as one call, all of it or nothing, and have the `state` learn them."""
+        """Add records, all or none of them, and let the state learn them."""
         ...
 
     def secure(self, state: S) -> None:
-        """Make durable what is known of the session."""
+        """Make all known records of the session durable."""
         ...
 
     def bodies(self, state: S, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
-        """The bodies of records; raises `ArchiveDamagedError`."""
+        """Return the bodies of records; raise `ArchiveDamagedError` if one cannot be read."""
         ...
 
     def all_records(self, state: S) -> list[LoggedRecord]:
-        """All records of a session but those that only name it, in their order."""
+        """Return all records of a session in order, without those that only name the session."""
         ...
 
 
 class TranscriptStore(Generic[S]):
-    """All transcripts of one archive."""
+    """All transcripts of one tenant. `Archive` describes the methods with the same names."""
 
     def __init__(self, sessions: Sessions[S], *, redacts: bool) -> None:
-        """`redacts` removes secrets from whatever is written from now on."""
+        """With `redacts`, secrets are removed from everything that is written."""
         self.redacts = redacts
         self.sessions = sessions
 
     def existing(self, session_id: str) -> S:
-        """What is kept now of a session that must be there.
+        """Return the state of a session that must exist.
 
         Raises:
-            SettingsError: The id cannot name a session.
-            NotFoundError: The archive holds no such session.
+            SettingsError: The session ID is invalid.
+            NotFoundError: The archive has no such session.
         """
         state = self.sessions.state(check_session_id(session_id))
         if not state.exists:
@@ -113,12 +115,12 @@ class TranscriptStore(Generic[S]):
         return state
 
     def kept(self, raw: Any) -> Any:
-        """`raw` as the log holds it."""
+        """Return `raw` as it is stored: without private text, and redacted if needed."""
         raw = hide_private(raw)
         return redact_json(raw) if self.redacts else raw
 
     def check_id(self, session_id: str) -> None:
-        """Raise `SettingsError` if the id cannot name a session."""
+        """Raise `SettingsError` if a session ID is invalid or contains a secret."""
         check_session_id(session_id)
         if self.redacts:
             check_no_secret(session_id)
@@ -134,60 +136,65 @@ class TranscriptStore(Generic[S]):
     ) -> None:
         """See `Archive.commit`. Large outputs are durable before the record that names them."""
         self.check_id(session_id)
-        now_seconds = time.time()
         outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
         if self.redacts:
             blobs = [redact_blob(blob) for blob in blobs]
             outputs, receipt = redact_json(outputs), redact_json(receipt)
             outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
-        output_ids = [*outputs]
+        now = {"ts": time.time()}
+        put = self.sessions.blobs.put
         opens = bool(blobs or receipt is not None or context)
         with self.sessions.writing(session_id, opens=opens) as state:
             self.sessions.secure(state)
-            records: list[Record] = []
-            for blob in blobs:
-                output = outputs.pop(blob.output_id, None)
-                if output is not None and not _is_stored(state, output):
-                    body = ascii_json(encode_content(blob.data, self.sessions.blobs))
-                    held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
-                    seconds = now_seconds if held_by is None else held_by.seconds
-                    records.append(Record({"kind": "output", "ts": seconds} | output, body))
-            context = self._in_own_words(state, context)
+            records = self._output_records(state, blobs, outputs, now["ts"])
+            context = self._edited_as_such(state, context)
             entries: list[list[Any]] = [
                 [e.content, e.seq, e.source_seq, *([e.stands_for] if e.stands_for else [])]
                 for e in context
             ]
             if receipt is not None:
                 left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
-                named: JsonObject = {"of": head, "left": left, "outputs": output_ids}
-                body = externalise(receipt, self.sessions.blobs.put)
-                records.append(Record({"kind": "receipt", "ts": now_seconds} | named, body))
+                named: JsonObject = {"of": head, "left": left, "outputs": [*outputs]}
+                records.append(Record({"kind": "receipt"} | now | named, externalise(receipt, put)))
             if context:
                 named = {"of": head, "listed": listed, "entries": entries}
                 made = [entry.raw for entry in context if entry.seq == NO_SEQ]
-                body = externalise(made, self.sessions.blobs.put)
-                records.append(Record({"kind": "context", "ts": now_seconds} | named, body))
+                records.append(Record({"kind": "context"} | now | named, externalise(made, put)))
             if records:
                 self.sessions.write(state, session_id, None, records)
 
-    def _in_own_words(self, state: S, context: Sequence[ContextEntry]) -> list[ContextEntry]:
-        """`context`, without the number of a message that is no longer what the session holds.
+    def _output_records(
+        self, state: S, blobs: Sequence[Blob], outputs: JsonObject, now_seconds: float
+    ) -> list[Record]:
+        """Return the records of the outputs that the session does not have yet."""
+        records: list[Record] = []
+        for blob in {blob.output_id: blob for blob in reversed(blobs)}.values():
+            output = outputs[blob.output_id]
+            if not _is_stored(state, output):
+                body = ascii_json(encode_content(blob.data, self.sessions.blobs))
+                message = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
+                seconds = now_seconds if message is None else message.seconds
+                records.append(Record({"kind": "output", "ts": seconds} | output, body))
+        return records[::-1]
 
-        What is in its own words stands as it is `kept`, and is known by that when it comes again.
+    def _edited_as_such(self, state: S, context: Sequence[ContextEntry]) -> list[ContextEntry]:
+        """Return `context` with the text of each entry that is not the archived message itself.
+
+        Such text is stored as `kept` returns it, and is recognized by that when it is passed again.
         """
         entries: list[ContextEntry] = []
         for entry in context:
-            record = state.messages.get(entry.seq) if entry.seq != NO_SEQ else None
-            if entry.seq != NO_SEQ and record is None:
+            message = state.messages.get(entry.seq) if entry.seq != NO_SEQ else None
+            if entry.seq != NO_SEQ and message is None:
                 raise NotFoundError(
-                    f"The context names message {entry.seq}, which the session does not hold. "
-                    "Append the messages before the context is committed; where the session was "
-                    "deleted meanwhile, call again."
+                    f"The context refers to message {entry.seq}, which the session does not have. "
+                    "Append the messages before you commit the context. If the session was deleted "
+                    "meanwhile, call again."
                 )
-            if record is None or entry.content != record.content:
+            if message is None or entry.content != message.content:
                 raw = self.kept(entry.raw)
                 entry = entry if raw is entry.raw else replace(entry, raw=raw, known_hash="")
-            if record is not None and entry.content != record.content:
+            if message is not None and entry.content != message.content:
                 entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, stands_for="")
             entries.append(entry)
         return entries
@@ -197,35 +204,34 @@ class TranscriptStore(Generic[S]):
     ) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
         state = self.existing(session_id)
-        format = state.format
-        places = [*part_of(state.current_places(), after, limit)]
-        made = self._own_words(state, {content for content, seq in places if seq == NO_SEQ})
-        originals = iter(self.raws(state, [seq for _, seq in places if seq != NO_SEQ]))
-        return format, [made[name] if seq == NO_SEQ else next(originals) for name, seq in places]
+        entries = [*part_of(state.contexts.current_entries(), after, limit)]
+        made = self._made_messages(state, {content for content, seq in entries if seq == NO_SEQ})
+        originals = iter(self.raws(state, [seq for _, seq in entries if seq != NO_SEQ]))
+        raws = [made[name] if seq == NO_SEQ else next(originals) for name, seq in entries]
+        return state.format, raws
 
     def context_name(self, session_id: str) -> str:
         """See `Archive.context_name`."""
-        state = self.existing(session_id)
-        contents = [content for content, _ in state.current_places()]
-        return (ROOT, *chain_hashes(contents))[-1]
+        entries = self.existing(session_id).contexts.current_entries()
+        return (ROOT, *chain_hashes([content for content, _ in entries]))[-1]
 
-    def _own_words(self, state: S, contents: Collection[str]) -> dict[str, JsonObject]:
-        """By content hash, what compactions wrote: mostly the newest one.
+    def _made_messages(self, state: S, contents: Collection[str]) -> dict[str, JsonObject]:
+        """Return messages that compactions wrote or edited, by content hash.
 
         Raises:
-            ArchiveDamagedError: A part of it cannot be read.
+            ArchiveDamagedError: One of them cannot be read.
         """
+        contexts = state.contexts
         found: dict[str, JsonObject] = {}
-        newest = [] if state.newest_context is None else [state.newest_context]
-        for stored in (*newest, *state.contexts.values()):
-            if found.keys() >= {*contents}:
-                break
-            ours = [name for name, seq, *_ in state.entries_of(stored) if seq == NO_SEQ]
-            if not found.keys() >= {*contents}.intersection(ours):
-                bodies = self.body(state, state.context_records[stored.number])
-                found = dict(zip(ours, bodies, strict=True)) | found
+        newest = [] if contexts.newest is None else [contexts.newest]
+        for stored in (*newest, *contexts.by_history.values()):
+            missing = {*contents} - found.keys()
+            made = [name for name, seq, *_ in contexts.entries_of(stored) if seq == NO_SEQ]
+            if missing.intersection(made):
+                bodies = self.body(state, contexts.records[stored.number])
+                found = dict(zip(made, bodies, strict=True)) | found
         if not found.keys() >= {*contents}:
-            self.raws(state, [NO_SEQ])
+            self.raws(state, [NO_SEQ])  # raises
         return found
 
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
@@ -239,16 +245,11 @@ class TranscriptStore(Generic[S]):
     def read_messages(
         self, session_id: str, start: int, stop: int, head: str | None
     ) -> list[ArchivedMessage]:
-        """See `Archive.read_messages`. A damaged message is left out; `health` names it.
-
-        Raises:
-            NotFoundError: There is no such session, or no such history in it.
-            ArchiveDamagedError: What a history builds upon cannot be read.
-        """
+        """See `Archive.read_messages`."""
         if not 0 <= start <= stop:
             raise QueryError(
-                f"The message range {start} to {stop} cannot be read. "
-                "Give a start from 0 and a stop that is not smaller."
+                f"Invalid message range {start} to {stop}. Use a start from 0 and a stop that is "
+                "not smaller, such as 3 to 7."
             )
         state = self.existing(session_id)
         within: Sequence[int] = range(start, min(stop + 1, state.next_seq))
@@ -266,23 +267,22 @@ class TranscriptStore(Generic[S]):
         state = self.existing(session_id)
         seqs = tuple(state.history(head))
         name = state.tree.find(head) or head
-        receipts = state.receipts_of([*state.tree.names(name)])
+        receipts = state.receipts_of(state.tree.names(name))
         outputs = (o for number in receipts for o in state.receipts[number].head["outputs"])
         return History(name[:HEAD_CHARS], seqs, frozenset(outputs))
 
     def branches(self, session_id: str, limit: int) -> tuple[list[History], int]:
-        """See `Archive.branches`."""
-        state = self.existing(session_id)
-        names = state.tree.branches()
-        found: list[History] = []
+        """See `Archive.branches`. A damaged branch is counted, but not returned."""
+        names = self.existing(session_id).tree.branches()
+        branches: list[History] = []
         for name in names:
-            if len(found) == limit:
+            if len(branches) == limit:
                 break
             try:
-                found.append(self.history(session_id, name))
+                branches.append(self.history(session_id, name))
             except ArchiveDamagedError:
-                continue  # the doctor names what is damaged; what can be read is listed
-        return found, len(names)
+                continue  # `health` reports the damage
+        return branches, len(names)
 
     def receipts(
         self, session_id: str, heads: Collection[str] | None, after: int, limit: int | None
@@ -300,10 +300,11 @@ class TranscriptStore(Generic[S]):
         numbers = sorted(state.receipts)
         if not -len(numbers) <= number < len(numbers):
             raise NotFoundError(
-                f"Session {session_id} has {len(numbers)} receipts, and none at {number}. They "
-                "count from 0, or back from -1."
+                f"Session {session_id} has no receipt {number}. It has {len(numbers)} receipts, "
+                "numbered from 0, or from -1 backwards."
             )
         number = numbers[number]
+        contexts = state.contexts.records
         made: dict[int, dict[str, ContextEntry]] = {}
         before: list[ContextEntry] = []
         for name, node in state.tree.walk(state.receipts[number].head.get("of", ROOT)):
@@ -311,26 +312,21 @@ class TranscriptStore(Generic[S]):
                 before.append(ContextEntry(node.seq, {}))
                 continue
             if node.number not in made:
-                made[node.number] = dict(
-                    self._entries_of(state, state.context_records[node.number])
-                )
+                made[node.number] = dict(self._entries_of(state, contexts[node.number]))
             before.append(made[node.number][name])
-        # Both are written by one call, the context last.
-        left = state.context_records.get(number + 1)
+        # One call writes the receipt and then its context.
+        left = contexts.get(number + 1)
         after = None if left is None else tuple(entry for _, entry in self._entries_of(state, left))
         return CompactedLists(tuple(reversed(before)), after)
 
     def _entries_of(self, state: S, record: LoggedRecord) -> list[tuple[str, ContextEntry]]:
-        """The entries of a stored context, each with the name of the history that ends there."""
+        """Return the entries of a stored context with their chain hashes."""
         made = iter(self.body(state, record))
         entries = record.head["entries"]
         names = chain_hashes([str(content) for content, *_ in entries])
         return [
-            (
-                name,
-                ContextEntry(seq, next(made) if seq == NO_SEQ else {}, source_seq, *stands_for),
-            )
-            for name, (_, seq, source_seq, *stands_for) in zip(names, entries, strict=True)
+            (name, ContextEntry(seq, next(made) if seq == NO_SEQ else {}, *rest))
+            for name, (_, seq, *rest) in zip(names, entries, strict=True)
         ]
 
     def session_info(self, session_id: str) -> SessionInfo:
@@ -346,15 +342,29 @@ class TranscriptStore(Generic[S]):
             title=self._title(state),
         )
 
+    def _title(self, state: S) -> str:
+        """Return the newest title from the host, or a title from the first user message."""
+        given = [item for item in state.outputs.items() if item[1].head["tool"] == TITLE_TOOL]
+        if given:
+            last_id, _ = max(given, key=lambda item: item[1].head["n"])
+            output = self.output(state.session_id, last_id)
+            return title_of(decode_text(output.read_whole()) or "") if output else ""
+        for seq in range(state.next_seq):  # not sorted, as a session may have 100,000 messages
+            node = state.messages.get(seq)
+            if node is not None and node.role == "user":
+                (raw,) = self.raws(state, [seq])
+                if title := title_of(message_text(raw, node.format)):
+                    return title
+        return ""
+
     def output(self, session_id: str, output_id: str) -> StoredOutput | None:
-        """An output of a session; None where it is not there."""
+        """Return an output of a session, or None if the session does not have it."""
         state = self.sessions.state(session_id)
         record = state.outputs.get(output_id)
         if record is None:
             return None
-        return StoredOutput(
-            info_of(record.head, session_id), self.body(state, record), self.sessions.blobs
-        )
+        info = info_of(record.head, session_id)
+        return StoredOutput(info, self.body(state, record), self.sessions.blobs)
 
     def outputs(self, session_id: str, limit: int | None) -> list[OutputInfo]:
         """See `Archive.outputs`."""
@@ -368,38 +378,19 @@ class TranscriptStore(Generic[S]):
         with self.sessions.writing(session_id) as state:
             self.sessions.secure(state)
             if state.is_retained != retained:
-                # With the time of the last message: that does not make a session newer.
-                then = state.last_seconds
-                record = Record({"kind": "pin", "ts": then, "pinned": retained})
-                self.sessions.write(state, session_id, None, [record])
-
-    def _title(self, state: S) -> str:
-        given = [item for item in state.outputs.items() if item[1].head["tool"] == TITLE_TOOL]
-        if given:
-            last_id, _ = max(given, key=lambda item: item[1].head["n"])
-            output = self.output(state.session_id, last_id)
-            return title_of(decode_text(output.read_whole()) or "") if output else ""
-        # In their order without sorting them all: a session may have a hundred thousand.
-        for seq in range(state.next_seq):
-            node = state.messages.get(seq)
-            if node is not None and node.role == "user":
-                (raw,) = self.raws(state, [seq])
-                if title := title_of(message_text(raw, node.format)):
-                    return title
-        return ""
+                # With the time of the last message, so that this does not make the session newer.
+                head = {"kind": "pin", "ts": state.last_seconds, "pinned": retained}
+                self.sessions.write(state, session_id, None, [Record(head)])
 
     def raws(self, state: S, seqs: Sequence[int]) -> list[JsonObject]:
         """Return the messages with these numbers. Raise `ArchiveDamagedError` if one is missing."""
-        nodes: list[MessageNode] = []
-        for seq in seqs:
-            node = state.messages.get(seq)
-            if node is None:
-                raise ArchiveDamagedError(
-                    f"Message {seq} of session {state.session_id} is damaged. "
-                    "Hand over the whole message list again, which stores it anew."
-                )
-            nodes.append(node)
-        return self.sessions.bodies(state, nodes)
+        nodes = [state.messages.get(seq) for seq in seqs]
+        if None in nodes:
+            raise ArchiveDamagedError(
+                f"Message {seqs[nodes.index(None)]} of session {state.session_id} is damaged. "
+                "Pass the whole message list again, which stores the message again."
+            )
+        return self.sessions.bodies(state, [node for node in nodes if node is not None])
 
     def body(self, state: S, record: LoggedRecord) -> Any:
         """Return the body of one record."""
@@ -412,7 +403,7 @@ class TranscriptStore(Generic[S]):
         chosen: list[LoggedRecord] = []
         size_bytes = 0
         for record in self.sessions.all_records(state)[after:][:limit]:
-            if size_bytes > 16 * 1024 * 1024:
+            if size_bytes > _COPY_BYTES:
                 break
             size_bytes += record.head.get("bytes", 0)
             chosen.append(record)
@@ -436,11 +427,12 @@ class TranscriptStore(Generic[S]):
         sessions, blobs = self.sessions, self.sessions.blobs
         with sessions.writing(session_id, opens=bool(records) and not after) as state:
             sessions.secure(state)
-            held = len(sessions.all_records(state))
-            if held != after:
+            count = len(sessions.all_records(state))
+            if count != after:
                 raise SettingsError(
-                    f"Session {session_id!r} holds {held} records there, and not {after}: somebody "
-                    "else writes to it. Run it again when nobody does."
+                    f"Session {session_id!r} has {count} records in the target archive instead of "
+                    f"{after}, because another program writes to it. Stop that program and copy "
+                    "again."
                 )
             new = [
                 Record(
@@ -456,13 +448,13 @@ class TranscriptStore(Generic[S]):
 
 
 def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
-    """Whether the session holds the output of a record already."""
+    """Whether the session already has the output of a record."""
     known = state.outputs.get(head["id"])
     if known is None:
         return False
     if known.head["sha256"] != head["sha256"]:
         raise ArchiveDamagedError(
-            f"Output {head['id']} of session {state.session_id} already stands for other content. "
+            f"Output {head['id']} of session {state.session_id} already has different content. "
             "Restore the archive from a backup."
         )
     return True

@@ -166,7 +166,7 @@ async def a_history_is_read_without_the_branches_beside_it(archive: Archive) -> 
     branches, count = await archive.branches("s")
     assert [branch.head for branch in branches] == [second.head[:12], first.head[:12]]
     assert count == 2
-    with pytest.raises(NotFoundError, match="no history"):
+    with pytest.raises(NotFoundError, match="no branch"):
         await archive.read_messages("s", 0, 9, head="0" * 12)
 
 
@@ -197,7 +197,7 @@ async def a_search_within_a_history_finds_nothing_of_the_branches_beside_it(
                 assert sum(colour in text for text in texts) == 2
     (hit,) = (await archive.search(Query("red", session_id="s", role="user"))).hits
     assert (hit.seq, hit.head) == (2, left.head[:12])
-    with pytest.raises(NotFoundError, match="no history"):
+    with pytest.raises(NotFoundError, match="no branch"):
         await archive.search(Query("colour", session_id="s", head="0" * 12))
     with pytest.raises(QueryError, match="session"):
         await archive.search(Query("colour", head=left.head))
@@ -230,6 +230,29 @@ async def a_history_goes_on_through_the_summary_that_stands_in_it(archive: Archi
     )
     assert moved.seqs[1] == -1
     assert (await archive.history("s", moved.head)).seqs == (6, 0, 1, 2, 3, 7)
+
+
+@promise
+async def context_is_matched_when_only_messages_of_the_host_differ(archive: Archive) -> None:
+    start = [user("one"), assistant("two"), user("three"), assistant("four")]
+    rest = [user("five"), assistant("six")]
+    first = await archive.append("s", parsed(*start, *rest), format=FORMAT)
+    context = [ContextEntry(-1, user("summary"), stands_for=first.heads[3][:12])]
+    context += [ContextEntry(seq, raw) for seq, raw in enumerate(rest, 4)]
+    await archive.commit("s", receipt={}, context=context, head=first.head)
+
+    async def matched_count(*raws: dict[str, Any]) -> int | None:
+        result = await archive.append("s", parsed(*raws), format=FORMAT, dry_run=True)
+        return None if result.matched_context is None else result.matched_context.message_count
+
+    reminder = user("It is 10:05.")
+    assert await matched_count(*start, *rest, user("seven")) == 6
+    assert await matched_count(*start[:2], reminder, *start[2:], *rest, user("seven")) == 7
+    assert await matched_count(user("one, at 10:05"), *start[1:], *rest) == 6
+    # Another agent continues the same start: a context may describe any of the first agent's work.
+    assert await matched_count(*start, user("5"), assistant("6")) is None
+    assert await matched_count(*start, rest[0], assistant("6")) is None
+    assert await matched_count(user("1"), assistant("two"), user("3"), assistant("4")) is None
 
 
 @promise
@@ -1339,7 +1362,7 @@ async def the_records_of_a_session_make_the_same_session_elsewhere(archive: Arch
     first = await archive.records("s", after=0, limit=3)
     await other.add_records("s", first, after=0, parent_session_id="top")
     rest = await archive.records("s", after=3, limit=1_000)
-    with pytest.raises(SettingsError, match="holds 3 records"):
+    with pytest.raises(SettingsError, match="has 3 records"):
         await other.add_records("s", rest, after=4)
     await other.add_records("s", rest, after=3)
     assert await archive.records("s", after=3 + len(rest), limit=9) == []

@@ -168,7 +168,7 @@ async def test_call_that_writes_nothing_creates_no_files(tmp_path: Path) -> None
         for after in (first.head, "0" * 32):
             with pytest.raises(NotFoundError, match="whole message list"):
                 await archive.append("t", parsed(user("x")), format="anthropic", after=after)
-        with pytest.raises(SettingsError, match="holds 0 records"):
+        with pytest.raises(SettingsError, match="has 0 records"):
             await archive.add_records("t", await archive.records("s", after=0, limit=9), after=1)
         await archive.add_records("t", [], after=0)
         await archive.append("t", (), format="anthropic")

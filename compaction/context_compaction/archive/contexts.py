@@ -1,0 +1,344 @@
+"""Stored contexts of a session: which of them replaces the start of a message list.
+
+A compaction stores the context that it left, with the branch that it was made from. A later list
+that starts with the messages of that branch continues from the context instead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_compaction.archive import NO_SEQ
+from context_compaction.archive.histories import HistoryTree, MissingHistoryError, Node
+from context_compaction.archive.records import LoggedRecord
+from context_compaction.messages.history_hash import ROOT, chain_hashes
+
+# A list may continue from any of the newest contexts, because agents may share a session.
+_TRIED_CONTEXTS = 4
+_MAX_CHANGES = 3  # messages that a host may add, remove or rewrite between two calls
+_MIN_UNCHANGED = 3  # different conversations may have fewer equal messages by chance
+_HOST_ROLES = ("user", "system")  # assistant messages and tool results are never changed by a host
+
+
+@dataclass(frozen=True, slots=True)
+class StoredContext:
+    """A context that a compaction left.
+
+    Attributes:
+        number: Number of its record.
+        end: Chain hash after its last entry.
+        histories: Chain hashes of the lists that it was made from: the caller's list, and if that
+            started with another context's originals, the list with that context instead.
+    """
+
+    number: int
+    end: str
+    histories: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextMatch:
+    """A stored context that replaces the start of a list.
+
+    Attributes:
+        message_count: Number of messages of the list that it replaces.
+        stored: The context.
+        heads: For each of its entries, the chain hash of the history that ends there.
+        lead: Number of the list's first messages that replace the first `stored_lead` entries,
+            because the host rewrote its own messages there.
+        stored_lead: Number of the first entries that are not used.
+        entry_count: Number of entries up to the first one that the host changed since.
+    """
+
+    message_count: int
+    stored: StoredContext
+    heads: tuple[str, ...]
+    lead: int
+    stored_lead: int
+    entry_count: int
+
+
+@dataclass(slots=True)
+class StoredContexts:
+    """All stored contexts of one session.
+
+    Attributes:
+        tree: The branches of the session.
+        records: Records of the contexts by their numbers.
+        newest: The context that was stored last.
+        by_history: For the chain hash of a list, the newest context that was made from the list.
+        by_end: The contexts by the chain hash of their own entries.
+    """
+
+    tree: HistoryTree
+    records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    newest: StoredContext | None = None
+    by_history: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
+    by_end: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
+
+    def learn(self, record: LoggedRecord, number: int) -> None:
+        """Add the context of a record."""
+        head = record.head
+        end = self.tree.add_context(head["entries"], number, head["of"])
+        histories = (str(head["of"]), str(head["listed"]))
+        stored = StoredContext(number, end, tuple(name for name in histories if name != ROOT))
+        self.records[number] = record
+        if self.newest is None or self.newest.number < number:
+            self.newest = stored
+        self.by_end[end] = stored
+        for name in stored.histories:
+            if name not in self.by_history or self.by_history[name].number < number:
+                self.by_history[name] = stored
+
+    def entries_of(self, stored: StoredContext) -> list[Any]:
+        """Return the entries of a context as its record has them."""
+        entries: list[Any] = self.records[stored.number].head["entries"]
+        return entries
+
+    def match(self, contents: Sequence[str], chain: Sequence[str]) -> ContextMatch | None:
+        """Return the context made from the longest start of a list.
+
+        None if there is none, or if the list already contains the context. The originals of a
+        context may themselves contain an earlier context.
+
+        Args:
+            contents: Content hashes of the messages.
+            chain: Chain hashes of the messages.
+        """
+        match: ContextMatch | None = None
+        while found := self._context_of(chain):
+            count, stored = found
+            if match is not None and stored.number <= match.stored.number:
+                break
+            shift = 0 if match is None else match.message_count - match.entry_count
+            made = [str(content) for content, *_ in self.entries_of(stored)]
+            contents = [*made, *contents[count:]]
+            chain = chain_hashes(contents)
+            heads = tuple(chain[: len(made)])
+            match = ContextMatch(shift + count, stored, heads, 0, 0, len(made))
+        return match
+
+    def _context_of(self, chain: Sequence[str]) -> tuple[int, StoredContext] | None:
+        """Return the length of the longest start that a context was made from, and the context."""
+        for count in range(len(chain), 0, -1):
+            stored = self.by_history.get(chain[count - 1])
+            if stored is not None and stored.end != chain[count - 1]:
+                return count, stored
+            if chain[count - 1] in self.by_end:
+                break
+        return None
+
+    def match_changed(
+        self, contents: Sequence[str], chain: Sequence[str], roles: Sequence[str]
+    ) -> ContextMatch | None:
+        """Return a context as `match` does, for a list in which the host changed own messages.
+
+        Hosts add a reminder or the time for one call only, and rewrite their system messages or
+        the first message. At most `_MAX_CHANGES` such changes are accepted. Every assistant message
+        and every tool result of the originals must be in the list, because a context may describe
+        any of them, and another conversation must not read that.
+
+        Args:
+            contents: Content hashes of the messages.
+            chain: Chain hashes of the messages.
+            roles: Roles of the messages.
+        """
+        newest = {stored.number: stored for stored in self.by_history.values()}
+        for number in sorted(newest, reverse=True)[:_TRIED_CONTEXTS]:
+            for history in newest[number].histories:
+                match = self._match_changed(newest[number], history, contents, chain, roles)
+                if match is not None:
+                    return match
+        return None
+
+    def _match_changed(
+        self,
+        stored: StoredContext,
+        history: str,
+        contents: Sequence[str],
+        chain: Sequence[str],
+        roles: Sequence[str],
+    ) -> ContextMatch | None:
+        entries = self.entries_of(stored)
+        names = chain_hashes([str(content) for content, *_ in entries])
+        made = {name for name, entry in zip(names, entries, strict=True) if entry[1] == NO_SEQ}
+        originals = self._originals(history)
+        indexes = self._align(originals, contents, roles)
+        if not indexes or not made.isdisjoint(chain):
+            return None
+        kept = _kept_entries(entries, originals)
+        replaced_count = len(originals) - len(kept)
+        pairs = zip(entries, originals[:replaced_count], strict=False)
+        stored_lead = next(
+            (number for number, (entry, node) in enumerate(pairs) if entry[1] != node.seq),
+            min(len(entries), replaced_count),
+        )
+        lead = indexes[stored_lead] if stored_lead < len(indexes) else None
+        before = [index for index in indexes[:replaced_count] if index is not None]
+        if lead is None or not before:
+            return None
+        count, number, entry_count = before[-1] + 1, replaced_count, len(entries)
+        for kept_entry in kept:
+            # The list has its own messages from the first change on.
+            if indexes[number] != count or contents[count] != originals[number].content:
+                entry_count = kept_entry
+                break
+            count, number = count + 1, number + 1
+        is_plain = all(seq != NO_SEQ for _, seq, *_ in entries[:entry_count])
+        if is_plain and entry_count == number:
+            return None  # only messages that the context did not change are left
+        # The entries keep their stored names, because no list with the new start was stored.
+        heads = (*chain[:lead], *names[stored_lead:entry_count])
+        return ContextMatch(count, stored, heads, lead, stored_lead, entry_count)
+
+    def _align(
+        self, originals: Sequence[Node], contents: Sequence[str], roles: Sequence[str]
+    ) -> list[int | None]:
+        """Return the index of each original in a list, or None for one that the host removed.
+
+        Empty if anything but the host's own messages differs, or if too much differs.
+        """
+        if not originals:
+            return []
+        own_roles = self.roles_of(originals)
+        first = next((number for number, role in enumerate(own_roles) if role != "system"), 0)
+        # After this message, the host may have removed or rewritten any of its messages.
+        others = (number for number, role in enumerate(own_roles) if role not in _HOST_ROLES)
+        last_other = max(others, default=-1)
+        wanted = [node.content for node in originals]
+        indexes: list[int | None] = []
+        index = changes = 0
+        while len(indexes) < len(wanted) and changes <= _MAX_CHANGES:
+            number = len(indexes)
+            here, following = (*contents[index : index + 2], "", "")[:2]
+            next_wanted = (*wanted[number + 1 : number + 2], None)[0]
+            if wanted[number] == here:
+                indexes.append(index)
+                index += 1
+                continue
+            changes += 1
+            is_hosts = own_roles[number] in _HOST_ROLES
+            is_rewritten = next_wanted == following
+            if wanted[number] == following and roles[index] in _HOST_ROLES:
+                index += 1  # the list has an additional message for this call
+            elif is_hosts and (next_wanted == here or number > last_other):
+                indexes.append(None)  # the message was for an earlier call only
+            elif is_rewritten and (own_roles[number] == "system" or number == first):
+                indexes.append(index)
+                index += 1
+            else:
+                return []
+        if len(indexes) < len(wanted) or changes > _MAX_CHANGES:
+            return []
+        # If the first message differs too, more of the list has to be evidence for the match.
+        start = indexes[first]
+        is_same_start = start is not None and contents[start] == wanted[first]
+        unchanged = len(wanted) - changes
+        return indexes if unchanged >= (changes if is_same_start else _MIN_UNCHANGED) else []
+
+    def _originals(self, history: str) -> list[Node]:
+        try:
+            return [node for _, node in self.tree.walk(history)][::-1]
+        except MissingHistoryError:
+            return []
+
+    def roles_of(self, nodes: Sequence[Node]) -> list[str]:
+        """Return the role of each message; "" for a message that this library wrote."""
+        messages = self.tree.messages
+        return [messages[node.seq].role if node.seq in messages else "" for node in nodes]
+
+    def is_compacted_before(self, head: str) -> bool:
+        """Whether a stored context replaces a part of the branch `head`."""
+        for name in self.tree.names(head) if self.by_history else ():
+            stored = self.by_history.get(name)
+            if stored is not None and stored.end != name:
+                return True
+            if name in self.by_end:
+                break
+        return False
+
+    def current_entries(self) -> list[tuple[str, int]]:
+        """Return content hash and number of each message from which the session continues.
+
+        The number is -1 for a message that a compaction wrote or edited.
+
+        Raises:
+            ArchiveDamagedError: A message or context of the branch cannot be read.
+        """
+        stored = self._current()
+        if stored is None:
+            return self._entries_after_changes(self._newest_nodes())
+        nodes = self._newest_nodes(stored.end, *stored.histories)
+        while True:
+            made = [(str(content), int(seq)) for content, seq, *_ in self.entries_of(stored)]
+            contents = [content for content, _ in made] + [node.content for node in nodes]
+            found = self._context_of(chain_hashes(contents))
+            if found is None or found[1].number <= stored.number:
+                return made + self._entries_for(nodes)
+            # A list that continued from that context was compacted again.
+            count, stored = found
+            nodes = nodes[count - len(made) :]
+
+    def _entries_after_changes(self, nodes: Sequence[Node]) -> list[tuple[str, int]]:
+        """Return entries as `current_entries` does, for a list that may match with changes."""
+        contents = [node.content for node in nodes]
+        match = self.match_changed(contents, chain_hashes(contents), self.roles_of(nodes))
+        if match is None:
+            return self._entries_for(nodes)
+        entries = self.entries_of(match.stored)[match.stored_lead : match.entry_count]
+        made = [(str(content), int(seq)) for content, seq, *_ in entries]
+        start, rest = nodes[: match.lead], nodes[match.message_count :]
+        return [*self._entries_for(start), *made, *self._entries_for(rest)]
+
+    def _entries_for(self, nodes: Sequence[Node]) -> list[tuple[str, int]]:
+        entries: list[tuple[str, int]] = []
+        for node in nodes:
+            message = self.tree.messages.get(node.seq)
+            is_edited = message is not None and message.content != node.content
+            entries.append((node.content, NO_SEQ if is_edited else node.seq))
+        return entries
+
+    def _newest_nodes(self, *starts: str) -> list[Node]:
+        """Return the messages after any of the histories `starts`, along the newest branch."""
+        ends = (
+            name
+            for name in self.tree.ends()
+            if not starts or not {*starts}.isdisjoint(self.tree.names(name))
+        )
+        newest = next(ends, starts[0] if starts else ROOT)
+        path: list[Node] = []
+        for name, node in self.tree.walk(newest):
+            if name in starts:
+                break
+            path.append(node)
+        return path[::-1]
+
+    def _current(self) -> StoredContext | None:
+        """Return the context from which the session continues; None if it is a plain list.
+
+        That is the newest context, unless a later list does not continue from it: the host went
+        back to before that compaction, or started another conversation with the same ID.
+        """
+        newest = self.newest
+        if newest is None:
+            return None
+        number, last = self.tree.newest
+        if number < newest.number:
+            return newest
+        names = (n for n in self.tree.names(last) if n in self.by_end or n in self.by_history)
+        name = next(names, None)
+        return None if name is None else self.by_end.get(name) or self.by_history[name]
+
+
+def _kept_entries(entries: Sequence[Any], originals: Sequence[Node]) -> list[int]:
+    """Return the indexes of the entries that are the last originals, edited or not."""
+    kept: list[int] = []
+    for index in range(len(entries) - 1, -1, -1):
+        _, seq, source_seq, *stands_for = entries[index]
+        original = source_seq if seq == NO_SEQ else seq
+        if original == NO_SEQ and not stands_for:
+            continue  # a note between the messages that this library wrote
+        if len(kept) == len(originals) or originals[-1 - len(kept)].seq != original:
+            break
+        kept.append(index)
+    return kept[::-1]
