@@ -1,7 +1,7 @@
-"""Archives: append-only transcripts, outputs and search, and the data that they take and return.
+"""Archives of transcripts and outputs: the interface, and the values that it takes and returns.
 
-`Archive` holds what is the same wherever records are stored: a folder (`local/`) or a database
-(`postgres/`). `opening.py` opens the one that a place names.
+`Archive` has the code that is the same for a folder (`local/`) and a database (`postgres/`).
+`opening.py` opens either of them.
 """
 
 import re
@@ -25,51 +25,50 @@ if TYPE_CHECKING:
 
     _Store: TypeAlias = TranscriptStore[Any]
 
-NO_SEQ = -1  # of what has no number in a transcript: a message of our own making, an output
+NO_SEQ = -1  # of an output, and of a message that this library wrote
 T = TypeVar("T")
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def check_tenant(tenant: str) -> str:
-    """`tenant`, if it can name one.
+    """Return `tenant`.
 
     Raises:
-        SettingsError: It cannot.
+        SettingsError: The name is invalid.
     """
     if not _TENANT.fullmatch(tenant):
         raise SettingsError(
-            f"{tenant[:80]!r} cannot name a tenant. Give 1 to 64 letters, digits, dots, dashes "
-            "and underscores, the first one a letter or digit."
+            f"Invalid tenant name {tenant[:80]!r}. Use 1 to 64 letters, digits, dots, dashes and "
+            "underscores, and start with a letter or digit."
         )
     return tenant
 
 
 def shown_address(location: str) -> str:
-    """An address without what may be secret in it: name, password, settings."""
+    """Return an address without the user name, the password and the settings."""
     scheme, _, rest = location.partition("://")
-    place, _, settings = rest.partition("?")
-    # Where a password was not escaped, nobody can tell what is which.
-    shown = "…" if "@" in settings else place.rpartition("@")[2]
-    return f"{scheme}://{shown}"
+    host, _, settings = rest.partition("?")
+    # An unescaped password may contain "?", so the host cannot be told apart.
+    return f"{scheme}://{'…' if '@' in settings else host.rpartition('@')[2]}"
 
 
 def part_of(values: Sequence[T], after: int, limit: int | None) -> Sequence[T]:
-    """What `after` and `limit` leave of a list: see `Transcripts.receipts`."""
+    """Return the part of `values` that `Archive.receipts` describes for `after` and `limit`."""
     return values[after:] if limit is None else values[after:][:limit]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """The record of an access token to one tenant's archive; not the token itself.
+    """The record of an access token to one tenant's archive, without its secret.
 
     Attributes:
-        token_id: Names it; no secret.
-        user: Its owner, for the audit log.
-        scopes: What it allows.
-        secret_hash: SHA-256 of its secret, in hex.
-        created_seconds: Unix time.
-        expires_seconds: Unix time; None for never.
+        token_id: ID of the token, which is not secret.
+        user: Owner of the token, for the audit log.
+        scopes: Scopes that the token grants.
+        secret_hash: SHA-256 of the token's secret, in hexadecimal.
+        created_seconds: When the token was created, in Unix seconds.
+        expires_seconds: When the token expires, in Unix seconds; None for never.
     """
 
     token_id: str
@@ -81,35 +80,33 @@ class AccessToken:
 
     @classmethod
     def from_json(cls, fields: JsonObject) -> "AccessToken":
-        """Return the token whose fields were stored as JSON."""
+        """Return the token with these fields, as they were stored as JSON."""
         fields["scopes"] = tuple(fields["scopes"])
         return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where a list of messages belongs in its transcript.
+    """Where a list of messages belongs in its session.
 
     Attributes:
-        seqs: One sequence number for each message given, in order. A message that the session
-            already held (same content after the same history) keeps its number. A message of a
-            stored context has its original's number if a layer edited it, and -1 if it is of
-            our own making (a summary, restored files).
-        written: How many messages were new and are durable now.
-        head: Names the history that ends with the last message, for the next call's `after`.
-        heads: For each message, what names the history that ends with it.
-        forks_at: The first message, by position, before which the session continues otherwise:
-            there the list is a branch of its own. None where it continues from a history's end.
+        seqs: Number of each message. A message that the session already has after the same history
+            keeps its number. In a compacted context, an edited message has the number of its
+            original, and a message that this library wrote (a summary, restored files) has -1.
+        written: Number of new messages, which are durable now.
+        head: Chain hash of the whole list, to pass as `after` in the next call.
+        heads: For each message, the chain hash of the history that ends with the message.
+        forks_at: Index of the first new message at which the session already continues
+            differently, so that the list is a new branch. None if it extends the end of a branch.
         matched_context: The stored compacted context that replaces the start of the list. None if
             the list already starts with that context or if none exists.
-        receipts: For each receipt of the session, oldest first, whether it is of a compaction that
-            this very list went through, or what stands for its beginning.
-        parent_session_id: The session that started this one.
-        is_compacted_before: Whether a compaction left a context that replaces a part of
-            `after`.
-        revision: Grows with every message, receipt and context of the session, whoever writes it;
-            -1 where the archive does not report it.
-        revision_before: The same before this call wrote.
+        receipts: For each receipt of the session, oldest first, whether its compaction was one of
+            this list, or of the matched context.
+        parent_session_id: The session that started this one, if any.
+        is_compacted_before: Whether a stored context replaces a part of the branch `after`.
+        revision: Number of messages, receipts and contexts that any process wrote to the session;
+            -1 if the archive does not report it.
+        revision_before: The revision before this call.
     """
 
     seqs: tuple[int, ...]
@@ -127,13 +124,13 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class MatchedContext:
-    """A context that stands for the first messages of a list.
+    """A stored compacted context that replaces the first messages of a list.
 
     Attributes:
-        message_count: How many messages of the list it stands for.
-        entries: The messages that replace them. An untouched message is the host's own object.
-        heads: For each entry, what names the history that ends with it.
-        name: Names the whole context, also where its end does not stand here.
+        message_count: Number of messages of the list that it replaces.
+        entries: The messages that replace them. An unchanged message is the host's own object.
+        heads: For each entry, the chain hash of the history that ends there.
+        name: Chain hash of the stored context, even if only its first entries are used.
     """
 
     message_count: int
@@ -144,12 +141,15 @@ class MatchedContext:
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
-    """One message of a compacted context: its archived number, or -1 and the raw message itself.
+    """One message of a compacted context.
 
-    A kept message that was edited (a result cleared, say), now or by an earlier compaction, is
-    stored in its own words, with -1; `source_seq` then names the archived original. A message of
-    ours that replaced others names their history in `stands_for`. `known_hash` is the content hash
-    of `raw`, where it was made before.
+    Attributes:
+        seq: Number of the archived message; -1 for a message that was edited or that this library
+            wrote, now or in an earlier compaction.
+        raw: The message.
+        source_seq: Number of the archived original of an edited message, or -1.
+        stands_for: Head of the branch that this message replaced, if this library wrote it.
+        known_hash: Content hash of `raw`, or "" if it was not computed yet.
     """
 
     seq: int
@@ -160,18 +160,23 @@ class ContextEntry:
 
     @property
     def content(self) -> str:
-        """The content hash of `raw`."""
+        """Content hash of `raw`."""
         return self.known_hash or content_hash(self.raw)
 
     @property
     def original_seq(self) -> int:
-        """The number of the archived message that it is, or was before it was edited; else -1."""
+        """Number of the archived message, or of the original of an edited message; else -1."""
         return self.seq if self.seq >= 0 else self.source_seq
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReceipt:
-    """A receipt and when it was written, in Unix time."""
+    """A receipt.
+
+    Attributes:
+        timestamp_seconds: When it was written, in Unix seconds.
+        receipt: The receipt.
+    """
 
     timestamp_seconds: float
     receipt: JsonObject
@@ -179,10 +184,14 @@ class StoredReceipt:
 
 @dataclass(frozen=True, slots=True)
 class CompactedLists:
-    """The list that a compaction was given, and the one that it left; None where it left none.
+    """The list before and the list after a compaction.
 
-    A message that the archive holds under its number is given by that alone, and its `raw` is
-    empty: so this is small, however long the lists are.
+    An entry that is an archived message has its number and an empty `raw`, so that this value is
+    small even for long lists.
+
+    Attributes:
+        before: The list that was compacted.
+        after: The list that the compaction left, or None if it left the list unchanged.
     """
 
     before: tuple[ContextEntry, ...]
@@ -191,13 +200,12 @@ class CompactedLists:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One path through a session's transcript, from a beginning to a message.
+    """A branch: one path through a session's transcript, from its start to a message.
 
     Attributes:
-        head: Names it in pointers.
-        seqs: The numbers of its messages, oldest first. Where it contains a summary, these
-            are the messages that the summary replaces.
-        output_ids: What its compactions kept.
+        head: The start of the branch's chain hash, for pointers.
+        seqs: Numbers of its messages, oldest first. A summary counts as the messages it replaced.
+        output_ids: IDs of the outputs that its compactions stored.
     """
 
     head: str
@@ -207,7 +215,15 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """One message as the host wrote it, with its place in the transcript."""
+    """One message as the host wrote it.
+
+    Attributes:
+        session_id: Session that contains the message.
+        seq: Number of the message.
+        format: Format of the message.
+        raw: The host's object.
+        timestamp_seconds: Time of the message in Unix seconds.
+    """
 
     session_id: str
     seq: int
@@ -218,7 +234,19 @@ class ArchivedMessage:
 
 @dataclass(frozen=True, slots=True)
 class OutputInfo:
-    """What is known of a stored output without reading it."""
+    """Description of a stored output.
+
+    Attributes:
+        output_id: ID of the output.
+        sha256: SHA-256 of its bytes, in hexadecimal.
+        media_type: Media type.
+        size_bytes: Length in bytes.
+        size_chars: Length in characters; in bytes if it is not text.
+        line_count: Number of lines.
+        session_id: A session that contains the output.
+        tool_name: Tool that printed it, if known.
+        call_id: ID of the tool call, if known.
+    """
 
     output_id: str
     sha256: str
@@ -233,13 +261,13 @@ class OutputInfo:
 
 @dataclass(frozen=True, slots=True)
 class OutputSlice:
-    """A part of an output, exact.
+    """The exact bytes of a part of an output.
 
     Attributes:
-        info: The whole output's figures.
-        data: The bytes of the part.
-        start_byte: Where it begins in the output.
-        start_line: Number of its first line, from 1.
+        info: Description of the whole output.
+        data: Bytes of the part.
+        start_byte: Start of the part in the output, in bytes.
+        start_line: Number of the first line of the part, from 1.
     """
 
     info: OutputInfo
@@ -250,7 +278,17 @@ class OutputSlice:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """One session of the archive."""
+    """One session of the archive.
+
+    Attributes:
+        session_id: ID of the session.
+        parent_session_id: The session that started it, if any.
+        format: Format of its newest message.
+        message_count: Number of its messages.
+        first_seconds: Time of its first record in Unix seconds.
+        last_seconds: Time of its last record in Unix seconds.
+        title: Title from the host, or the start of the first user message.
+    """
 
     session_id: str
     parent_session_id: str | None
@@ -263,12 +301,21 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A search. Empty filters mean everything; `cursor` continues an earlier page.
+    """A search. A filter that is None does not restrict the search.
 
     Attributes:
-        session_id: This session and those that descend from it.
-        head: This history of the session alone; needs `session_id`.
-        path: Messages that name this path, or its end, and the results of calls that did.
+        text: Words, a phrase or a regular expression.
+        kind: Meaning of `text`.
+        order: Best hits first, or newest hits first.
+        session_id: Only this session and its descendants.
+        head: Only this branch of the session; needs `session_id`.
+        role: Only messages with this role; "tool" for tool results and outputs.
+        tool: Only calls and results of this tool.
+        path: Only messages that name this path or its end, and results of calls that named it.
+        since_seconds: Earliest time in Unix seconds.
+        until_seconds: Latest time in Unix seconds.
+        limit: Maximum number of hits.
+        cursor: `SearchPage.next_cursor` of the previous page.
     """
 
     text: str
@@ -287,22 +334,26 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One place where a query was found.
+    """One match of a query.
 
     Attributes:
-        pointer: What to read: `transcript://{session}/messages/{seq}-{seq}` or an output id.
-        kind: Whether it is in a message or in a stored output.
-        head: Of a message, names the history that ends with it, and so its branch.
-        snippet: The passage around the match, verbatim: whole paragraphs, lines or sentences, at
-            most 900 characters.
-        line: For an output, the line of the match, from 1.
-        offset_chars: Where the match begins in the message's text or in the output.
-        size_chars: Of a message, its length.
-        snippet_chars_before: How much of the snippet is before the match.
-        repeats: How many rows of its session, farther down the ranking, show the same passage and
-            are left out.
-        next: The message that follows in the same history, where this one ends with a question;
-            not for a pattern, whose matches are wanted by themselves.
+        pointer: Pointer to the message (`transcript://S/messages/N-N`), or the ID of the output.
+        kind: Whether the match is in a message or in a stored output.
+        session_id: Session that contains it.
+        seq: Number of the message; -1 for an output.
+        role: Role of the message; "tool" for an output.
+        tool_name: Tool of the call or result, if any.
+        timestamp_seconds: Time of the message or output in Unix seconds.
+        snippet: The passage around the match, verbatim: whole paragraphs, lines or sentences.
+        offset_chars: Start of the match in the text of the message or output, in characters.
+        line: Line of the match in an output, from 1; None for a message.
+        score: Score of the match; 0 if the newest hits come first.
+        snippet_chars_before: Number of characters of the snippet before the match.
+        head: Start of the chain hash of the branch that ends with the message.
+        next: The next message of the branch, if this message ends with a question. Not set for
+            regular expressions.
+        size_chars: Length of the message in characters; None for an output.
+        repeats: Number of further rows of the session that show the same passage.
     """
 
     pointer: str
@@ -325,14 +376,21 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """Hits, best or newest first. `total_is_exact` is False when counting stopped early.
+    """One page of hits.
 
-    A pattern's page may hold no hit and yet a cursor: the search stopped at its limits, and goes on
-    from there. `missing_terms` are the words asked for that no row contains, `elsewhere` those that
-    are only where the filters do not allow. `has_any` means that no row has all the words, so that
-    those with any of them are listed; only where newest come first, since ranking weighs that.
+    Calls of this server's own tools and their results are found only with the name of the tool as
+    filter.
 
-    What our own tools were asked and answered is found only by the name of the tool.
+    Attributes:
+        hits: Best or newest first. A page of a regular expression may have no hit and still a
+            cursor, because the search stopped at its limits.
+        total: Number of rows that match.
+        total_is_exact: Whether all rows were counted.
+        next_cursor: Cursor of the next page, or None.
+        missing_terms: Words of the query that no row contains.
+        elsewhere: Words of the query that only rows outside the filters contain.
+        has_any: Whether no row has all words, so that the hits have any of them. Only set if the
+            newest hits come first, because a ranking weighs this.
     """
 
     hits: tuple[Hit, ...]
@@ -346,7 +404,18 @@ class SearchPage:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `doctor` prints of an archive."""
+    """State of an archive, as `doctor` prints it.
+
+    Attributes:
+        location: Folder or address of the archive.
+        session_count: Number of sessions.
+        message_count: Number of messages.
+        output_count: Number of outputs.
+        log_bytes: Size of transcripts and receipts in bytes.
+        blob_bytes: Size of large contents in bytes.
+        index_bytes: Size of the search index in bytes.
+        problems: Problems that were found; a text that starts with "Note:" is only a remark.
+    """
 
     location: str
     session_count: int
@@ -360,17 +429,17 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class SessionUsage:
-    """How much room one session takes.
+    """Size of one session.
 
     Attributes:
-        session_id: The session.
-        parent_session_id: The session that started it.
-        is_retained: Whether retention must leave it.
-        message_count: Its messages.
-        last_seconds: When it was last written to, in Unix time.
-        log_bytes: Its transcript, receipts and small outputs.
-        own_bytes: Its large contents that no other session has.
-        shared_bytes: Those that others have too.
+        session_id: ID of the session.
+        parent_session_id: The session that started it, if any.
+        is_retained: Whether it is protected from pruning.
+        message_count: Number of its messages.
+        last_seconds: When it was last written to, in Unix seconds.
+        log_bytes: Size of its transcript, receipts and small outputs in bytes.
+        own_bytes: Size of large contents that no other session has, in bytes.
+        shared_bytes: Size of large contents that other sessions have too, in bytes.
     """
 
     session_id: str
@@ -385,12 +454,12 @@ class SessionUsage:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much room an archive takes, without its search index, which can be made anew.
+    """Size of an archive without its search index, which can be rebuilt.
 
     Attributes:
-        sessions: Longest unused first.
-        total_bytes: All logs and large contents; what sessions share counts once.
-        unnamed_bytes: Large contents that no session names any more.
+        sessions: Size of each session; the session that was not used for the longest time first.
+        total_bytes: Size of all logs and large contents; shared contents count once.
+        unnamed_bytes: Size of large contents that no session refers to.
     """
 
     sessions: tuple[SessionUsage, ...]
@@ -400,12 +469,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class PruneRules:
-    """Which sessions to remove. A retained session stays, and so do the sessions that it started.
+    """Rules for pruning. A protected session and its descendants are never removed.
 
     Attributes:
-        before_seconds: Sessions last written to before this are removed, by our own clock: a
-            message's own time may be mistaken.
-        max_bytes: Then the oldest are removed until logs and large contents together take no more.
+        before_seconds: Remove sessions that were last written to before this Unix time, by this
+            machine's clock, because times of messages may be wrong. None disables the rule.
+        max_bytes: Then remove the oldest sessions until logs and large contents have at most this
+            size. None disables the limit.
     """
 
     before_seconds: float | None = None
@@ -414,13 +484,13 @@ class PruneRules:
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What a call of `prune` removed, or would remove.
+    """Sessions that a call of `prune` removed or would remove.
 
     Attributes:
-        sessions: The sessions to remove, longest unused first.
-        session_count: How many there were.
-        freed_bytes: What they took, with whatever no session named.
-        left_bytes: What remains.
+        sessions: Sessions to remove; the session that was not used for the longest time first.
+        session_count: Number of sessions before the call.
+        freed_bytes: Size of the removed sessions and of unused large contents, in bytes.
+        left_bytes: Size of the rest in bytes.
     """
 
     sessions: tuple[SessionUsage, ...]
@@ -431,11 +501,11 @@ class PrunePlan:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRecord:
-    """One record of a session, as another archive can append it.
+    """One record of a session, for another archive.
 
     Attributes:
-        head: Its head (see `records.py`), without its number.
-        content: Its body with all its large strings; of an output the bytes themselves.
+        head: Head of the record without its number; see `records.py`.
+        content: Body of the record with all large strings; for an output its bytes.
     """
 
     head: JsonObject
@@ -443,13 +513,13 @@ class CopiedRecord:
 
 
 class Archive(ABC):
-    """Append-only store of one tenant's transcripts and outputs. Methods raise `ArchiveError`.
+    """Append-only archive of one tenant's transcripts and outputs. Methods raise `ArchiveError`.
 
-    Cancelling a call leaves all of it or nothing of it.
+    A cancelled call has either its whole effect or none.
 
     Attributes:
-        tenant: The owner of these sessions; nothing of another tenant's can be read or written.
-        redaction: How secrets are treated: "on" removes them from all that is written from now on.
+        tenant: Tenant whose sessions this object reads and writes; it cannot reach another tenant.
+        redaction: Treatment of secrets; "on" removes them from everything that is written.
     """
 
     tenant: str
@@ -457,11 +527,11 @@ class Archive(ABC):
 
     @abstractmethod
     async def on_session(self, session_id: str, work: "Callable[[_Store], T]") -> T:
-        """Return what `work` returns of a store, after this session's other calls."""
+        """Run `work` with a store after this session's other calls, and return its result."""
 
     @abstractmethod
     async def sessions_with(self, output_id: str) -> Sequence[str]:
-        """Return the ids of sessions that may hold an output."""
+        """Return the IDs of sessions that may contain an output."""
 
     @abstractmethod
     async def stored(self) -> "Stored":
@@ -471,10 +541,12 @@ class Archive(ABC):
     async def on_rows(
         self, work: "Callable[[RowsOf, Check], T]", limit: "Callable[[], Check]"
     ) -> T:
-        """Return what `work` returns in a thread, given what returns the rows of a filter.
+        """Run `work` in a thread when everything is indexed, and return its result.
 
-        `limit` begins its time, when all is indexed. It returns what is called again and again
-        then, and may raise; that is the second argument of `work`.
+        Args:
+            work: Receives a function that returns the rows of a filter, and a check.
+            limit: Called before `work`; returns the check. The check is called repeatedly during
+                the work, and may raise to end it.
         """
 
     async def append(
@@ -488,24 +560,30 @@ class Archive(ABC):
         dry_run: bool = False,
         least_shared: int = 0,
     ) -> AppendResult:
-        """Keep what is new of `messages`; durable (survives power loss) when this returns.
+        """Store the new messages of a list; they survive power loss when this returns.
 
-        The list is matched with what the session holds, by a chain of hashes: its longest prefix
-        that the transcript contains, or in a context stored by `commit`, is not written again,
-        nor a longer part that another of its histories contains (the host slides a window,
-        or changed a message before it). The rest is written; an edited or forked history thereby
-        becomes a branch. Each
-        message is rendered by its `source` (the host's object). With `after`, the `head` of an
-        earlier result, the messages follow that history, and what precedes them is not given
-        again. With `dry_run` nothing is written and the numbers are those that it would get; nor
-        where the list shares fewer than `least_shared` messages with the session (`forks_at`).
+        The list is compared with the session by a chain of hashes. Its longest start that the
+        transcript or a context of `commit` contains is not stored again. A later part is not stored
+        again if another branch contains it, because the host keeps only the newest messages or
+        rewrote an earlier one. All other messages are stored; an edited list becomes a branch.
+        Each message is stored as its `source`, the host's object.
+
+        Args:
+            session_id: ID of the session.
+            messages: The messages.
+            format: Format of the messages.
+            parent_session_id: The session that started this one, if any.
+            after: `head` of an earlier result. The messages follow that branch, and the messages
+                of the branch are not passed again.
+            dry_run: Whether to write nothing and only report the numbers that messages would get.
+            least_shared: Write nothing if the list is a new branch that shares fewer messages.
 
         Raises:
-            SettingsError: An id or the format cannot be used, or a message has no source.
+            SettingsError: An ID or the format is invalid, or a message has no source.
             InvalidMessageError: A message cannot be written as JSON.
-            NotFoundError: The session does not hold the history that `after` names.
-            ArchiveFullError: The archive's disk is full; nothing of the call was kept.
-            ArchiveBusyError: Others held the session for too long.
+            NotFoundError: The session does not have the branch `after`.
+            ArchiveFullError: The archive's disk is full; nothing of the call was stored.
+            ArchiveBusyError: Other processes used the session for too long.
         """
         from context_compaction.archive.appending import ListAppend
 
@@ -525,17 +603,22 @@ class Archive(ABC):
         head: str = "",
         listed: str = "",
     ) -> None:
-        """Keep outputs, a receipt, and the context that a compaction left; durable on return.
+        """Store outputs, a receipt, and the context that a compaction left; durable on return.
 
-        `head` names the history that was compacted, as `append` returned it, and `listed` the
-        same with what replaced its beginning.
+        Args:
+            session_id: ID of the session.
+            blobs: Outputs.
+            receipt: Receipt of the compaction.
+            context: Messages that the compaction left.
+            head: `head` of the list that was compacted, as `append` returned it.
+            listed: Chain hash of that list with its matched context, or "" without one.
 
         Raises:
-            SettingsError: The session's id, or an output's id, cannot be used.
-            NotFoundError: The context names a message that the session does not hold.
-            ArchiveFullError: The archive's disk is full; nothing of the call was kept.
-            ArchiveBusyError: Others held the session for too long.
-            ArchiveDamagedError: An output's id already stands for other content.
+            SettingsError: The ID of the session or of an output is invalid.
+            NotFoundError: The context refers to a message that the session does not have.
+            ArchiveFullError: The archive's disk is full; nothing of the call was stored.
+            ArchiveBusyError: Other processes used the session for too long.
+            ArchiveDamagedError: An output with this ID has different content.
         """
         return await self.on_session(
             session_id,
@@ -545,48 +628,60 @@ class Archive(ABC):
     async def context(
         self, session_id: str, *, after: int = 0, limit: int | None = None
     ) -> tuple[str, list[JsonObject]]:
-        """The format and the raw messages that the session's context now contains.
+        """Return the format and the messages of the session's current context.
 
-        That is the newest context stored by `commit`, or else the transcript, with everything
-        appended after it. Without the first `after` of its messages, or with the last ones alone
-        where that is negative; at most `limit`.
+        That is the newest context of `commit`, or else the transcript, with the messages that were
+        appended after it.
+
+        Args:
+            session_id: ID of the session.
+            after: Number of first messages to skip; if negative, return only the last messages.
+            limit: Maximum number of messages.
         """
         return await self.on_session(
             session_id, lambda store: store.context(session_id, after, limit)
         )
 
     async def context_name(self, session_id: str) -> str:
-        """The hash of all messages that `context` returns, as `history_hash` makes it.
+        """Return the `history_hash` of all messages that `context` returns.
 
-        From what is known of them: none is read. Where secrets are removed from what is written, it
-        names the list that came in.
+        No message is read. With redaction it is the hash of the list before redaction.
         """
         return await self.on_session(session_id, lambda store: store.context_name(session_id))
 
     async def read_messages(
         self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:
-        """Messages whose numbers lie in [start, stop], both ends included, in order.
+        """Return the messages with numbers from `start` to `stop`, inclusive, in order.
 
-        With `head`, only those of the history that it names: a session holds branches, and a range
-        of numbers alone takes in all of them. A damaged message is left out; `health` names it.
+        Damaged messages are left out; `health` reports them.
+
+        Args:
+            session_id: ID of the session.
+            start: First number.
+            stop: Last number.
+            head: Return only messages of this branch; None for messages of all branches.
+
+        Raises:
+            NotFoundError: The archive has no such session, or the session no such branch.
+            ArchiveDamagedError: A part of the branch cannot be read.
         """
         return await self.on_session(
             session_id, lambda store: store.read_messages(session_id, start, stop, head)
         )
 
     async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
-        """The numbers in [start, stop] whose messages the log held, and can no longer be read."""
+        """Return the numbers from `start` to `stop` of messages that can no longer be read."""
         return await self.on_session(
             session_id, lambda store: store.damaged_messages(session_id, start, stop)
         )
 
     async def history(self, session_id: str, head: str) -> History:
-        """The history that `head` names, by 12 characters or more of what `append` returned."""
+        """Return the branch with a head, given at least 12 characters of the head."""
         return await self.on_session(session_id, lambda store: store.history(session_id, head))
 
     async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
-        """The histories that nothing continues, newest first, and how many there are."""
+        """Return the newest branches, newest first, and the number of all branches."""
         return await self.on_session(session_id, lambda store: store.branches(session_id, limit))
 
     async def receipts(
@@ -597,44 +692,49 @@ class Archive(ABC):
         after: int = 0,
         limit: int | None = None,
     ) -> list[JsonObject]:
-        """The receipts of the session's compactions, oldest first.
+        """Return receipts of the session's compactions, oldest first.
 
-        With `heads`, the names that `append` returned for a list, only those that the list went
-        through: never of another branch. Without the first `after` of them, or with the last ones
-        alone where that is negative; at most `limit`.
+        Args:
+            session_id: ID of the session.
+            heads: Return only receipts of compactions that the list with these `heads` of `append`
+                went through; None for receipts of all branches.
+            after: Number of first receipts to skip; if negative, return only the last receipts.
+            limit: Maximum number of receipts.
         """
-        found = await self.on_session(
+        receipts = await self.on_session(
             session_id, lambda store: store.receipts(session_id, heads, after, limit)
         )
-        return [stored.receipt for stored in found]
+        return [stored.receipt for stored in receipts]
 
     async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
-        """All receipts of the session with their times, in the order of `receipts`."""
+        """Return all receipts of the session with their times, oldest first."""
         return await self.on_session(
             session_id, lambda store: store.receipts(session_id, None, 0, None)
         )
 
     async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
-        """The lists before and after a compaction.
+        """Return the lists before and after a compaction.
 
-        `number` is that of its receipt: from 0, the oldest, or back from -1, the newest.
+        Args:
+            session_id: ID of the session.
+            number: Number of its receipt, from 0 for the oldest, or from -1 for the newest.
         """
         return await self.on_session(
             session_id, lambda store: store.compacted_lists(session_id, number)
         )
 
     async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
-        """The outputs that the session keeps, newest first; at most `limit`."""
+        """Return at most `limit` outputs of the session, newest first."""
         return await self.on_session(session_id, lambda store: store.outputs(session_id, limit))
 
     async def output_info(self, output_id: str) -> OutputInfo:
-        """The figures of one output."""
+        """Return the description of an output."""
         return await self._on_output(output_id, lambda output: output.info)
 
     async def read_output(
         self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
     ) -> OutputSlice:
-        """Bytes of an output, verified against its hash."""
+        """Return bytes of an output, after their hash was checked."""
         return await self._on_output(
             output_id, lambda output: output.read_bytes(start_byte, limit_bytes)
         )
@@ -642,7 +742,7 @@ class Archive(ABC):
     async def read_output_lines(
         self, output_id: str, *, start_line: int = 1, line_count: int | None = None
     ) -> OutputSlice:
-        """Whole lines of an output; a negative `start_line` counts from the end (-1 the last)."""
+        """Return whole lines of an output; a negative `start_line` counts from the last line."""
         return await self._on_output(
             output_id, lambda output: output.read_lines(start_line, line_count)
         )
@@ -658,24 +758,25 @@ class Archive(ABC):
             if done is not None:
                 return done[0]
         raise NotFoundError(
-            f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
-            "compaction leaves, and in the hits of a search."
+            f"The archive has no output {output_id!r}. Use an output ID from a placeholder in the "
+            "context or from a search hit."
         )
 
     async def session_info(self, session_id: str) -> SessionInfo:
-        """One session."""
+        """Return the description of a session."""
         return await self.on_session(session_id, lambda store: store.session_info(session_id))
 
     async def retain(self, session_id: str, *, retained: bool = True) -> None:
-        """Exempt a session, and those that it started, from retention; or end that."""
+        """Protect a session and its descendants from pruning, or end the protection."""
         return await self.on_session(
             session_id, lambda store: store.retain(session_id, retained=retained)
         )
 
     async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
-        """The session's records in the order of their numbers, without the first `after`.
+        """Return the session's records in order, without the first `after` records.
 
-        At most `limit`, and fewer where they are large; none at the end, or without such a session.
+        At most `limit` records are returned, and fewer if they are large. The list is empty at the
+        end, and if the session does not exist.
         """
         return await self.on_session(
             session_id, lambda store: store.records(session_id, after, limit)
@@ -689,10 +790,10 @@ class Archive(ABC):
         after: int,
         parent_session_id: str | None = None,
     ) -> None:
-        """Append records of another archive to the `after` that the session holds already.
+        """Append records of another archive after the first `after` records of the session.
 
         Raises:
-            SettingsError: The session holds another number of records.
+            SettingsError: The session has another number of records.
         """
         return await self.on_session(
             session_id,
@@ -700,11 +801,14 @@ class Archive(ABC):
         )
 
     async def search(self, query: Query) -> SearchPage:
-        """Find text in messages and outputs; sees everything appended before the call.
+        """Search messages and outputs, including everything that was appended before the call.
 
-        Raises what `search.words.search` raises.
+        Raises:
+            QueryError: The query contains no word or takes too long, or a filter, the limit or the
+                cursor is invalid.
+            NotFoundError: The archive has no such session, or the session no such branch.
         """
-        # A server that only compacts starts without it.
+        # Imported here, so that a server that only compacts starts faster.
         from context_compaction.archive.search.words import search
 
         return await search(self, query)
@@ -713,46 +817,50 @@ class Archive(ABC):
     async def sessions(
         self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None
     ) -> tuple[list[SessionInfo], str | None]:
-        """Sessions, newest first, and the cursor of the next page.
+        """Return sessions, newest first, and the cursor of the next page or None.
 
-        With `family_of` only that session and those that descend from it.
+        Args:
+            limit: Maximum number of sessions.
+            cursor: Cursor of the previous page.
+            family_of: Return only this session and its descendants.
 
         Raises:
-            QueryError: The limit is below 1, or the cursor is none of ours.
+            QueryError: The limit is below 1, or the cursor is invalid.
         """
 
     @abstractmethod
     async def keep_token(self, token: AccessToken) -> None:
-        """Keep a token, durably."""
+        """Store an access token; it is durable when this returns."""
 
     @abstractmethod
     async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
-        """One token; None where there is none of that id, or it was revoked.
+        """Return an access token, or None if it does not exist or was revoked.
 
         Args:
-            token_id: Its id.
-            tenant: Whose, where that is another; this leaves nothing of one that nobody knows.
+            token_id: ID of the token.
+            tenant: Tenant of the token; None for this archive's tenant. A tenant that does not
+                exist is not created.
 
         Raises:
-            SettingsError: The name cannot be a tenant's.
+            SettingsError: The name of the tenant is invalid.
         """
 
     @abstractmethod
     async def tokens(self) -> list[AccessToken]:
-        """All tokens, the oldest first."""
+        """Return all access tokens, oldest first."""
 
     @abstractmethod
     async def revoke_token(self, token_id: str) -> bool:
-        """Remove a token, durably; return whether it existed."""
+        """Remove an access token durably; return whether it existed."""
 
     async def usage(self) -> Usage:
-        """How much room each session takes."""
+        """Return the size of each session."""
         return (await self.stored()).usage()
 
     async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
-        """Remove the sessions that `rules` choose, and what no session names; or return which.
+        """Remove the sessions that `rules` choose and all unused large contents.
 
-        Raises what `delete` raises.
+        With `dry_run` nothing is removed, and the plan is returned.
         """
         plan = (await self.stored()).plan(rules)
         if dry_run:
@@ -764,15 +872,18 @@ class Archive(ABC):
 
     @abstractmethod
     async def delete(self, session_ids: Sequence[str]) -> int:
-        """Remove sessions with all their bytes; return the bytes freed.
+        """Remove sessions with all their data; return the number of freed bytes.
 
-        Content that another session shares is removed with the last one. Nothing of the sessions
-        can be found or read afterwards. Without ids, only what no session names is removed.
+        Content that several sessions share is removed with the last of them. Without IDs, only
+        large contents that no session refers to are removed.
+
+        Raises:
+            NotFoundError: The archive has no such session; nothing was removed.
         """
 
     @abstractmethod
     async def health(self) -> Health:
-        """Figures and problems, for `doctor`."""
+        """Return sizes and problems of the archive."""
 
     @abstractmethod
     async def for_tenant(self, tenant: str, *, opens: bool = True) -> "Archive":

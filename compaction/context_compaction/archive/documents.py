@@ -1,7 +1,8 @@
-"""What the index holds: of a message its role, tools and text; of an output its text in parts.
+"""Content of the index: role, tools and text of a message, and the text of an output in parts.
 
-Role and tools are found when a message is appended, where the calls before a result are at hand,
-and kept in its record's head. The text is found when it is indexed.
+The role and the tools are found when a message is appended, because the calls before a result are
+known then, and are stored in the head of the message's record. The text is found when the message
+is indexed.
 """
 
 import re
@@ -31,23 +32,22 @@ from context_compaction.messages.model import (
     tool_results,
 )
 
-# PostgreSQL's tsvector ends at 1 MB, so a longer message has several rows.
-MAX_INDEXED_CHARS = 300_000
-PART_CHARS = 16_000  # so that a hit names a place, and one long log does not outweigh a message
+MAX_INDEXED_CHARS = 300_000  # of one row: a tsvector of PostgreSQL has at most 1 MB
+PART_CHARS = 16_000  # of an output, so that a hit has a position and a long log is not one row
 TITLE_CHARS = 80
-# BM25 would put a text of three words before any longer one; a text counts as this long at least.
-# Measured: LoCoMo's MRR rises from .45 to .48 with 30, own questions stay the same.
+# BM25 prefers very short texts, so a text counts as at least this many words. Measured: the MRR of
+# LoCoMo rises from .45 to .48 with 30.
 MIN_DOC_TERMS = 30
 
-# Pictures, signatures and encrypted content: no word of them is searched for.
+# Images, signatures and encrypted content have no words to search for.
 _ENCODED = re.compile(r"(?:data:[^,]{0,100},)?[A-Za-z0-9+/_-]{200,}={0,2}")
-# Members that name a kind, repeat what a block has, or nobody can read.
+# Members that name a kind, repeat the content of a block, or are not readable.
 _NO_TEXT = frozenset({
     "type", "role", "arguments", "partialJson", "api", "provider", "model", "stopReason",
     "data", "signature", "thoughtSignature", "thinkingSignature", "textSignature",
     "encrypted_content", "redactedContent",
 })  # fmt: skip
-# Under this name the title that a user gave a session is stored as an output.
+# Tool name of the output that stores the title which a user gave a session.
 TITLE_TOOL = "session title"
 _OWN_TOOLS = (
     "compact_messages",
@@ -58,54 +58,37 @@ _OWN_TOOLS = (
 
 
 def role_of(message: Message) -> str:
-    """The role under which `message` is found: "tool" where it carries results only."""
+    """Return the role for searches: "tool" for a message of tool results, else the message's."""
     if message.role == "user" and message.blocks and not starts_turn(message):
         return "tool"
     return message.role
 
 
 def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
-    """For each message from `start`, the names of the tools that it calls or that answer in it."""
+    """Return for each message from `start` the names of the tools of its calls and results."""
     new = messages[start:]
-    names = _names_of_answered(messages[:start], new) if start else {}
+    wanted = {result.call_id for message in new for result in tool_results(message)}
+    wanted -= {call.call_id for message in new for call in tool_calls(message)}
+    names: dict[str, str] = {}
+    for message in reversed(messages[:start]):
+        if not wanted - names.keys():
+            break
+        for call in tool_calls(message):
+            if call.call_id in wanted:
+                names.setdefault(call.call_id, call.name)
     tools: list[list[str]] = []
     for message in new:
         calls = tool_calls(message)
         names |= {call.call_id: call.name for call in calls}
-        told = (result.name or names.get(result.call_id) for result in tool_results(message))
-        tools.append(list(dict.fromkeys([*(call.name for call in calls), *filter(None, told)])))
+        answered = (result.name or names.get(result.call_id) for result in tool_results(message))
+        tools.append(list(dict.fromkeys([*(call.name for call in calls), *filter(None, answered)])))
     return tools
 
 
-def _names_of_answered(before: Sequence[Message], new: Sequence[Message]) -> dict[str, str]:
-    """By call id, the tools of the calls in `before` that `new` answers."""
-    missing = {result.call_id for message in new for result in tool_results(message)}
-    missing -= {call.call_id for message in new for call in tool_calls(message)}
-    names: dict[str, str] = {}
-    for message in reversed(before):
-        if not missing:
-            break
-        for call in tool_calls(message):
-            if call.call_id in missing:
-                names[call.call_id] = call.name
-                missing.discard(call.call_id)
-    return names
-
-
 def is_own_tool(name: str) -> bool:
-    """Whether `name` is one of our four tools, as every host's name for them ends."""
+    """Whether `name` is a tool of this server; hosts put a prefix before the name."""
     own = next((tool for tool in _OWN_TOOLS if name.endswith(tool)), None)
     return own is not None and not name.removesuffix(own)[-1:].isalnum()
-
-
-def message_text(raw: JsonObject, format: str) -> str:
-    """The text of a stored message, as its hits count positions.
-
-    Text, thinking that can be read, names and arguments of calls, results, addresses, citations,
-    and all strings of blocks of an unknown kind; no pictures and nothing encrypted. A message that
-    the format can no longer read (it was stored by another version) returns all its strings.
-    """
-    return read_stored(raw, format).text
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +96,10 @@ class StoredText:
     """The searchable text of a stored message.
 
     Attributes:
-        text: Its text, as `message_text` returns it.
-        called_paths: By call id, the paths that each call in it names.
-        answered_calls: The ids of the calls that it answers.
-        is_own: Whether all of it is calls of our own tools or their answers.
+        text: The text.
+        called_paths: Paths that each of its calls names, by call ID.
+        answered_calls: IDs of the calls that its results answer.
+        is_own: Whether it has only calls of this server's tools, or their results.
     """
 
     text: str
@@ -125,16 +108,26 @@ class StoredText:
     is_own: bool = False
 
 
-def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> StoredText:
-    """The text and paths of a stored message.
+def message_text(raw: JsonObject, format: str) -> str:
+    """Return the searchable text of a stored message; hits count positions in this text.
 
-    What our own tools were asked and answered, and the thought of asking, repeats what the archive
-    holds, so it is not found beside other text; a message of nothing else has it as its text.
+    It consists of text, readable thinking, names and arguments of calls, results, addresses,
+    citations, and all strings of blocks of an unknown kind. It has no images and no encrypted
+    content. For a message that its format cannot parse, it consists of all strings.
+    """
+    return read_stored(raw, format).text
+
+
+def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> StoredText:
+    """Return the text and the paths of a stored message.
+
+    Calls of this server's tools, their results and the thinking before them repeat what the archive
+    already has. They are left out if the message has other text.
 
     Args:
         raw: The message.
-        format: Its format.
-        tools: The names of the tools that it calls or that answer in it.
+        format: Format of the message.
+        tools: Names of the tools of its calls and results.
     """
     concerns_own = bool(tools) and all(map(is_own_tool, tools))
     try:
@@ -146,27 +139,20 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     for block in message.blocks:
         parts = own if _is_own(block, concerns_own) else texts
         parts += filter(None, _block_texts(block))
+    calls, results = tool_calls(message), tool_results(message)
     if not own:
-        texts += _other_strings(raw, {*texts, *_identifiers(message)})
+        names = (name for result in results for name in (result.call_id, result.name or ""))
+        texts += _other_strings(raw, {*texts, *(call.call_id for call in calls), *names})
     return StoredText(
         "\n".join(texts or own),
-        {call.call_id: tuple(_paths(call.arguments)) for call in tool_calls(message)},
-        tuple(result.call_id for result in tool_results(message)),
+        {call.call_id: tuple(_paths(call.arguments)) for call in calls},
+        tuple(result.call_id for result in results),
         is_own=bool(own) and not texts,
     )
 
 
-def _identifiers(message: Message) -> Iterator[str]:
-    """The ids of the calls in `message`, and the names beside results."""
-    for call in tool_calls(message):
-        yield call.call_id
-    for result in tool_results(message):
-        yield result.call_id
-        yield result.name or ""
-
-
 def _other_strings(value: Any, known: set[str]) -> Iterator[str]:
-    """The strings of a message that its blocks do not show: citations, titles, annotations."""
+    """Yield strings of a message that its blocks do not have: citations, titles, annotations."""
     if is_object(value):
         for key, item in value.items():
             if key not in _NO_TEXT:
@@ -179,6 +165,7 @@ def _other_strings(value: Any, known: set[str]) -> Iterator[str]:
 
 
 def _is_own(block: Block, concerns_own: bool) -> bool:
+    """Whether a block is a call of this server's tools, its result, or the thinking before it."""
     match block:
         case Thinking():
             return concerns_own
@@ -191,41 +178,38 @@ def _is_own(block: Block, concerns_own: bool) -> bool:
 
 
 def _paths(arguments: Any) -> Iterator[str]:
-    """The paths among the arguments of a call: what looks like one, or is called one."""
+    """Yield arguments of a call that look like a path, or whose name says so."""
     if is_object(arguments):
         for name, value in arguments.items():
             if not isinstance(value, str) or len(value) > 1_000 or "\n" in value:
                 continue
-            is_called_path = any(word in name.lower() for word in ("path", "file"))
-            if is_called_path or ("/" in value and " " not in value):
+            has_path_name = any(word in name.lower() for word in ("path", "file"))
+            if has_path_name or ("/" in value and " " not in value):
                 yield value
 
 
-# What hosts put before the user's own words: their environment, notes and instructions as elements,
-# and commands that the host itself obeys.
+# Hosts put elements with the environment, notes and instructions before the user's own words, and
+# commands that the host itself runs.
 _HOST_ELEMENT = re.compile(r"\s*<([a-z][a-z_-]*)>.*?</\1>", re.DOTALL)
 _HOST_COMMAND = re.compile(r"/[\w:-]+\s*(?:\n|\Z)")
 
 
 def title_of(text: str) -> str:
-    """A session's title: the first line of the user's first text; "" where a host wrote all."""
-    while found := _HOST_ELEMENT.match(text):
-        text = text[found.end() :]
+    """Return the first line of the user's words as a title, or "" if the host wrote all of it."""
+    while element := _HOST_ELEMENT.match(text):
+        text = text[element.end() :]
     text = text.strip()
     if _HOST_COMMAND.match(text):
         return ""
     line = " ".join(text.split("\n", 1)[0].split())
-    return storable(line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…")
+    line = line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"
+    # Databases refuse lone surrogates and zeros.
+    return line.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def is_encoded(text: str) -> bool:
-    """Whether `text` is a picture, a signature or encrypted content, with no word to search for."""
+    """Whether `text` is an image, a signature or encrypted content."""
     return _ENCODED.fullmatch(text) is not None
-
-
-def storable(text: str) -> str:
-    """`text` with "?" for lone surrogates and zeros, which databases refuse."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def _block_texts(block: Block) -> list[str]:
@@ -245,7 +229,7 @@ def _block_texts(block: Block) -> list[str]:
 
 
 def _strings(value: Any) -> list[str]:
-    """Every string and number among the values of a JSON value, in order."""
+    """Return all strings and numbers among the values of a JSON value, in order."""
     if is_object(value):
         return [string for item in value.values() for string in _strings(item)]
     if is_list(value):
@@ -255,17 +239,16 @@ def _strings(value: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class IndexedPart:
-    """One text that the index can find: a message, or a part of a long message or an output.
+    """Text of one row: a message, or a part of a long message or of an output.
 
     Attributes:
-        text: The text itself.
-        start_byte: Where it begins in the output, or in characters in the message.
-        size_bytes: Its length in the output, or in characters in a long message; 0 for a whole
-            message.
-        start_char: Where it begins, in characters.
-        start_line: Number of its first line, from 1.
-        paths: Those of the calls that it answers.
-        is_own: Whether our own tools were asked it or answered it.
+        text: The text.
+        start_byte: Start of the part, in bytes for an output, in characters for a message.
+        size_bytes: Length of the part in the same unit; 0 for a whole message.
+        start_char: Start of the part in characters.
+        start_line: Number of the first line of the part, from 1.
+        paths: Paths of the calls that the message or output answers.
+        is_own: Whether it is a call of this server's tools, or its result.
     """
 
     text: str
@@ -278,7 +261,7 @@ class IndexedPart:
 
 
 def message_parts(stored: StoredText, paths: tuple[str, ...]) -> Iterator[IndexedPart]:
-    """The parts of a message's text: one, or several that end between words."""
+    """Yield the whole text of a message, or parts of a long text that end between words."""
     text, start = stored.text, 0
     while len(text) - start > MAX_INDEXED_CHARS:
         end = start + MAX_INDEXED_CHARS
@@ -291,7 +274,7 @@ def message_parts(stored: StoredText, paths: tuple[str, ...]) -> Iterator[Indexe
 
 
 def output_parts(text: str) -> Iterator[IndexedPart]:
-    """The parts of an output's text: `PART_CHARS` at most, cut at newlines; at least one."""
+    """Yield parts of an output's text of at most `PART_CHARS`, cut at newlines; at least one."""
     start_byte = start_char = 0
     start_line = 1
     while True:
@@ -311,13 +294,13 @@ def output_parts(text: str) -> Iterator[IndexedPart]:
 def parts_of_records(
     records: Iterable[tuple[JsonObject, Callable[[], Any]]], blobs: Blobs
 ) -> Iterator[list[IndexedPart]]:
-    """What is found of each record: nothing but messages and outputs.
+    """Yield the rows of each record; only messages and outputs have rows.
 
-    A result is found under the paths of its call where both were appended together, as hosts do.
+    A result has the paths of its call if both were appended together, as hosts do.
 
     Args:
-        records: Each one's head, and what returns its body.
-        blobs: The large contents that bodies name.
+        records: Head of each record, and a function that returns its body.
+        blobs: Large contents that bodies refer to.
     """
     paths: dict[str, tuple[str, ...]] = {}
     for head, body in records:
@@ -325,34 +308,34 @@ def parts_of_records(
             if head["kind"] == "message":
                 stored = read_stored(body(), head["format"], head["tools"])
                 paths |= stored.called_paths
-                about = [path for call in stored.answered_calls for path in paths.get(call, ())]
-                yield list(message_parts(stored, tuple(about)))
+                called = [path for call in stored.answered_calls for path in paths.get(call, ())]
+                yield list(message_parts(stored, tuple(called)))
             elif head["kind"] == "output":
                 data = StoredOutput(info_of(head, ""), body(), blobs).read_whole()
-                about = list(paths.get(head["call"], ()))
+                called = paths.get(head["call"], ())
                 parts = output_parts(decode_text(data) or "")
                 is_own = is_own_tool(head["tool"] or "")
-                yield [replace(part, paths=tuple(about), is_own=is_own) for part in parts]
+                yield [replace(part, paths=tuple(called), is_own=is_own) for part in parts]
             else:
                 yield []
         except (ArchiveDamagedError, NotFoundError):
-            # A damaged blob hides its own text only; the doctor reports it.
+            # A damaged blob hides only its own text, and `health` reports it.
             yield [IndexedPart("")]
-        if head.get("last"):  # of its call; the same whatever calls are read with it
+        if head.get("last"):  # of its call, so that rows do not depend on which calls are read
             paths = {}
 
 
 @dataclass(frozen=True, slots=True)
 class DocText:
-    """What a row contains.
+    """Content of a row.
 
     Attributes:
-        text: Its text.
-        role: Who wrote it.
-        tool: The tool that was called or answered.
-        is_own: Whether our own tools were asked it or answered it.
-        history: Names the history that ends with a message ...
-        before: ... and the one that it continues; empty for an output.
+        text: The text.
+        role: Role of the message; "tool" for an output.
+        tool: Tool of the call or result, if any.
+        is_own: Whether it is a call of this server's tools, or its result.
+        history: Chain hash of the history that ends with the message; empty for an output.
+        before: Chain hash of the history before the message; empty for an output.
     """
 
     text: str
@@ -366,7 +349,7 @@ class DocText:
 def doc_text(
     head: JsonObject, body: Any, start_byte: int, size_bytes: int, blobs: Blobs
 ) -> DocText | None:
-    """What a row contains, given its record; None where it is a part of an output without text.
+    """Return the content of a row from its record, or None for a part of an output without text.
 
     Raises:
         ArchiveDamagedError: The output cannot be read.
@@ -382,5 +365,5 @@ def doc_text(
         return DocText(text, head["role"], tool, stored.is_own, history, head["parent"])
     output = StoredOutput(info_of(head, ""), body, blobs)
     part = decode_text(output.read_bytes(start_byte, size_bytes).data)
-    own = is_own_tool(head["tool"] or "")
-    return None if part is None else DocText(part, "tool", head["tool"], own)
+    is_own = is_own_tool(head["tool"] or "")
+    return None if part is None else DocText(part, "tool", head["tool"], is_own)

@@ -1,6 +1,6 @@
-"""What every archive must do, whatever stores it: one check per promise, run on an empty archive.
+"""Contract of every archive: one check for each promise, run on an empty archive.
 
-A test module runs the checks of `CONTRACT`, each with an archive of its own.
+Test modules run each check of `CONTRACT` with its own archive.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -63,7 +63,7 @@ def parsed(*raws: dict[str, Any]) -> tuple[Message, ...]:
 
 
 async def add(archive: Archive, session_id: str, *raws: dict[str, Any]) -> tuple[int, ...]:
-    """Append a list and give its numbers."""
+    """Append a list and return the numbers of its messages."""
     return (await archive.append(session_id, parsed(*raws), format=FORMAT)).seqs
 
 
@@ -72,7 +72,7 @@ async def transcript(archive: Archive, session_id: str) -> list[dict[str, Any]]:
 
 
 async def found(archive: Archive, text: str, **settings: Any) -> list[str]:
-    """The pointers of the hits."""
+    """Return the pointers of the hits."""
     return [hit.pointer for hit in (await archive.search(Query(text, **settings))).hits]
 
 
@@ -84,7 +84,7 @@ def pointers(session_id: str, *seqs: int) -> list[str]:
 
 
 @promise
-async def a_host_that_moves_its_cache_marker_appends_only_what_is_new(archive: Archive) -> None:
+async def append_writes_only_new_messages_when_the_cache_marker_moves(archive: Archive) -> None:
     def marked(text: str) -> dict[str, Any]:
         mark = {"type": "ephemeral"}
         return {"role": "user", "content": [{"type": "text", "text": text, "cache_control": mark}]}
@@ -96,7 +96,7 @@ async def a_host_that_moves_its_cache_marker_appends_only_what_is_new(archive: A
 
 
 @promise
-async def a_context_is_named_without_being_read(archive: Archive) -> None:
+async def context_name_is_the_hash_of_the_context(archive: Archive) -> None:
     async def check() -> None:
         _, context = await archive.context("s")
         assert await archive.context_name("s") == history_hash(context)
@@ -118,7 +118,9 @@ async def a_context_is_named_without_being_read(archive: Archive) -> None:
 
 
 @promise
-async def a_sliding_window_adds_only_what_is_new(archive: Archive) -> None:
+async def append_writes_only_new_messages_when_a_window_slides(
+    archive: Archive,
+) -> None:
     said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(120)]
     for stop in range(2, 121, 2):
         window = said[max(0, stop - 40) : stop]
@@ -129,7 +131,7 @@ async def a_sliding_window_adds_only_what_is_new(archive: Archive) -> None:
 
 
 @promise
-async def a_host_that_rewrites_its_first_message_adds_that_and_what_is_new(
+async def append_writes_the_first_message_again_when_the_host_rewrites_it(
     archive: Archive,
 ) -> None:
     said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(1, 120)]
@@ -141,7 +143,7 @@ async def a_host_that_rewrites_its_first_message_adds_that_and_what_is_new(
         history = await archive.read_messages("s", 0, 1_000_000, head=result.head)
         assert [message.raw for message in history] == raws
     held = await transcript(archive, "s")
-    assert len(held) == 118 + 59, "what was said, and each first message"
+    assert len(held) == 118 + 59, "the messages, and each version of the first one"
     assert await found(archive, "answer 76", session_id="s", kind="phrase") == [
         f"transcript://s/messages/{held.index(assistant('answer 76'))}"
         f"-{held.index(assistant('answer 76'))}"
@@ -149,7 +151,7 @@ async def a_host_that_rewrites_its_first_message_adds_that_and_what_is_new(
 
 
 @promise
-async def a_history_is_read_without_the_branches_beside_it(archive: Archive) -> None:
+async def read_messages_returns_one_branch_when_a_head_is_given(archive: Archive) -> None:
     start = [user("one"), assistant("two")]
     first = await archive.append("s", parsed(*start, user("left")), format=FORMAT)
     second = await archive.append(
@@ -171,7 +173,7 @@ async def a_history_is_read_without_the_branches_beside_it(archive: Archive) -> 
 
 
 @promise
-async def a_search_within_a_history_finds_nothing_of_the_branches_beside_it(
+async def search_finds_one_branch_when_a_head_is_given(
     archive: Archive,
 ) -> None:
     start = [user("which colour?"), assistant("a colour of yours")]
@@ -204,14 +206,14 @@ async def a_search_within_a_history_finds_nothing_of_the_branches_beside_it(
 
 
 @promise
-async def a_short_answer_that_was_given_before_is_a_message_of_its_own(archive: Archive) -> None:
+async def short_repeated_message_is_a_new_message(archive: Archive) -> None:
     said = [user("go on"), assistant("done"), user("go on"), assistant("done"), user("go on")]
     assert await add(archive, "s", *said) == (0, 1, 2, 3, 4)
     assert await add(archive, "s", user("other"), assistant("well"), user("go on")) == (5, 6, 7)
 
 
 @promise
-async def a_history_goes_on_through_the_summary_that_stands_in_it(archive: Archive) -> None:
+async def branch_continues_through_the_summary_in_it(archive: Archive) -> None:
     raws = [user("one"), assistant("two"), user("three"), assistant("four")]
     said = await archive.append("s", parsed(*raws), format=FORMAT)
     summary = user("a summary of one and two")
@@ -224,7 +226,7 @@ async def a_history_goes_on_through_the_summary_that_stands_in_it(archive: Archi
     assert await archive.receipts("s", heads=grown.heads) == [{"round": 1}]
     beside = await archive.append("s", parsed(*raws[:2], user("else")), format=FORMAT)
     assert await archive.receipts("s", heads=beside.heads) == []
-    # The summary is known as ours wherever a host puts it.
+    # The summary is recognized at any position.
     moved = await archive.append(
         "s", parsed(user("today"), summary, *raws[2:], user("six")), format=FORMAT
     )
@@ -256,7 +258,7 @@ async def context_is_matched_when_only_messages_of_the_host_differ(archive: Arch
 
 
 @promise
-async def what_was_appended_is_read_back_as_the_host_wrote_it(archive: Archive) -> None:
+async def message_is_read_back_exactly(archive: Archive) -> None:
     odd = {
         "role": "assistant",
         "x-unknown": {"$blob": "natural", "$$blob": 1, "x$blob": None, "half": "\ud83d"},
@@ -268,11 +270,11 @@ async def what_was_appended_is_read_back_as_the_host_wrote_it(archive: Archive) 
     assert await transcript(archive, "s") == [user("hello"), odd]
     (message,) = await archive.read_messages("s", 1, 1)
     assert (message.session_id, message.seq, message.format) == ("s", 1, FORMAT)
-    assert list(message.raw) == list(odd), "the order of the keys is the host's"
+    assert list(message.raw) == list(odd), "keys keep the order of the host"
 
 
 @promise
-async def large_strings_are_read_back_exactly_wherever_they_stand(archive: Archive) -> None:
+async def large_strings_are_read_back_exactly_at_any_position(archive: Archive) -> None:
     large = "ü" * 40_000 + "\ud800\n" * 3 + "end"
     odd: dict[str, Any] = {
         "$blob": large,
@@ -289,7 +291,7 @@ async def large_strings_are_read_back_exactly_wherever_they_stand(archive: Archi
 
 
 @promise
-async def a_pattern_finds_what_the_log_keeps_elsewhere_or_escaped(archive: Archive) -> None:
+async def pattern_matches_large_and_escaped_strings(archive: Archive) -> None:
     large = "x" * 70_000 + " ZXPlant7QuirkError"
     function = {"name": "find", "arguments": r'{"what": "a \u005aXPlant8QuirkError"}'}
     calls = [{"id": "c", "type": "function", "function": function}]
@@ -301,7 +303,7 @@ async def a_pattern_finds_what_the_log_keeps_elsewhere_or_escaped(archive: Archi
 
 
 @promise
-async def a_token_is_kept_until_it_is_revoked_and_is_its_tenants_own(archive: Archive) -> None:
+async def access_token_exists_for_its_tenant_until_it_is_revoked(archive: Archive) -> None:
     first = AccessToken("0a1b", "robin", ("read",), "ab" * 32, 1.0, None)
     second = AccessToken("0c2d", "casey", ("read", "write"), "cd" * 32, 2.0, 99.5)
     for token in (second, first):
@@ -327,7 +329,7 @@ async def a_token_is_kept_until_it_is_revoked_and_is_its_tenants_own(archive: Ar
 
 
 @promise
-async def a_known_list_is_not_written_again_and_a_grown_one_only_where_it_grew(
+async def append_writes_only_new_messages_when_a_list_grows(
     archive: Archive,
 ) -> None:
     history = [user("one"), assistant("two")]
@@ -341,20 +343,20 @@ async def a_known_list_is_not_written_again_and_a_grown_one_only_where_it_grew(
 
 
 @promise
-async def keys_in_another_order_are_the_same_message(archive: Archive) -> None:
+async def message_is_the_same_when_its_keys_have_another_order(archive: Archive) -> None:
     await add(archive, "s", {"role": "user", "content": "x"})
     reordered = await archive.append("s", parsed({"content": "x", "role": "user"}), format=FORMAT)
     assert reordered.written == 0
 
 
 @promise
-async def the_same_text_said_twice_is_two_messages(archive: Archive) -> None:
+async def repeated_text_is_two_messages(archive: Archive) -> None:
     assert await add(archive, "s", user("go on"), assistant("ok"), user("go on")) == (0, 1, 2)
     assert await add(archive, "s", user("go on"), assistant("ok"), user("go on")) == (0, 1, 2)
 
 
 @promise
-async def an_edited_history_becomes_a_branch_and_overwrites_nothing(archive: Archive) -> None:
+async def edited_list_becomes_a_branch(archive: Archive) -> None:
     await add(archive, "s", user("one"), assistant("two"), user("three"))
     assert await add(archive, "s", user("one"), assistant("TWO"), user("three")) == (0, 3, 4)
     assert await add(archive, "s", user("one"), assistant("two"), user("3")) == (0, 1, 5)
@@ -366,7 +368,7 @@ async def an_edited_history_becomes_a_branch_and_overwrites_nothing(archive: Arc
 
 
 @promise
-async def a_dry_run_gives_the_numbers_and_writes_nothing(archive: Archive) -> None:
+async def dry_run_reports_numbers_and_writes_nothing(archive: Archive) -> None:
     messages = parsed(user("one"), assistant("two"))
     dry = await archive.append("s", messages, format=FORMAT, dry_run=True)
     assert (dry.seqs, dry.written) == ((0, 1), 2)
@@ -379,7 +381,7 @@ async def a_dry_run_gives_the_numbers_and_writes_nothing(archive: Archive) -> No
 
 
 @promise
-async def a_list_that_shares_too_little_with_the_session_is_not_written(archive: Archive) -> None:
+async def append_writes_nothing_when_the_list_shares_too_few_messages(archive: Archive) -> None:
     await archive.append("s", parsed(user("one"), assistant("two"), user("three")), format=FORMAT)
     other = parsed(user("one"), assistant("TWO"))
     refused = await archive.append("s", other, format=FORMAT, least_shared=2)
@@ -390,7 +392,7 @@ async def a_list_that_shares_too_little_with_the_session_is_not_written(archive:
 
 
 @promise
-async def an_append_says_which_receipts_are_of_compactions_of_this_list(archive: Archive) -> None:
+async def append_marks_the_receipts_of_the_list(archive: Archive) -> None:
     one = await archive.append("s", parsed(user("one")), format=FORMAT)
     other = await archive.append("s", parsed(user("other")), format=FORMAT)
     assert one.receipts == other.receipts == ()
@@ -402,7 +404,7 @@ async def an_append_says_which_receipts_are_of_compactions_of_this_list(archive:
 
 
 @promise
-async def a_list_may_go_on_from_where_an_earlier_call_ended(archive: Archive) -> None:
+async def append_continues_the_branch_of_after(archive: Archive) -> None:
     first = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
     on = await archive.append("s", parsed(user("three")), format=FORMAT, after=first.head)
     assert (on.seqs, on.written) == ((2,), 1)
@@ -422,7 +424,7 @@ async def a_list_may_go_on_from_where_an_earlier_call_ended(archive: Archive) ->
 
 
 @promise
-async def message_ranges_include_both_ends_and_stop_at_the_last_message(archive: Archive) -> None:
+async def message_range_includes_both_ends(archive: Archive) -> None:
     raws = [user(str(count)) for count in range(5)]
     await add(archive, "s", *raws)
 
@@ -438,7 +440,7 @@ async def message_ranges_include_both_ends_and_stop_at_the_last_message(archive:
 
 
 @promise
-async def sessions_are_kept_apart(archive: Archive) -> None:
+async def sessions_are_separate(archive: Archive) -> None:
     await add(archive, "a", user("of a"))
     await add(archive, "b", user("of b"))
     assert await transcript(archive, "a") == [user("of a")]
@@ -446,7 +448,7 @@ async def sessions_are_kept_apart(archive: Archive) -> None:
 
 
 @promise
-async def ids_that_could_do_harm_are_refused_and_harmless_ones_kept(archive: Archive) -> None:
+async def invalid_session_ids_are_refused(archive: Archive) -> None:
     for bad in ("", "a/b", "a b", "ü", "x" * 129, "a\n", "\x00"):
         with pytest.raises(SettingsError, match="Invalid session_id"):
             await archive.append(bad, parsed(user("x")), format=FORMAT)
@@ -460,7 +462,7 @@ async def ids_that_could_do_harm_are_refused_and_harmless_ones_kept(archive: Arc
 
 
 @promise
-async def what_cannot_be_archived_is_refused_by_its_index(archive: Archive) -> None:
+async def append_names_the_index_of_a_message_that_it_refuses(archive: Archive) -> None:
     with pytest.raises(SettingsError, match="Message 1 has no source"):
         await archive.append("s", (*parsed(user("x")), make_message("user", "ours")), format=FORMAT)
     with pytest.raises(SettingsError, match="Unknown format 'nonsense'"):
@@ -474,7 +476,7 @@ async def what_cannot_be_archived_is_refused_by_its_index(archive: Archive) -> N
 
 
 @promise
-async def unknown_sessions_and_outputs_are_said_to_be_unknown(archive: Archive) -> None:
+async def unknown_sessions_and_outputs_raise_not_found(archive: Archive) -> None:
     for ask in (
         archive.context("gone"),
         archive.receipts("gone"),
@@ -493,7 +495,7 @@ async def unknown_sessions_and_outputs_are_said_to_be_unknown(archive: Archive) 
 
 
 @promise
-async def odd_names_and_times_do_not_disturb_a_search(archive: Archive) -> None:
+async def search_works_when_names_and_times_are_unusual(archive: Archive) -> None:
     odd = call("c\ud800", "Tool \ud800\x00", path="needle")
     times = (float("nan"), float("inf"), -5.0, 1e300)
     dated = [
@@ -515,14 +517,14 @@ async def odd_names_and_times_do_not_disturb_a_search(archive: Archive) -> None:
 
 
 @promise
-async def without_a_compaction_the_context_is_the_transcript(archive: Archive) -> None:
+async def context_is_the_transcript_without_a_compaction(archive: Archive) -> None:
     await add(archive, "s", user("one"))
     await add(archive, "s", user("one"), assistant("two"))
     assert await archive.context("s") == (FORMAT, [user("one"), assistant("two")])
 
 
 @promise
-async def a_list_that_begins_with_our_summary_is_the_same_session(archive: Archive) -> None:
+async def compacted_list_continues_the_session(archive: Archive) -> None:
     await add(archive, "s", user("one"), assistant("two"), user("three"))
     summary, cleared = user("[summary]"), assistant("[cleared]")
     await archive.commit(
@@ -552,7 +554,7 @@ async def a_list_that_begins_with_our_summary_is_the_same_session(archive: Archi
 
 
 @promise
-async def a_second_compaction_takes_over_from_the_first(archive: Archive) -> None:
+async def second_compaction_replaces_the_first_context(archive: Archive) -> None:
     await add(archive, "s", user("one"))
     await archive.commit("s", context=[ContextEntry(-1, user("summary 1"))])
     await add(archive, "s", user("summary 1"), assistant("two"))
@@ -567,7 +569,7 @@ async def a_second_compaction_takes_over_from_the_first(archive: Archive) -> Non
 
 
 @promise
-async def a_context_can_be_forked_like_a_transcript(archive: Archive) -> None:
+async def context_can_have_branches(archive: Archive) -> None:
     await add(archive, "s", user("one"))
     await archive.commit("s", context=[ContextEntry(-1, user("summary"))])
     await add(archive, "s", user("summary"), assistant("two"), user("three"))
@@ -576,7 +578,7 @@ async def a_context_can_be_forked_like_a_transcript(archive: Archive) -> None:
 
 
 @promise
-async def a_context_of_large_messages_comes_back_exactly(archive: Archive) -> None:
+async def context_with_large_messages_is_read_back_exactly(archive: Archive) -> None:
     large = user("x" * 100_000 + "\udcff")
     await add(archive, "s", user("one"))
     await archive.commit("s", context=[ContextEntry(-1, large)])
@@ -585,14 +587,14 @@ async def a_context_of_large_messages_comes_back_exactly(archive: Archive) -> No
 
 
 @promise
-async def a_context_that_names_an_unknown_message_is_refused(archive: Archive) -> None:
+async def commit_refuses_a_context_with_an_unknown_message(archive: Archive) -> None:
     await add(archive, "s", user("one"))
     with pytest.raises(NotFoundError, match="message 7"):
         await archive.commit("s", context=[ContextEntry(7, {})])
 
 
 @promise
-async def receipts_come_back_oldest_first(archive: Archive) -> None:
+async def receipts_are_returned_oldest_first(archive: Archive) -> None:
     await add(archive, "s", user("one"))
     receipts = [{"n": 1}, {"n": 2, "text": "y" * 70_000}, {"n": 1}]
     for receipt in receipts:
@@ -604,7 +606,7 @@ async def receipts_come_back_oldest_first(archive: Archive) -> None:
 
 
 @promise
-async def a_receipt_tells_when_and_what_list_became_which(archive: Archive) -> None:
+async def receipts_have_times_and_lists_before_and_after(archive: Archive) -> None:
     first = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
     summary, cleared = user("[summary 1]"), assistant("[cleared]")
     left = (ContextEntry(-1, summary, stands_for=first.head), ContextEntry(-1, cleared, 1))
@@ -646,7 +648,7 @@ TEXTS = {
 
 
 @promise
-async def outputs_come_back_byte_for_byte_whole_and_in_parts(archive: Archive) -> None:
+async def outputs_are_read_back_exactly_as_a_whole_and_in_parts(archive: Archive) -> None:
     blobs = {name: make_blob(text, tool_name="Bash", call_id="c1") for name, text in TEXTS.items()}
     await archive.commit("s", blobs=list(blobs.values()))
     for name, blob in blobs.items():
@@ -667,7 +669,7 @@ async def outputs_come_back_byte_for_byte_whole_and_in_parts(archive: Archive) -
 
 
 @promise
-async def outputs_are_read_by_line_from_either_end(archive: Archive) -> None:
+async def outputs_are_read_by_lines_from_both_ends(archive: Archive) -> None:
     blobs = {name: make_blob(text) for name, text in TEXTS.items()}
     await archive.commit("s", blobs=list(blobs.values()))
     for blob in blobs.values():
@@ -698,7 +700,7 @@ async def _lines_are(
 
 
 @promise
-async def bytes_that_are_no_text_are_kept_too(archive: Archive) -> None:
+async def binary_output_is_read_back_exactly(archive: Archive) -> None:
     for data in (b"\xff\xfe\x00", bytes(range(256)) * 400):
         blob = Blob(output_id_of(data), data, "application/octet-stream")
         await archive.commit("s", blobs=[blob])
@@ -707,7 +709,7 @@ async def bytes_that_are_no_text_are_kept_too(archive: Archive) -> None:
 
 
 @promise
-async def keeping_an_output_again_changes_nothing(archive: Archive) -> None:
+async def commit_stores_an_output_once(archive: Archive) -> None:
     blobs = [make_blob("small", tool_name="A"), make_blob("L\n" * 40_000, tool_name="B")]
     await archive.commit("s", blobs=[*blobs, *blobs])
     before = await archive.health()
@@ -718,7 +720,7 @@ async def keeping_an_output_again_changes_nothing(archive: Archive) -> None:
 
 
 @promise
-async def an_id_that_is_not_the_hash_of_its_bytes_is_refused(archive: Archive) -> None:
+async def commit_refuses_an_output_whose_id_does_not_match(archive: Archive) -> None:
     forged = replace(make_blob("harmless"), data=b"other")
     with pytest.raises(SettingsError, match="does not match the content"):
         await archive.commit("s", blobs=[forged])
@@ -728,7 +730,7 @@ async def an_id_that_is_not_the_hash_of_its_bytes_is_refused(archive: Archive) -
 
 
 @promise
-async def words_names_parts_paths_and_cjk_are_found(archive: Archive) -> None:
+async def search_finds_words_names_parts_paths_and_cjk(archive: Archive) -> None:
     await add(
         archive,
         "s",
@@ -752,7 +754,7 @@ async def words_names_parts_paths_and_cjk_are_found(archive: Archive) -> None:
 
 
 @promise
-async def a_question_in_own_words_finds_the_message_that_answers_it(archive: Archive) -> None:
+async def search_finds_the_answer_to_a_question(archive: Archive) -> None:
     await add(
         archive,
         "s",
@@ -764,11 +766,11 @@ async def a_question_in_own_words_finds_the_message_that_answers_it(archive: Arc
     page = await archive.search(Query("how often does the password of the deployment rotate?"))
     assert page.hits[0].seq == 1
     alone = await found(archive, "the")
-    assert sorted(alone) == pointers("s", 0, 1, 2), "a stop word alone is looked for"
+    assert sorted(alone) == pointers("s", 0, 1, 2), "a query of one stop word searches for it"
 
 
 @promise
-async def no_text_of_a_user_is_a_syntax_error(archive: Archive) -> None:
+async def search_accepts_any_text(archive: Archive) -> None:
     await add(archive, "s", user("plain words"))
     for text in (
         'plain AND', 'NOT plain', '"plain', "plain)", "plain*", "words:plain", "pl{ain", "plain ^",
@@ -783,14 +785,14 @@ async def no_text_of_a_user_is_a_syntax_error(archive: Archive) -> None:
 
 
 @promise
-async def a_phrase_is_found_in_its_order_only(archive: Archive) -> None:
+async def phrase_matches_words_in_order(archive: Archive) -> None:
     await add(archive, "s", user("connection refused by peer"), user("refused: the connection"))
     assert await found(archive, "Connection, refused", kind="phrase") == pointers("s", 0)
     assert await found(archive, "refused connection", kind="phrase") == []
 
 
 @promise
-async def a_pattern_is_matched_with_the_text_itself(archive: Archive) -> None:
+async def pattern_matches_the_original_text(archive: Archive) -> None:
     await add(archive, "s", user('line one\nE4032 "quoted"'), user("E403 nothing"))
     await archive.commit("s", blobs=[make_blob("a\n" * 20_000 + "E9999 deep down\n")])
     page = await archive.search(Query(r"\AE\d{4} .*$", kind="regex"))
@@ -805,7 +807,7 @@ async def a_pattern_is_matched_with_the_text_itself(archive: Archive) -> None:
 
 
 @promise
-async def a_pattern_that_would_never_end_is_stopped(archive: Archive) -> None:
+async def slow_pattern_is_stopped(archive: Archive) -> None:
     await add(archive, "s", user("a" * 5000 + "!"))
     with pytest.raises(QueryError, match="takes longer"):
         await archive.search(Query(r"(a|aa)+$", kind="regex"))
@@ -813,7 +815,7 @@ async def a_pattern_that_would_never_end_is_stopped(archive: Archive) -> None:
 
 
 @promise
-async def filters_narrow_a_search(archive: Archive) -> None:
+async def filters_restrict_a_search(archive: Archive) -> None:
     await add(
         archive, "a",
         user("needle"), call("c1", "Bash", command="needle"), result("c1", "needle: not found"),
@@ -840,7 +842,7 @@ async def filters_narrow_a_search(archive: Archive) -> None:
 
 
 @promise
-async def a_session_is_searched_with_those_that_descend_from_it(archive: Archive) -> None:
+async def search_includes_descendants_of_the_session(archive: Archive) -> None:
     for session, parent in (
         ("top", None),
         ("child", "top"),
@@ -861,7 +863,7 @@ async def a_session_is_searched_with_those_that_descend_from_it(archive: Archive
 
 
 @promise
-async def a_session_is_listed_with_those_that_descend_from_it(archive: Archive) -> None:
+async def sessions_lists_the_family_of_a_session(archive: Archive) -> None:
     parents = {"top": None, "child": "top", "other": None, "twin": "top", "grandchild": "child"}
     for session, parent in parents.items():
         await archive.append(
@@ -881,7 +883,7 @@ async def a_session_is_listed_with_those_that_descend_from_it(archive: Archive) 
 
 
 @promise
-async def words_are_found_whatever_scripts_they_mix_and_however_their_letters_are_made(
+async def search_finds_words_in_any_script_and_unicode_form(
     archive: Archive,
 ) -> None:
     words = ["Müller", "データベース", "main", "接続", "Ärger", "ガイド", "ab\u00adcd", "x1", "終"]
@@ -898,7 +900,7 @@ async def words_are_found_whatever_scripts_they_mix_and_however_their_letters_ar
         assert {*every} <= {*await found(archive, word)}, word
     for query in ("データ", "code42 wide", "half ﾃﾞｰﾀ", "file", wide):
         assert pointers("s", 3)[0] in await found(archive, query, kind="phrase"), query
-    # A pattern is for the text as it is.
+    # A pattern matches the original text.
     for at, text in enumerate(texts):
         name = text.split(" ")[0]
         assert pointers("s", at)[0] in await found(archive, rf"{name}\b.*main", kind="regex")
@@ -908,7 +910,7 @@ async def words_are_found_whatever_scripts_they_mix_and_however_their_letters_ar
 
 
 @promise
-async def latin_letters_are_found_with_and_without_their_accents(archive: Archive) -> None:
+async def search_finds_latin_letters_with_and_without_accents(archive: Archive) -> None:
     written = "Ein Résumé über die Größe von naïveParser: Việt, Ærø, Łódź"
     await add(archive, "s", user(written), user("The tea"), user("мой кой мои"))
     first, second, third = pointers("s", 0, 1, 2)
@@ -927,18 +929,18 @@ async def latin_letters_are_found_with_and_without_their_accents(archive: Archiv
         is_found = query != "Grosse"  # a letter of its own
         assert await found(archive, query) == [first] * is_found, query
     assert await found(archive, "resume uber die", kind="phrase") == [first]
-    assert await found(archive, "thé") == [second], "a word of its own, and no stop word"
+    assert await found(archive, "thé") == [second], "not a stop word"
     assert await found(archive, "мои") == [third]
     assert await found(archive, "мо") == []
     assert await found(archive, "й", kind="regex") == [third]
     assert await found(archive, "Résumé.*Größe", kind="regex") == [first]
-    assert await found(archive, "Resume", kind="regex") == [], "a pattern is for the text as it is"
+    assert await found(archive, "Resume", kind="regex") == [], "a pattern matches the original text"
     (hit,) = (await archive.search(Query("große łodz"))).hits
     assert "Łódź" in hit.snippet
 
 
 @promise
-async def a_path_with_names_in_another_script_narrows_a_search(archive: Archive) -> None:
+async def path_filter_accepts_any_script(archive: Archive) -> None:
     path = normalize("NFD", "/Users/müller/プロジェクト/メイン/main.py")
     await add(archive, "s", call("c1", "Read", file_path=path), result("c1", "needle"))
     for asked in (path, normalize("NFC", path), "プロジェクト/メイン/main.py", "メイン"):
@@ -946,7 +948,7 @@ async def a_path_with_names_in_another_script_narrows_a_search(archive: Archive)
 
 
 @promise
-async def a_path_narrows_a_search_to_what_names_it_and_what_it_answered(archive: Archive) -> None:
+async def path_filter_finds_messages_and_results_about_the_path(archive: Archive) -> None:
     await add(
         archive, "s",
         user("needle elsewhere"),
@@ -968,7 +970,7 @@ async def a_path_narrows_a_search_to_what_names_it_and_what_it_answered(archive:
 
 
 @promise
-async def other_forms_of_a_word_are_found_and_shown_where_they_stand(archive: Archive) -> None:
+async def search_finds_and_shows_other_forms_of_a_word(archive: Archive) -> None:
     text = "intro " * 200 + "the keys are rotated by hand"
     await add(archive, "s", user(text), user("a connection is happily kept"))
     (hit,) = (await archive.search(Query("who rotates a key?"))).hits
@@ -981,7 +983,7 @@ async def other_forms_of_a_word_are_found_and_shown_where_they_stand(archive: Ar
 
 
 @promise
-async def the_words_of_a_name_find_it_however_they_are_written_together(archive: Archive) -> None:
+async def search_finds_a_name_by_its_words(archive: Archive) -> None:
     names = ("turboEncabulator", "turbo_encabulator", "TURBO-ENCABULATOR", "TurboEncabulator2")
     noise = [user(f"turbo number {count}") for count in range(20)]
     noise += [user(f"encabulator number {count}") for count in range(20)]
@@ -992,7 +994,7 @@ async def the_words_of_a_name_find_it_however_they_are_written_together(archive:
 
 
 @promise
-async def an_absent_word_finds_nothing_and_says_so_exactly(archive: Archive) -> None:
+async def search_for_an_absent_word_has_an_exact_total_of_zero(archive: Archive) -> None:
     await add(archive, "s", user("version 7 of the plan"), user("plough 7 fields"))
     for absent in ("quuxplugh", "quuxplugh7", "src/quuxplugh/plan9.py"):
         page = await archive.search(Query(absent))
@@ -1000,7 +1002,7 @@ async def an_absent_word_finds_nothing_and_says_so_exactly(archive: Archive) -> 
 
 
 @promise
-async def what_the_agent_thought_is_found_but_not_what_nobody_can_read(archive: Archive) -> None:
+async def search_finds_readable_thinking_only(archive: Archive) -> None:
     thought = {"type": "thinking", "thinking": "The decoder refuses it.", "signature": "c2lnbmVk"}
     hidden = {"type": "redacted_thinking", "data": "c2VjcmV0bHk"}
     asks = call("t1", "search_transcript", query="leak")
@@ -1016,7 +1018,7 @@ async def what_the_agent_thought_is_found_but_not_what_nobody_can_read(archive: 
 
 
 @promise
-async def words_that_stand_together_come_first(archive: Archive) -> None:
+async def search_ranks_words_that_are_close_together_first(archive: Archive) -> None:
     far = "The parser runs first." + " Nothing happens here." * 40 + " Then the cache is cleared."
     await add(archive, "a", user(far))
     await add(archive, "b", user("Clear the parser cache, " + "please and thank you. " * 40))
@@ -1025,7 +1027,7 @@ async def words_that_stand_together_come_first(archive: Archive) -> None:
 
 
 @promise
-async def an_answer_beside_the_question_comes_before_chance_likeness(archive: Archive) -> None:
+async def search_ranks_the_answer_after_a_question_first(archive: Archive) -> None:
     await add(archive, "a", *(user(f"the oven of neighbour {n} is warm") for n in range(5)))
     await add(archive, "b", user("Which sourdough is it?"), assistant("One of rye, warm."))
     page = await archive.search(Query("warm sourdough", limit=2))
@@ -1033,7 +1035,7 @@ async def an_answer_beside_the_question_comes_before_chance_likeness(archive: Ar
 
 
 @promise
-async def a_day_that_a_query_names_finds_what_was_said_then(archive: Archive) -> None:
+async def search_finds_messages_of_a_day_in_the_query(archive: Archive) -> None:
     noon = 1_772_366_400.0  # 2026-03-01T12:00:00Z
     raws = [user(f"the deploy went well, number {count}") for count in range(8)]
     messages = [
@@ -1051,7 +1053,7 @@ async def a_day_that_a_query_names_finds_what_was_said_then(archive: Archive) ->
 
 
 @promise
-async def times_bound_a_search_and_order_it(archive: Archive) -> None:
+async def search_filters_and_sorts_by_time(archive: Archive) -> None:
     messages = [
         replace(message, timestamp_seconds=float(second))
         for message, second in zip(
@@ -1070,7 +1072,7 @@ async def times_bound_a_search_and_order_it(archive: Archive) -> None:
 
 
 @promise
-async def pages_follow_each_other_without_gap_or_repetition(archive: Archive) -> None:
+async def search_pages_have_each_hit_once(archive: Archive) -> None:
     for needle, settings in (
         ("apple", {"kind": "words"}),
         ("pear", {"order": "recent"}),
@@ -1098,7 +1100,7 @@ async def pages_follow_each_other_without_gap_or_repetition(archive: Archive) ->
 
 
 @promise
-async def the_newest_texts_with_most_of_the_words_come_first_where_none_has_all(
+async def recent_search_ranks_by_word_count_when_no_message_has_all_words(
     archive: Archive,
 ) -> None:
     said = ("red fox at dawn", "red fox at dusk", "red paint", "a fox", "nothing")
@@ -1108,7 +1110,7 @@ async def the_newest_texts_with_most_of_the_words_come_first_where_none_has_all(
 
 
 @promise
-async def one_output_does_not_fill_the_page(archive: Archive) -> None:
+async def search_shows_at_most_three_parts_of_an_output(archive: Archive) -> None:
     await add(archive, "s", user("a needle, once"))
     log = make_blob("needle in a long log\n" * 20_000, tool_name="Bash")
     await archive.commit("s", blobs=[log])
@@ -1120,7 +1122,7 @@ async def one_output_does_not_fill_the_page(archive: Archive) -> None:
 
 
 @promise
-async def a_hit_says_exactly_where_it_stands(archive: Archive) -> None:
+async def hit_has_the_exact_position_of_the_match(archive: Archive) -> None:
     text = "intro\n" * 500 + "the TurboEncabulator failed\n" + "outro\n" * 5000
     await add(archive, "s", user(text))
     blob = make_blob("ü\n" * 30_000 + text, tool_name="Bash")
@@ -1142,7 +1144,7 @@ async def a_hit_says_exactly_where_it_stands(archive: Archive) -> None:
 
 
 @promise
-async def a_search_sees_what_was_appended_before_it(archive: Archive) -> None:
+async def search_sees_messages_that_were_appended_before(archive: Archive) -> None:
     for count in range(5):
         await add(archive, "s", *(user(f"word{number}") for number in range(count + 1)))
         assert await found(archive, f"word{count}") == pointers("s", count)
@@ -1175,7 +1177,7 @@ async def sessions_are_listed_newest_first_in_pages(archive: Archive) -> None:
 
 
 @promise
-async def every_word_of_a_message_is_found_however_long_it_is(archive: Archive) -> None:
+async def search_finds_every_word_of_a_long_message(archive: Archive) -> None:
     text = " ".join(f"word{number}" for number in range(80_000)) + " " + "x" * 310_000 + " last"
     await add(archive, "s", user("before"), user(text), user("after"))
     for word in ("word0", "word33333", "word79999", "last"):
@@ -1187,7 +1189,7 @@ async def every_word_of_a_message_is_found_however_long_it_is(archive: Archive) 
 
 
 @promise
-async def a_session_says_where_it_comes_from_and_what_it_is_about(archive: Archive) -> None:
+async def session_info_has_parent_and_title(archive: Archive) -> None:
     await archive.append(
         "child",
         parsed({"role": "system", "content": "rules"}, user("  fix\tthe bug \nnow")),
@@ -1212,7 +1214,7 @@ async def a_session_says_where_it_comes_from_and_what_it_is_about(archive: Archi
 
 
 @promise
-async def an_archive_in_order_reports_its_figures_and_no_damage(archive: Archive) -> None:
+async def health_reports_sizes_and_no_problems(archive: Archive) -> None:
     empty = await archive.health()
     assert (empty.session_count, empty.message_count, empty.output_count) == (0, 0, 0)
     await add(archive, "s", user("one"), user("two"))
@@ -1228,7 +1230,7 @@ async def an_archive_in_order_reports_its_figures_and_no_damage(archive: Archive
 
 
 @promise
-async def the_outputs_of_a_session_are_listed_newest_first(archive: Archive) -> None:
+async def outputs_are_listed_newest_first(archive: Archive) -> None:
     blobs = [make_blob(f"output {count}", tool_name="Bash") for count in range(3)]
     await archive.commit("s", blobs=blobs[:2])
     await archive.commit("s", blobs=blobs)
@@ -1242,7 +1244,7 @@ async def the_outputs_of_a_session_are_listed_newest_first(archive: Archive) -> 
 
 
 @promise
-async def a_deleted_session_is_gone_and_the_others_are_untouched(archive: Archive) -> None:
+async def delete_removes_one_session_completely(archive: Archive) -> None:
     large = "needle " * 12_000
     await add(archive, "doomed", user("needle in doomed"), user(large))
     await add(archive, "kept", user("needle in kept"))
@@ -1262,7 +1264,7 @@ async def a_deleted_session_is_gone_and_the_others_are_untouched(archive: Archiv
 
 
 @promise
-async def a_shared_output_goes_with_the_last_session_that_names_it(archive: Archive) -> None:
+async def delete_removes_a_shared_output_with_its_last_session(archive: Archive) -> None:
     shared, own = make_blob("shared line\n" * 9_000), make_blob("own line\n" * 9_000)
     await archive.commit("a", blobs=[shared, own])
     await archive.commit("b", blobs=[shared])
@@ -1286,7 +1288,7 @@ async def a_shared_output_goes_with_the_last_session_that_names_it(archive: Arch
 
 
 @promise
-async def usage_tells_what_each_session_takes_longest_unused_first(archive: Archive) -> None:
+async def usage_lists_sessions_least_recently_used_first(archive: Archive) -> None:
     for count, name in enumerate(("old", "new")):
         dated = [
             replace(message, timestamp_seconds=1_000.0 * (count + 1))
@@ -1306,14 +1308,14 @@ async def usage_tells_what_each_session_takes_longest_unused_first(archive: Arch
 
 
 @promise
-async def a_pin_keeps_a_session_and_what_it_started_until_it_is_taken_off(
+async def retain_protects_a_session_and_its_descendants_from_pruning(
     archive: Archive,
 ) -> None:
     for name, parent in (("one", None), ("sub", "one"), ("two", None)):
         await archive.append(name, parsed(user(name)), format=FORMAT, parent_session_id=parent)
     info = await archive.session_info("one")
     await archive.retain("one")
-    assert await archive.session_info("one") == info, "a pin does not make a session newer"
+    assert await archive.session_info("one") == info, "protecting a session does not make it newer"
 
     async def chosen(rules: PruneRules) -> list[str]:
         plan = await archive.prune(rules, dry_run=True)
@@ -1328,7 +1330,7 @@ async def a_pin_keeps_a_session_and_what_it_started_until_it_is_taken_off(
 
 
 @promise
-async def pruning_does_what_its_plan_says(archive: Archive) -> None:
+async def prune_removes_the_sessions_of_its_plan(archive: Archive) -> None:
     for name in ("old", "middle", "new"):
         await add(archive, name, user(f"{name} " * 20_000))
     before = await archive.usage()
@@ -1336,7 +1338,7 @@ async def pruning_does_what_its_plan_says(archive: Archive) -> None:
     plan = await archive.prune(rules, dry_run=True)
     assert [session.session_id for session in plan.sessions] == ["old", "middle"]
     assert plan.session_count == 3
-    assert (await archive.usage()) == before, "a plan changes nothing"
+    assert (await archive.usage()) == before, "a plan removes nothing"
     assert await archive.prune(rules) == plan
     after = await archive.usage()
     assert [session.session_id for session in after.sessions] == ["new"]
@@ -1348,7 +1350,7 @@ async def pruning_does_what_its_plan_says(archive: Archive) -> None:
 
 
 @promise
-async def the_records_of_a_session_make_the_same_session_elsewhere(archive: Archive) -> None:
+async def copied_records_make_the_same_session(archive: Archive) -> None:
     raws = [user("one"), assistant("two"), user("x" * 100_000 + "\ud800")]
     said = await archive.append("s", parsed(*raws), format=FORMAT, parent_session_id="top")
     blobs = [make_blob("small"), make_blob("large\n" * 40_000)]
@@ -1390,7 +1392,7 @@ async def the_records_of_a_session_make_the_same_session_elsewhere(archive: Arch
 
 
 @promise
-async def a_tenant_sees_and_changes_nothing_of_another(archive: Archive) -> None:
+async def tenant_cannot_reach_another_tenant(archive: Archive) -> None:
     said = await archive.append("s", parsed(user("needle of one")), format=FORMAT)
     blob = make_blob("large needle of one\n" * 9_000)
     await archive.commit("s", blobs=[blob], receipt={"of": "one"}, head=said.head)
@@ -1430,7 +1432,7 @@ async def a_tenant_sees_and_changes_nothing_of_another(archive: Archive) -> None
 
 
 @promise
-async def a_tenant_that_is_not_there_is_an_error_and_is_not_made(archive: Archive) -> None:
+async def unknown_tenant_is_refused_and_not_created(archive: Archive) -> None:
     await add(archive, "s", user("of the default one"))
     await add(await archive.for_tenant("acme"), "s", user("of another"))
     for name in ("acme", DEFAULT_TENANT):

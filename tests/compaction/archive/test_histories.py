@@ -1,4 +1,4 @@
-"""Conversations that begin alike, interleaved, edited and resumed: none tells what another said."""
+"""Interleaved, edited and resumed conversations with the same start do not leak into each other."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ WORD = re.compile(r"(?:same|left|right)\d{3}q")
 
 
 def turn(word: str) -> Turn:
-    """A turn every message of which names `word`, with what a summary likes to carry."""
+    """Return a turn whose messages all contain `word`, with texts that summaries usually carry."""
     said = f"Please look at {word}.py. Never touch {word}_secret.py, always use {word}lib instead."
     read = "\n".join(f"def {word}_{line}(x): return x * {line}" for line in range(12))
     call = Call("Read", {"file_path": f"/srv/{word}.py"}, (Part("text", read),))
@@ -43,14 +43,15 @@ def turn(word: str) -> Turn:
 
 @dataclass
 class Host:
-    """A host with a conversation: whole, or as its last compaction left it.
+    """A host that passes its whole conversation, or the result of its last compaction.
 
     Attributes:
-        name: Begins the words of its own turns.
-        format: How it writes messages.
-        session_id: What it calls its session, if anything.
-        turns: What was said, as far as it was not edited away.
-        context: What a compaction gave instead of the first `covered` turns.
+        name: Prefix of the words in its own turns.
+        format: Format of its messages.
+        session_id: ID of its session, or None.
+        turns: Its turns, without those that were edited.
+        context: Result of a compaction of the first `covered` turns.
+        covered: Number of turns that `context` replaces.
     """
 
     name: str
@@ -61,11 +62,11 @@ class Host:
     context: list[Json] = field(default_factory=list[Json])
     covered: int = 0
 
-    def go_on(self) -> None:
+    def add_turn(self) -> None:
         self.turns.append(turn(f"{self.name}{next(self.numbers):03}q"))
 
     def edit(self, place: int, *, keeps_rest: bool) -> None:
-        """Say something else in a turn that no compaction has seen yet."""
+        """Replace a turn that no compaction has seen yet."""
         fresh = len(self.turns) - self.covered
         if fresh:
             at = self.covered + place % fresh
@@ -76,7 +77,7 @@ class Host:
         seen = len(render(self.turns[: self.covered], self.format))
         return [*self.context, *render(self.turns, self.format)[seen:]]
 
-    def own_words(self) -> set[str]:
+    def words(self) -> set[str]:
         return set(WORD.findall(str(self.turns)))
 
     async def call(self, archive: Archive, mode: Any, *, resumes: bool) -> CompactResult:
@@ -117,25 +118,25 @@ STEPS = st.lists(
     shared=st.integers(0, 3),
     steps=STEPS,
 )
-async def test_no_conversation_tells_what_another_said_or_what_was_edited_away(
+async def test_compact_shows_only_the_words_of_its_conversation_when_sessions_are_shared(
     format: str, is_named: bool, shared: int, steps: list[tuple[int, str, int, bool]]
 ) -> None:
-    begun = [turn(f"same{number:03}q") for number in range(shared)]
+    started = [turn(f"same{number:03}q") for number in range(shared)]
     session_id = "s" if is_named else None
-    hosts = [Host(name, format, session_id, [*begun]) for name in ("left", "right")]
+    hosts = [Host(name, format, session_id, [*started]) for name in ("left", "right")]
     async with temporary_archive() as archive:
         for which, what, place, resumes in [*steps, *LAST_STEPS]:
             host = hosts[which]
             if what == "go on":
-                host.go_on()
+                host.add_turn()
             elif what.startswith("edit"):
                 host.edit(place, keeps_rest=what != "edit")
             elif host.turns:
                 result = await host.call(archive, what, resumes=resumes)
-                await check_told(result, host.own_words(), archive)
+                await check_words(result, host.words(), archive)
 
 
-# Both end with two rounds of compaction, the second of which reads what the first left.
+# Both hosts end with two compactions; the second one reads the context of the first one.
 LAST_STEPS = [
     (which, what, 0, True)
     for what in (*["go on"] * 4, "full", *["go on"] * 3, "full")
@@ -143,12 +144,12 @@ LAST_STEPS = [
 ]
 
 
-async def check_told(result: CompactResult, own: set[str], archive: LocalArchive) -> None:
-    """Whatever the result says or points to holds no word but the conversation's own."""
-    told = json.dumps([result.messages, result.receipt, result.summary, result.warnings])
-    assert set(WORD.findall(told)) <= own
+async def check_words(result: CompactResult, own: set[str], archive: LocalArchive) -> None:
+    """Check that texts and pointers of the result contain only words of the conversation."""
+    text = json.dumps([result.messages, result.receipt, result.summary, result.warnings])
+    assert set(WORD.findall(text)) <= own
     heads: set[str] = set()
-    for session_id, start, stop, head in set(POINTER.findall(told)):
+    for session_id, start, stop, head in set(POINTER.findall(text)):
         assert session_id == result.session_id
         found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
         assert found
@@ -177,7 +178,7 @@ async def check_told(result: CompactResult, own: set[str], archive: LocalArchive
     dated=st.booleans(),
     repeats=st.booleans(),
 )
-async def test_a_window_that_slides_keeps_each_message_once_and_every_history_whole(
+async def test_archive_stores_each_message_once_when_a_window_slides(
     window: int, sizes: list[int], dated: bool, repeats: bool
 ) -> None:
     texts = [f"message {n}" if not repeats or n % 3 else "go on" for n in range(sum(sizes))]
@@ -201,7 +202,7 @@ async def test_a_window_that_slides_keeps_each_message_once_and_every_history_wh
         assert await _is_found(archive, said)
 
 
-# While there is little to know a window by, a message or two of it may be written once more.
+# The first windows share too few messages to be recognized, so these may be stored again.
 MOST_TWICE = 3
 
 
@@ -214,30 +215,30 @@ async def _is_found(archive: Archive, said: list[Json]) -> bool:
 
 
 @given(st.lists(st.integers(-1, 30), max_size=30), st.data())
-def test_what_continues_a_history_is_known_whatever_the_order_it_is_learnt_in(
+def test_history_tree_is_the_same_when_messages_are_added_in_any_order(
     parents: list[int], data: st.DataObject
 ) -> None:
     names, contents = [ROOT], [f"{at:032x}" for at in range(len(parents))]
     for parent, content in zip(parents, contents, strict=True):
         names.append(chain_hash(names[min(parent + 1, len(names) - 1)], content))
     nodes = [
-        _said(at, names[min(parent + 1, at)], content)
+        _node(at, names[min(parent + 1, at)], content)
         for at, (parent, content) in enumerate(zip(parents, contents, strict=True))
     ]
     tree, learnt = HistoryTree(), data.draw(st.permutations(nodes))
     for count, node in enumerate(learnt, 1):
-        if data.draw(st.booleans()):  # a context that is, entry for entry, a history of messages
+        if data.draw(st.booleans()):  # a context whose entries are all messages
             tree.add_context(_entries(nodes, names.index(node.parent) - 1), 1_000 + count, ROOT)
         tree.add_message(names[node.seq + 1], node)
-        # What comes twice, as from two writers, changes nothing.
+        # A message that two writers added changes nothing.
         tree.add_message(names[node.seq + 1], node)
-        begun = {known.parent for known in learnt[:count]}
-        assert {name for name in names[1:] if tree.is_continued(name)} == begun - {ROOT}
-        ends = {names[known.seq + 1] for known in learnt[:count]} - begun
+        started = {known.parent for known in learnt[:count]}
+        assert {name for name in names[1:] if tree.is_continued(name)} == started - {ROOT}
+        ends = {names[known.seq + 1] for known in learnt[:count]} - started
         assert {*tree.ends()} == ends
 
 
-def _said(seq: int, parent: str, content: str) -> MessageNode:
+def _node(seq: int, parent: str, content: str) -> MessageNode:
     return MessageNode(
         seq,
         parent,
@@ -251,7 +252,7 @@ def _said(seq: int, parent: str, content: str) -> MessageNode:
 
 
 def _entries(nodes: list[MessageNode], last: int) -> list[tuple[str, int, int]]:
-    """The history that the message `last` ends, as the entries of a context."""
+    """Return the history that ends with the message `last` as entries of a context."""
     names = {chain_hash(node.parent, node.content): node for node in nodes}
     path: list[tuple[str, int, int]] = []
     node = nodes[last] if last >= 0 else None

@@ -46,7 +46,7 @@ def _words() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("format", "block"), CASES)
-def test_every_string_of_a_hosted_tool_is_searchable_text(format: str, block: Json) -> None:
+def test_message_text_has_every_string_of_a_hosted_tool(format: str, block: Json) -> None:
     message = _message(format, block, _words())
     written = set(re.findall(r"zephyr\d+q", str(message)))
     assert written
@@ -54,7 +54,7 @@ def test_every_string_of_a_hosted_tool_is_searchable_text(format: str, block: Js
 
 
 @pytest.mark.parametrize("format", HOSTED)
-async def test_what_a_hosted_tool_said_is_found_after_it_left(format: str, tmp_path: Path) -> None:
+async def test_search_finds_results_of_hosted_tools(format: str, tmp_path: Path) -> None:
     words = _words()
     messages = [_message(format, block, words) for block in HOSTED[format]]
     async with open_archive(tmp_path / "archive") as archive:
@@ -65,7 +65,7 @@ async def test_what_a_hosted_tool_said_is_found_after_it_left(format: str, tmp_p
             assert (await archive.search(Query(f"{word} l[e]aks", kind="regex"))).hits, word
 
 
-def test_pictures_and_encrypted_content_are_no_text() -> None:
+def test_message_text_has_no_images_and_encrypted_content() -> None:
     encoded = "QUJD" * 100
     block = {
         "type": "web_search_tool_result",

@@ -1,4 +1,4 @@
-"""What a pattern requires stands in every text that it matches."""
+"""Words that a regular expression requires occur in every text that it matches."""
 
 import regex
 from context_compaction.archive.search.patterns import required_words
@@ -33,7 +33,7 @@ _TEXTS = st.lists(
 
 
 @given(st.lists(_PIECES, min_size=1, max_size=6).map("".join), _TEXTS)
-def test_no_text_that_matches_lacks_a_required_word(pattern: str, text: str) -> None:
+def test_required_words_occur_in_every_matching_text(pattern: str, text: str) -> None:
     try:
         is_match = regex.search(pattern, text) is not None
     except regex.error:
@@ -47,7 +47,7 @@ def test_no_text_that_matches_lacks_a_required_word(pattern: str, text: str) -> 
             assert name in words, (pattern, required)
 
 
-def test_the_words_between_separators_are_required() -> None:
+def test_required_words_are_words_between_separators() -> None:
     assert list(required_words(r"raises ZXPlant\d+QuirkError")) == ["ZXPlant*"]
     assert list(required_words(r"\bfoo\b in main_loop\.py")) == ["foo", "in", "main", "loop", "py*"]
     assert list(required_words("foo|bar baz")) == []

@@ -1,4 +1,4 @@
-"""Questions in one's own words, and the snippets of what they find."""
+"""Questions in a user's own words, and the passages that hits show."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ async def _ask(
         return await archive.search(Query(query, kind=kind))
 
 
-async def test_an_answer_is_found_by_the_words_of_the_question_before_it(tmp_path: Path) -> None:
+async def test_search_finds_an_answer_by_the_words_of_its_question(tmp_path: Path) -> None:
     talk = [
         "Which port does the staging database of the billing team listen on?",
         "Let me look.",
@@ -37,7 +37,7 @@ async def test_an_answer_is_found_by_the_words_of_the_question_before_it(tmp_pat
 REMARKS = tuple(f"Unrelated remark number {count} about Spain." for count in range(12))
 
 
-async def test_a_small_word_of_the_question_tells_apart_what_is_alike(tmp_path: Path) -> None:
+async def test_search_ranks_by_small_words_when_messages_are_alike(tmp_path: Path) -> None:
     talk = ["Before the deploy it rained.", "The deploy went out and then it rained."]
     page = await _ask(tmp_path, [*talk, *REMARKS], "what happened before the deploy")
     assert [hit.seq for hit in page.hits[:2]] == [0, 1]
@@ -52,7 +52,7 @@ _LINES = st.lists(
 
 @given(_LINES, st.integers(0, 40))
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_whatever_was_said_is_shown_for_its_exact_words_however_often_it_was_said(
+async def test_phrase_search_shows_every_exact_text_when_it_is_repeated(
     tmp_path: Path, lines: list[list[str]], which: int
 ) -> None:
     said = [" ".join(words) for words in lines]
@@ -76,7 +76,7 @@ async def test_whatever_was_said_is_shown_for_its_exact_words_however_often_it_w
         ("Bash", {"command": "grep -n wombat a.py"}, "2:a = wombat(2)", 2),
     ],
 )
-async def test_an_edit_is_shown_once_whether_its_call_or_its_result_is_found(
+async def test_search_shows_an_edit_once_when_call_and_result_match(
     tmp_path: Path, name: str, arguments: dict[str, str], result: str, shown: int
 ) -> None:
     call = {"type": "tool_use", "id": "c", "name": name, "input": arguments}
@@ -93,7 +93,7 @@ async def test_an_edit_is_shown_once_whether_its_call_or_its_result_is_found(
     assert sum(1 + hit.repeats for hit in page.hits) == page.total == 2
 
 
-async def test_one_word_shows_the_different_names_that_hold_it(tmp_path: Path) -> None:
+async def test_search_shows_different_names_when_the_query_is_one_word(tmp_path: Path) -> None:
     repeated = [f"context, context and again the context of case {count}" for count in range(30)]
     names = ["contextWindow", "contextTokens", "lib/context/store.py", "get_context", "context-id"]
     said = [f"{'The value of the call is set by ' * 30}{name} alone." for name in names]
@@ -103,7 +103,7 @@ async def test_one_word_shows_the_different_names_that_hold_it(tmp_path: Path) -
     assert page.total == len(repeated) + len(said)
 
 
-async def test_the_pages_of_one_word_hold_every_message_once_and_at_its_place(
+async def test_search_pages_have_each_message_once_when_the_query_is_one_word(
     tmp_path: Path,
 ) -> None:
     texts = [f"{'x ' * (count % 7)}name_{count % 5} is the name, and rename" for count in range(60)]
@@ -131,7 +131,7 @@ PLACES = st.lists(
 
 
 @given(text=PLACES, data=st.data(), max_chars=st.integers(1, 300))
-def test_a_passage_holds_its_place_within_its_size(
+def test_passage_contains_the_match_and_respects_its_size(
     text: str, data: st.DataObject, max_chars: int
 ) -> None:
     at = data.draw(st.integers(0, len(text) - 1))
@@ -141,7 +141,7 @@ def test_a_passage_holds_its_place_within_its_size(
     assert passage_span(text, at, len(text)) == (0, len(text))
 
 
-def test_a_passage_is_whole_paragraphs_or_whole_items_with_their_head() -> None:
+def test_passage_has_whole_paragraphs_and_list_items() -> None:
     list_ = "Decisions:\n" + "\n".join(f"- D{n}: we do {n}, for a reason." for n in range(9))
     text = f"{'Before. ' * 90}\n\n{list_}\n\n{'After that. ' * 90}"
     start, stop = passage_span(text, text.index("D3"), 420)

@@ -1,4 +1,4 @@
-"""A search for words keeps to its time, and ends when nobody waits for it any more."""
+"""A search for words has a time limit, and ends when it is cancelled."""
 
 from math import inf
 from pathlib import Path
@@ -18,14 +18,14 @@ SLOW = Query(" ".join(WORDS), limit=100)
 
 
 async def filled(archive: LocalArchive, texts: int) -> None:
-    """Put in texts of a quarter of a megabyte, in each of which every word of `SLOW` is common."""
+    """Append texts of 250 KB that contain every word of `SLOW` many times."""
     await add(archive, "other", user("needle_7"))
     lines = [" ".join([*WORDS[at:], *WORDS[:at]]) + "\n" for at in range(texts)]
     await add(archive, "s", *(user(line * 500) for line in lines))
-    await archive.search(Query("needle_7"))  # all is indexed now
+    await archive.search(Query("needle_7"))  # now everything is indexed
 
 
-async def test_a_cancelled_search_for_words_ends_and_holds_up_nobody(
+async def test_search_ends_when_it_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searching = anyio.CancelScope()
@@ -51,12 +51,12 @@ async def test_a_cancelled_search_for_words_ends_and_holds_up_nobody(
             with searching:
                 await archive.search(SLOW)
             assert searching.cancelled_caught
-            assert looks <= cancel_at + 1  # once more to say why it was interrupted
+            assert looks <= cancel_at + 1  # and one look for the reason of the interruption
             assert (await archive.search(Query("needle_7", session_id="other"))).total == 1
 
 
 @pytest.mark.parametrize("kind", ["words", "phrase"])
-async def test_a_search_that_takes_too_long_says_so_and_the_next_one_answers(
+async def test_search_raises_when_it_takes_too_long(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
