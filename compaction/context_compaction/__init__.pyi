@@ -40,7 +40,6 @@ from .archive.search.hits import (
     passage_span as passage_span,
 )
 from .archive.search.patterns import open_matcher as open_matcher
-from .archive.search.words import asked_times as asked_times
 from .budget import Budget as Budget, make_budget as make_budget, window_of as window_of
 from .errors import (
     ArchiveBusyError as ArchiveBusyError,

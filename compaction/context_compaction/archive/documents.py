@@ -312,7 +312,7 @@ def parts_of_records(
                 yield list(message_parts(stored, tuple(called)))
             elif head["kind"] == "output":
                 data = StoredOutput(info_of(head, ""), body(), blobs).read_whole()
-                called = paths.get(head["call"], ())
+                called = list(paths.get(head["call"], ()))
                 parts = output_parts(decode_text(data) or "")
                 is_own = is_own_tool(head["tool"] or "")
                 yield [replace(part, paths=tuple(called), is_own=is_own) for part in parts]

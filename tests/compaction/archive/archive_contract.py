@@ -1035,24 +1035,6 @@ async def search_ranks_the_answer_after_a_question_first(archive: Archive) -> No
 
 
 @promise
-async def search_finds_messages_of_a_day_in_the_query(archive: Archive) -> None:
-    noon = 1_772_366_400.0  # 2026-03-01T12:00:00Z
-    raws = [user(f"the deploy went well, number {count}") for count in range(8)]
-    messages = [
-        replace(message, timestamp_seconds=noon + (count - 4) * 86_400)
-        for count, message in enumerate(parsed(*raws))
-    ]
-    await archive.append("s", messages, format=FORMAT)
-    for day in ("2026-03-01", "2026/3/1", "1 March 2026", "March 1st, 2026", "1st of Mar 2026"):
-        assert (await found(archive, f"how did the deploy go on {day}?"))[0] == pointers("s", 4)[0]
-        assert (await found(archive, day))[0] == pointers("s", 4)[0], day
-    for month in ("2026-02", "February 2026", "feb. 2026"):
-        assert sorted(await found(archive, month)) == pointers("s", 0, 1, 2, 3), month
-    for absent in ("2026-02-30", "2026-13-01", "May 2026", "March 1999"):
-        assert await found(archive, absent) == [], absent
-
-
-@promise
 async def search_filters_and_sorts_by_time(archive: Archive) -> None:
     messages = [
         replace(message, timestamp_seconds=float(second))

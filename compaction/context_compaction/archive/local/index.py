@@ -360,14 +360,6 @@ class IndexRows:
         weight = max(math.log((self.row_count - count + 0.5) / (count + 0.5)), 1e-6)
         return Matches({doc_id: -score / weight for doc_id, score in rows}, count, is_whole)
 
-    def within_times(self, times: Sequence[tuple[float, float]]) -> Matches:
-        """See `Rows.within_times`."""
-        tags = chain.from_iterable(time_range_tags(first, last) for first, last in times)
-        expression = _any_tag(list(tags))
-        rows = self._select(expression, CANDIDATES)
-        shares = {doc_id: 1.0 for doc_id, _ in rows}
-        return Matches(shares, self._count(expression), len(rows) < CANDIDATES)
-
     def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """See `Rows.newest`."""
         expression = (" AND " if every else " OR ").join(map(_expression_of, terms))

@@ -379,27 +379,6 @@ class TenantRows:
             unfiltered = self._newest(query, CANDIDATES, every_row=True)
         return Matches(shares, self._count(unfiltered), found.is_complete)
 
-    def within_times(self, times: Sequence[tuple[float, float]]) -> Matches:
-        """See `Rows.within_times`."""
-        days = [(_day(first), _day(last) + 86_400) for first, last in times]
-        spans = [f"seconds >= {first:.0f} AND seconds < {last:.0f}" for first, last in days]
-        newest = " UNION ".join(
-            f"(SELECT doc_id FROM compaction.doc WHERE {self._where} AND {span}"
-            " ORDER BY seconds DESC LIMIT %(limit)s)"
-            for span in spans
-        )
-        found = self._all(
-            f"SELECT doc_id FROM ({newest}) AS said ORDER BY doc_id DESC LIMIT %(limit)s",
-            limit=CANDIDATES,
-        )
-        counted = self._all(
-            "SELECT count(*) FROM (SELECT FROM compaction.doc WHERE tenant = %(tenant)s"
-            f" AND (({') OR ('.join(spans)})) LIMIT %(most)s) AS bounded",
-            most=100 * CANDIDATES,
-        )
-        shares = dict.fromkeys((doc_id for (doc_id,) in found), 1.0)
-        return Matches(shares, counted[0][0], len(found) < CANDIDATES)
-
     def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """See `Rows.newest`."""
         queries = [text_query(term) for term in terms]
@@ -543,7 +522,3 @@ class TenantRows:
         parameters = {**self._values, **values}
         rows: list[_Row] = self._connection.execute(sql.encode(), parameters).fetchall()
         return rows
-
-
-def _day(seconds: float) -> float:
-    return min(max(seconds // 86_400, 0), 1 << 17) * 86_400

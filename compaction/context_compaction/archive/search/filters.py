@@ -206,10 +206,6 @@ class Rows(Protocol[R]):
         """Return the newest `CANDIDATES` rows that contain a term."""
         ...
 
-    def within_times(self, times: Sequence[tuple[float, float]]) -> Matches:
-        """Return the newest rows of the days that overlap any of the (first, last) times."""
-        ...
-
     def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """Return the IDs of the newest rows with any of the terms, or with `every` term."""
         ...

@@ -10,16 +10,14 @@ searched for separately, among its newest `CANDIDATES` rows. Then:
 
 benchmarks/results/search_ablation.md shows what each of these gains on questions that nobody tuned
 on, and what was dropped: synonyms, nearness of words, a minimum share of the query, other weights
-for parts of identifiers, British spelling.
+for parts of identifiers, British spelling, dates in the query.
 """
 
 import math
 import re
-from calendar import monthrange
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 from time import monotonic
@@ -43,7 +41,6 @@ from context_compaction.archive.search.filters import (
 from context_compaction.archive.search.hits import DIVERSE_ROWS, Locator, grouped, hit_at
 from context_compaction.archive.search.patterns import SCAN_SECONDS, Batch, newest_batch, scan
 from context_compaction.archive.tokenizer import (
-    MAX_QUERY_TERMS,
     MAX_QUERY_WORDS,
     QueryTerm,
     likely_names,
@@ -318,7 +315,6 @@ class Ranker(Generic[R]):
             known = [matches] if matches.shares else self._pieces(term)
             found += known
             missing += [] if known else [term]
-        found += self._dated(text)
         scores = _scores_of([*found, *self._names(terms, text, found)])
         order = _best_first(scores)
         if len(found) > 1:
@@ -359,14 +355,6 @@ class Ranker(Generic[R]):
             weight = term.weight * self._idf(len(ids))
             names.append(Matches(dict.fromkeys(ids, _NAME_SHARE), len(ids), True, weight))
         return names
-
-    def _dated(self, text: str) -> list[Matches]:
-        """Return rows of the days that `text` names."""
-        times = list(dict.fromkeys(asked_times(text)))[:MAX_QUERY_TERMS]
-        if not times:
-            return []
-        found = self._rows.within_times(times)
-        return [replace(found, weight=self._idf(found.row_count))] if found.shares else []
 
     def _pieces(self, term: QueryTerm) -> list[Matches]:
         """Return the matches of a term's pieces, if enough of the term occurs."""
@@ -439,37 +427,3 @@ def _add_scores(
         scores[row] += more
     stop = 1 + max((number for number, row in enumerate(order) if row in added), default=-1)
     return [*_best_first({row: scores[row] for row in order[:stop]}), *order[stop:]]
-
-
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_YEAR = r"(?P<year>(?:19|20)\d\d)"
-_ISO_DATE = re.compile(
-    rf"\b{_YEAR}(?:[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)|-(?P<whole_month>\d\d)(?!-))\b"
-)
-_WRITTEN_DATE = re.compile(
-    r"\b(?:(?P<day_before>\d\d?)(?:st|nd|rd|th)?(?: of)? )?"
-    r"(?P<name>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
-    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
-    rf"(?: (?P<day>\d\d?)(?:st|nd|rd|th)?)?,? {_YEAR}\b",
-    re.IGNORECASE,
-)
-
-
-def asked_times(text: str) -> Iterator[tuple[float, float]]:
-    """Yield the days, and the months with their year, that `text` names.
-
-    Each is the first and the last moment in Unix seconds, in UTC. Days that do not exist are
-    skipped.
-    """
-    for match in (*_ISO_DATE.finditer(text), *_WRITTEN_DATE.finditer(text)):
-        parts = {name: value for name, value in match.groupdict().items() if value}
-        month = parts.get("month") or parts.get("whole_month")
-        day = parts.get("day") or parts.get("day_before")
-        number = int(month) if month else 1 + _MONTHS.index(parts["name"][:3].lower())
-        try:
-            first = datetime(int(parts["year"]), number, int(day or 1), tzinfo=UTC)
-        except ValueError:
-            continue
-        days = 1 if day else monthrange(first.year, first.month)[1]
-        last = first + timedelta(days=days, microseconds=-1)
-        yield first.timestamp(), last.timestamp()

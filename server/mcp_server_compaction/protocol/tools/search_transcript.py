@@ -1,6 +1,8 @@
 """Tool: find what was written or printed, in messages and in stored outputs."""
 
+import re
 from bisect import bisect_left
+from calendar import monthrange
 from collections import Counter
 from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
@@ -19,7 +21,6 @@ from context_compaction import (
     Query,
     QueryError,
     SearchPage,
-    asked_times,
     compact_json,
     counter_for,
     passage_span,
@@ -51,6 +52,7 @@ _SHARES = (1.0, 1.0, 1.0, 0.75, 0.75, 0.5, 0.5, 0.35)
 _PRINTED_SHARE = 0.6
 _FIRST_CHARS = range(40, int(PASSAGE_CHARS / _PRINTED_SHARE) + 1, 20)
 
+_MONTH = re.compile(r"\d{4}-\d\d")
 _DATE_CHARS = len("2026-01-31")
 _MINUTE_CHARS = len("2026-01-31T14:30")
 
@@ -232,11 +234,8 @@ def _seconds(name: str, text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(f"{text}-01" if _MONTH.fullmatch(text) else text)
     except ValueError as error:
-        times = list(asked_times(text))
-        if len(times) == 1:
-            return times[0][name == "until"]
         raise QueryError(
             f"{name} is {text!r}. Give an ISO 8601 date or time, as 2026-01-31 or "
             "2026-01-31T14:30:00+01:00, or a month, as 2026-01."
@@ -244,6 +243,8 @@ def _seconds(name: str, text: str | None) -> float | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     if name == "until" and len(text) <= _MINUTE_CHARS:  # all of the day or minute
-        whole = timedelta(days=1) if len(text) <= _DATE_CHARS else timedelta(minutes=1)
+        is_month = _MONTH.fullmatch(text) is not None
+        days = monthrange(moment.year, moment.month)[1] if is_month else 1
+        whole = timedelta(days=days) if len(text) <= _DATE_CHARS else timedelta(minutes=1)
         moment += whole - timedelta(microseconds=1)
     return moment.timestamp()
