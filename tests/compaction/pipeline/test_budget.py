@@ -1,4 +1,4 @@
-"""The waterfall from a window to trigger and target, and what stays whatever is compacted."""
+"""The path from a window to trigger and target, and the tokens that always stay."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.support.small import compacted, lines, session
     ("max_output_tokens", "reserve_tokens", "trigger_tokens"),
     [(16_384, 16_384, 170_616), (64_000, 20_000, 167_000)],
 )
-def test_a_window_of_200k_leaves_answer_and_buffer_free(
+def test_budget_reserves_response_and_buffer_in_a_200k_window(
     max_output_tokens: int, reserve_tokens: int, trigger_tokens: int
 ) -> None:
     budget = make_budget(context_window=200_000, max_output_tokens=max_output_tokens)
@@ -29,7 +29,7 @@ def test_a_window_of_200k_leaves_answer_and_buffer_free(
 
 
 @given(context_window=st.integers(16, 2_000_000), max_output_tokens=st.integers(1, 200_000))
-def test_every_window_leaves_nearly_half_of_itself(
+def test_budget_leaves_nearly_half_of_every_window(
     context_window: int, max_output_tokens: int
 ) -> None:
     budget = make_budget(context_window=context_window, max_output_tokens=max_output_tokens)
@@ -38,7 +38,7 @@ def test_every_window_leaves_nearly_half_of_itself(
 
 
 @given(context_window=st.integers(16, 2_000_000), max_output_tokens=st.integers(1, 200_000))
-def test_the_formula_holds_in_every_window_of_which_it_leaves_a_quarter(
+def test_budget_follows_the_formula_when_it_leaves_a_quarter(
     context_window: int, max_output_tokens: int
 ) -> None:
     budget = make_budget(
@@ -51,7 +51,7 @@ def test_the_formula_holds_in_every_window_of_which_it_leaves_a_quarter(
 
 
 @given(small=st.integers(16, 200_000), growth=st.integers(0, 10_000))
-def test_a_larger_window_has_no_lower_trigger_but_for_rounding(small: int, growth: int) -> None:
+def test_trigger_does_not_fall_when_the_window_grows(small: int, growth: int) -> None:
     before = make_budget(context_window=small, max_output_tokens=64_000)
     after = make_budget(context_window=small + growth, max_output_tokens=64_000)
 
@@ -68,7 +68,7 @@ def test_a_larger_window_has_no_lower_trigger_but_for_rounding(small: int, growt
         ({"buffer_tokens": 190_000}, "leaves nothing for the conversation. Lower them"),
     ],
 )
-def test_an_impossible_budget_is_refused_with_what_to_do(
+def test_budget_is_refused_with_a_remedy_when_it_is_impossible(
     settings: dict[str, Any], message: str
 ) -> None:
     values: dict[str, Any] = {"context_window": 200_000, "max_output_tokens": 16_384, **settings}
@@ -87,9 +87,7 @@ STAYING: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("staying", STAYING)
 @pytest.mark.parametrize("mode", ["full", "micro"])
-async def test_a_target_below_what_stays_is_refused_with_how_much_is_needed(
-    staying: str, mode: Any
-) -> None:
+async def test_target_is_refused_when_it_is_below_fixed_tokens(staying: str, mode: Any) -> None:
     history = session(24, 120)
     wishes: dict[str, Any] = {"mode": mode, "session_id": "s", **STAYING[staying]}
     async with temporary_archive() as archive:
@@ -105,12 +103,12 @@ async def test_a_target_below_what_stays_is_refused_with_how_much_is_needed(
         assert (await compact(history, recorded, archive=archive)).messages == history
 
 
-async def test_a_window_that_holds_only_what_stays_is_refused() -> None:
+async def test_window_is_refused_when_fixed_tokens_fill_it() -> None:
     with pytest.raises(SettingsError, match="true `context_window`, fewer tools"):
         await compacted(session(24, 120), context_window=9_000, tools=TOOLS)
 
 
-async def test_a_refusal_beside_many_tools_leaves_a_part_of_the_conversation() -> None:
+async def test_reactive_keeps_part_of_the_conversation_next_to_many_tools() -> None:
     history = session(8, 60)
     answer = await compacted(history, mode="reactive", tools=TOOLS)
     alone = await compacted(history, mode="reactive")
@@ -151,9 +149,7 @@ def talk(format_name: str) -> list[Any]:
 
 @pytest.mark.parametrize("kind", IN_LIST)
 @pytest.mark.parametrize("mode", ["full", "micro"])
-async def test_system_messages_in_a_list_that_fill_the_target_are_refused_as_well(
-    kind: str, mode: Any
-) -> None:
+async def test_target_is_refused_when_system_messages_fill_it(kind: str, mode: Any) -> None:
     history = [*IN_LIST[kind], *talk(kind.split()[0])]
     wishes: dict[str, Any] = {"mode": mode, "session_id": "s", "format": kind.split()[0]}
     async with temporary_archive() as archive:
@@ -169,7 +165,7 @@ async def test_system_messages_in_a_list_that_fill_the_target_are_refused_as_wel
         assert len(kept.messages) == len(history)
 
 
-async def test_a_system_message_that_is_sent_again_and_again_counts_once() -> None:
+async def test_repeated_system_message_counts_once() -> None:
     told = [one for one in talk("openai-chat") for one in (one, IN_LIST["openai-chat"][0])]
     answer = await compacted(told, format="openai-chat", target_tokens=9_000)
     assert (answer.fits, answer.status) == (True, "compacted")
@@ -180,7 +176,7 @@ async def test_a_system_message_that_is_sent_again_and_again_counts_once() -> No
     mode=st.sampled_from(["auto", "full", "reactive"]),
 )  # fmt: skip
 @settings(max_examples=12)
-async def test_beside_system_messages_the_conversation_is_never_emptied(
+async def test_compact_keeps_conversation_next_to_system_messages(
     system_lines: int, target: int, is_named: bool, mode: Any
 ) -> None:
     """Of what may be told of it a part is left, or the call is refused, or it is not changed."""

@@ -1,4 +1,4 @@
-"""What the model has just asked for is not demoted before it has seen it."""
+"""Fresh tool results stay whole until the model has seen them."""
 
 from typing import Any, Literal
 
@@ -78,7 +78,7 @@ def trigger_of(window: int, policy: str) -> int:
     mode=st.sampled_from(FRESH_MODES),
 )
 @EXAMPLES
-def test_a_fresh_result_stays_while_the_list_is_below_its_trigger(
+def test_fresh_result_stays_whole_below_the_trigger(
     policy: str,
     format: str,
     window: int,
@@ -95,7 +95,7 @@ def test_a_fresh_result_stays_while_the_list_is_below_its_trigger(
 
 
 @pytest.mark.parametrize("lines", [60, 120])
-async def test_edits_come_in_batches_however_large_the_results_are(lines: int) -> None:
+async def test_edits_come_in_batches_when_results_are_large(lines: int) -> None:
     statuses: list[str] = []
     messages = [{"role": "user", "content": "Read the manual."}]
     async with temporary_archive() as archive:
@@ -122,7 +122,7 @@ async def test_edits_come_in_batches_however_large_the_results_are(lines: int) -
     mode=st.sampled_from(FRESH_MODES),
 )
 @EXAMPLES
-def test_what_our_own_tools_gave_back_is_seen_before_it_is_demoted(
+def test_result_of_own_tool_stays_until_the_model_has_seen_it(
     policy: str,
     format: str,
     window: int,
@@ -136,7 +136,7 @@ def test_what_our_own_tools_gave_back_is_seen_before_it_is_demoted(
     check(turn, format, changes=False, policy=policy, context_window=window, mode=mode)
 
 
-def test_a_limit_that_the_caller_names_is_the_callers() -> None:
+def test_result_limit_of_the_caller_is_not_scaled() -> None:
     turn = fresh(100, 3_000, 1, "read_file")
     settings = {**CHARS4, "persist_result_tokens": 2_000}
     payload = render([turn], "anthropic")
@@ -150,7 +150,7 @@ def test_a_limit_that_the_caller_names_is_the_callers() -> None:
 
 
 @pytest.mark.parametrize("window", [16_000, 24_000, 32_000, 40_000, 60_000])
-async def test_a_loop_of_reads_shows_enough_of_each_result_to_work_with(window: int) -> None:
+async def test_loop_of_reads_shows_enough_of_each_result(window: int) -> None:
     payload: list[Json] = [user("Read all files and tell me what they say.")]
     async with temporary_archive() as archive:
         for number, count in enumerate([60, 150, 300, 500, 250, 60, 300]):

@@ -1,4 +1,4 @@
-"""Hooks and progress: told of the same moments, and what a hook raises loses nothing."""
+"""Hooks and progress reports: both mark the same moments, and a hook error loses nothing."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ async def failing(_stats: CompactionStats) -> None:
     raise ValueError("no disk for the log")
 
 
-async def test_hooks_and_progress_are_told_of_the_same_moments() -> None:
+async def test_hooks_and_progress_report_the_same_moments() -> None:
     told = Told()
     async with temporary_archive() as archive:
         result = await compact(
@@ -62,7 +62,7 @@ async def test_hooks_and_progress_are_told_of_the_same_moments() -> None:
     ).count("<turn_context ")
 
 
-async def test_a_call_that_finds_nothing_to_do_tells_no_hook() -> None:
+async def test_hooks_are_not_called_when_nothing_is_compacted() -> None:
     told = Told()
     async with temporary_archive() as archive:
         for mode in ("auto", "record", "plan"):
@@ -77,7 +77,7 @@ async def test_a_call_that_finds_nothing_to_do_tells_no_hook() -> None:
     assert told.moments == []
 
 
-async def test_the_hooks_wait_for_the_summary_that_a_host_still_writes() -> None:
+async def test_hooks_are_not_called_while_a_host_summary_is_missing() -> None:
     told = Told()
     asks = CompactRequest(mode="full", format="anthropic", session_id="s", summarizer="host")
     async with temporary_archive() as archive:
@@ -86,7 +86,7 @@ async def test_the_hooks_wait_for_the_summary_that_a_host_still_writes() -> None
     assert told.moments == []
 
 
-async def test_a_hook_that_raises_before_leaves_everything_as_it_was_and_archived() -> None:
+async def test_before_hook_error_leaves_the_list_archived_and_unedited() -> None:
     async with temporary_archive() as archive:
         with pytest.raises(HookError, match=r"before_compaction raised ValueError: no disk") as got:
             await compact(story(), FULL, archive=archive, before_compaction=failing)
@@ -98,7 +98,7 @@ async def test_a_hook_that_raises_before_leaves_everything_as_it_was_and_archive
     assert result.status == "compacted"
 
 
-async def test_a_hook_that_raises_afterwards_hands_over_the_result_that_stands() -> None:
+async def test_after_hook_error_contains_the_result() -> None:
     async with temporary_archive() as archive:
         with pytest.raises(HookError, match=r"after_compaction raised ValueError") as got:
             await compact(story(), FULL, archive=archive, after_compaction=failing)

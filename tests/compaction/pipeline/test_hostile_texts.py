@@ -1,4 +1,4 @@
-"""Text that nests too deeply for a parser is text, wherever it stands."""
+"""Text that nests too deeply for a parser is treated as text."""
 
 from pathlib import Path
 
@@ -40,9 +40,7 @@ def conversation(text: str, place: str, tool: str = "Bash") -> list[JsonObject]:
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("place", ["user", "agent", "input", "result", "error"])
-async def test_text_that_nests_too_deeply_for_a_parser_is_text(
-    tmp_path: Path, place: str, tool: str
-) -> None:
+async def test_deeply_nested_text_is_treated_as_text(tmp_path: Path, place: str, tool: str) -> None:
     async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
         for at, text in enumerate(NESTED):
             request = CompactRequest(mode="full", context_window=60_000, session_id=f"s{at}")

@@ -1,4 +1,4 @@
-"""The loss report: what left and stands in the context no more; search finds each of it."""
+"""Names that a compaction dropped from the context; search finds each of them."""
 
 import json
 import re
@@ -62,7 +62,7 @@ async def is_found(name: str, archive: Archive) -> bool:
 
 
 @pytest.mark.parametrize("transcript", long_transcripts(), ids=lambda item: item.name)
-async def test_each_reported_name_of_a_real_session_is_gone_and_found_by_search(
+async def test_dropped_names_are_absent_and_found_by_search(
     transcript: Transcript,
 ) -> None:
     request = CompactRequest(
@@ -80,7 +80,7 @@ async def test_each_reported_name_of_a_real_session_is_gone_and_found_by_search(
     assert all(len(kind["shown"]) <= min(12, kind["total"]) for kind in report["kinds"].values())
 
 
-async def test_names_of_every_kind_are_reported_with_honest_totals() -> None:
+async def test_dropped_names_report_every_kind_with_exact_totals() -> None:
     payload = [
         user("Look at it, please."),
         *answered("a", "Bash", f"{lines('x')}\n{PLACES}", command="ls"),
@@ -107,7 +107,7 @@ async def test_names_of_every_kind_are_reported_with_honest_totals() -> None:
     assert len(report["kinds"]["identifier"]["shown"]) == 12
 
 
-async def test_a_list_that_stays_as_it_is_has_lost_nothing() -> None:
+async def test_dropped_names_are_empty_when_the_list_is_unchanged() -> None:
     for transcript in sample_transcripts():
         async with temporary_archive() as archive:
             request = CompactRequest(format=transcript.format, session_id="s", mode="record")
@@ -119,7 +119,7 @@ async def test_a_list_that_stays_as_it_is_has_lost_nothing() -> None:
                     await read_dropped_names(archive, "s")
 
 
-async def test_a_plan_tells_the_names_that_its_compaction_then_removes() -> None:
+async def test_plan_reports_the_names_that_compaction_drops() -> None:
     for transcript in sample_transcripts():
         request = CompactRequest(
             format=transcript.format, session_id="s", mode="plan", target_tokens=TARGET_TOKENS

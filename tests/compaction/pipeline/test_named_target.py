@@ -1,4 +1,4 @@
-"""A target that the caller names is filled to nine tenths, and never exceeded."""
+"""A target that the caller names is filled to nine tenths and never exceeded."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def turn(number: int, said_tokens: int, steps: int, result_tokens: int) -> Turn:
     share=st.floats(0.3, 0.85),
 )
 @settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)  # of all formats
-def test_a_named_target_is_filled_to_nine_tenths_and_never_exceeded(
+def test_named_target_is_filled_to_nine_tenths_and_never_exceeded(
     policy: str,
     format: str,
     turns: int,
@@ -87,7 +87,7 @@ def test_a_named_target_is_filled_to_nine_tenths_and_never_exceeded(
     target_tokens=st.integers(5_000, 30_000),
 )
 @settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)
-def test_a_named_target_is_filled_however_large_the_results_are(
+def test_named_target_is_filled_when_results_are_large(
     format: str, turns: int, steps: int, result_tokens: int, target_tokens: int
 ) -> None:
     def run_of(number: int) -> Step:
@@ -117,7 +117,7 @@ def test_a_named_target_is_filled_however_large_the_results_are(
 
 
 @pytest.mark.timeout(120)
-async def test_a_named_target_is_filled_on_a_real_session() -> None:
+async def test_named_target_is_filled_on_a_real_session() -> None:
     found = read_conversation(SESSION.read_bytes(), name=SESSION.name)
     async with temporary_archive() as archive:
         for target in (16_000, 90_000, 200_000):
@@ -128,7 +128,7 @@ async def test_a_named_target_is_filled_on_a_real_session() -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("target_tokens", [4_000, 10_000])
-async def test_beside_a_long_system_message_a_target_has_as_much_of_the_rest(
+async def test_named_target_is_filled_next_to_a_long_system_message(
     target_tokens: int,
 ) -> None:
     payload = render([turn(n, 60, 3, 150 if n % 3 else 1_200) for n in range(30)], "openai-chat")
@@ -148,7 +148,7 @@ async def test_beside_a_long_system_message_a_target_has_as_much_of_the_rest(
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
-async def test_of_a_system_message_sent_again_and_again_the_last_stays(rounds: int) -> None:
+async def test_repeated_system_message_stays_once_in_its_last_place(rounds: int) -> None:
     modes = [output(400).text for _ in range(2)]
     held: list[Json] = [{"role": "system", "content": "You are an engineer."}]
     async with temporary_archive() as archive:
@@ -184,7 +184,7 @@ def hook_session() -> list[Json]:
 
 
 @pytest.mark.parametrize("target_tokens", [6_000, 10_000])
-async def test_a_small_file_in_work_comes_back_however_much_there_is_to_tell(
+async def test_small_file_in_work_is_restored_when_the_history_is_long(
     target_tokens: int,
 ) -> None:
     result = await compacted(hook_session(), model="gpt-4o", target_tokens=target_tokens)
@@ -192,7 +192,7 @@ async def test_a_small_file_in_work_comes_back_however_much_there_is_to_tell(
 
 
 @pytest.mark.parametrize("target_tokens", [6_000, 10_000])
-async def test_thinking_that_a_cut_makes_void_takes_no_room_of_files(target_tokens: int) -> None:
+async def test_invalid_thinking_takes_no_room_of_restored_files(target_tokens: int) -> None:
     payload = hook_session()
     signed = {"type": "thinking", "thinking": "", "signature": "Eq8B/x+" * 700}
     for message in payload[-4:]:
@@ -221,7 +221,7 @@ def items(count: int) -> str:
     return "\n".join(f"- Item {n} was changed and looked at again." for n in range(count))
 
 
-async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_words() -> None:
+async def test_host_summary_leaves_its_spare_room_to_user_messages() -> None:
     answer = await summarized_by_host(items(200), "full", 10_000)
     assert answer.receipt["writer"] == "host"
     assert answer.tokens.after <= 10_000
@@ -230,7 +230,7 @@ async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_w
 
 
 @pytest.mark.parametrize("mode", ["full", "auto"])
-async def test_what_a_short_summary_leaves_of_a_target_is_filled(
+async def test_short_summary_leaves_its_spare_room_to_extracts(
     mode: Mode,
 ) -> None:
     payload = read_conversation(SESSION.read_bytes(), name=SESSION.name).payload

@@ -1,4 +1,4 @@
-"""Calls may hold anything: nothing is raised, nothing is named that is not archived."""
+"""Tool calls with unusual arguments raise nothing, and every output named is archived."""
 
 import json
 import re
@@ -59,7 +59,7 @@ CALLS = st.lists(
 
 @given(CALLS, st.sampled_from(list(POLICIES)), st.sampled_from([1_000, 4_000]), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_no_call_stops_a_compaction_and_every_output_that_is_named_is_archived(
+def test_odd_tool_calls_never_stop_compaction(
     made: list[tuple[str, Json, str, int]], policy: str, target_tokens: int, is_chat: bool
 ) -> None:
     payload = [user("Do the work on /w/a.py please.")]
@@ -84,7 +84,7 @@ def test_no_call_stops_a_compaction_and_every_output_that_is_named_is_archived(
 
 
 @pytest.mark.parametrize("reader", [(calls, "_use_of"), (outcome, "parsed_json")])
-async def test_a_reader_that_raises_is_logged_and_stops_nothing(
+async def test_error_in_a_call_reader_is_logged_and_ignored(
     reader: tuple[Any, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> None:
@@ -101,7 +101,7 @@ async def test_a_reader_that_raises_is_logged_and_stops_nothing(
 
 
 @pytest.mark.parametrize("mode", ["auto", "full"])
-async def test_parallel_calls_in_separate_messages_compact_like_joined_ones(mode: Any) -> None:
+async def test_parallel_calls_in_separate_messages_compact_like_joined_calls(mode: Any) -> None:
     names = [f"p{n}" for n in range(4)]
 
     def turn(number: int, *, joined: bool) -> list[Json]:

@@ -1,4 +1,4 @@
-"""A session may be compacted again and again: it costs no more, and what must stay stays."""
+"""Repeated compactions of one session cost no more and keep what must stay."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -94,7 +94,7 @@ async def old_session() -> AsyncGenerator[tuple[Watched, list[Json]]]:
         yield watched, messages
 
 
-async def test_no_compaction_reads_again_what_was_summarised_before() -> None:
+async def test_compaction_reads_no_summarized_messages_again() -> None:
     async with old_session() as (watched, _):
         assert watched.messages_read == 0
         assert max(watched.receipts_read) < COMPACTIONS / 2
@@ -102,7 +102,7 @@ async def test_no_compaction_reads_again_what_was_summarised_before() -> None:
         assert max(watched.carried_chars) < MOST_CHARS
 
 
-async def test_what_was_said_and_done_early_stands_in_the_last_of_many_summaries() -> None:
+async def test_early_facts_survive_many_summaries() -> None:
     async with old_session() as (archive, messages):
         told = str(messages)
         assert GOAL in told
@@ -116,7 +116,7 @@ async def test_what_was_said_and_done_early_stands_in_the_last_of_many_summaries
             assert f"value_part{number}_" in said, "the pointer leads to every original"
 
 
-async def test_what_is_carried_holds_no_secret_that_the_archive_takes_out(tmp_path: Path) -> None:
+async def test_shortened_originals_contain_no_redacted_secret(tmp_path: Path) -> None:
     secret = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
     messages = [user(f"The token is {secret}."), *turn(1), *turn(2), *turn(3)]
     opened = open_archive(tmp_path / "archive", index_root=tmp_path / "index", redaction="on")
@@ -132,7 +132,7 @@ async def test_what_is_carried_holds_no_secret_that_the_archive_takes_out(tmp_pa
 
 @given(hostile_conversations("anthropic"))
 @settings(max_examples=30)
-def test_what_is_carried_is_the_same_after_it_was_packed(payload: list[Json]) -> None:
+def test_shortened_originals_survive_packing(payload: list[Json]) -> None:
     messages = read(payload)
     numbers = tuple(range(len(messages)))
     carried = carried_of(messages, numbers)

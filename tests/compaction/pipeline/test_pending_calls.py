@@ -1,4 +1,4 @@
-"""A call whose result is still to come stays, in every format, under every policy and mode."""
+"""A call without a result stays, in every format, under every policy and mode."""
 
 from typing import get_args
 
@@ -81,7 +81,7 @@ def last_run(messages: Messages) -> list[ToolCall]:
     share=SHARES,
 )
 @EXAMPLES
-def test_a_call_whose_result_is_still_to_come_stays_and_takes_its_result(
+def test_pending_call_stays_and_accepts_its_result(
     policy: str,
     format: str,
     turns: list[int],

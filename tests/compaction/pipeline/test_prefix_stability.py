@@ -70,7 +70,7 @@ async def grown(turns: list[list[Json]], policy: str) -> list[Call]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("tokens", [1_500, 3_200])
-async def test_twenty_turns_that_fit_between_trigger_and_target_break_the_prefix_once_at_most(
+async def test_prefix_breaks_at_most_once_in_twenty_turns_below_the_trigger(
     tokens: int,
 ) -> None:
     # Sixty turns of it, so that there are batches, and any twenty of them one after the other.
@@ -83,7 +83,7 @@ async def test_twenty_turns_that_fit_between_trigger_and_target_break_the_prefix
 
 
 @pytest.mark.timeout(120)
-async def test_the_prefix_breaks_only_where_the_context_was_above_its_trigger() -> None:
+async def test_prefix_breaks_only_above_the_trigger() -> None:
     sizes = (300, 22_000, 4_000, 800, 61_000, 9_000, 1_500, 30_000)
     calls = await grown([turn(n, sizes[n % len(sizes)]) for n in range(48)], "default")
     assert sum(call.breaks for call in calls) >= 3
@@ -93,7 +93,7 @@ async def test_the_prefix_breaks_only_where_the_context_was_above_its_trigger() 
 
 
 @pytest.mark.parametrize("names_session", [True, False])
-async def test_plain_strings_that_a_compaction_leaves_are_read_in_the_format_of_their_session(
+async def test_plain_strings_are_read_in_the_format_of_their_session(
     names_session: bool,
 ) -> None:
     given: list[Json] = []
@@ -127,9 +127,7 @@ async def test_plain_strings_that_a_compaction_leaves_are_read_in_the_format_of_
         ("t", "anthropic"),
     ],
 )
-async def test_plain_strings_are_of_the_format_of_the_tools_beside_them(
-    tool: object, format: str
-) -> None:
+async def test_plain_strings_are_read_in_the_format_of_the_tools(tool: object, format: str) -> None:
     said = [user("Hello."), agent("Hi. ")]
     async with temporary_archive() as archive:
         answer = await compact(said, CompactRequest(tools=[tool]), archive=archive)

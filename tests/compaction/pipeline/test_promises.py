@@ -58,7 +58,7 @@ def check(
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), mode=MODES, share=SHARES)
 @EXAMPLES
-def test_a_conversation_keeps_every_promise(
+def test_promises_hold_for_generated_conversations(
     format: str, data: st.DataObject, mode: Mode, share: float
 ) -> None:
     check(data.draw(conversations(format)), format, mode, share)
@@ -68,7 +68,7 @@ def test_a_conversation_keeps_every_promise(
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), mode=MODES, share=SHARES)
 @EXAMPLES
-def test_a_hostile_conversation_keeps_every_promise(
+def test_promises_hold_for_hostile_conversations(
     format: str, data: st.DataObject, mode: Mode, share: float
 ) -> None:
     check(data.draw(hostile_conversations(format)), format, mode, share)
@@ -79,7 +79,7 @@ def test_a_hostile_conversation_keeps_every_promise(
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "default"])
 @given(data=st.data(), mode=MODES, share=SHARES, hostile=st.booleans())
 @POLICY_EXAMPLES
-def test_every_policy_keeps_every_promise(
+def test_promises_hold_under_every_policy(
     policy: str, format: str, data: st.DataObject, mode: Mode, share: float, hostile: bool
 ) -> None:
     source = hostile_conversations if hostile else conversations
@@ -90,7 +90,7 @@ def test_every_policy_keeps_every_promise(
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data())
 @EXAMPLES
-def test_a_valid_conversation_within_its_window_comes_back_untouched(
+def test_valid_conversation_within_its_window_is_unchanged(
     format: str, data: st.DataObject
 ) -> None:
     payload = data.draw(conversations(format))

@@ -73,7 +73,7 @@ def check(payload: list[Json], request: CompactRequest) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @given(data=st.data())
 @EXAMPLES
-def test_any_constants_keep_every_promise(policy: str, format: str, data: st.DataObject) -> None:
+def test_promises_hold_for_any_constants(policy: str, format: str, data: st.DataObject) -> None:
     source = data.draw(st.sampled_from([conversations, hostile_conversations]))
     request = CompactRequest(
         format=format,

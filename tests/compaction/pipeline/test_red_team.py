@@ -119,7 +119,7 @@ async def victim(archive: Archive) -> None:
     await compact(talk, asked, archive=archive)
 
 
-def test_the_set_is_large_and_mixed() -> None:
+def test_red_team_set_is_large_and_mixed() -> None:
     assert len(CASES) >= 200
     assert len({case.text.replace(case.canary, "") for case in CASES}) >= 40
     assert len({case.name.split(": ")[1] for case in CASES}) >= 40
@@ -130,7 +130,7 @@ def test_the_set_is_large_and_mixed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host", HOST_NAMES)
-async def test_what_no_user_typed_becomes_no_pin_no_rule_and_no_request(host: str) -> None:
+async def test_foreign_text_becomes_no_pin_rule_or_request(host: str) -> None:
     wrong: list[str] = []
     async with temporary_archive() as archive:
         await victim(archive)
@@ -145,7 +145,7 @@ async def test_what_no_user_typed_becomes_no_pin_no_rule_and_no_request(host: st
 
 
 @pytest.mark.parametrize("host", HOST_NAMES)
-async def test_what_the_user_typed_is_kept_beside_the_same_frames(host: str) -> None:
+async def test_typed_text_is_kept_next_to_the_same_frames(host: str) -> None:
     lost: list[str] = []
     async with temporary_archive() as archive:
         for case in CONTROLS:

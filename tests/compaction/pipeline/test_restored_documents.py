@@ -1,4 +1,4 @@
-"""A document that the newest messages no longer show whole comes back whole, and only once."""
+"""A document that newest messages no longer show whole is restored whole, once."""
 
 import json
 
@@ -56,7 +56,7 @@ async def compacted(payload: list[Json], target_tokens: int) -> CompactResult:
     target_tokens=st.integers(min_value=8_000, max_value=12_000),
 )
 @example(clauses=60, later_calls=6, target_tokens=10_000)
-def test_the_newest_document_is_there_whole_and_only_once(
+def test_newest_document_is_restored_whole_and_once(
     clauses: int, later_calls: int, target_tokens: int
 ) -> None:
     payload = session(clauses, later_calls)

@@ -1,4 +1,4 @@
-"""Notes of a session exist however short it is, and tell of the whole of it."""
+"""Notes of a session exist for any length and refer to all messages."""
 
 import pytest
 from context_compaction import parse, session_notes
@@ -17,7 +17,7 @@ def step(number: int) -> list[Json]:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 40])
-async def test_every_session_has_notes_that_name_all_its_messages(steps: int) -> None:
+async def test_session_notes_refer_to_all_messages(steps: int) -> None:
     payload = [REQUEST, *(message for number in range(steps) for message in step(number))]
     async with temporary_archive() as archive:
         await archive.append(SESSION, parse(payload, format="anthropic"), format="anthropic")

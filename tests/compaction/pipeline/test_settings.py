@@ -1,4 +1,4 @@
-"""Constants of a policy: changed by name, checked, and shrunk for a smaller budget."""
+"""Constants of a policy: changed by name, checked, and scaled to a smaller budget."""
 
 from dataclasses import asdict, fields
 from typing import Any
@@ -38,15 +38,13 @@ from context_compaction.settings import (
         ),
     ],
 )  # fmt: skip
-def test_a_bad_constant_is_refused_with_what_would_be_right(
-    name: str, value: Any, message: str
-) -> None:
+def test_invalid_constant_is_refused_with_valid_values(name: str, value: Any, message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         override(Settings(), {name: value})
     assert str(caught.value).startswith(message)
 
 
-def test_constants_are_changed_by_name_and_the_rest_stays() -> None:
+def test_override_changes_only_named_constants() -> None:
     changed = override(
         Settings(),
         {
@@ -83,7 +81,7 @@ def test_thresholds_shrink_with_the_target_and_never_grow() -> None:
     assert tiny.keep_recent_results == whole.keep_recent_results
 
 
-def test_what_a_new_result_may_weigh_is_measured_by_the_trigger() -> None:
+def test_result_threshold_scales_with_the_trigger() -> None:
     whole = Settings()
     half = whole.scaled(REFERENCE_TARGET_TOKENS // 10, REFERENCE_TRIGGER_TOKENS // 2)
     assert (half.persist_result_tokens, half.persist_newest_chars) == (20_000, 100_000)
@@ -91,18 +89,18 @@ def test_what_a_new_result_may_weigh_is_measured_by_the_trigger() -> None:
     assert half.min_savings_tokens == 1_999
 
 
-def test_a_policy_that_quotes_a_paper_does_not_shrink() -> None:
+def test_paper_policy_is_not_scaled() -> None:
     quoted = override(Settings(), {"scale_to_budget": False})
     assert quoted.scaled(1) is quoted
 
 
-def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
+def test_unknown_policy_is_refused_with_known_names() -> None:
     with pytest.raises(SettingsError) as caught:
         policy_named("gentel")
     assert str(caught.value).startswith("There is no policy 'gentel'. Choose one of: default, ec")
     assert all(name in str(caught.value) for name in POLICIES)
 
 
-def test_a_policy_with_an_unknown_layer_is_refused_at_once_with_the_known_names() -> None:
+def test_policy_with_unknown_layer_is_refused_with_known_names() -> None:
     with pytest.raises(SettingsError, match=r"layer 'sumarize'.* persist, waits, .* summarize"):
         Policy("mine", "Of our own.", ("persist", "sumarize"))

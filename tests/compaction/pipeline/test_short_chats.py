@@ -1,4 +1,4 @@
-"""Short chats of 300 to 2,000 tokens, brought down to 10 to 70 %: more room never keeps less."""
+"""Short chats of 300 to 2,000 tokens keep more text when the target grows."""
 
 import random
 import re
@@ -49,7 +49,7 @@ def text_of(result: CompactResult) -> str:
 
 
 @pytest.mark.parametrize("names", NAMES, ids="+".join)
-async def test_more_room_never_keeps_less_of_a_short_chat(names: tuple[str, ...]) -> None:
+async def test_short_chat_keeps_more_when_the_target_grows(names: tuple[str, ...]) -> None:
     payload = talk(names)
     full = await size_of(payload)
     results = [await compacted(payload, max(40, full * share // 100)) for share in SHARES]
@@ -64,7 +64,7 @@ async def test_more_room_never_keeps_less_of_a_short_chat(names: tuple[str, ...]
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_more_room_never_keeps_less_of_turns_in_any_order(seed: int) -> None:
+async def test_turns_keep_more_when_the_target_grows(seed: int) -> None:
     """What the user said in all the chats, drawn with repetitions, and answers of the agent."""
     draw = random.Random(seed)
     said = [text for turns in SHORT_CHATS.values() for text in turns[::2]]
@@ -85,7 +85,7 @@ async def test_more_room_never_keeps_less_of_turns_in_any_order(seed: int) -> No
 
 
 @pytest.mark.parametrize("names", NAMES, ids="+".join)
-async def test_a_named_target_is_used_in_a_short_chat_too(names: tuple[str, ...]) -> None:
+async def test_named_target_is_filled_in_a_short_chat(names: tuple[str, ...]) -> None:
     payload = talk(names)
     target = await size_of(payload) // 2
     result = await compacted(payload, target)
@@ -93,7 +93,7 @@ async def test_a_named_target_is_used_in_a_short_chat_too(names: tuple[str, ...]
 
 
 @pytest.mark.parametrize("names", NAMES, ids="+".join)
-async def test_a_small_context_has_one_line_of_frame_and_no_headings(
+async def test_small_summary_has_one_frame_line_and_no_headings(
     names: tuple[str, ...],
 ) -> None:
     payload = talk(names)
@@ -104,7 +104,7 @@ async def test_a_small_context_has_one_line_of_frame_and_no_headings(
     assert "Condensed" not in text_of(result)
 
 
-async def test_the_goal_stays_whole_with_its_rules() -> None:
+async def test_goal_stays_whole_with_its_rules() -> None:
     payload = talk(("trip",))
     full = await size_of(payload)
     for share in SHARES:

@@ -1,4 +1,4 @@
-"""Where a target is small, what the user laid down comes before what has not been read yet."""
+"""With a small target, rules of the user come before unread results."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ def session(request_lines: int, answer_lines: int) -> list[Json]:
 @given(st.integers(1, 120), st.integers(1, 200), st.integers(1_200, 4_000))
 @example(request_lines=60, answer_lines=150, target=1_200)
 @example(request_lines=30, answer_lines=4, target=1_200)
-async def test_rules_stay_beside_a_long_request_and_a_long_unread_answer(
+async def test_rules_stay_next_to_a_long_request_and_a_long_result(
     request_lines: int, answer_lines: int, target: int
 ) -> None:
     payload = session(request_lines, answer_lines)

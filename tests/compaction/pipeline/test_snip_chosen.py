@@ -1,4 +1,4 @@
-"""Messages that a model names leave: what S3 shows of Claude Code's SnipTool."""
+"""Messages that the caller snips, as S3 describes for the SnipTool of Claude Code."""
 
 import json
 
@@ -31,7 +31,7 @@ def talk() -> list[Json]:
     ]
 
 
-async def test_what_is_named_leaves_with_its_pair_and_a_line_marks_the_gap() -> None:
+async def test_snip_removes_the_pair_and_marks_the_gap() -> None:
     payload = talk()
     result = await compacted(payload, snip_messages=(2, 4), session_id="s")
     note = result.messages[1]["content"]
@@ -50,7 +50,7 @@ async def test_what_is_named_leaves_with_its_pair_and_a_line_marks_the_gap() -> 
     assert result.warnings == ()
 
 
-async def test_what_must_stay_stays_and_the_answer_says_so() -> None:
+async def test_snip_keeps_protected_messages_and_warns() -> None:
     payload = talk()
     payload[0] = user(RULE)
     payload[5:5] = [user("Here is the token format, keep it: " + "t-123 " * 40)]
@@ -64,7 +64,7 @@ async def test_what_must_stay_stays_and_the_answer_says_so() -> None:
     assert warning.startswith("These snip_messages stay: 0, 5, 7, 9. ")
 
 
-async def test_what_is_freed_counts_before_the_trigger_is_looked_at() -> None:
+async def test_snip_frees_tokens_before_the_trigger_is_checked() -> None:
     payload = talk()
     over = await compacted(payload, mode="record", context_window=9_000, max_output_tokens=500)
     assert over.tokens.before > over.tokens.trigger
@@ -76,7 +76,7 @@ async def test_what_is_freed_counts_before_the_trigger_is_looked_at() -> None:
     assert result.fits
 
 
-async def test_a_place_outside_the_list_is_refused() -> None:
+async def test_snip_index_outside_the_list_is_refused() -> None:
     with pytest.raises(SettingsError, match="snip_messages contains index 9, but the list has 9"):
         await compacted(talk(), snip_messages=(9,))
     with pytest.raises(SettingsError, match="snip in a separate call"):
@@ -86,7 +86,7 @@ async def test_a_place_outside_the_list_is_refused() -> None:
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data())
 @EXAMPLES
-def test_any_choice_leaves_a_valid_list_that_reads_back(format: str, data: st.DataObject) -> None:
+def test_snip_leaves_a_valid_list_for_any_choice(format: str, data: st.DataObject) -> None:
     payload = data.draw(conversations(format))
     places = st.sets(st.integers(0, len(payload) - 1)) if payload else st.just(set[int]())
     request = CompactRequest(

@@ -26,7 +26,7 @@ async def check_share(payload: list[Json], format: str, share: float) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_every_transcript_keeps_the_promises_in_its_own_format() -> None:
+async def test_promises_hold_for_every_transcript_in_its_format() -> None:
     transcripts = all_transcripts()
     assert len(transcripts) > 200
     for transcript in transcripts:
@@ -35,7 +35,7 @@ async def test_every_transcript_keeps_the_promises_in_its_own_format() -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("format", PROVIDER_FORMATS)
-async def test_a_sample_of_transcripts_keeps_the_promises_in_each_format(
+async def test_promises_hold_for_sample_transcripts_in_each_format(
     format: str,
 ) -> None:
     for transcript in sample_transcripts():
@@ -44,7 +44,7 @@ async def test_a_sample_of_transcripts_keeps_the_promises_in_each_format(
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("format", ["pi", *PROVIDER_FORMATS])
-async def test_a_long_coding_session_fits_its_window_in_each_format(
+async def test_long_coding_session_fits_its_window_in_each_format(
     format: str,
 ) -> None:
     async with temporary_archive() as archive:
@@ -58,7 +58,7 @@ async def test_a_long_coding_session_fits_its_window_in_each_format(
 
 
 @pytest.mark.parametrize("transcript", sample_transcripts(), ids=lambda t: t.name)
-async def test_what_does_not_fit_is_named_with_its_size(transcript: Transcript) -> None:
+async def test_irreducible_pieces_are_reported_with_sizes(transcript: Transcript) -> None:
     async with temporary_archive() as archive:
         result = await check_promises(
             transcript.payload,

@@ -1,4 +1,4 @@
-"""When a policy acts, what it leaves, and that what a caller names is what happens."""
+"""When a policy acts, what it leaves, and figures that the caller names."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ async def trigger_and_target(**wish: Any) -> tuple[int, int]:
         ("gentle", 200_000, (BUDGET_OF_200K, 102_369)),
     ],
 )
-async def test_a_policy_acts_at_its_part_of_the_window(
+async def test_policy_acts_at_its_share_of_the_window(
     policy: str, window: int, expected: tuple[int, int]
 ) -> None:
     assert await trigger_and_target(policy=policy, context_window=window) == expected
@@ -52,14 +52,14 @@ async def test_a_policy_acts_at_its_part_of_the_window(
         ("default", {"settings": {"target_fraction": 0.5}}, (BUDGET_OF_200K, 85_308)),
     ],
 )
-async def test_what_a_caller_names_is_what_happens(
+async def test_named_trigger_and_target_are_used(
     policy: str, wish: dict[str, Any], expected: tuple[int, int]
 ) -> None:
     assert await trigger_and_target(policy=policy, context_window=200_000, **wish) == expected
 
 
 @pytest.mark.parametrize("policy", ["default", "economy"])
-async def test_a_description_says_what_a_window_of_200k_means(policy: str) -> None:
+async def test_policy_description_gives_figures_for_a_200k_window(policy: str) -> None:
     figures = await trigger_and_target(policy=policy, context_window=200_000)
     acts_at, leaves = figures
     description = POLICIES[policy].description
@@ -67,7 +67,7 @@ async def test_a_description_says_what_a_window_of_200k_means(policy: str) -> No
     assert f" {round(leaves / 1_000)}K" in description
 
 
-async def test_system_prompt_and_tools_do_not_count_to_the_conversations_part() -> None:
+async def test_system_prompt_and_tools_do_not_count_toward_the_conversation_share() -> None:
     trigger, target = await trigger_and_target(
         policy="economy", context_window=200_000, overhead_tokens=10_000
     )

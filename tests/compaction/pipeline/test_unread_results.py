@@ -1,4 +1,4 @@
-"""What the model has asked for and not read yet has its share of a target first."""
+"""Unread tool results get their share of a target first."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ async def compacted(payload: list[Json], format: str, target: int) -> CompactRes
     share=st.floats(0.25, 0.9),
 )
 @EXAMPLES
-def test_a_newest_result_too_large_for_its_room_shows_its_head_and_a_pointer(
+def test_unread_result_shows_head_and_pointer_when_too_large(
     format: str, turns: int, lines: int, found_at: float, results: int, share: float
 ) -> None:
     payload = render(session(turns, lines, found_at, results), format)
@@ -110,7 +110,7 @@ def test_a_newest_result_too_large_for_its_room_shows_its_head_and_a_pointer(
     more=st.floats(1.0, 2.0),
 )
 @EXAMPLES
-def test_more_room_keeps_as_much_of_the_newest_result_or_its_share(
+def test_unread_result_keeps_its_share_when_the_target_grows(
     format: str, turns: int, lines: int, share: float, more: float
 ) -> None:
     payload = render(session(turns, lines, 0.5), format)
@@ -128,7 +128,7 @@ def test_more_room_keeps_as_much_of_the_newest_result_or_its_share(
     anyio.run(run)
 
 
-async def test_all_results_of_one_answer_are_unread_and_each_has_its_part() -> None:
+async def test_parallel_unread_results_share_the_room() -> None:
     payload = render(session(4, 900, 0.5, results=3), "anthropic")
     result = await compacted(payload, "anthropic", 6_000)
     sizes = [len(text) for text in unread(result, "anthropic")]
@@ -136,7 +136,7 @@ async def test_all_results_of_one_answer_are_unread_and_each_has_its_part() -> N
     assert min(sizes) > 0.8 * max(sizes) > 2_000
 
 
-async def test_what_is_left_of_a_target_goes_to_what_is_unread() -> None:
+async def test_unread_results_get_the_spare_room() -> None:
     payload = render(session(1, 3_000, 0.5), "anthropic")
     result = await compacted(payload, "anthropic", 8_000)
     assert 0.85 * 8_000 < result.tokens.upper <= 8_000
@@ -164,7 +164,7 @@ def host_says(format: str, role: str) -> Json:
     ],
 )
 @pytest.mark.parametrize("mode", ["auto", "full", "micro"])
-async def test_what_a_host_says_behind_the_newest_result_takes_nothing_from_it(
+async def test_host_text_after_the_newest_result_takes_no_room(
     format: str, roles: tuple[str, ...], mode: Any
 ) -> None:
     payload = render(session(8, 420, 0.5), format)

@@ -1,4 +1,4 @@
-"""A call made again and again at once with the same short answer has told all with the last one."""
+"""Of repeated waits with the same short output, only the last one stays."""
 
 import json
 
@@ -46,7 +46,7 @@ def text_of(result: CompactResult) -> str:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-async def test_of_a_series_of_waits_only_the_last_stays(format: str) -> None:
+async def test_only_the_last_of_repeated_waits_stays(format: str) -> None:
     payload = session([wait(n) for n in range(8)], format)
     result = await compacted(payload, format)
     text = text_of(result)
@@ -67,11 +67,11 @@ async def test_of_a_series_of_waits_only_the_last_stays(format: str) -> None:
     ],
     ids=["twice", "news", "work between", "long answers", "reports"],
 )
-async def test_calls_that_tell_something_are_no_waits(waits: list[Step]) -> None:
+async def test_calls_with_new_output_are_not_waits(waits: list[Step]) -> None:
     assert "[Messages removed: " not in text_of(await compacted(session(waits)))
 
 
-async def test_what_the_user_says_between_waits_stays() -> None:
+async def test_user_messages_between_waits_stay() -> None:
     turns = [
         Turn((Part("text", f"Hurry {n}."),), tuple(wait(n) for n in range(4)), "") for n in range(3)
     ]
@@ -90,9 +90,7 @@ async def test_what_the_user_says_between_waits_stays() -> None:
     target_tokens=st.integers(300, 6_000),
 )
 @settings(max_examples=20)
-async def test_every_promise_holds_for_a_list_with_waits(
-    format: str, series: list[int], target_tokens: int
-) -> None:
+async def test_promises_hold_with_waits(format: str, series: list[int], target_tokens: int) -> None:
     steps = [
         step
         for number, size in enumerate(series)

@@ -1,4 +1,4 @@
-"""A compaction prepared while the host goes on: what is kept, what is replaced, what is refused."""
+"""Background compaction: prepare now, apply later."""
 
 import copy
 import json
@@ -45,9 +45,7 @@ def applying(prepared: CompactResult, **wishes: Any) -> CompactRequest:
     return CompactRequest(apply=prepared.prepared.prepared_id, **wishes)
 
 
-async def test_nothing_is_replaced_until_it_is_applied_and_then_only_what_it_was_prepared_for() -> (
-    None
-):
+async def test_prepared_list_replaces_only_its_messages_when_applied() -> None:
     payload = session()
     async with temporary_archive() as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
@@ -74,7 +72,7 @@ async def test_nothing_is_replaced_until_it_is_applied_and_then_only_what_it_was
     assert answer.receipt["applied"] == prepared.prepared.prepared_id
 
 
-async def test_a_call_that_nobody_has_answered_yet_is_left_for_later() -> None:
+async def test_prepare_leaves_a_pending_call() -> None:
     open_calls = assistant(call("x", "Bash", command="make"), call("y", "Bash", command="ls"))
     payload = [*session(), assistant("I look."), user("Go on."), open_calls]
     results = user([
@@ -94,7 +92,7 @@ async def test_a_call_that_nobody_has_answered_yet_is_left_for_later() -> None:
     assert len(read) == len(grown)  # what is not settled is archived all the same
 
 
-async def test_cache_markers_that_the_host_moves_do_not_matter() -> None:
+async def test_apply_ignores_moved_cache_markers() -> None:
     payload = session()
     marked = copy.deepcopy(payload)
     for at in (2, 4, -2):
@@ -106,7 +104,7 @@ async def test_cache_markers_that_the_host_moves_do_not_matter() -> None:
     assert "cache_control" not in str(answer.messages)
 
 
-async def test_it_is_applied_by_another_process_with_the_same_archive(tmp_path: Any) -> None:
+async def test_apply_works_in_another_process(tmp_path: Any) -> None:
     from context_compaction.archive.local.archive import open_archive
 
     payload = session()
@@ -119,7 +117,7 @@ async def test_it_is_applied_by_another_process_with_the_same_archive(tmp_path: 
     assert again.messages == answer.messages
 
 
-async def test_a_list_that_does_not_begin_with_those_messages_is_refused_and_archived() -> None:
+async def test_apply_is_refused_when_the_list_starts_differently() -> None:
     payload = session()
     changed = [user("Mend the lexer."), *payload[1:]]
     async with temporary_archive() as archive:
@@ -136,7 +134,7 @@ async def test_a_list_that_does_not_begin_with_those_messages_is_refused_and_arc
     assert answer.status == "compacted"  # a refusal spoils nothing
 
 
-async def test_it_is_refused_in_another_session_and_after_its_time(
+async def test_apply_is_refused_in_another_session_and_when_expired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     payload = session()
@@ -160,7 +158,7 @@ async def test_it_is_refused_in_another_session_and_after_its_time(
         ({"apply": "p_1", "mode": "full"}, "Remove the mode"),
     ],
 )
-async def test_wishes_that_contradict_each_other_are_refused(wishes: Json, said: str) -> None:
+async def test_contradicting_options_are_refused(wishes: Json, said: str) -> None:
     async with temporary_archive() as archive:
         with pytest.raises(SettingsError, match=said):
             await compact(session(), CompactRequest(session_id="s", **wishes), archive=archive)
@@ -168,7 +166,7 @@ async def test_wishes_that_contradict_each_other_are_refused(wishes: Json, said:
             await archive.session_info("s")
 
 
-async def test_where_nothing_has_to_be_done_nothing_is_prepared_and_it_says_so() -> None:
+async def test_prepare_warns_when_nothing_has_to_be_done() -> None:
     async with temporary_archive() as archive:
         wish = replace(PREPARE, mode="auto", context_window=200_000)
         answer = await compact([user("Hello.")], wish, archive=archive)
@@ -177,7 +175,7 @@ async def test_where_nothing_has_to_be_done_nothing_is_prepared_and_it_says_so()
     assert any("Nothing was prepared" in warning for warning in answer.warnings)
 
 
-async def test_the_rest_alone_over_the_target_is_told_and_compacted_by_the_next_call() -> None:
+async def test_apply_warns_when_newer_messages_exceed_the_target() -> None:
     payload = session()
     steps = [answered(f"d{n}", "Bash", lines(f"m{n}", 150), command=f"go {n}") for n in range(9)]
     grown = [*payload, *(message for step in steps for message in step)]
@@ -192,7 +190,7 @@ async def test_the_rest_alone_over_the_target_is_told_and_compacted_by_the_next_
     assert second.fits
 
 
-async def test_a_summary_that_the_host_writes_meanwhile_is_applied_later() -> None:
+async def test_prepared_host_summary_is_applied_later() -> None:
     payload = session()
     words = "## Goal\nThe parser was mended by rewriting its lexer."
     async with temporary_archive() as archive:
@@ -211,7 +209,7 @@ async def test_a_summary_that_the_host_writes_meanwhile_is_applied_later() -> No
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), hostile=st.booleans(), share=st.sampled_from([0.8, 0.4, 0.1]))
 @EXAMPLES
-def test_wherever_it_is_prepared_the_swap_is_valid_and_loses_nothing(
+def test_apply_is_valid_and_lossless_wherever_it_was_prepared(
     format: str, data: st.DataObject, hostile: bool, share: float
 ) -> None:
     source = hostile_conversations if hostile else conversations

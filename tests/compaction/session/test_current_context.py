@@ -1,4 +1,4 @@
-"""What a session goes on from, for callers that hand in new messages alone: the newest list."""
+"""The list that a session continues from, for callers that pass only new messages."""
 
 from typing import Any, Literal
 
@@ -67,7 +67,7 @@ STEPS = st.lists(
 @example(steps=[(0, 4, "answer", "full"), (40, 1, "answer", "auto")])
 # A host's whole list goes on from what two compactions left, one after the other.
 @example(steps=[(0, 5, "answer", "auto"), (0, 4, "answer", "auto"), (0, 1, "whole", "auto")])
-def test_a_session_goes_on_from_the_list_that_was_handed_in_or_given_out_last(
+def test_current_context_is_the_newest_list(
     steps: list[Step],
 ) -> None:
     anyio.run(walk, steps)

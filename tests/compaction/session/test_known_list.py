@@ -1,4 +1,4 @@
-"""What is remembered of a list changes no answer: it only makes the next call cheap."""
+"""Cached lists change no result: they only make the next call faster."""
 
 import copy
 import json
@@ -191,7 +191,7 @@ async def run(
 @pytest.mark.parametrize("format", FORMATS)
 @EXAMPLES
 @given(data=st.data(), request=REQUESTS, hostile=st.booleans())
-def test_a_process_that_remembers_answers_as_one_that_knows_nothing(
+def test_cached_lists_change_no_result(
     format: str, data: st.DataObject, request: CompactRequest, hostile: bool
 ) -> None:
     script = data.draw(hostile_conversations(format) if hostile else conversations(format))
@@ -224,7 +224,7 @@ SCRIPTED = st.lists(
 @example([("go back", 2), ("go back", 0), ("ask else", 0), ("ask else", 1)], 400_000, None)
 @example([("grow", 4), ("full", 0), ("same", 0), *[("go back", 2)] * 3], 400_000, "s")
 @example([("grow", 4), ("mark", 0), ("full", 0), ("mark", 0), ("same", 0)], 400_000, "s")
-def test_so_it_does_whatever_is_asked_and_done_between(
+def test_cached_lists_change_no_result_between_other_calls(
     steps: list[tuple[str, int]], window: int, session_id: str | None
 ) -> None:
     request = replace(WIDE, session_id=session_id, context_window=window, max_output_tokens=1_000)
@@ -246,7 +246,7 @@ def session(turns: int) -> list[Json]:
 
 
 @pytest.mark.anyio
-async def test_what_a_host_writes_into_its_list_or_answer_is_seen() -> None:
+async def test_cached_list_notices_edits_by_the_host() -> None:
     async with temporary_archive() as archive:
         payload = session(20)
         await compact(payload, WIDE, archive=archive)
@@ -263,7 +263,7 @@ async def test_what_a_host_writes_into_its_list_or_answer_is_seen() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_another_process_writes_is_seen(tmp_path: Path) -> None:
+async def test_cached_list_notices_writes_of_another_process(tmp_path: Path) -> None:
     request = replace(WIDE, context_window=12_000, max_output_tokens=1_000)
     async with (
         open_archive(tmp_path / "a", index_root=tmp_path / "i") as one,
@@ -277,7 +277,7 @@ async def test_what_another_process_writes_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_session_goes_on_from_a_list_that_says_our_words_again() -> None:
+async def test_current_context_allows_repeated_summary_text() -> None:
     async with temporary_archive() as archive:
         full = await compact(session(30), replace(WIDE, mode="full"), archive=archive)
         payload = [*full.messages, *turn(50), *copy.deepcopy(full.messages[:4])]

@@ -1,4 +1,4 @@
-"""What a call reads of the session's past: all that concerns its list, and nothing of another's."""
+"""A call reads the receipts of its own branch, however old, and of no other branch."""
 
 import json
 
@@ -26,9 +26,7 @@ def work(name: str, turns: int = 6, first: int = 0) -> list[Json]:
     ]
 
 
-async def test_a_summary_of_long_ago_is_still_known_as_ours_in_a_list_that_begins_otherwise() -> (
-    None
-):
+async def test_old_summary_is_proven_in_a_list_that_starts_differently() -> None:
     async with temporary_archive() as archive:
         first = await compact(work("old"), FULL, archive=archive)
         context = first.messages
@@ -42,7 +40,7 @@ async def test_a_summary_of_long_ago_is_still_known_as_ours_in_a_list_that_begin
     assert "&lt;context_summary" not in text
 
 
-async def test_what_another_branch_has_read_is_not_brought_back() -> None:
+async def test_files_of_another_branch_are_not_restored() -> None:
     common = work("common", 2)
     async with temporary_archive() as archive:
         await compact([*common, *work("away", 4)], FULL, archive=archive)

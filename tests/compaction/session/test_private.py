@@ -1,4 +1,4 @@
-"""What the user marks as private reaches the model alone: nothing of it is stored."""
+"""Text that the user marks as private reaches the model but is never stored."""
 
 import json
 import tempfile
@@ -78,7 +78,7 @@ def test_private_text_is_never_stored_in_any_format(
         assert WORD.encode() not in _stored(Path(folder))
 
 
-def test_what_a_tool_returned_and_others_said_stays() -> None:
+def test_private_tags_outside_user_text_are_stored() -> None:
     marked = f"<private>{WORD}</private>"
     result = {"type": "tool_result", "tool_use_id": "t", "content": marked}
     for raw in (

@@ -1,4 +1,4 @@
-"""A host that hands in its whole history at every call gets what it got before, and what is new."""
+"""A host that passes its whole history gets the earlier result and the new messages."""
 
 import itertools
 import json
@@ -70,7 +70,7 @@ def log_bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
 
 
-async def test_each_answer_begins_with_the_one_before_but_where_the_trigger_was_met() -> None:
+async def test_result_extends_the_earlier_result_until_the_trigger() -> None:
     async with temporary_archive() as archive:
         answers = await whole_each_time(archive, 40)
     begun_anew = 0
@@ -88,7 +88,7 @@ async def test_each_answer_begins_with_the_one_before_but_where_the_trigger_was_
     assert "Task 0: look at f0.py." in str(answers[-1].messages)
 
 
-async def test_what_was_done_is_told_by_places_in_the_list_that_came_in() -> None:
+async def test_edits_report_indices_of_the_callers_list() -> None:
     async with temporary_archive() as archive:
         answers = await whole_each_time(archive, 40)
     recognised = [answer for answer in answers if answer.recognised is not None]
@@ -112,7 +112,7 @@ async def test_what_was_done_is_told_by_places_in_the_list_that_came_in() -> Non
                 assert f"n{edit.index // 4} line 50" not in str(answer.messages)
 
 
-async def test_identical_calls_write_nothing_more(tmp_path: Path) -> None:
+async def test_identical_calls_write_nothing(tmp_path: Path) -> None:
     history = session(24)
     broken = [user("Go."), assistant({"type": "tool_use", "id": "x", "name": "Bash", "input": {}})]
     broken += [user("No result."), *session(2)]
@@ -134,7 +134,7 @@ async def test_identical_calls_write_nothing_more(tmp_path: Path) -> None:
             assert log_bytes(tmp_path / "a") - written < 2_000
 
 
-async def test_a_host_may_hand_in_the_one_or_the_other() -> None:
+async def test_host_may_pass_the_whole_list_or_the_compacted_list() -> None:
     whole: list[Json] = []
     context: list[Json] = []
     answers: list[CompactResult] = []
@@ -154,7 +154,7 @@ async def test_a_host_may_hand_in_the_one_or_the_other() -> None:
     assert [item.raw for item in transcript] == whole, "each message is archived once"
 
 
-async def test_an_edit_before_the_boundary_makes_a_branch_and_one_after_it_does_not() -> None:
+async def test_edit_makes_a_branch_only_before_the_boundary() -> None:
     history = session(24)
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
@@ -167,7 +167,7 @@ async def test_an_edit_before_the_boundary_makes_a_branch_and_one_after_it_does_
     assert other.messages == [*first.messages, user("Two.")]
 
 
-async def test_moving_cache_markers_are_neither_new_history_nor_too_many() -> None:
+async def test_moved_cache_markers_create_no_branch_or_extra_markers() -> None:
     marker = {"cache_control": {"type": "ephemeral"}}
     history = session(24)
     marked = [*history[:-1], assistant(text("I have seen f23.py.") | marker)]
@@ -182,7 +182,7 @@ async def test_moving_cache_markers_are_neither_new_history_nor_too_many() -> No
     assert third.messages == first.messages
 
 
-async def test_who_asks_by_hand_with_other_wishes_has_the_list_compacted_anew() -> None:
+async def test_full_recompacts_the_list_when_options_differ() -> None:
     history = session(24)
     async with temporary_archive() as archive:
         small = await compact(
@@ -198,7 +198,7 @@ async def test_who_asks_by_hand_with_other_wishes_has_the_list_compacted_anew() 
 
 
 @pytest.mark.parametrize("focus", ["", "Keep the names of files."])
-async def test_what_was_compacted_by_hand_stands_at_the_next_call_of_the_loop(focus: str) -> None:
+async def test_full_result_stays_in_force_at_the_next_auto_call(focus: str) -> None:
     history = session(24)
     each_turn = replace(AUTO, context_window=None, target_tokens=8_000)
     by_hand = replace(each_turn, mode="full", instructions=focus)
@@ -214,9 +214,7 @@ async def test_what_was_compacted_by_hand_stands_at_the_next_call_of_the_loop(fo
     assert len(receipts) == 2, "nothing was compacted twice"
 
 
-async def test_usage_of_a_later_answer_describes_what_was_sent_and_of_an_earlier_one_nothing() -> (
-    None
-):
+async def test_usage_report_applies_only_to_later_messages() -> None:
     history = session(24)
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
@@ -236,7 +234,7 @@ async def test_usage_of_a_later_answer_describes_what_was_sent_and_of_an_earlier
     assert ignored.tokens == plain.tokens
 
 
-async def test_a_plan_says_what_stands_and_writes_nothing(tmp_path: Path) -> None:
+async def test_plan_reports_the_matched_context_and_writes_nothing(tmp_path: Path) -> None:
     history = session(24)
     async with open_archive(tmp_path / "a", index_root=tmp_path / "index") as archive:
         first = await compact(history, AUTO, archive=archive)
@@ -253,7 +251,7 @@ async def test_a_plan_says_what_stands_and_writes_nothing(tmp_path: Path) -> Non
     assert record.tokens.before > first.tokens.before
 
 
-async def test_a_pinned_place_means_the_message_that_was_handed_in() -> None:
+async def test_pinned_index_refers_to_the_callers_list() -> None:
     history = session(24)
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
@@ -266,7 +264,7 @@ async def test_a_pinned_place_means_the_message_that_was_handed_in() -> None:
     assert "look at f1.py" in str(answer.messages)
 
 
-async def test_what_is_prepared_of_a_recognised_list_is_applied_to_either() -> None:
+async def test_prepared_recognised_list_applies_to_either_list() -> None:
     history = session(24)
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
@@ -286,7 +284,7 @@ async def test_what_is_prepared_of_a_recognised_list_is_applied_to_either() -> N
     assert by_whole.tokens.after < first.tokens.after
 
 
-async def test_what_a_provider_refused_is_met_harder_from_what_stood_there() -> None:
+async def test_reactive_continues_from_the_rejected_context() -> None:
     history = session(24)
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
@@ -375,7 +373,7 @@ def _check(
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), trigger=st.sampled_from([200, 1_000, 4_000]), hostile=st.booleans())
 @EXAMPLES
-def test_a_growing_list_keeps_what_stands_whether_it_comes_whole_or_compacted(
+def test_growing_list_keeps_its_context_whole_or_compacted(
     format: str, data: st.DataObject, trigger: int, hostile: bool
 ) -> None:
     payload = data.draw(hostile_conversations(format) if hostile else conversations(format))
@@ -386,7 +384,7 @@ def test_a_growing_list_keeps_what_stands_whether_it_comes_whole_or_compacted(
 @pytest.mark.parametrize("format", ["openai-chat", "openai-responses"])
 @given(data=st.data(), trigger=st.sampled_from([200, 1_000, 4_000]))
 @EXAMPLES
-def test_a_growing_list_keeps_what_stands_though_its_system_message_is_edited_at_every_call(
+def test_growing_list_keeps_its_context_when_the_system_message_changes(
     format: str, data: st.DataObject, trigger: int
 ) -> None:
     drawn = data.draw(conversations(format))

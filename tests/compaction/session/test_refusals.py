@@ -1,4 +1,4 @@
-"""After a provider said "prompt too long": harder each time, never the same again, and an end."""
+"""After "prompt too long": each result is smaller, none repeats, and the series ends."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,7 +33,7 @@ async def refused(tmp_path: Path, payload: list[Json], **wishes: Any) -> Compact
 
 
 @pytest.mark.parametrize("policy", REPLACING)
-async def test_each_refusal_is_met_with_at_most_half_until_nothing_is_left_to_try(
+async def test_reactive_halves_at_each_rejection_until_nothing_is_left(
     tmp_path: Path, policy: str
 ) -> None:
     handed = [long_session()]
@@ -52,7 +52,7 @@ async def test_each_refusal_is_met_with_at_most_half_until_nothing_is_left_to_tr
 
 
 @pytest.mark.parametrize("policy", ["claude-code", "four-layer"])
-async def test_the_papers_try_once_more_and_then_say_so(tmp_path: Path, policy: str) -> None:
+async def test_paper_policies_retry_once_and_warn(tmp_path: Path, policy: str) -> None:
     first = await refused(tmp_path, long_session(), policy=policy)
     assert first.status == "compacted"
     second = await refused(tmp_path, first.messages, policy=policy)
@@ -61,7 +61,7 @@ async def test_the_papers_try_once_more_and_then_say_so(tmp_path: Path, policy: 
     assert any("reactive_retries allows (1)" in warning for warning in second.warnings)
 
 
-async def test_a_refused_answer_is_not_given_for_the_first_list_again(tmp_path: Path) -> None:
+async def test_rejected_result_is_not_returned_again(tmp_path: Path) -> None:
     first = await refused(tmp_path, long_session())
     second = await refused(tmp_path, first.messages)
     assert second.tokens.after < first.tokens.after
@@ -70,7 +70,7 @@ async def test_a_refused_answer_is_not_given_for_the_first_list_again(tmp_path: 
     assert again.messages == second.messages
 
 
-async def test_a_call_that_is_repeated_gives_the_same_bytes_and_says_what_to_do(
+async def test_repeated_reactive_call_returns_the_same_bytes(
     tmp_path: Path,
 ) -> None:
     first = await refused(tmp_path, long_session())
@@ -81,7 +81,7 @@ async def test_a_call_that_is_repeated_gives_the_same_bytes_and_says_what_to_do(
     assert smaller.tokens.after <= first.tokens.after // 2
 
 
-async def test_the_next_call_of_a_loop_does_not_bring_back_what_was_refused(tmp_path: Path) -> None:
+async def test_auto_does_not_return_a_rejected_list(tmp_path: Path) -> None:
     wishes = {"mode": "auto", "target_tokens": 20_000}
     await refused(tmp_path, long_session(), **wishes)
     smaller = await refused(tmp_path, long_session(), target_tokens=20_000)
@@ -89,7 +89,7 @@ async def test_the_next_call_of_a_loop_does_not_bring_back_what_was_refused(tmp_
     assert again.messages == smaller.messages
 
 
-async def test_that_nothing_can_be_made_smaller_is_said_each_time(tmp_path: Path) -> None:
+async def test_reactive_reports_no_progress_each_time(tmp_path: Path) -> None:
     history = [user("a " * 9_000), assistant("b " * 9_000), user("Go on.")]
     first = await refused(tmp_path, history, mode="micro")
     again = await refused(tmp_path, history, mode="micro")
@@ -109,7 +109,7 @@ CALLS = st.lists(
 @settings(max_examples=settings().max_examples // 5)
 # A target of the caller's own, larger than what was refused.
 @example(calls=[("answer", 0), ("answer", 90_000), ("answer", 90_000)])
-def test_nothing_is_given_out_that_was_refused_whatever_target_is_named(
+def test_reactive_returns_no_rejected_list_for_any_target(
     calls: list[tuple[str, int]],
 ) -> None:
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""A summary written earlier stands in for a new one: when, with what beside it, and when not."""
+"""A saved summary replaces a new one if it is usable."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,7 +59,7 @@ async def recorded(archive: Archive, payload: list[Json], **wishes: Any) -> Comp
     return await compact(payload, replace(RECORD, **wishes), archive=archive)
 
 
-async def test_a_summary_handed_in_meanwhile_is_used_instead_of_asking_for_one() -> None:
+async def test_saved_summary_is_used_instead_of_a_request() -> None:
     async with temporary_archive() as archive:
         noted = await recorded(archive, BEFORE)
         answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
@@ -82,13 +82,13 @@ def _wide_gap(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[repor
     monkeypatch.setattr(summarize, "GAP_SHARE", 20.0)
 
 
-async def test_without_one_the_host_is_asked_as_before() -> None:
+async def test_host_is_asked_when_no_summary_is_saved() -> None:
     async with temporary_archive() as archive:
         answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
     assert answer.status == "needs_summary"
 
 
-async def test_a_memory_that_does_not_serve_is_left_alone() -> None:
+async def test_saved_summary_is_ignored_when_instructions_differ() -> None:
     wishes = replace(ASK, instructions="Dwell on the lexer.", settings=NEAR)
     async with temporary_archive() as archive:
         await recorded(archive, BEFORE)
@@ -96,7 +96,7 @@ async def test_a_memory_that_does_not_serve_is_left_alone() -> None:
     assert answer.status == "needs_summary"
 
 
-async def test_what_a_model_wrote_once_is_not_asked_for_again() -> None:
+async def test_saved_model_summary_is_not_requested_again() -> None:
     wish = CompactRequest(format="anthropic", session_id="s", mode="full", target_tokens=8_000)
     model = Model()
     async with temporary_archive() as archive:
@@ -114,7 +114,7 @@ async def test_what_a_model_wrote_once_is_not_asked_for_again() -> None:
     assert "float arithmetic lost cents" in (second.summary or "")
 
 
-async def test_an_unusable_summary_is_not_kept_and_it_says_why() -> None:
+async def test_unusable_summary_is_not_saved_and_warns() -> None:
     async with temporary_archive() as archive:
         noted = await recorded(archive, BEFORE, summary="I'm sorry, I cannot help with that.")
         answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
@@ -122,7 +122,7 @@ async def test_an_unusable_summary_is_not_kept_and_it_says_why() -> None:
     assert answer.status == "needs_summary"
 
 
-async def test_a_summary_handed_in_counts_as_no_compaction() -> None:
+async def test_recorded_summary_is_no_compaction() -> None:
     wish = CompactRequest(format="anthropic", session_id="s", target_tokens=12_000)
     async with temporary_archive() as archive:
         first = await compact([*BEFORE, *AFTER], wish, archive=archive)
@@ -135,7 +135,7 @@ async def test_a_summary_handed_in_counts_as_no_compaction() -> None:
     assert set(receipts[1]["state"]) == {"memory"}
 
 
-async def test_every_promise_holds_with_a_memory() -> None:
+async def test_promises_hold_with_a_saved_summary() -> None:
     async with temporary_archive() as archive:
         await recorded(archive, BEFORE)
         wish = replace(ASK, settings=NEAR, summarizer="auto")

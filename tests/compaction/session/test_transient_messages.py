@@ -124,7 +124,7 @@ def summaries_written(results: list[CompactResult]) -> int:
     ],
 )
 @pytest.mark.parametrize("format", FORMATS)
-async def test_a_message_for_one_call_makes_no_summary_more(
+async def test_transient_message_causes_no_further_summary(
     format: str, says: Callable[[Host, list[Json], int], list[Json]]
 ) -> None:
     plain = await loop(Host(format, nothing))
