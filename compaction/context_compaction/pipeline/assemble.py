@@ -1,4 +1,4 @@
-"""Cut a list, and assemble the result: the list with its summary and restored files. Pure."""
+"""Cut a list, and assemble the result: the list with its summary and restored files."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,11 +28,11 @@ from context_compaction.messages.speakers import passages
 from context_compaction.pipeline.clear import plan_by_clearing
 from context_compaction.pipeline.fit_project_rules import RULES_LAYER, fit_project_rules
 from context_compaction.pipeline.read import without_invalid_thinking
-from context_compaction.pipeline.shorten_kept import is_of_request
+from context_compaction.pipeline.shorten import is_of_request
 
 # Restored files must leave the result smaller than the list, however short that was.
 _RESTORED_SHARE = 0.95
-# After a cut by the policy's rule, a summary has at most this share of what it replaces.
+# After a cut by the policy's rule, a summary has at most this share of the replaced tokens.
 _SUMMARY_SHARE = 0.2
 # Host text before the running request stays up to this share of the limit.
 _HOST_TEXT_SHARE = 1 / 50
@@ -202,8 +202,8 @@ def _is_summarizable(message: Message) -> bool:
     """
     if placeholders.is_synthetic(message):
         return bool((placeholders.body_of(message) or "").strip())
-    has_others = any(not isinstance(block, Text) for block in message.blocks)
-    return has_others or any(
+    has_other_blocks = any(not isinstance(block, Text) for block in message.blocks)
+    return has_other_blocks or any(
         author != "host" and text.strip() for author, text in passages(message)
     )
 
@@ -238,8 +238,8 @@ def plan_by_policy(
     if not context.fits(without_summary, spare_tokens=plan.text_tokens):
         return None
     free_tokens = context.room_tokens(without_summary)
-    wanted_tokens = min(level.settings.summary_tokens - pinned_tokens, free_tokens)
-    return _with_text_limits(context, plan, max(reserved_tokens, wanted_tokens))
+    desired_tokens = min(level.settings.summary_tokens - pinned_tokens, free_tokens)
+    return _with_text_limits(context, plan, max(reserved_tokens, desired_tokens))
 
 
 def _summary_tokens(context: CompactionContext, level: EffortLevel) -> int:

@@ -1,4 +1,4 @@
-"""Clearing: the layers that replace no history, in the policy's order. Pure."""
+"""Clearing: the layers that replace no history, in the policy's order."""
 
 import math
 from dataclasses import replace
@@ -53,8 +53,8 @@ def _fresh_tokens(context: CompactionContext) -> int:
     if not _scales(context, "persist_result_tokens", "persist_newest_chars"):
         return 0
     budget = context.budget
-    left_tokens = (budget.trigger_tokens - budget.before.upper) / context.count.margin
-    return max(0, int(fresh_result_tokens(context.messages, context.count) + left_tokens))
+    remaining_tokens = (budget.trigger_tokens - budget.before.upper) / context.count.margin
+    return max(0, int(fresh_result_tokens(context.messages, context.count) + remaining_tokens))
 
 
 def plan_by_clearing(context: CompactionContext, level: EffortLevel) -> Plan:
@@ -98,7 +98,7 @@ def below_trigger(context: CompactionContext, level: EffortLevel, *, is_idle: bo
 
 
 def collapsed(context: CompactionContext, cleared: Plan) -> Plan:
-    """Return `cleared` with finished sub-tasks collapsed; the same plan if there are none."""
+    """Return `cleared` with finished sub-tasks collapsed; the same plan without any."""
     layer_context, edited = context.layer_context(cleared.level), cleared.edited
     for name, layer in context.policy.at_stage("fold"):
         edited = edited.then(name, layer.apply(edited.messages, layer_context), context.count)

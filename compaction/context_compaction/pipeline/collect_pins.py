@@ -2,7 +2,7 @@
 
 A message is pinned by its index (`pinned_messages`), a passage by `<pin>` and `</pin>` in the
 user's text. Every provider accepts both. A mark in a tool's output is only text, because a tool
-must not make its own output permanent. Pure.
+must not make its own output permanent.
 """
 
 import re
@@ -166,7 +166,7 @@ def _merged(first: Pin, second: Pin) -> Pin:
 
 
 def _counted(pin: Pin, count: MessageCounter) -> Pin:
-    # A text from the caller is in no message, so it becomes an output of its own.
+    # A text from the caller is in no message, so it becomes a separate output.
     pointer = make_blob(pin.text).output_id if pin.origin == "manual" else pin.pointer
     pin = replace(pin, pointer=pointer, mark=pin.mark if pin.is_automatic else "")
     return replace(pin, tokens=count.text(pin.shown) + 1)
@@ -189,10 +189,10 @@ def _carried(messages: Messages) -> tuple[list[Pin], list[str]]:
 
 def _marked(request: CompactRequest, messages: Messages, pointers: Sequence[str]) -> Iterator[Pin]:
     """Yield the pins of whole messages and of passages between marks."""
-    whole = set(request.pinned_messages)
+    pinned_indices = set(request.pinned_messages)
     for index, message in enumerate(messages):
         passages = (text for typed in user_texts(message) for text in _marked_in(own_words(typed)))
-        for text in [full_text_of(message)] if index in whole else passages:
+        for text in [full_text_of(message)] if index in pinned_indices else passages:
             yield Pin(text.strip(), "marker", index=index, pointer=pointers[index])
 
 
@@ -220,8 +220,8 @@ def _carried_and_omitted(pins: Pins, messages: Messages) -> tuple[list[Pin], lis
     ids = _carried_ids(messages)
     present = {message.index for message in messages if message.index is not None}
     carried = [pin for pin in pins.candidates if pin.pin_id in ids]
-    others = [pin for pin in pins.candidates if pin.pin_id not in ids]
-    return carried, [pin for pin in others if pin.index not in present]
+    other_pins = [pin for pin in pins.candidates if pin.pin_id not in ids]
+    return carried, [pin for pin in other_pins if pin.index not in present]
 
 
 def _json(pin: Pin) -> JsonObject:

@@ -69,25 +69,25 @@ def dropped_names(before: Messages, after: Messages) -> DroppedNames:
     """Return the names in `before` that `after` does not contain; both may share messages."""
     staying = set(map(id, after))
     removed = [message for message in before if id(message) not in staying]
-    kept_texts = [text for message in after for text in _texts(message)]
-    kept_words = set(chain.from_iterable(map(str.split, kept_texts)))
+    present_texts = [text for message in after for text in _texts(message)]
+    present_words = set(chain.from_iterable(map(str.split, present_texts)))
     removed_texts = [text for message in removed for text in _texts(message)]
     # Comparing words is fast, and only missing words are examined for names.
     counts = Counter(chain.from_iterable(map(set, map(str.split, removed_texts))))
-    missing = sorted(filter(may_hold_name, counts.keys() - kept_words))
+    missing = sorted(filter(may_hold_name, counts.keys() - present_words))
     missing.sort(key=counts.__getitem__, reverse=True)
     by_kind: dict[Kind, list[str]] = {kind: [] for kind in _SHOWN}
-    kept_names = set(_names(filter(may_hold_name, kept_words)))
+    present_names = set(_names(filter(may_hold_name, present_words)))
     for name in dict.fromkeys(_names(missing)):
-        kind = None if name in kept_names else kind_of(name)
+        kind = None if name in present_names else kind_of(name)
         if kind is not None:
             by_kind[kind].append(name)
-    kept_text = "\n".join(kept_texts)
-    by_kind["error"] = [line for line in _errors(removed) if line not in kept_text]
+    present_text = "\n".join(present_texts)
+    by_kind["error"] = [line for line in _errors(removed) if line not in present_text]
     return DroppedNames(
         {kind: len(names) for kind, names in by_kind.items()},
         {
-            kind: tuple(islice((name for name in names if name not in kept_text), _SHOWN[kind]))
+            kind: tuple(islice((name for name in names if name not in present_text), _SHOWN[kind]))
             for kind, names in by_kind.items()
         },
     )
@@ -178,8 +178,8 @@ def _between(lists: CompactedLists, raws: Mapping[int, JsonObject], format: str)
         return dict(zip(map(_key, available), messages, strict=True))
 
     before, after = messages_of(lists.before), messages_of(lists.after or ())
-    kept = tuple(before.get(key, message) for key, message in after.items())
-    return dropped_names(tuple(before.values()), kept)
+    common = tuple(before.get(key, message) for key, message in after.items())
+    return dropped_names(tuple(before.values()), common)
 
 
 def _key(entry: ContextEntry) -> int | str:

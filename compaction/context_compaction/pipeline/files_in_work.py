@@ -1,4 +1,4 @@
-"""The files in work: in the conversation, in the state of earlier calls, and on disk. Pure.
+"""The files in work: in the conversation, in the state of earlier calls, and on disk.
 
 Earlier calls saved file states in the archive, so every process knows the same.
 """

@@ -1,4 +1,4 @@
-"""Fit project rules, which a host passes as a message, into their share of the limit. Pure.
+"""Fit project rules, which a host passes as a message, into their share of the limit.
 
 Project rules stay at any cut, in their place and as the host's own object, while they fit. Longer
 rules are archived like a large output. The extract in their place starts with the binding sentences
@@ -61,20 +61,20 @@ def fit_project_rules(
     ]
     if not places:
         return Step(messages)
-    others = (m for m in messages if is_preserved(m) and not any(map(is_rules, m.blocks)))
-    left_tokens = _share_of(limit_tokens - sum(map(count.message, others)))
+    other_messages = (m for m in messages if is_preserved(m) and not any(map(is_rules, m.blocks)))
+    remaining_tokens = _share_of(limit_tokens - sum(map(count.message, other_messages)))
     shortened: dict[Place, Replacement] = {}
     removed: list[Place] = []
     for place, block in places:
         tokens = count.block(block)
-        if tokens > left_tokens or removes_all:
-            extract_of_rules = None if removes_all else _shortened(block, left_tokens, count)
+        if tokens > remaining_tokens or removes_all:
+            extract_of_rules = None if removes_all else _shortened(block, remaining_tokens, count)
             if extract_of_rules is None:
                 removed.append(place)
                 continue
             shortened[place] = extract_of_rules
             tokens -= extract_of_rules.saved_tokens
-        left_tokens -= tokens
+        remaining_tokens -= tokens
     step = replace_blocks(messages, shortened, count, layer=RULES_LAYER)
     edited = list(step.messages)
     for at, number in removed:
@@ -82,8 +82,8 @@ def fit_project_rules(
     return Step(tuple(edited), step.edits, step.blobs) if removed else step
 
 
-def _share_of(left_tokens: int) -> int:
-    return int(max(0, left_tokens) * _SHARE)
+def _share_of(remaining_tokens: int) -> int:
+    return int(max(0, remaining_tokens) * _SHARE)
 
 
 def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacement | None:

@@ -111,9 +111,9 @@ def _originals_in(
     for message, found in with_archived(context, messages, archived):
         if placeholders.originals_of(message) is None:
             given = message if message.index is None else context.parsed[message.index]
-            whole = found.messages or (given,)
-            originals += whole
-            numbers += [context.number_of(message)] * len(whole)
+            full_messages = found.messages or (given,)
+            originals += full_messages
+            numbers += [context.number_of(message)] * len(full_messages)
             continue
         originals += found.messages
         numbers += found.numbers

@@ -1,4 +1,4 @@
-"""The outcome of a call: its result, its receipt, and what has to be saved. Pure."""
+"""The outcome of a call: its result, its receipt, and its commit."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from context_compaction.messages.speakers import unproven_summary_warning
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.dropped_names import dropped_names
 from context_compaction.pipeline.originals import carried_outputs
-from context_compaction.pipeline.shorten_kept import is_of_request
+from context_compaction.pipeline.shorten import is_of_request
 from context_compaction.pipeline.validate import irreducible_pieces
 from context_compaction.redaction import count_secrets, secret_values
 from context_compaction.result import (
@@ -71,18 +71,18 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
     result = replace(result, receipt=_receipt(result, done) | more)
     if request.mode == "plan":
         return Outcome(_as_plan(_against_given_list(result, context), context))
-    kept: PreparedList | None = None
+    stored_list: PreparedList | None = None
     if request.prepare:
-        result, kept = prepared_result(context, messages, result, rendered, done.now_seconds)
+        result, stored_list = prepared_result(context, messages, result, rendered, done.now_seconds)
     carried: CarriedOutputs = {}, ()
-    if result.changed or kept is not None:
+    if result.changed or stored_list is not None:
         place = {
             "head": session.history[:HEAD_CHARS],
             "parent_session_id": session.appended.parent_session_id,
         }
         result = replace(result, receipt=result.receipt | place)
         carried = carried_outputs(context, plan, messages)
-    commit = make_commit(done, result, rendered, kept, carried)
+    commit = make_commit(done, result, rendered, stored_list, carried)
     stats = stats_of(context, plan, messages) if plan.acts else None
     return Outcome(_against_given_list(result, context), commit, stats)
 
@@ -106,8 +106,8 @@ def _with_prepared_report(
     warnings, boundary = result.warnings, prepared.report["boundary"]
     if not result.fits:
         warning = "With newer messages the list is above its target. Compact it without apply."
-        others = (w for w in warnings if w not in done.validation.warnings)
-        warnings = (*others, warning)
+        other_warnings = (w for w in warnings if w not in done.validation.warnings)
+        warnings = (*other_warnings, warning)
     return replace(
         result,
         boundary=Boundary(**boundary) if boundary else None,
@@ -146,7 +146,7 @@ def _earlier_boundary(messages: Messages, context: CompactionContext) -> Boundar
     if not spans:
         return None
     session = context.session
-    whole = placeholders.Span(
+    span = placeholders.Span(
         session.session_id,
         min(span.start_seq for _, span in spans),
         max(span.stop_seq for _, span in spans),
@@ -154,7 +154,7 @@ def _earlier_boundary(messages: Messages, context: CompactionContext) -> Boundar
     later = range(spans[-1][0] + 1, len(session.seqs) + 1)
     first_kept = next(at for at in map(session.input_index, later) if at is not None)
     is_split = any(placeholders.summary_text(messages[index]) is None for index, _ in spans)
-    return Boundary(first_kept, whole.start_seq, whole.stop_seq, is_split, whole.pointer)
+    return Boundary(first_kept, span.start_seq, span.stop_seq, is_split, span.pointer)
 
 
 def _with_rejections(
@@ -236,9 +236,9 @@ def _token_report(context: CompactionContext, after: Estimate) -> TokenReport:
 def _boundary_of(context: CompactionContext, plan: Plan, cut: CutPoint) -> Boundary:
     """Return the place of the summary."""
     session, span = context.session, context.span_of(plan.replaced)
-    kept = (message.index for message in plan.edited.messages[cut.first_kept :])
+    indices = (message.index for message in plan.edited.messages[cut.first_kept :])
     end = session.input_index(len(session.seqs)) or 0
-    first_kept = next((at for at in map(session.input_index, kept) if at is not None), end)
+    first_kept = next((at for at in map(session.input_index, indices) if at is not None), end)
     is_split = cut.request_at is not None
     return Boundary(first_kept, span.start_seq, span.stop_seq, is_split, span.pointer)
 
@@ -385,10 +385,10 @@ def _first_layers(context: CompactionContext) -> tuple[LayerReport, ...]:
 def _snip_warnings(context: CompactionContext) -> tuple[str, ...]:
     request = context.request
     removed = {edit.index for edit in _snips(context)}
-    stay = sorted(set(request.snip_messages) - removed)
-    if not stay or request.mode == "record":
+    protected = sorted(set(request.snip_messages) - removed)
+    if not protected or request.mode == "record":
         return ()
-    names = ", ".join(str(context.session.input_index(index)) for index in stay)
+    names = ", ".join(str(context.session.input_index(index)) for index in protected)
     return (
         f"These snip_messages stay: {names}. The newest request, the newest message, pinned texts, "
         "rules of the user, calls without a result, system messages, and messages shorter than "
@@ -438,8 +438,8 @@ def redaction_report(
 ) -> JsonObject | None:
     """Return how many secrets of each kind each gate met, for the receipt; None if none.
 
-    The archive itself removes secrets from new messages. This counts them there, in what a writer
-    is shown, and in the summary. The mode "warn" changes nothing.
+    The archive itself removes secrets from new messages. This counts them there, in the writer's
+    input, and in the summary. The mode "warn" changes nothing.
     """
     mode, session = context.gates.mode, context.session
     if mode == "off":

@@ -1,8 +1,8 @@
-"""Decide what a call does: by its mode, by clearing, or by one greedy fill of the target. Pure.
+"""Plan a call: by its mode, by clearing, or by one greedy fill of the target.
 
-If clearing is not enough, everything that was said or done competes for the target, and `fill` buys
-the cheapest pieces. The newest run of messages in which every message has something bought stays.
-What was bought before it becomes the text of the summary. Files get a message of their own.
+If clearing is not enough, every message and action competes for the target, and `fill` buys the
+cheapest pieces. The newest run of messages in which every message has something bought stays.
+Earlier bought pieces become the text of the summary. Files get a separate message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ from context_compaction.pipeline.originals import (
     parsed_originals,
     with_archived,
 )
-from context_compaction.pipeline.shorten_kept import DERIVED, shorten_kept
+from context_compaction.pipeline.shorten import DERIVED, shorten_to_bought
 from context_compaction.pipeline.summarize import (
     brings_text,
     extracts,
@@ -74,7 +74,7 @@ _SMALL_TOKENS = 1_000
 
 
 def make_plan(context: CompactionContext) -> Plan:
-    """Return what the call does to its list; `decide` fills the target if history is replaced."""
+    """Return the plan of the call's mode; `decide` fills the target if history is replaced."""
     session = context.session
     if session.applied is not None:
         return applied_plan(context, *session.applied)
@@ -158,7 +158,7 @@ def decide(
     *,
     has_model: bool = False,
 ) -> Plan:
-    """Return the complete plan: what stays, and what the summary's text replaces.
+    """Return the complete plan, with the messages that the summary's text replaces.
 
     Args:
         context: The call.
@@ -239,7 +239,7 @@ def _filled(
     """Return `plan` with its target filled.
 
     Each pass buys items for an amount of tokens, measures the whole result, and corrects the amount
-    by what is left or missing.
+    by the tokens that are left or missing.
 
     Args:
         context: The call.
@@ -251,8 +251,8 @@ def _filled(
     """
     limit_tokens = context.share_tokens // 2**plan.rejections
     if context.request.mode == "full":
-        whole_tokens = context.count.messages(context.messages)
-        limit_tokens = min(limit_tokens, int(whole_tokens * _FULL_SHARE))
+        list_tokens = context.count.messages(context.messages)
+        limit_tokens = min(limit_tokens, int(list_tokens * _FULL_SHARE))
     prose_tokens = int(limit_tokens * prose_share)
     unused_tokens = context.share_tokens - limit_tokens + prose_tokens
     room_tokens, low, high = limit_tokens - prose_tokens, 0, 0
@@ -264,7 +264,7 @@ def _filled(
             # A longer tail does not fit, so the room that is left goes to everything else.
             least_start, high = best[1].cut.first_kept, 0
         room_tokens = max(0, room_tokens)
-        left_tokens = fill(record.items, room_tokens, context.count)
+        remaining_tokens = fill(record.items, room_tokens, context.count)
         candidate = _cut_where_bought(
             context,
             plan,
@@ -273,7 +273,7 @@ def _filled(
             prose=prose,
             covered_until=covered_until,
             least_start=least_start,
-            needs_whole=bool(prose or prose_share),
+            needs_all=bool(prose or prose_share),
         )
         done = assemble(context, candidate, candidate.summary, candidate.checkpoint)
         spare_tokens = context.room_tokens(done.messages) - unused_tokens
@@ -287,7 +287,7 @@ def _filled(
             break
         else:
             high = room_tokens
-        next_tokens = room_tokens - left_tokens + spare_tokens - (HEAD_TOKENS if high else 0)
+        next_tokens = room_tokens - remaining_tokens + spare_tokens - (HEAD_TOKENS if high else 0)
         is_between = low < next_tokens < (high or next_tokens + 1)
         room_tokens = next_tokens if is_between else (low + (high or 2 * low)) // 2
         if room_tokens in (low, high):
@@ -310,23 +310,23 @@ def _cut_where_bought(
     prose: str = "",
     covered_until: int = 0,
     least_start: int = 0,
-    needs_whole: bool = False,
+    needs_all: bool = False,
 ) -> Plan:
     """Return `plan` cut before the newest run of messages that all have something bought.
 
     `safe` is the result of `safe_cuts` for the messages.
     """
     messages = context.messages
-    start = max(least_start, _tail_start(context, record, safe, needs_whole=needs_whole))
+    start = max(least_start, _tail_start(context, record, safe, needs_all=needs_all))
     if prose:
-        # Prose replaces what it describes, even if more messages would fit.
+        # Prose replaces the messages that it describes, even if they would fit.
         start = max(start, covered_until)
     cut = _cut_point(context, start) if start else CutPoint(0)
     request_at = cut.request_at
     if request_at is None:
         request_at = _newest_request(messages)
-    kept = range(start, len(messages))
-    edited = shorten_kept(context, EditedMessages(messages), record, kept, request_at)
+    retained = range(start, len(messages))
+    edited = shorten_to_bought(context, EditedMessages(messages), record, retained, request_at)
     if start == 0:
         return replace(plan, edited=edited, cut=None, history=(), prefix=())
     cut_plan = cut_at(context, edited, plan.level, cut)
@@ -361,7 +361,7 @@ def _cut_where_bought(
 def _bought_texts(
     record: Record, cut: CutPoint, plan: Plan, *, prose: str, covered_until: int
 ) -> tuple[str, str]:
-    """Return what was bought of the replaced messages: for the summary and for the checkpoint."""
+    """Return the bought pieces of replaced messages, for the summary and the checkpoint."""
     start = cut.first_kept
     items = [item for item in record.items if record.position_of(item) < start or item.path]
     if prose:
@@ -399,11 +399,11 @@ def _cut_point(context: CompactionContext, start: int) -> CutPoint:
 
 
 def _tail_start(
-    context: CompactionContext, record: Record, safe: Sequence[bool], *, needs_whole: bool
+    context: CompactionContext, record: Record, safe: Sequence[bool], *, needs_all: bool
 ) -> int:
     """Return the index from which on every message has something bought of all its items.
 
-    With `needs_whole` everything must be bought, because prose does not describe those messages.
+    With `needs_all` everything must be bought, because prose does not describe those messages.
     """
     messages = context.messages
     request_at = _newest_request(messages)
@@ -412,7 +412,7 @@ def _tail_start(
         at = record.position_of(item)
         if at < 0 or item.path or item.kind in DERIVED:
             continue
-        is_partial = needs_whole and not (item.is_whole or item.is_unread or at == request_at)
+        is_partial = needs_all and not (item.is_whole or item.is_unread or at == request_at)
         if is_partial or _is_missing(item, is_request=at == request_at):
             missing.add(at)
     start = len(messages)
@@ -421,7 +421,7 @@ def _tail_start(
     is_full = context.request.mode == "full"
     if start == 0 and not is_full:
         return 0
-    if is_full and needs_whole:
+    if is_full and needs_all:
         start = max(start, _newest_run(context))
     elif start == 0:
         start = max(1, _newest_run(context))
@@ -447,7 +447,7 @@ def _is_missing(item: Item, *, is_request: bool) -> bool:
 
 
 def _smallest_plan(context: CompactionContext, plan: Plan, record: Record) -> Plan:
-    """Return the smallest possible list: the beginning of the request, and what belongs to it."""
+    """Return the smallest possible list: the beginning of the request, and messages bound to it."""
     level = replace(plan.level, is_last=True)
     for item in record.items:
         item.bought, item.is_unread = set(), False

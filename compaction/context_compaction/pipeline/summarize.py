@@ -59,7 +59,7 @@ from context_compaction.tokens.models import profile_for
 
 # Checkpoint text if the summary describes the beginning of the running turn as well.
 _IN_SUMMARY = "Told in the summary above."
-# A saved summary is used if at most this share of the target lies between its end and the cut.
+# A saved summary is used if at most this share of the target is between its end and the cut.
 GAP_SHARE = 0.1
 _FITTINGS = 4
 # Token limit of the extracts that a model writes from.
@@ -180,15 +180,15 @@ def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
     # The user's words are added verbatim, so they reduce the room of the text.
     least, most = (int(plan.text_tokens * share) for share in (PROSE_SHARE, MOST_PROSE_SHARE))
     room_tokens = min(max(least, plan.text_tokens - user_tokens), most)
-    kept = plan.edited.messages[plan.cut.first_kept :] if plan.cut else ()
+    later = plan.edited.messages[plan.cut.first_kept :] if plan.cut else ()
     return SummaryJob(
         record=parts_of(record.messages, record.numbers),
         previous=record.earlier,
         has_originals=not (record.unarchived or record.is_short),
         max_tokens=min(room_tokens, replaced_tokens // 3),
         extracts=cache(partial(_extract_of, context, replaced, _EXTRACTS_TOKENS)),
-        kept=parts_of(kept, [context.number_of(message) for message in kept]),
-        pinned=tuple(_format_pin(context, pin, kept) for pin in context.pins.candidates),
+        kept=parts_of(later, [context.number_of(message) for message in later]),
+        pinned=tuple(_format_pin(context, pin, later) for pin in context.pins.candidates),
         instructions=context.request.instructions,
         outline=context.settings.summary_outline,
         too_long=context.settings.summary_too_long,
@@ -197,7 +197,7 @@ def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
 
 
 def _record_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
-    """Return what a writer reads: everything that is replaced, and the running request."""
+    """Return the input of a writer: all replaced messages and the running request."""
     originals, cut = plan.originals, plan.cut
     if cut is None or cut.request_at is None or cut.folds_request:
         return originals.all
@@ -206,12 +206,12 @@ def _record_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
     return originals.history.joined(inserted).joined(originals.prefix)
 
 
-def _format_pin(context: CompactionContext, pin: Pin, kept: Messages) -> str:
+def _format_pin(context: CompactionContext, pin: Pin, later: Messages) -> str:
     """Return a pinned text for the writer's prompt, with the place of its message."""
     if pin.index is None:
         return f"[beside the record] {pin.shown}"
     number = context.session.seqs[pin.index]
-    place = ", after the record" if any(m.index == pin.index for m in kept) else ""
+    place = ", after the record" if any(m.index == pin.index for m in later) else ""
     return f"[{'earlier' if number < 0 else number}{place}] {pin.shown}"
 
 
@@ -224,9 +224,9 @@ def _source_of(context: CompactionContext, record: OriginalMessages) -> check.Gr
     numbers.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.unarchived}")))
     numbers.update(number for number in record.numbers if number is not None)
     replaced = set(map(id, record.messages))
-    others = (message for message in context.messages if id(message) not in replaced)
+    other_messages = (message for message in context.messages if id(message) not in replaced)
     return check.source_of(
-        (*record.messages, *others),
+        (*record.messages, *other_messages),
         user_texts=(record.earlier, *context.pins.texts, context.request.instructions),
         numbers=numbers,
     )
@@ -262,10 +262,10 @@ def summary_to_record(context: CompactionContext) -> SummaryText:
 
 
 def _host_job(context: CompactionContext, plan: Plan) -> SummaryJob | None:
-    """Return the job of the host's model; None if a summary is not worth a request."""
+    """Return the job of the host's model; None if the summary would be too short."""
     job = _job(context, plan)
-    is_worth_it = plan.summary_tokens or job.max_tokens >= MIN_PROSE_TOKENS
-    return job if is_worth_it else None
+    is_useful = plan.summary_tokens or job.max_tokens >= MIN_PROSE_TOKENS
+    return job if is_useful else None
 
 
 async def ask_host(

@@ -1,4 +1,4 @@
-"""The last check: is the result valid, does it fit, was it worth it? Then notes are added. Pure."""
+"""The last check: validity, limits and progress of the result. Then notes are added."""
 
 from dataclasses import replace
 
@@ -158,8 +158,8 @@ def with_notes(
 
 def _with_todos(context: CompactionContext, validation: Validation) -> Validation:
     """Add a note of the open todos: once for each request, and after a compaction."""
-    is_wanted = context.settings.tell_open_todos and returns_list(context)
-    if not (is_wanted and _accepts_notes(validation)):
+    is_enabled = context.settings.tell_open_todos and returns_list(context)
+    if not (is_enabled and _accepts_notes(validation)):
         return validation
     messages, items = validation.edited.messages, open_todos(context.messages)[:_MAX_TODOS]
     if placeholders.is_request(messages[-1]):

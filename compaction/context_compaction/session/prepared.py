@@ -68,7 +68,7 @@ def check_prepared(request: CompactRequest) -> None:
 def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
     """Return how many leading messages can be replaced while the rest is still being written.
 
-    The assistant's newest turn and what follows it are not settled while one of its calls has no
+    The assistant's newest turn and later messages are not settled while one of its calls has no
     result, or while it ends with reasoning that belongs to the next message.
     """
     stop = len(messages)

@@ -148,9 +148,9 @@ def _continued(session: Session) -> Session:
     continued, is_repeated = session, False
     if matched is not None and request.mode != "record" and not _is_prepared_here(session):
         replaced = _with_replaced_start(session, matched)
-        is_whole = matched.message_count == len(session.payload)
-        is_repeated = is_whole and _is_last_outcome(replaced, request)
-        if is_repeated or not (is_whole and _forces_recompaction(session)):
+        covers_all = matched.message_count == len(session.payload)
+        is_repeated = covers_all and _is_last_outcome(replaced, request)
+        if is_repeated or not (covers_all and _forces_recompaction(session)):
             continued = replaced
     if not (is_repeated or session.appended.written or request.mode == "reactive"):
         is_repeated = _is_last_outcome(continued, request)
@@ -196,8 +196,8 @@ def _reindexed_request(
 ) -> CompactRequest:
     """Return the request with indices in the list whose start was replaced.
 
-    A usage report for a replaced message is dropped. A message that is to be pinned by its index,
-    and was removed or edited, is pinned by its text.
+    A usage report for a replaced message is dropped. A message whose index is pinned, and that was
+    removed or edited, is pinned by its text.
     """
     request = session.request
     index = request.usage_message_index
@@ -315,7 +315,7 @@ async def append_to_session(
 
     The session is the named one, or the one that wrote a summary in the list by its own receipts,
     or one whose ID derives from the first messages. A list that leaves all branches of that session
-    before the assistant has spoken twice is another conversation: its ID derives from more
+    before the assistant has dialogue twice is another conversation: its ID derives from more
     messages. So the same list finds its session again when it has grown.
 
     Args:
@@ -362,11 +362,11 @@ def derived_id(messages: Messages) -> str:
 
 def _possible_ids(messages: Messages) -> Iterator[str]:
     """Yield the IDs that a list may have: the first that no other conversation has is used."""
-    spoken = _without_system(messages)
+    dialogue = _without_system(messages)
     yield derived_id(messages)
     yield _id_of(messages[: leading_system_count(messages) + 1])
-    for stop in range(2, len(spoken)):
-        yield _id_of(spoken[:stop])
+    for stop in range(2, len(dialogue)):
+        yield _id_of(dialogue[:stop])
 
 
 def _least_shared(messages: Messages) -> int:

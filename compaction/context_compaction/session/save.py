@@ -1,4 +1,4 @@
-"""What a call saves besides the messages: outputs, the new context, the receipt and the state."""
+"""Save the outcome of a call: outputs, the new context, the receipt and the state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ class Commit:
 
 
 async def save(archive: Archive, session_id: str, commit: Commit | None) -> None:
-    """Make durable what the result refers to; the new context replaces the list from now on."""
+    """Make the outputs of the result durable; the new context replaces the list from now on."""
     if commit is not None:
         await archive.commit(
             session_id,
@@ -71,7 +71,7 @@ def make_commit(
     prepared: PreparedList | None,
     carried: CarriedOutputs,
 ) -> Commit | None:
-    """Return what the call saves besides the messages; None, in most calls, for nothing.
+    """Return the commit of a call; None, in most calls, if only messages are saved.
 
     Args:
         done: The call.

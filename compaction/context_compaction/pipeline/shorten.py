@@ -1,4 +1,4 @@
-"""Shorten messages that stay after a cut to what was bought of them; the rest is archived. Pure.
+"""Shorten messages after a cut to their bought pieces; the rest is archived.
 
 A tool result shows its bought paragraphs in the marker that names the whole output. Long arguments
 of a call are clipped. A request without room shows its bought paragraphs.
@@ -45,18 +45,18 @@ def is_of_request(edit: Edit) -> bool:
     return edit.layer == _REQUEST_LAYER
 
 
-def shorten_kept(
+def shorten_to_bought(
     context: CompactionContext,
     edited: EditedMessages,
     record: Record,
-    kept: Iterable[int],
+    retained: Iterable[int],
     request_at: int | None,
 ) -> EditedMessages:
-    """Return `edited` with the messages at the indices `kept` reduced to what was bought."""
+    """Return `edited` with the messages at `retained` reduced to bought pieces."""
     messages, count = edited.messages, context.count
     calls = index_calls(messages)
     restored = {item.path for item in record.items if item.path and item.bought}
-    editable = {at for at in kept if messages[at].index not in context.pins.marked}
+    editable = {at for at in retained if messages[at].index not in context.pins.marked}
     shortened: dict[Place, Replacement] = {}
     request_items: list[Item] = []
     for item in record.items:
@@ -83,11 +83,13 @@ def _shorter(
     calls: CallIndex,
     restored: Collection[str],
 ) -> Replacement | None:
-    """Return the block of `item` with what was bought of it; None if the block stays."""
+    """Return the block of `item` with its bought pieces; None if it stays whole."""
     block, count = message.blocks[item.block], context.count
     if isinstance(block, ToolCall):
-        stays = item.is_whole and item.in_file not in restored
-        return None if stays else clip_call(block, count, context.settings.clip_argument_chars)
+        is_unchanged = item.is_whole and item.in_file not in restored
+        return (
+            None if is_unchanged else clip_call(block, count, context.settings.clip_argument_chars)
+        )
     is_short = sum(map(len, item.pieces)) <= GROUP_CHARS
     if item.is_whole or (is_short and item.in_file and item.in_file not in restored):
         return None
@@ -103,19 +105,19 @@ def _shorter(
 def _shorter_result(
     result: ToolResult, item: Item, tool_name: str, count: MessageCounter
 ) -> Replacement | None:
-    """Return the marker of a result with what was bought of it; None if the result stays."""
+    """Return the marker of a result with its bought pieces; None if it stays whole."""
     if placeholders.is_placeholder(result):
         return None
     if not item.bought:
         return clear_result(result, tool_name, count)
     texts = tuple(part for part in result.content if isinstance(part, Text))
-    others = tuple(part for part in result.content if not isinstance(part, Text))
+    other_parts = tuple(part for part in result.content if not isinstance(part, Text))
     blobs = result_blobs(result, tool_name, texts)
     if not blobs:
         return None
     size_chars = sum(len(part.text) for part in texts)
     text = placeholders.persisted(blobs, item.text, tool_name, size_chars)
-    marked = edit_result(result, (Text(text, author="compaction"), *others))
+    marked = edit_result(result, (Text(text, author="compaction"), *other_parts))
     saved_tokens = count.block(result) - count.block(marked)
     if saved_tokens <= 0:
         return None
@@ -125,7 +127,7 @@ def _shorter_result(
 def _shorter_text(
     block: Text, items: Sequence[Item], *, is_typed: bool, count: MessageCounter
 ) -> Replacement | None:
-    """Return the marker of a text with what was bought of it; None if it would not be smaller."""
+    """Return the marker of a text with its bought pieces; None if it would not be smaller."""
     tool_name = placeholders.REQUEST_TOOL if is_typed else _HOST_TEXT_TOOL
     blob = make_blob(block.text, tool_name=tool_name)
     shown = "\n".join(item.text for item in items if item.bought)
@@ -140,7 +142,7 @@ def _shorter_text(
 def _shorter_request(
     request: Message, at: int, items: Sequence[Item], count: MessageCounter
 ) -> dict[Place, Replacement]:
-    """Return the longest text of a request that was not bought whole, with what was bought."""
+    """Return the replacement of the longest text of a request that was not bought whole."""
     own = [item for item in items if item.kind not in DERIVED]
     texts = [
         (number, block)
