@@ -54,7 +54,7 @@ from context_compaction.messages.model import JsonObject, is_list, is_object, ut
 # sync; the blob takes a third of the space.
 _STRING_LIMIT_BYTES = 64 * 1024
 _BLOB_KEY = "$blob"
-BLOB_MARK = b'$blob":'  # `internalise` has nothing to do for a line without this text
+_BLOB_MARK = f'{_BLOB_KEY}":'  # `internalise` has nothing to do for a text without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,12 @@ def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
     if is_list(value):
         return [_externalise(item, put) for item in value]
     return value
+
+
+def parse_body(text: str, get: Callable[[str], bytes]) -> Any:
+    """Return the value that was passed to `externalise`, from its JSON text."""
+    body = json.loads(text)
+    return internalise(body, get) if _BLOB_MARK in text else body
 
 
 def internalise(value: Any, get: Callable[[str], bytes]) -> Any:

@@ -32,7 +32,7 @@ from tests.compaction.archive.archive_contract import add, found, parsed, transc
 from tests.support.json_types import Json
 from tests.support.small import agent
 
-NOBODY = 65_534  # user ID of a user without rights
+UNPRIVILEGED_USER = 65_534  # user ID of a user without rights
 RAWS = [user(f"message{number} " + "x" * number) for number in range(10)]
 
 
@@ -309,8 +309,8 @@ def _unprivileged() -> Generator[Path]:
             importlib.import_module(f"context_compaction.archive.{name}")
         as_root = os.geteuid() == 0
         if as_root:
-            os.chown(folder, NOBODY, NOBODY)
-            os.seteuid(NOBODY)
+            os.chown(folder, UNPRIVILEGED_USER, UNPRIVILEGED_USER)
+            os.seteuid(UNPRIVILEGED_USER)
         try:
             yield Path(folder)
         finally:
@@ -363,7 +363,7 @@ def test_compact_returns_the_stored_result_when_the_archive_is_read_only() -> No
         first = anyio.run(compacted, small)
         for path in [root, *root.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
-        os.seteuid(NOBODY)
+        os.seteuid(UNPRIVILEGED_USER)
         again = anyio.run(compacted, small)
         plan = anyio.run(compacted, replace(small, mode="plan", target_tokens=200))
         assert (first.changed, again.messages) == (True, first.messages)

@@ -18,7 +18,7 @@ from context_compaction.messages.edits import make_blob
 
 from tests.compaction.archive.archive_contract import add, transcript, user
 
-OTHERS = [f"other{number}" for number in range(8)]
+OTHER_SESSIONS = [f"other{number}" for number in range(8)]
 
 
 @asynccontextmanager
@@ -38,16 +38,16 @@ async def long_append(archive: Archive, root: Path, *raws: dict[str, Any]) -> As
 
 async def test_long_append_does_not_delay_other_sessions(tmp_path: Path) -> None:
     root = tmp_path / "archive"
-    said = [user(f"{number}" * 200_000) for number in range(20)]
+    raws = [user(f"{number}" * 200_000) for number in range(20)]
     async with open_archive(root, index_root=tmp_path / "index") as archive:
         blob = make_blob("an output")
-        await archive.commit(OTHERS[0], blobs=[blob])
-        async with long_append(archive, root, *said):
-            for name in OTHERS:
+        await archive.commit(OTHER_SESSIONS[0], blobs=[blob])
+        async with long_append(archive, root, *raws):
+            for name in OTHER_SESSIONS:
                 await add(archive, name, user("short"))
                 assert await transcript(archive, name) == [user("short")]
             assert (await archive.read_output(blob.output_id)).data == blob.data
-        assert await transcript(archive, "long") == said
+        assert await transcript(archive, "long") == raws
 
 
 @pytest.mark.parametrize("sessions", [1, 3, 12])
@@ -76,30 +76,30 @@ async def test_cached_states_are_bounded_by_their_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transcript_state, "CACHED_RECORDS", 100)
-    said = [user(f"word {at}") for at in range(30)]
+    raws = [user(f"word {at}") for at in range(30)]
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         for number in range(20):
-            await add(archive, f"s_{number}", *said)
+            await add(archive, f"s_{number}", *raws)
         known = [state for state in gc.get_objects() if isinstance(state, LocalState)]
         records = sum(state.next_number for state in known if tmp_path in state.folder.parents)
         assert records <= 100 + 31
         for number in range(20):
-            assert await transcript(archive, f"s_{number}") == said
+            assert await transcript(archive, f"s_{number}") == raws
 
 
 async def test_append_does_not_encode_the_whole_list_at_once(
     tmp_path: Path,
 ) -> None:
-    said = [
+    raws = [
         user(f"{at} " + "word " * 5_000) for at in range(400)
     ]  # 10 MB, no text is long enough for a blob
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await add(archive, "s", user("imports happen in the first call"))
         tracemalloc.start()
         try:
-            await add(archive, "s", *said)
+            await add(archive, "s", *raws)
             _, peak_bytes = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         assert peak_bytes < 5_000_000
-        assert (await transcript(archive, "s"))[1:] == said
+        assert (await transcript(archive, "s"))[1:] == raws

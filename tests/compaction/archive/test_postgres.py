@@ -169,42 +169,42 @@ async def test_errors_about_addresses_hide_the_password() -> None:
 async def test_concurrent_appends_write_each_message_once(
     postgres_address: str,
 ) -> None:
-    said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(60)]
+    raws = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(60)]
     written = 0
     async with (
-        open_archive(postgres_address) as one,
+        open_archive(postgres_address) as first,
         open_archive(postgres_address) as other,
         anyio.create_task_group() as group,
     ):
 
         async def grow(archive: Archive, offset: int) -> None:
             nonlocal written
-            for stop in range(1 + offset, len(said) + 1, 3):
-                done = await archive.append("s", parsed(*said[:stop]), format=FORMAT)
+            for stop in range(1 + offset, len(raws) + 1, 3):
+                done = await archive.append("s", parsed(*raws[:stop]), format=FORMAT)
                 written += done.written
 
         for offset in range(3):
-            group.start_soon(grow, (one, other)[offset % 2], offset)
+            group.start_soon(grow, (first, other)[offset % 2], offset)
     async with open_archive(postgres_address) as archive:
-        assert await transcript(archive, "s") == said
-    assert written == len(said)
+        assert await transcript(archive, "s") == raws
+    assert written == len(raws)
 
 
 async def test_append_raises_when_another_deleted_the_session(
     postgres_address: str,
 ) -> None:
-    async with open_archive(postgres_address) as one, open_archive(postgres_address) as other:
-        said = await one.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
+    async with open_archive(postgres_address) as first, open_archive(postgres_address) as other:
+        result = await first.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
         await other.delete(["s"])
         with pytest.raises(NotFoundError, match="whole message list"):
-            await one.append("s", parsed(user("three")), format=FORMAT, after=said.head)
+            await first.append("s", parsed(user("three")), format=FORMAT, after=result.head)
         await add(other, "s", user("new session"))
-        assert await transcript(one, "s") == [user("new session")]
+        assert await transcript(first, "s") == [user("new session")]
         with pytest.raises(NotFoundError, match="whole message list"):
-            await one.append("s", parsed(user("three")), format=FORMAT, after=said.head)
+            await first.append("s", parsed(user("three")), format=FORMAT, after=result.head)
 
 
-_KILL_ONE = (
+_KILL_CONNECTION = (
     "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
     " WHERE datname = current_database() AND state != 'idle'"
     " AND application_name = 'mcp-server-compaction' ORDER BY random() LIMIT 1) AS busy"
@@ -243,8 +243,8 @@ class Writers:
 
     async def check(self) -> None:
         for name in self.names:
-            said = [user(f"{name} {at}") for at in range(self._calls)]
-            assert await transcript(self._archive, name) == said
+            raws = [user(f"{name} {at}") for at in range(self._calls)]
+            assert await transcript(self._archive, name) == raws
             receipts = await self._archive.receipts(name)
             assert receipts == [{"at": at} for at in range(self._calls)]
 
@@ -260,7 +260,7 @@ async def test_lost_connections_lose_and_duplicate_nothing(postgres_address: str
                 async for _ in writers.news():
                     count += 1
                     if count % 3 == 0:
-                        found = await to_thread.run_sync(lambda: killer.execute(_KILL_ONE))
+                        found = await to_thread.run_sync(lambda: killer.execute(_KILL_CONNECTION))
                         killed += found.rowcount
         await writers.check()
     assert killed > 5
@@ -382,7 +382,7 @@ async def test_search_finds_every_word_of_a_long_message(
 async def test_both_archives_rank_alike(postgres_address: str, tmp_path: Path) -> None:
     dice = random.Random(3)
     words = [f"{first}{second}" for first in "bdfgklmnprst" for second in ("ake", "olo", "une")]
-    said = [
+    sessions = [
         [
             user(
                 " ".join(
@@ -398,7 +398,7 @@ async def test_both_archives_rank_alike(postgres_address: str, tmp_path: Path) -
         open_archive(tmp_path / "archive", index_root=tmp_path / "index") as local,
     ):
         for archive in (remote, local):
-            for number, raws in enumerate(said):
+            for number, raws in enumerate(sessions):
                 await add(archive, f"s{number}", *raws)
         for text in ("bake", "sune tune", "polo rolo molo", "what did golo say of lune?"):
             for order in ("relevance", "recent"):
@@ -493,7 +493,7 @@ async def test_prune_removes_objects_without_a_row_after_a_day(
     async with open_archive(f"{postgres_address}&objects={quote(bucket, safe='')}") as archive:
         blob = make_blob("line of a log\n" * 9_000)
         await archive.commit("s", blobs=[blob])
-        wanted = sorted(await to_thread.run_sync(keys_in, bucket))
+        named_keys = sorted(await to_thread.run_sync(keys_in, bucket))
         # An upload whose transaction fails, because the receipt cannot be written as JSON.
         with pytest.raises(TypeError):
             await archive.commit("t", blobs=[make_blob("lost\n" * 9_000)], receipt={"a": object()})
@@ -503,8 +503,8 @@ async def test_prune_removes_objects_without_a_row_after_a_day(
             broken.setattr(type(store), "delete", _fail)
             with pytest.raises(ArchiveError):
                 await archive.delete(["u"])
-        every = await to_thread.run_sync(keys_in, bucket)
-        assert len(every) == len(wanted) + 2
+        all_keys = await to_thread.run_sync(keys_in, bucket)
+        assert len(all_keys) == len(named_keys) + 2
         assert (
             await archive.prune(PruneRules())
         ).freed_bytes == 0  # a transaction may still refer to them
@@ -512,9 +512,9 @@ async def test_prune_removes_objects_without_a_row_after_a_day(
         monkeypatch.setattr("context_compaction.archive.postgres.archive.ORPHAN_SECONDS", -60.0)
         plan = await archive.prune(PruneRules(), dry_run=True)
         assert plan.freed_bytes > 0
-        assert await to_thread.run_sync(keys_in, bucket) == every
+        assert await to_thread.run_sync(keys_in, bucket) == all_keys
         assert await archive.prune(PruneRules()) == plan
-        assert sorted(await to_thread.run_sync(keys_in, bucket)) == wanted
+        assert sorted(await to_thread.run_sync(keys_in, bucket)) == named_keys
         assert (await archive.prune(PruneRules())).freed_bytes == 0
         assert (await archive.read_output(blob.output_id)).data == blob.data
 
@@ -545,14 +545,14 @@ async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
         open_archive(postgres_address) as remote,
     ):
         for name in ("s0", "s1"):
-            said = await local.append(
+            result = await local.append(
                 name,
                 parsed(user(f"needle {name}"), assistant("x" * 70_000)),
                 format=FORMAT,
                 parent_session_id=None if name == "s0" else "s0",
             )
             blob = make_blob(f"line of {name}\n" * 9_000, tool_name="Bash")
-            await local.commit(name, blobs=[blob], receipt={"n": 1}, head=said.head)
+            await local.commit(name, blobs=[blob], receipt={"n": 1}, head=result.head)
         # The copy is interrupted after the first session, then continued.
         with pytest.raises(InterruptedError):
             await copy_archive(local, remote, report=interrupt)
@@ -588,8 +588,8 @@ async def test_restored_dump_is_the_same_archive(
         ]
 
     async with open_archive(address) as archive:
-        said = await archive.append("s", parsed(user("a needle"), assistant("x")), format=FORMAT)
-        await archive.commit("s", blobs=[blob], receipt={"n": 1}, head=said.head)
+        result = await archive.append("s", parsed(user("a needle"), assistant("x")), format=FORMAT)
+        await archive.commit("s", blobs=[blob], receipt={"n": 1}, head=result.head)
         await archive.keep_token(token)
         before = await held(archive)
     dump = str(own_server.folder / "archive.dump")
@@ -603,7 +603,7 @@ async def test_restored_dump_is_the_same_archive(
     async with open_archive(again) as archive:
         assert await held(archive) == before
         assert (await archive.health()).problems == ()
-        more = await archive.append("s", parsed(user("go on")), format=FORMAT, after=said.head)
+        more = await archive.append("s", parsed(user("go on")), format=FORMAT, after=result.head)
         assert more.written == 1
         assert await found(archive, "go on") == pointers("s", 2)
         assert (await (await archive.for_tenant("other")).sessions())[0] == []

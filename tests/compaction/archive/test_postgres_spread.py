@@ -100,10 +100,10 @@ def cluster() -> Generator[Cluster]:
     try:
         with ExitStack() as stack:
             first, *others = [stack.enter_context(Server(folder)) for folder in folders]
-            one, two = map(_create_database, others)
+            left, right = map(_create_database, others)
             asked = _create_database(first)
             _spread(asked, folders[1:])
-            yield Cluster(asked, (one, two))
+            yield Cluster(asked, (left, right))
     finally:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)

@@ -54,7 +54,6 @@ from context_compaction.archive.local.log import (
     session_folder,
     session_folders,
 )
-from context_compaction.archive.records import BLOB_MARK, internalise
 from context_compaction.archive.search.filters import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
@@ -408,9 +407,7 @@ class IndexRows:
                 doc.output_id,
             ):
                 return None
-            body = decode_body(line)
-            if BLOB_MARK in line:
-                body = internalise(body, blobs.read_whole)
+            body = decode_body(line, blobs.read_whole)
             return doc_text(head, body, doc.start_byte, doc.size_bytes, blobs)
         except (ArchiveDamagedError, NotFoundError, MissingFileError):
             return None  # the doctor command reports damage; a search ignores it

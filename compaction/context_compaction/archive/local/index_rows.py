@@ -18,8 +18,8 @@ from context_compaction.archive.documents import (
     parts_of_records,
     title_of,
 )
-from context_compaction.archive.local.log import BlobStore, SegmentPart, parse_body
-from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internalise
+from context_compaction.archive.local.log import BlobStore, SegmentPart, decode_body
+from context_compaction.archive.records import LoggedRecord
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
 from context_compaction.archive.tokenizer import terms_of
 
@@ -145,7 +145,8 @@ def rows_of_part(
     """Update the rows of the session and the segment; yield the rows to insert."""
     part = new.part
     lines = zip(part.records, part.lines, strict=True)
-    bodies = ((record.head, partial(_body, line, blobs)) for record, line in lines)
+    get = blobs.read_whole
+    bodies = ((record.head, partial(decode_body, line, get)) for record, line in lines)
     texts = list(parts_of_records(bodies, blobs))
     (session,) = connection.execute(_UPSERT_SESSION, _session_row(new, texts)).fetchone()
     (segment,) = connection.execute(
@@ -155,11 +156,6 @@ def rows_of_part(
         for count, text in enumerate(parts):
             order = record.head["ts"], record.head["n"], count
             yield IndexRow(order, session, segment, record, text)
-
-
-def _body(line: bytes, blobs: BlobStore) -> Any:
-    body = parse_body(line)
-    return internalise(body, blobs.read_whole) if BLOB_MARK in line else body
 
 
 def _session_row(new: NewPart, texts: Sequence[Sequence[IndexedPart]]) -> Mapping[str, Any]:

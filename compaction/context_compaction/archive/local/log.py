@@ -48,14 +48,13 @@ from context_compaction.archive.local.durable_files import (
     write_all,
 )
 from context_compaction.archive.records import (
-    BLOB_MARK,
     Blobs,
     LinePlace,
     LoggedRecord,
     Record,
     ascii_json,
-    internalise,
     pack,
+    parse_body,
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
@@ -86,8 +85,8 @@ def decode_head(line: bytes) -> JsonObject | None:
     return head
 
 
-def decode_body(line: bytes) -> Any:
-    """Return the body of a line.
+def decode_body(line: bytes, get_blob: Callable[[str], bytes]) -> Any:
+    """Return the body of a line; `get_blob` returns the bytes of a string stored as a blob.
 
     Raises:
         ArchiveDamagedError: The line does not match its checksum.
@@ -97,12 +96,8 @@ def decode_body(line: bytes) -> Any:
             "A line of the log does not match its checksum, so it cannot be read. Run the doctor "
             "command to see which line, and restore the archive from a backup."
         )
-    return parse_body(line)
-
-
-def parse_body(line: bytes) -> Any:
-    """Return the body of a line whose checksum was verified before."""
-    return _parse(line.decode("ascii"), line.index(_BODY) + len(_BODY))[0]
+    start = line.index(_BODY) + len(_BODY)
+    return parse_body(line.removesuffix(b"\n")[start:-1].decode("ascii"), get_blob)
 
 
 def _verified_rest(line: bytes) -> bytes | None:
@@ -238,10 +233,9 @@ def read_body(folder: Path, place: LinePlace, get_blob: Callable[[str], bytes]) 
     with explaining(path, "Reading"):
         line = read_at(path, place.offset, place.length)
     try:
-        body = decode_body(line)
+        return decode_body(line, get_blob)
     except ArchiveDamagedError as error:
         raise ArchiveDamagedError(f"{path} at byte {place.offset}: {error}") from error
-    return internalise(body, get_blob) if BLOB_MARK in line else body
 
 
 def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[Path]:

@@ -222,8 +222,8 @@ class PostgresArchive(Archive):
         return [session_id for (session_id,) in rows]
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
-        run_apart = partial(self._database.run_apart, self.tenant)
-        return TenantBlobs(connection, self.tenant, self._objects, run_apart)
+        run_separately = partial(self._database.run_separately, self.tenant)
+        return TenantBlobs(connection, self.tenant, self._objects, run_separately)
 
     async def _run(self, work: Callable[[Connection], T], **settings: Any) -> T:
         run = partial(self._database.run, self.tenant, work, **settings)

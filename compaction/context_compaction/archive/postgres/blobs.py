@@ -21,7 +21,7 @@ from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.records import Blobs, pack
 from context_compaction.errors import ArchiveError, NotFoundError
 
-RunApart: TypeAlias = Callable[[Callable[[Connection], None]], None]
+RunSeparately: TypeAlias = Callable[[Callable[[Connection], None]], None]
 
 # A row is read faster than an object, and object stores charge for each request.
 MIN_OBJECT_BYTES = 1024 * 1024
@@ -110,12 +110,12 @@ class TenantBlobs(Blobs):
     """The large contents of one tenant, within one transaction.
 
     Attributes:
-        put_here: Contents that this transaction has stored or found stored, by digest. The session
+        stored_here: Contents that were passed to `put` in this transaction, by digest. The session
             that is written gets a reference to each.
     """
 
     def __init__(
-        self, connection: Connection, tenant: str, objects: str, run_apart: RunApart
+        self, connection: Connection, tenant: str, objects: str, run_separately: RunSeparately
     ) -> None:
         """Use the transaction of `connection`.
 
@@ -123,24 +123,24 @@ class TenantBlobs(Blobs):
             connection: Connection with an open transaction.
             tenant: Owner of the contents.
             objects: Address of the object store; "" keeps all contents in the database.
-            run_apart: Runs work in a transaction of its own, which is kept even if the transaction
-                of `connection` fails.
+            run_separately: Runs work in a separate transaction, which is kept even if the
+                transaction of `connection` fails.
         """
         super().__init__()
-        self._run_apart = run_apart
+        self._run_separately = run_separately
         self._connection = connection
         self._tenant = tenant
         self._objects = objects
         self._rows: dict[str, tuple[int, str | None]] = {}
         self._packed: dict[str, bytes] = {}
-        self.put_here: dict[str, bytes] = {}
+        self.stored_here: dict[str, bytes] = {}
 
     def put(self, data: bytes) -> str:
         """See `Blobs.put`; durable when the transaction is."""
         digest = sha256(data).hexdigest()
-        if digest in self.put_here:
+        if digest in self.stored_here:
             return digest
-        self.put_here[digest] = data
+        self.stored_here[digest] = data
         with suppress(NotFoundError):
             self._row(digest)
             return digest
@@ -149,7 +149,7 @@ class TenantBlobs(Blobs):
         if self._objects and len(packed) >= MIN_OBJECT_BYTES:
             key = f"{self._tenant}/{digest[:2]}/{digest}-{secrets.token_hex(8)}.zst"
             objects = [(key, len(packed))]
-            self._run_apart(lambda connection: note_unnamed(connection, self._tenant, objects))
+            self._run_separately(lambda connection: note_unnamed(connection, self._tenant, objects))
             open_objects(self._objects).put(key, packed)
             forget_unnamed(self._connection, self._tenant, [key])
         inserted = self._connection.execute(
@@ -165,7 +165,7 @@ class TenantBlobs(Blobs):
 
     def read_whole(self, digest: str) -> bytes:
         """See `Blobs.read_whole`. A content that this transaction stored is still in memory."""
-        data = self.put_here.get(digest)
+        data = self.stored_here.get(digest)
         return super().read_whole(digest) if data is None else data
 
     def _row(self, digest: str) -> tuple[int, str | None]:

@@ -129,7 +129,7 @@ class Database:
             open=False,
         )
 
-    def run_apart(self, tenant: str, work: Callable[[Connection], None]) -> None:
+    def run_separately(self, tenant: str, work: Callable[[Connection], None]) -> None:
         """Run `work` in a separate transaction, even if this thread has one open.
 
         This opens a connection outside the pool, because threads that wait for a second connection

@@ -19,7 +19,6 @@ All queries are bounded. A common word is searched in the newest rows only, and 
 that contain it is estimated from the distance between these rows. A rare word is counted.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from context_compaction.archive.documents import (
     title_of,
 )
 from context_compaction.archive.postgres.database import Connection
-from context_compaction.archive.records import BLOB_MARK, Blobs, Record, internalise
+from context_compaction.archive.records import Blobs, Record, parse_body
 from context_compaction.archive.search.filters import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
@@ -65,8 +64,6 @@ _FOLLOWED_BY = " <-> "
 # Sizes of blocks as powers of two; each size is eight times the previous one.
 BLOCK_BITS = (11, 14, 17, 20, 23)
 
-_BLOB_MARK = BLOB_MARK.decode()
-
 
 @dataclass(frozen=True, slots=True)
 class DocRow:
@@ -87,16 +84,11 @@ class DocRow:
     title: str = ""
 
 
-def parse_body(text: str, blobs: Blobs) -> Any:
-    """Return the body of a record."""
-    body = json.loads(text)
-    return internalise(body, blobs.read_whole) if _BLOB_MARK in text else body
-
-
 def docs_of(records: Sequence[Record], blobs: Blobs) -> Iterator[DocRow]:
     """Return the rows of records that one call wrote."""
     bodies = (
-        (record.head, lambda record=record: parse_body(record.text(), blobs)) for record in records
+        (record.head, lambda record=record: parse_body(record.text(), blobs.read_whole))
+        for record in records
     )
     for record, parts in zip(records, parts_of_records(bodies, blobs), strict=True):
         for part in parts:
@@ -369,21 +361,21 @@ class TenantRows:
         """See `Rows.candidates`."""
         query = text_query(term)
         # With equal weights of 1, the cover density is the number of occurrences.
-        found = self._newest(
+        newest = self._newest(
             query, CANDIDATES, "ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count"
         )
         _, (_, average) = self._figures
-        shares = {doc_id: share(count, length, average) for doc_id, count, length in found.rows}
-        unfiltered = found
+        shares = {doc_id: share(count, length, average) for doc_id, count, length in newest.rows}
+        unfiltered = newest
         if not self._allowed.is_open:
             unfiltered = self._newest(query, CANDIDATES, every_row=True)
-        return Matches(shares, self._count(unfiltered), found.is_complete)
+        return Matches(shares, self._count(unfiltered), newest.is_complete)
 
     def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """See `Rows.newest`."""
         queries = [text_query(term) for term in terms]
-        found = self._newest(all_of(queries) if every else any_of(queries), limit)
-        return [row[0] for row in found.rows]
+        query = all_of(queries) if every else any_of(queries)
+        return [row[0] for row in self._newest(query, limit).rows]
 
     def _newest(
         self, query: str, limit: int, columns: str = "NULL", *, every_row: bool = False
@@ -446,17 +438,17 @@ class TenantRows:
 
     def by_time(self, ids: Sequence[int]) -> list[int]:
         """See `Rows.by_time`."""
-        found = self._all(
+        rows = self._all(
             "SELECT doc_id FROM compaction.doc WHERE tenant = %(tenant)s AND doc_id = ANY(%(ids)s)"
             " ORDER BY seconds DESC, doc_id DESC",
             ids=list(ids),
         )
-        return [doc_id for (doc_id,) in found]
+        return [doc_id for (doc_id,) in rows]
 
     def near(self, ids: Sequence[int]) -> dict[int, dict[int, int]]:
         """See `Rows.near`."""
         branch = "true" if self._allowed.within is None else "doc.seq = ANY(%(seqs)s)"
-        found = self._all(
+        rows = self._all(
             "SELECT hit.doc_id, doc.doc_id, abs(doc.seq - hit.seq) FROM compaction.doc AS hit"
             " JOIN compaction.doc ON doc.tenant = hit.tenant AND doc.session = hit.session"
             " AND doc.seq BETWEEN hit.seq - %(far)s AND hit.seq + %(far)s AND doc.seq >= 0"
@@ -466,7 +458,7 @@ class TenantRows:
             far=NEIGHBOR_MESSAGES,
         )
         near: dict[int, dict[int, int]] = {}
-        for doc_id, other, distance in found:
+        for doc_id, other, distance in rows:
             near.setdefault(doc_id, {})[other] = distance
         return near
 
@@ -483,28 +475,28 @@ class TenantRows:
 
     def next_doc(self, doc: Doc) -> Doc | None:
         """See `Rows.next_doc`."""
-        found = self._all(
+        rows = self._all(
             f"SELECT {_DOC} WHERE doc.tenant = %(tenant)s AND doc.session = %(session)s"
             " AND seq = %(seq)s ORDER BY doc_id LIMIT 1",
             session=doc.session_id,
             seq=doc.seq + 1,
         )
-        return Doc(*found[0]) if found else None
+        return Doc(*rows[0]) if rows else None
 
     def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> list[Doc]:
         """See `Rows.newest_docs`."""
         if terms:
             return self.docs(self.newest(terms, limit, every=True))
-        found = self._all(
+        rows = self._all(
             f"SELECT {_DOC} WHERE {self._where} ORDER BY doc_id DESC LIMIT %(limit)s",
             limit=limit,
         )
-        return [Doc(*row) for row in found]
+        return [Doc(*row) for row in rows]
 
     def read(self, doc: Doc) -> DocText | None:
         """See `Rows.read`."""
         try:
-            head, body = (parse_body(text, self._blobs) for text in (doc.head, doc.body))
+            head, body = (parse_body(text, self._blobs.read_whole) for text in (doc.head, doc.body))
             return doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
         except (ArchiveDamagedError, NotFoundError):
             return None  # the doctor command reports damage; a search ignores it

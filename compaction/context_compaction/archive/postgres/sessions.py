@@ -15,12 +15,13 @@ from context_compaction.archive.documents import TITLE_TOOL
 from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
 from context_compaction.archive.postgres.database import Connection
-from context_compaction.archive.postgres.rows import DocRow, docs_of, insert_docs, parse_body
+from context_compaction.archive.postgres.rows import DocRow, docs_of, insert_docs
 from context_compaction.archive.records import (
     LinePlace,
     LoggedRecord,
     Record,
     ascii_json,
+    parse_body,
 )
 from context_compaction.archive.transcript_state import (
     StateCache,
@@ -105,11 +106,11 @@ class TenantSessions:
             " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary needs no escaping
             (self._tenant, session_id, [record.head["n"] for record in new], heads, bodies),
         )
-        if self.blobs.put_here:
+        if self.blobs.stored_here:
             self._connection.execute(
                 "INSERT INTO compaction.blob_use SELECT %s, %s, unnest(%s::text[])"
                 " ON CONFLICT DO NOTHING",
-                (self._tenant, session_id, sorted(self.blobs.put_here)),
+                (self._tenant, session_id, sorted(self.blobs.stored_here)),
             )
         docs = list(docs_of(new, self.blobs))
         insert_docs(self._connection, self._tenant, session_id, docs)
@@ -176,7 +177,7 @@ class TenantSessions:
                 f"A record of session {state.session_id} is missing. Pass the whole message list "
                 "again to store it again, or restore the database from a backup."
             )
-        return parse_body(text, self.blobs)
+        return parse_body(text, self.blobs.read_whole)
 
     def _refreshed(self, session_id: str, read: bytes) -> RowState:
         row = self._connection.execute(read, (self._tenant, session_id)).fetchone()
