@@ -58,6 +58,7 @@ class ReceivedInput:
         format: The name of the message format.
         claims: Parts of the messages that claim to be written by this library.
         possible_formats: All formats that fit the messages if the caller names none.
+        warnings: Problems of the list for the caller.
     """
 
     payload: Sequence[JsonObject]
@@ -66,6 +67,7 @@ class ReceivedInput:
     format: str
     claims: Claims
     possible_formats: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def messages(self) -> Messages:

@@ -13,9 +13,11 @@ from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
 from context_compaction.formats.base import (
     MESSAGE_REMEDY,
     MessageFormat,
+    leaves,
     list_or_none,
     nests_too_deep,
     object_or_none,
+    plain_text,
     require_object,
 )
 from context_compaction.formats.bedrock_converse import FORMAT as BEDROCK_CONVERSE
@@ -24,7 +26,7 @@ from context_compaction.formats.gemini import FORMAT as GEMINI
 from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
 from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES
 from context_compaction.formats.pi import FORMAT as PI
-from context_compaction.messages.model import JsonObject, Message, Messages
+from context_compaction.messages.model import JsonObject, Message, Messages, Role, Text
 from context_compaction.messages.private import hide_private
 from context_compaction.messages.tool_pairs import ProviderRules
 
@@ -39,6 +41,9 @@ FORMATS: Mapping[str, MessageFormat] = {
 # A message has some hundred tokens on average, so this is far beyond any context window. Without a
 # limit, one megabyte of gzip with 15 million messages keeps a core busy for an hour.
 MAX_MESSAGES = 200_000
+
+# A damaged message list still has a format if that format fits this share of its messages.
+_MIN_READABLE_SHARE = 0.25
 
 _TOO_MANY = (
     f"it is one more than the {MAX_MESSAGES} messages that a list may have",
@@ -148,6 +153,55 @@ def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messag
     wire_format = format_named(detect(payload) if format is None else format)
     parsed = tuple(parse_one(raw, n, wire_format.name) for n, raw in enumerate(payload))
     return parsed if wire_format.link is None else wire_format.link(parsed)
+
+
+def likely_format(payload: Sequence[JsonObject]) -> str | None:
+    """Return the format that fits most messages of a damaged list.
+
+    None if it fits too few messages, or if the list belongs to an agent library.
+    """
+    counts = {
+        name: sum(bool(wire_format.recognises(raw)) for raw in payload)
+        for name, wire_format in FORMATS.items()
+    }
+    likely = max(counts, key=counts.__getitem__)
+    is_conversation = counts[likely] >= _MIN_READABLE_SHARE * len(payload)
+    return likely if is_conversation and not any(map(conversion_of, payload)) else None
+
+
+def parse_damaged(payload: Sequence[JsonObject]) -> tuple[str, Messages] | None:
+    """Return a format and messages for a list that no format fits.
+
+    A message that the format cannot parse becomes one text of the host, with the caller's object as
+    `source`. None if the list must be refused, because it belongs to an agent library or a message
+    has no text.
+    """
+    check_count(len(payload))
+    if not all(map(_has_text, payload)) or any(map(conversion_of, payload)):
+        return None
+    wire_format = FORMATS[likely_format(payload) or "openai-chat"]
+    parsed = tuple(_parse_or_text(raw, n, wire_format.name) for n, raw in enumerate(payload))
+    return wire_format.name, parsed if wire_format.link is None else wire_format.link(parsed)
+
+
+def _has_text(raw: object) -> bool:
+    """Whether a message is an object with a text other than its role, type or ID."""
+    message = object_or_none(raw)
+    if message is None or nests_too_deep(message) or _has_number(message):
+        return False
+    return any(
+        isinstance(leaf, str) and not leaf.isspace() and name not in {"role", "type", "id"}
+        for name, leaf in leaves(message)
+    )
+
+
+def _parse_or_text(raw: JsonObject, index: int, format: str) -> Message:
+    try:
+        return parse_one(raw, index, format)
+    except InvalidMessageError:
+        role: Role = "assistant" if raw.get("role") in ("assistant", "model") else "user"
+        text = Text(plain_text(hide_private(raw)), author="host")
+        return Message(role, (text,), source=raw, index=index)
 
 
 def parse_one(raw: JsonObject, index: int, format: str) -> Message:

@@ -9,9 +9,14 @@ from context_compaction import formats
 from context_compaction.archive import Archive
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, Session
-from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.errors import (
+    InvalidMessageError,
+    NotFoundError,
+    SettingsError,
+    UnknownFormatError,
+)
 from context_compaction.formats.detection import format_of_tools
-from context_compaction.formats.list_cache import LIST_CACHE
+from context_compaction.formats.list_cache import LIST_CACHE, CachedList
 from context_compaction.layers.drop_messages import snip_chosen
 from context_compaction.layers.repair import repair, repairs_after_removal
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
@@ -30,6 +35,8 @@ from context_compaction.session.prepared import check_prepared
 from context_compaction.settings import Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
+NOT_COMPACTED = "The list was archived, but not compacted, because no format fits it. {}"
+
 
 async def read(
     payload: Sequence[JsonObject], request: CompactRequest, archive: Archive
@@ -41,8 +48,8 @@ async def read(
     summary in the list names.
 
     Raises:
-        InvalidMessageError: A message is malformed.
-        UnknownFormatError: The format cannot be detected.
+        InvalidMessageError: A message is malformed in the format that the caller names.
+        UnknownFormatError: No format fits, and the list cannot be archived as text either.
         SettingsError: An option is out of range, or contradicts another.
     """
     given = await to_thread.run_sync(_read_input, payload, request)
@@ -65,14 +72,26 @@ def _read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Recei
     payload = list(payload)  # the caller may change its own list during the call
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)
-    possible_formats = _possible_formats(payload, request)
-    known = LIST_CACHE.read(payload, possible_formats[0])
+    warnings: tuple[str, ...] = ()
+    try:
+        possible_formats = _possible_formats(payload, request)
+        known = LIST_CACHE.read(payload, possible_formats[0])
+    except (InvalidMessageError, UnknownFormatError) as error:
+        needs_format = request.format is not None or request.mode in ("plan", "reactive")
+        damaged = None if needs_format else formats.parse_damaged(payload)
+        if damaged is None:
+            raise
+        possible_formats, known = (damaged[0],), CachedList(damaged[1])
+        request, warnings = replace(request, mode="record"), (NOT_COMPACTED.format(error),)
     messages = known.messages
     check_budget(request, settings, messages, count)
     check_indices("snip_messages", request.snip_messages, messages)
     check_pins(request, messages)
     claims = known.once("claims", None, lambda: claims_in(messages))
-    return ReceivedInput(payload, request, known, possible_formats[0], claims, possible_formats)
+    format_name = possible_formats[0]
+    return ReceivedInput(
+        payload, request, known, format_name, claims, possible_formats, warnings
+    )
 
 
 def _possible_formats(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[str, ...]:

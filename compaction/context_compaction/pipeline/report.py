@@ -271,6 +271,7 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
 def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> tuple[str, ...]:
     context, edited = done.context, done.validation.edited
     warnings = (
+        *context.session.given.warnings,
         *_repair_warnings(_reindexed(context.repairs, context)),
         *_snip_warnings(context),
         *done.validation.warnings,

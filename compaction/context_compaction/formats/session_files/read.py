@@ -27,7 +27,6 @@ from context_compaction.formats.base import (
     text_or_none,
     type_name,
 )
-from context_compaction.formats.detection import conversion_of
 from context_compaction.formats.session_files import opencode
 from context_compaction.formats.session_files.hosts import SESSION_READERS, kind_of
 from context_compaction.formats.session_files.model import (
@@ -62,8 +61,6 @@ _ZSTD_CHUNK_BYTES = 1024  # A chunk of this size expands to 32 MB at most.
 _LIST_KEYS = ("messages", "input", "contents", "history", "traj")
 _MESSAGE_KEYS = {"role", "parts"}  # Keys of a single message.
 _SYSTEM_KEYS = ("system", "systemInstruction", "system_instruction", "instructions")
-# A damaged message list still has a format if that format fits this share of its messages.
-_MIN_READABLE_SHARE = 0.25
 _TORN_NOTE = "the last line was torn (still being written, or cut) and is skipped"
 
 
@@ -117,18 +114,13 @@ def _format_of(payload: Sequence[JsonObject]) -> str:
 
     Raises:
         InvalidMessageError: Too few messages have a known format.
-        UnknownFormatError: The same, or the list is an agent library's own.
+        UnknownFormatError: The same, or the list belongs to an agent library.
     """
     try:
         return formats.detect(payload)
     except (InvalidMessageError, UnknownFormatError):
-        counts = {
-            name: sum(bool(wire_format.recognises(raw)) for raw in payload)
-            for name, wire_format in formats.FORMATS.items()
-        }
-        likely = max(counts, key=counts.__getitem__)
-        is_conversation = counts[likely] >= _MIN_READABLE_SHARE * len(payload)
-        if not is_conversation or any(map(conversion_of, payload)):
+        likely = formats.likely_format(payload)
+        if likely is None:
             raise
         return likely
 
