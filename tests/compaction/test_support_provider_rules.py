@@ -104,7 +104,7 @@ ANTHROPIC_BAD: dict[str, list[Json]] = {
     "answers no call before it": [ASK, assistant(use("a")), user(result("a")), assistant("so"),
                                   user(result("a"))],
     "call a has 2 results": [ASK, assistant(use("a")), user(result("a"), result("a"))],
-    "results stand after other content": [ASK, assistant(use("a")), user("see", result("a"))],
+    "results follow other content": [ASK, assistant(use("a")), user("see", result("a"))],
     "call id a is used 2 times": [
         ASK, assistant(use("a")), user(result("a")), assistant(use("a")), user(result("a")),
     ],
@@ -265,7 +265,7 @@ RESPONSES_BAD: dict[str, list[Json]] = {
     "answers no call before it": [ASK, out("a"), fc("a")],
     "second output": [ASK, fc("a"), out("a"), out("a")],
     "used again": [ASK, fc("a"), out("a"), fc("a"), out("a")],
-    "reasoning without the item": [ASK, REASONING, ASK],
+    "reasoning without a following item": [ASK, REASONING, ASK],
     "item 1: reasoning without": [ASK, REASONING],
     "item 2: reasoning without": [ASK, fc("a"), REASONING, out("a")],
     "arguments that are no string": [ASK, {**fc("a"), "arguments": {}}, out("a")],
@@ -471,7 +471,7 @@ CONVERSE_BAD: dict[str, list[Json]] = {
         converse(tool_use("a")),
         converse_user(tool_result("a"), tool_result("a")),
     ],
-    "results stand after other content": [
+    "results follow other content": [
         CONVERSE_ASK,
         converse(tool_use("a")),
         converse_user(SAID, tool_result("a")),

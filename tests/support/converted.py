@@ -1,4 +1,4 @@
-"""Transcripts in other formats than their own, made by the product's own conversion."""
+"""Transcripts converted to other formats by the product's own conversion."""
 
 from context_compaction.formats import FORMATS, parse, render
 from context_compaction.formats.convert import convert
@@ -10,7 +10,7 @@ PROVIDER_FORMATS = tuple(name for name in FORMATS if name != "pi")
 
 
 def in_format(transcript: Transcript, format: str) -> list[Json]:
-    """The messages of `transcript` in `format`; its own objects where that is its format."""
+    """Return the messages of `transcript` in `format`; its own objects if that is its format."""
     if transcript.format == format:
         return transcript.payload
     messages = parse(transcript.payload, format=transcript.format)

@@ -1,8 +1,8 @@
-"""How much fuzz there is, where what once failed is kept, and real transcripts gone wrong.
+"""Fuzz settings, the corpus of failed cases, and damaged parts of real transcripts.
 
-CI tries 100 cases of each of four kinds, the same every time; `.ci/nightly` 5,000 of each, new
-ones, and prints its seed. A case that fails is written into `tests/data/fuzz_corpus`, as small as
-hypothesis could make it: give it a name that says what it is, and every later run replays it.
+CI runs 100 fixed cases of each of four kinds. `.ci/nightly` runs 5,000 new cases of each kind and
+prints its seed. A failing case is written to `tests/data/fuzz_corpus`, in the smallest form that
+hypothesis finds. Give its file a descriptive name; every later run replays it.
 """
 
 import copy
@@ -36,7 +36,7 @@ FUZZ = settings(
 NIGHTLY_SECONDS = 7_200
 CORPUS = DATA / "fuzz_corpus"
 
-# Wrong in some field or other: as texts, as numbers, as what stands for no text at all.
+# Texts that are wrong in some field, for example as a number or as a path.
 ODD_TEXTS = (
     "", "\0", "a\0b", "\ud800", "\u202e", "s", "(", "[" * 500, "x{99}", "$[" + "9" * 5_000 + "]",
     "../..", "9" * 5_000, "2026-13-99", "0001-01-01", "9999-12-31T23:59:59+00:00",
@@ -48,9 +48,9 @@ ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 2**63, 10**400, 1e308, 0.5, [], {}, [[]], [None], {"x": 1}, *ODD_TEXTS
 )  # fmt: skip
 
-_MOST_ROWS = 24
-_MOST_CHARS = 1_500
-# What the hosts put around a message in their files.
+_MAX_ROWS = 24
+_MAX_CHARS = 1_500
+# By format the row that a host writes around a message.
 _WRAPPED: dict[str, Callable[[Json], Json]] = {
     "anthropic": lambda m: {"type": m["role"], "sessionId": "f", "cwd": "/srv", "message": m},
     "openai-responses": lambda m: {"type": "response_item", "payload": m},
@@ -59,8 +59,8 @@ _WRAPPED: dict[str, Callable[[Json], Json]] = {
 
 
 @contextmanager
-def kept(kind: str, case: Any) -> Generator[None]:
-    """Leave `case` in the corpus where what is done with it fails."""
+def save_if_failing(kind: str, case: Any) -> Generator[None]:
+    """Write `case` to the corpus if the code in this context raises."""
     try:
         yield
     except BaseException:
@@ -70,7 +70,7 @@ def kept(kind: str, case: Any) -> Generator[None]:
 
 @cache
 def corpus(kind: str) -> dict[str, Any]:
-    """The cases of one kind that are kept, by name."""
+    """Return the saved cases of one kind by name."""
     return {
         path.stem.removeprefix(f"{kind}-"): json.loads(path.read_text(encoding="utf-8"))
         for path in sorted(CORPUS.glob(f"{kind}-*.json"))
@@ -79,9 +79,9 @@ def corpus(kind: str) -> dict[str, Any]:
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> Json:
-    """A part of a real transcript with a few things wrong in it.
+    """Return a part of a real transcript with damage.
 
-    `rows` are messages in the format `format`, or where that is None the rows of a host's file.
+    `rows` are messages in the format `format`; if it is None, they are rows of a host's file.
     """
     dice: random.Random = draw(st.randoms(use_true_random=False))
     rows, format = copy.deepcopy(_real(dice))
@@ -109,34 +109,34 @@ def _real(dice: random.Random) -> tuple[list[Any], str | None]:
 
 def _part(rows: list[Any], dice: random.Random) -> list[Any]:
     start = dice.choice([0, dice.randrange(len(rows))])
-    return rows[start : start + dice.randint(1, _MOST_ROWS)]
+    return rows[start : start + dice.randint(1, _MAX_ROWS)]
 
 
 @cache
 def _converted(number: int, format: str) -> list[Any]:
-    return _clipped(in_format(sample_transcripts()[number], format)[:300])
+    return _truncated(in_format(sample_transcripts()[number], format)[:300])
 
 
 @cache
 def _claude_code_files() -> list[list[Any]]:
     paths = sorted((DATA / "claude-code").glob("*.jsonl.gz"))
     texts = [gzip.decompress(path.read_bytes()).decode() for path in paths]
-    return [_clipped([json.loads(line) for line in text.splitlines() if line]) for text in texts]
+    return [_truncated([json.loads(line) for line in text.splitlines() if line]) for text in texts]
 
 
-def _clipped(value: Any) -> Any:
-    """The same with no long text in it: a case is to be quick, and to be read."""
+def _truncated(value: Any) -> Any:
+    """Return the value with truncated texts, so that a case is fast and readable."""
     if isinstance(value, str):
-        return value[:_MOST_CHARS]
+        return value[:_MAX_CHARS]
     if is_list(value):
-        return [_clipped(item) for item in value]
+        return [_truncated(item) for item in value]
     if is_object(value):
-        return {key: _clipped(item) for key, item in value.items()}
+        return {key: _truncated(item) for key, item in value.items()}
     return value
 
 
 def damage(rows: list[Any], dice: random.Random) -> None:
-    """Something in `rows`, at any depth, is replaced, lost, doubled or grown."""
+    """Replace, delete, repeat or extend one value in `rows`, at any depth."""
     holder: Any = rows
     key: Any = dice.randrange(len(rows))
     while dice.random() < 0.8 and (keys := _keys(holder[key])):

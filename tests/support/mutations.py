@@ -1,6 +1,6 @@
-"""Ways in which a list of messages goes wrong in the field, each a small pure function.
+"""Mutations of message lists that occur in the field.
 
-Every one keeps the shapes parseable: what is broken is order, pairing and content.
+Each mutation keeps the messages parseable and damages order, pairs or content.
 """
 
 import copy
@@ -12,11 +12,19 @@ _SYSTEM_ROLE = {"openai-chat": "system", "openai-responses": "developer", "anthr
 _CONTENT_KEYS = ("content", "parts")
 _CONVERSE_KINDS = ("toolUse", "toolResult")
 _ID_KEYS = ("id", "call_id", "tool_use_id", "tool_call_id", "toolCallId", "toolUseId")
-_LISTS_ONLY = ("pi", "bedrock-converse")  # content is never a string
+_LISTS_ONLY = ("pi", "bedrock-converse")  # Formats whose content is never a string
 
 
 def apply(name: str, payload: list[Json], format: str, place: int, inner: int) -> list[Json]:
-    """A copy of `payload` with the mutation `name` at message `place`, block `inner` (modulo)."""
+    """Return a copy of `payload` with a mutation.
+
+    Args:
+        name: Name of the mutation.
+        payload: The message list.
+        format: Its format.
+        place: Index of the message to mutate, modulo the length of the list.
+        inner: Index of the block to mutate, modulo the number of blocks.
+    """
     if not payload:
         return payload
     changed = copy.deepcopy(payload)
@@ -37,19 +45,19 @@ def _drop_tail(payload: list[Json], format: str, place: int, inner: int) -> None
 
 
 def _drop_block(payload: list[Json], format: str, place: int, inner: int) -> None:
-    """One of parallel calls, or of their results, is lost."""
+    """Delete one of several calls or results."""
     blocks = _blocks(payload[place])
     if len(blocks) > 1:
         del blocks[inner % len(blocks)]
 
 
 def _repeat_message(payload: list[Json], format: str, place: int, inner: int) -> None:
-    """The same message twice: duplicate calls, or duplicate results."""
+    """Repeat a message, which duplicates its calls or results."""
     payload.insert(min(place + 1 + inner, len(payload)), copy.deepcopy(payload[place]))
 
 
 def _swap(payload: list[Json], format: str, place: int, inner: int) -> None:
-    """A result before its call, a request before the answer to the one before."""
+    """Swap two messages, for example a result and its call."""
     other = (place + 1) % len(payload)
     payload[place], payload[other] = payload[other], payload[place]
 
@@ -63,16 +71,16 @@ def _reverse_blocks(payload: list[Json], format: str, place: int, inner: int) ->
 
 
 def _join_next(payload: list[Json], format: str, place: int, inner: int) -> None:
-    """Two messages of one role in one: text mixed with results, calls with later text."""
+    """Join two messages of one role, which mixes text with results or calls."""
     if place + 1 < len(payload) and payload[place].get("role") == payload[place + 1].get("role"):
-        mine, theirs = _blocks(payload[place]), _blocks(payload[place + 1])
-        if mine and theirs:
-            mine.extend(theirs)
+        blocks, next_blocks = _blocks(payload[place]), _blocks(payload[place + 1])
+        if blocks and next_blocks:
+            blocks.extend(next_blocks)
             del payload[place + 1]
 
 
 def _split_blocks(payload: list[Json], format: str, place: int, inner: int) -> None:
-    """One message for each block, as hosts write that stream."""
+    """Split a message into one for each block, as streaming hosts write it."""
     key, blocks = _key(payload[place]), _blocks(payload[place])
     if len(blocks) > 1:
         payload[place : place + 1] = [{**payload[place], key: [block]} for block in blocks]
@@ -89,7 +97,7 @@ def _empty_content(payload: list[Json], format: str, place: int, inner: int) -> 
 
 
 def _share_ids(payload: list[Json], format: str, place: int, inner: int) -> None:
-    """Every call and result from here on has the same id, as some models write them."""
+    """Give all later calls and results one ID, as some models write them."""
     for message in payload[place:]:
         for holder in _id_holders(message):
             for key in _ID_KEYS:
@@ -98,7 +106,7 @@ def _share_ids(payload: list[Json], format: str, place: int, inner: int) -> None
 
 
 def _add_system(payload: list[Json], format: str, place: int, inner: int) -> None:
-    """A system message anywhere, also between a call and its result."""
+    """Insert a system message anywhere, also between a call and its result."""
     if format in _SYSTEM_ROLE:
         payload.insert(place, {"role": _SYSTEM_ROLE[format], "content": "Keep to the plan."})
 
@@ -109,7 +117,7 @@ def _empty_calls(payload: list[Json], format: str, place: int, inner: int) -> No
 
 
 def _another_calls(payload: list[Json], format: str, place: int, inner: int) -> None:
-    """What the assistant calls stands in the user's name, as a host's mistake."""
+    """Change the role of a message with calls to user, a mistake of some hosts."""
     if format == "openai-chat" and payload[place].get("tool_calls"):
         payload[place]["role"] = "user"
 
@@ -119,14 +127,14 @@ def _key(message: Json) -> str:
 
 
 def _blocks(message: Json) -> list[Json]:
-    """The message's own list of blocks or calls, empty where there is none."""
+    """Return the message's own list of blocks or calls; empty if it has no list."""
     calls = message.get("tool_calls")
     content = calls if is_list(calls) else message.get(_key(message))
     return content if is_list(content) else []
 
 
 def _id_holders(message: Json) -> list[Json]:
-    """Calls and results of a message; other ids (of reasoning, of stored items) stay."""
+    """Return the objects with IDs of calls; other IDs, for example of reasoning, are excluded."""
     kinds = {"tool_use", "tool_result", "toolCall", "function"}
     return [
         *([message] if message.get("role") in {"tool", "toolResult"} else []),

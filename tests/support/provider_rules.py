@@ -1,8 +1,8 @@
-"""An independent judge: would the provider accept this list?
+"""Independent check of whether a provider would accept a message list.
 
-Nothing of the product is imported here, and none of its code was read while this was written. The
-rules come from the providers' documentation and from the errors that users report; each check
-quotes its error where one is known. Unknown block types, item types and fields are accepted.
+This module imports no code of the product and was written without reading it. Its rules come from
+the providers' documentation and from errors that users report. Each check quotes its error if it is
+known. Unknown block types, item types and fields are accepted.
 """
 
 import json
@@ -25,14 +25,14 @@ _JUDGES: dict[str, Callable[[list[Json], list[Json] | None], list[str]]] = {
 
 
 def problems(payload: list[Json], format: str, *, original: list[Json] | None = None) -> list[str]:
-    """What the provider would refuse in `payload`, one sentence each; empty if it would accept.
+    """Return a sentence for each thing that the provider would refuse; empty for a valid list.
 
     Args:
         payload: Raw messages (items, contents) as they would be sent.
-        format: The name of its format.
-        original: The list before it was compacted. With it, two more things are judged: whether
-            a signed thinking block still follows what it was signed with, and whether calls left
-            open at the end were open there before. Without it, an open call is a problem.
+        format: The name of their format.
+        original: The list before its compaction. It allows two more checks: whether a signed
+            thinking block still follows the same content, and whether open calls at the end were
+            open before. Without it, an open call is a problem.
     """
     if not payload:
         # Anthropic: "messages: at least one message is required"; OpenAI: "[] is too short".
@@ -41,7 +41,7 @@ def problems(payload: list[Json], format: str, *, original: list[Json] | None = 
 
 
 def _not_json(payload: list[Json]) -> list[str]:
-    """Whether the list can be sent at all: plain JSON objects, no NaN, string keys."""
+    """Return the reason why the list is no plain JSON; empty if it can be sent."""
     try:
         text = json.dumps(payload, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""What left a conversation: every string of its content that no longer stands in it.
+"""Find the strings that a compaction removed from a conversation.
 
-Used to prove that nothing is lost: each of these must be readable through the product's tools.
-Nothing of the product is imported here.
+Tests use them to prove that nothing is lost: each string must be readable through the product's
+tools. This module imports no code of the product.
 """
 
 import json
@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 from .json_types import Json, is_list, is_object
 
 Kind: TypeAlias = Literal["text", "result", "thinking", "arguments", "media", "other"]
-_Found: TypeAlias = Iterator[tuple[Kind, str]]
+_Strings: TypeAlias = Iterator[tuple[Kind, str]]
 
 _RESULT_ROLES = {"tool", "toolResult", "function"}
-# Fields that say what a block is rather than hold what was said.
+# Fields that describe a block and are not its content.
 _LABELS = {
     "type", "role", "id", "call_id", "tool_use_id", "tool_call_id", "toolCallId", "toolName",
     "name", "status", "signature", "thinkingSignature", "thoughtSignature", "encrypted_content",
@@ -26,13 +26,13 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """One string that was in the content before and is not any more.
+    """A string that a compaction removed from the content.
 
     Attributes:
-        kind: What it was. "other" is a string inside a block of unknown type.
-        text: The string itself: a text, one text part of a result, base64 data or a data URL as
-            the host wrote it, one string inside a call's arguments.
-        where: Position of its message in the list before, from 0.
+        kind: Its kind; "other" is a string in a block of unknown type.
+        text: The string: a text, a text part of a result, base64 data or a data URL as the host
+            wrote it, or a string in a call's arguments.
+        where: Position of its message in the original list, from 0.
     """
 
     kind: Kind
@@ -41,23 +41,23 @@ class Removed:
 
 
 def removed_texts(before: list[Json], after: list[Json], format: str) -> list[Removed]:
-    """Content strings of `before` that stand nowhere in the content of `after`, verbatim.
+    """Return the content strings of `before` that `after` does not contain as complete strings.
 
-    A string that a message of `after` only quotes, or holds a part of, counts as removed. Each
-    distinct string is named once, where it first stood; empty strings never are.
+    A string that a message of `after` only quotes counts as removed. Each distinct string is
+    returned once, with its first position. Empty strings are ignored.
     """
     reader = _READERS[format]
-    left = {text for message in after for _, text in reader(message)}
-    found: dict[str, Removed] = {}
+    remaining = {text for message in after for _, text in reader(message)}
+    removed: dict[str, Removed] = {}
     for where, message in enumerate(before):
         for kind, text in reader(message):
-            if text and text not in left:
-                found.setdefault(text, Removed(kind, text, where))
-    return list(found.values())
+            if text and text not in remaining:
+                removed.setdefault(text, Removed(kind, text, where))
+    return list(removed.values())
 
 
-def _message(message: Json) -> _Found:
-    """A message of Anthropic, Chat Completions or pi."""
+def _message(message: Json) -> _Strings:
+    """Yield the strings of a message of Anthropic, Chat Completions or pi."""
     kind: Kind = "result" if message.get("role") in _RESULT_ROLES else "text"
     yield from _content(message.get("content"), kind)
     calls: list[Json] = message.get("tool_calls") or []
@@ -69,8 +69,8 @@ def _message(message: Json) -> _Found:
         yield from _strings(message.get("output"), "result")
 
 
-def _item(item: Json) -> _Found:
-    """An item of the Responses API."""
+def _item(item: Json) -> _Strings:
+    """Yield the strings of an item of the Responses API."""
     kind = str(item.get("type", "message"))
     if kind == "message":
         yield from _content(item.get("content"), "text")
@@ -84,7 +84,7 @@ def _item(item: Json) -> _Found:
         yield from _strings(item, "other")
 
 
-def _gemini_content(content: Json) -> _Found:
+def _gemini_content(content: Json) -> _Strings:
     parts: list[Json] = content.get("parts") or []
     for part in parts:
         if "text" in part:
@@ -100,14 +100,14 @@ def _gemini_content(content: Json) -> _Found:
             yield from _strings(part, "other")
 
 
-def _converse_message(message: Json) -> _Found:
+def _converse_message(message: Json) -> _Strings:
     blocks: list[Json] = message.get("content") or []
     for block in blocks:
         yield from _converse_block(block, "text")
 
 
-def _converse_block(block: Json, kind: Kind) -> _Found:
-    """`kind` is what plain text is here."""
+def _converse_block(block: Json, kind: Kind) -> _Strings:
+    """Yield the strings of a block; `kind` is the kind of its plain text."""
     if "text" in block:
         yield kind, block["text"]
     elif "reasoningContent" in block:
@@ -127,8 +127,8 @@ def _converse_block(block: Json, kind: Kind) -> _Found:
         yield from _strings(block, "other")
 
 
-def _content(content: Any, kind: Kind) -> _Found:
-    """A bare string, or blocks. `kind` is what plain text is here."""
+def _content(content: Any, kind: Kind) -> _Strings:
+    """Yield the strings of a string or of blocks; `kind` is the kind of plain text."""
     if isinstance(content, str):
         yield kind, content
     elif is_list(content):
@@ -136,7 +136,7 @@ def _content(content: Any, kind: Kind) -> _Found:
             yield from _block(block, kind)
 
 
-def _block(block: Json, kind: Kind) -> _Found:
+def _block(block: Json, kind: Kind) -> _Strings:
     name = str(block.get("type"))
     if name in {"text", "input_text", "output_text"}:
         yield kind, block["text"]
@@ -154,18 +154,18 @@ def _block(block: Json, kind: Kind) -> _Found:
         yield from _strings(block, "other")
 
 
-def _arguments(call: Json) -> _Found:
-    """Every string inside a call's arguments; the arguments themselves where they do not parse."""
+def _arguments(call: Json) -> _Strings:
+    """Yield every string in a call's arguments; the arguments themselves if they are no JSON."""
     for key in ("arguments", "input", "action"):
         value = call.get(key)
         if isinstance(value, str):
-            with suppress(ValueError):  # custom tools take free text
+            with suppress(ValueError):  # Custom tools accept free text.
                 value = json.loads(value)
         yield from _strings(value, "arguments")
 
 
-def _strings(value: Any, kind: Kind) -> _Found:
-    """Every string inside a JSON value, labels left out."""
+def _strings(value: Any, kind: Kind) -> _Strings:
+    """Yield every string in a JSON value, except labels."""
     if isinstance(value, str):
         yield kind, value
     elif is_list(value):
@@ -177,7 +177,7 @@ def _strings(value: Any, kind: Kind) -> _Found:
                 yield from _strings(item, kind)
 
 
-_READERS: dict[str, Callable[[Json], _Found]] = {
+_READERS: dict[str, Callable[[Json], _Strings]] = {
     "anthropic": _message,
     "openai-chat": _message,
     "pi": _message,

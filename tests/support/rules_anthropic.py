@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API accepts, apart from the product's own view of it."""
+"""Rules of Anthropic's Messages API, independent of the product's rules."""
 
 import re
 from collections import Counter
@@ -13,10 +13,10 @@ _TOOL_USE_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 def anthropic_problems(payload: list[Json], original: list[Json] | None) -> list[str]:
-    """See `provider_rules.problems`."""
-    found = [*_shapes(payload)]
-    if found:
-        return found  # the rest reads roles and blocks
+    """Return the problems of a list; see `provider_rules.problems`."""
+    shape_problems = [*_shapes(payload)]
+    if shape_problems:
+        return shape_problems  # The other checks need roles and blocks.
     return [
         *_roles(payload, original),
         *_texts(payload),
@@ -74,12 +74,12 @@ def _result_shape(index: int, role: str, block: Json) -> Iterator[str]:
 
 
 def _roles(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """The first message is the user's; system messages only where they are allowed.
+    """Check that the first message is the user's, and the positions of system messages.
 
-    Placement (mid-conversation system messages, Opus 4.8 and later): after a user message, at the
-    end or before an assistant message, never first, never two in a row; `[user, system, user]` was
-    measured to be refused (pydantic-ai #6765). Adapters hoist system messages that stand first, so
-    those pass where the original began with one too.
+    Since Opus 4.8 a system message is allowed after a user message, at the end or before an
+    assistant message, but not first and not after another. `[user, system, user]` was measured to
+    be refused (pydantic-ai #6765). Adapters hoist leading system messages, so these pass if the
+    original starts with a system message too.
     """
     roles = [message["role"] for message in payload]
     leading = 0
@@ -97,10 +97,10 @@ def _roles(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
 
 
 def _texts(payload: list[Json]) -> Iterator[str]:
-    """Empty content and text without a visible character.
+    """Check for empty content and for text without a visible character.
 
-    Text inside tool results may be empty (measured: experiential #804). That newer models accept
-    some blank blocks beside others, and empty assistant messages, is not relied on.
+    Text in tool results may be empty (measured: experiential #804). Newer models accept some blank
+    blocks next to other blocks, and empty assistant messages, but this check does not.
     """
     for index, message in enumerate(payload):
         is_final_assistant = index == len(payload) - 1 and message["role"] == "assistant"
@@ -121,11 +121,11 @@ def _texts(payload: list[Json]) -> Iterator[str]:
 
 
 def _pairs(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """Every call is answered in the next message, and only there.
+    """Check that every call is answered in the next message, and only there.
 
-    Consecutive user messages are one turn to the API. Consecutive assistant messages with calls
-    are not relied on: two of them, answered together in the next user message, were refused
-    (oh-my-pi #1163). System messages may not stand in between (see `_roles`).
+    Consecutive user messages are one turn for the API. Two assistant messages with calls that were
+    answered together in the next user message were refused (oh-my-pi #1163). A system message may
+    not be between call and result (see `_roles`).
     """
     turns = _turns(payload)
     may_be_open = set(_open_at_end(_turns(original))) if original else set[str]()
@@ -140,10 +140,10 @@ def _pairs(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
         yield from (f"call {call} has no result after it" for call in calls - set(results))
         # "each tool_use must have a single result. Found multiple `tool_result` blocks with id: X"
         yield from (f"call {call} has {n} results" for call, n in Counter(results).items() if n > 1)
-        # The same error is given where text stands before the results (hermes-agent #65369).
+        # The API gives the same error if text precedes the results (hermes-agent #65369).
         kinds = [block["type"] == "tool_result" for block in blocks]
         if role == "user" and kinds != sorted(kinds, reverse=True):
-            yield f"turn {position}: results stand after other content"
+            yield f"turn {position}: results follow other content"
     for call in _open_at_end(turns):
         if call not in may_be_open:
             yield f"call {call} at the end has no result"
@@ -155,17 +155,17 @@ def _ids(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
     # "messages.1.content.1: `tool_use` ids must be unique"
     yield from (f"call id {id_} is used {n} times" for id_, n in Counter(ids).items() if n > 1)
     for id_ in ids:
-        # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; the host's own ids are
-        # the host's business.
+        # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'". IDs of the host are not
+        # checked.
         if id_ not in known and not _TOOL_USE_ID.fullmatch(id_):
             yield f"call id {id_!r} has characters that are not allowed"
 
 
 def _server_results(payload: list[Json]) -> Iterator[str]:
-    """Each call of a server tool is answered in its turn, and only calls are answered.
+    """Check that each call of a server tool has a result in its turn, and each result a call.
 
-    The result mostly stands in the same message; where the assistant calls a client's tool beside
-    it, the server answers once the client has. A request of the user's ends the turn.
+    The result is usually in the same message. If the assistant also calls a tool of the client, the
+    server answers after the client. A request of the user ends the turn.
     """
     seen = set[str]()
     open_calls = set[str]()
@@ -191,11 +191,12 @@ def _server_results(payload: list[Json]) -> Iterator[str]:
 
 
 def _thinking(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """No thinking block after the first place where the list differs from the original.
+    """Check that no thinking block follows the first difference from the original.
 
-    "Invalid `signature` in `thinking` block. The block is bound to a different conversation." Also
-    given where an earlier thinking block is missing (KiroCrew #11513), and "`thinking` ... blocks
-    in the latest assistant message cannot be modified". Cache breakpoints may move.
+    "Invalid `signature` in `thinking` block. The block is bound to a different conversation." The
+    API also gives this error if an earlier thinking block is missing (KiroCrew #11513), and
+    "`thinking` ... blocks in the latest assistant message cannot be modified". Cache breakpoints
+    may move.
     """
     if original is None:
         return
@@ -234,7 +235,7 @@ def _calls(blocks: list[Json]) -> set[str]:
 
 
 def _turns(payload: list[Json]) -> list[tuple[str, list[Json]]]:
-    """Role and blocks, consecutive user messages joined."""
+    """Return role and blocks of each turn, with consecutive user messages joined."""
     turns = list[tuple[str, list[Json]]]()
     for role, group in groupby(payload, key=lambda message: message["role"]):
         messages = [_blocks(message) for message in group]
@@ -250,7 +251,7 @@ def _open_at_end(turns: list[tuple[str, list[Json]]]) -> list[str]:
 
 
 def _flat(payload: list[Json]) -> list[tuple[int, str, Json]]:
-    """Position and role of the message, and the block without its cache breakpoint."""
+    """Return each block without its cache breakpoint, after its message's position and role."""
     return [
         (index, message["role"], {k: v for k, v in block.items() if k != "cache_control"})
         for index, message in enumerate(payload)

@@ -1,6 +1,6 @@
-"""What Bedrock's Converse API accepts, apart from the product's own view of it.
+"""Rules of Bedrock's Converse API, independent of the product's rules.
 
-Where models behind the API differ, it is Claude's word that counts, the strictest of them.
+If models behind the API differ, the rules of Claude apply, which is the strictest model.
 """
 
 import re
@@ -24,10 +24,10 @@ _THINKING = "reasoningContent"
 
 
 def converse_problems(payload: list[Json], original: list[Json] | None) -> list[str]:
-    """See `provider_rules.problems`."""
-    found = [*_shapes(payload)]
-    if found:
-        return found  # the rest reads roles and blocks
+    """Return the problems of a list; see `provider_rules.problems`."""
+    shape_problems = [*_shapes(payload)]
+    if shape_problems:
+        return shape_problems  # The other checks need roles and blocks.
     return [
         *_roles(payload),
         *_contents(payload),
@@ -122,9 +122,9 @@ def _roles(payload: list[Json]) -> Iterator[str]:
 
 
 def _contents(payload: list[Json]) -> Iterator[str]:
-    """Text in results may be empty (measured: hermes-agent #55092), in messages it may not."""
+    """Check the contents: only texts in results may be empty (measured: hermes-agent #55092)."""
     for index, message in enumerate(payload):
-        blocks = _said(message)
+        blocks = _content_blocks(message)
         if not blocks:
             yield f"message {index}: no content but cache points"
         # "The text field in the ContentBlock object at messages.0.content.0 is blank."
@@ -137,7 +137,7 @@ def _contents(payload: list[Json]) -> Iterator[str]:
         # Claude: "the final block in an assistant message cannot be `thinking`"
         if message["role"] == "assistant" and blocks and _THINKING in blocks[-1]:
             yield f"message {index}: ends in reasoning"
-    last = _said(payload[-1])
+    last = _content_blocks(payload[-1])
     # Claude: "final assistant content cannot end with trailing whitespace"
     if payload[-1]["role"] == "assistant" and last:
         text = last[-1].get("text", "")
@@ -158,19 +158,19 @@ def _pairs(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
         for id_, times in Counter(results).items():
             if times > 1:
                 yield f"call {id_} has {times} results"
-        # Claude: results stand before anything else of the user's
-        kinds = ["toolResult" in block for block in _said(message)]
+        # Claude requires results before other content.
+        kinds = ["toolResult" in block for block in _content_blocks(message)]
         if kinds != sorted(kinds, reverse=True):
-            yield f"message {index}: results stand after other content"
+            yield f"message {index}: results follow other content"
         before = message
-    # Where two open calls had one id, the second was renamed.
+    # If two open calls had one ID, the second was renamed.
     is_open = _ids_in(before, "toolUse")
     if len(is_open) > len(may_be_open) or set(may_be_open) - set(is_open):
         yield from (f"call {call} at the end has no result" for call in is_open)
 
 
 def _ids(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """Ids that came in are the host's own affair; those that were made must be legal and new."""
+    """Check that new IDs are legal and unique; IDs of the original list are not checked."""
     known = {id_ for message in original or [] for id_ in _ids_in(message, "toolUse")}
     ids = [id_ for message in payload for id_ in _ids_in(message, "toolUse")]
     # Claude: "`tool_use` ids must be unique"
@@ -181,7 +181,7 @@ def _ids(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
 
 
 def _cache_points(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """At most four, as for Claude; those that came in are the host's own affair."""
+    """Check that there are at most four cache points, or as many as in the original list."""
     count = _point_count(payload)
     if count > max(_MAX_CACHE_POINTS, _point_count(original or [])):
         yield f"{count} cache points"
@@ -193,7 +193,7 @@ def _cache_points(payload: list[Json], original: list[Json] | None) -> Iterator[
 
 
 def _thinking(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """No reasoning after the first place where the list differs from the original, as for Claude.
+    """Check that no reasoning follows the first difference from the original, as for Claude.
 
     Cache points may move.
     """
@@ -208,8 +208,8 @@ def _thinking(payload: list[Json], original: list[Json] | None) -> Iterator[str]
             yield f"message {index}: reasoning after something that was changed"
 
 
-def _said(message: Json) -> list[Json]:
-    """The blocks that are no cache points."""
+def _content_blocks(message: Json) -> list[Json]:
+    """Return the blocks that are no cache points."""
     return [block for block in message.get("content", []) if _POINT not in block]
 
 
@@ -218,12 +218,14 @@ def _point_count(payload: list[Json]) -> int:
 
 
 def _ids_in(message: Json, kind: str) -> list[str]:
-    return [str(block[kind].get("toolUseId")) for block in _said(message) if kind in block]
+    return [
+        str(block[kind].get("toolUseId")) for block in _content_blocks(message) if kind in block
+    ]
 
 
 def _flat(payload: list[Json]) -> list[tuple[int, str, Json]]:
     return [
         (index, message["role"], block)
         for index, message in enumerate(payload)
-        for block in _said(message)
+        for block in _content_blocks(message)
     ]

@@ -1,4 +1,4 @@
-"""What Gemini's generateContent accepts, apart from the product's own view of it."""
+"""Rules of Gemini's generateContent, independent of the product's rules."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from .json_types import Json, is_list, is_object
 
 
 def gemini_problems(payload: list[Json], original: list[Json] | None) -> list[str]:
-    """See `provider_rules.problems`."""
-    found = [*_shapes(payload)]
-    if found:
-        return found
+    """Return the problems of a list; see `provider_rules.problems`."""
+    shape_problems = [*_shapes(payload)]
+    if shape_problems:
+        return shape_problems
     return [*_order(payload, original), *_signatures(payload, original)]
 
 
@@ -35,7 +35,7 @@ def _part_shape(index: int, role: Any, part: Any) -> Iterator[str]:
         yield f"content {index}: a part is not an object"
         return
     # "contents[1].parts[0].data: required oneof field 'data' must have one initialized field"; and
-    # "Unable to submit request because it has an empty text parameter". A signature may stand in
+    # "Unable to submit request because it has an empty text parameter". A signature may be in
     # an empty text.
     holds_more = set(part) - {"thought", "thoughtSignature", "text"}
     if not holds_more and not part.get("text") and not part.get("thoughtSignature"):
@@ -76,14 +76,14 @@ def _order(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
 
 
 def _signatures(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """In the current turn a call keeps its signature (Gemini 3).
+    """Check that calls in the current turn keep their signatures (Gemini 3).
 
-    "Function call is missing a thought_signature in functionCall parts." Older turns are not
-    checked by the API.
+    "Function call is missing a thought_signature in functionCall parts." The API does not check
+    older turns.
     """
     before, after = [*_current_turn(original or [])], [*_current_turn(payload)]
     for part in before:
-        # Of parallel calls only the first is signed, so an equal call may stand unsigned beside it.
+        # Only the first of parallel calls is signed, so an equal call may have no signature.
         if "functionCall" in part and "thoughtSignature" in part and part not in after:
             call = part["functionCall"]
             if _unsigned(after, call) > _unsigned(before, call):
@@ -91,14 +91,14 @@ def _signatures(payload: list[Json], original: list[Json] | None) -> Iterator[st
 
 
 def _unsigned(parts: list[Json], call: Json) -> int:
-    """How many of `parts` are this call without a signature."""
+    """Return how many of `parts` are this call without a signature."""
     return sum(
         part.get("functionCall") == call and "thoughtSignature" not in part for part in parts
     )
 
 
 def _current_turn(payload: list[Json]) -> Iterator[Json]:
-    """Parts after the last content in which the user speaks."""
+    """Yield the parts after the last content with a text of the user."""
     for content in reversed(payload):
         parts = content["parts"]
         if content.get("role") != "model" and any("functionResponse" not in part for part in parts):

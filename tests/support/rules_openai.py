@@ -1,4 +1,4 @@
-"""What OpenAI's two APIs accept, and pi's session messages, apart from the product's own view."""
+"""Rules of OpenAI's two APIs and of pi's messages, independent of the product's rules."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,31 +26,32 @@ _Ids = Callable[[Json], list[str]]
 
 
 def chat_problems(payload: list[Json], original: list[Json] | None) -> list[str]:
-    """Chat Completions. See `provider_rules.problems`."""
-    found = [*_chat_shapes(payload)]
-    if found:
-        return found
+    """Return the problems of a Chat Completions list; see `provider_rules.problems`."""
+    shape_problems = [*_chat_shapes(payload)]
+    if shape_problems:
+        return shape_problems
     return [
         *_answered_at_once(payload, original, _chat_calls, _chat_result),
-        *_own_turns(payload, original),
+        *_synthetic_turns(payload, original),
     ]
 
 
-def _own_turns(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """No message that a compaction added follows one of its role, nor a user's a tool's.
+def _synthetic_turns(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
+    """Check that a message which a compaction added follows a message of another role.
 
-    Mistral's and Gemma's templates: "Conversation roles must alternate user/assistant/...".
+    A tool message counts as the user's. The templates of Mistral and Gemma say "Conversation roles
+    must alternate user/assistant/...".
     """
     if original is None:
         return
     given = set(map(id, original))
     for index, pair in enumerate(pairwise(payload), 1):
         one, other = ("user" if m.get("role") == "tool" else m.get("role") for m in pair)
-        if one == other and any(id(m) not in given and _is_made(m) for m in pair):
+        if one == other and any(id(m) not in given and _is_synthetic(m) for m in pair):
             yield f"message {index} follows another of the role {other}"
 
 
-def _is_made(message: Json) -> bool:
+def _is_synthetic(message: Json) -> bool:
     # The result of a tool may begin with any of these texts.
     return message.get("role") == "user" and str(message.get("content")).startswith((
         "<context_summary ",
@@ -60,16 +61,16 @@ def _is_made(message: Json) -> bool:
 
 
 def pi_problems(payload: list[Json], original: list[Json] | None) -> list[str]:
-    """pi's messages, whose results follow their calls as in Chat Completions.
+    """Return the problems of pi's messages, whose results follow their calls.
 
-    Empty answers pass: pi writes one for every aborted request and never sends it.
+    Empty answers are valid: pi writes one for every aborted request and never sends it.
     """
-    found = [
+    role_problems = [
         f"message {index}: unknown role {message.get('role')!r}"
         for index, message in enumerate(payload)
         if message.get("role") not in _PI_ROLES
     ]
-    return found or [*_answered_at_once(payload, original, _pi_calls, _pi_result)]
+    return role_problems or [*_answered_at_once(payload, original, _pi_calls, _pi_result)]
 
 
 def _chat_shapes(payload: list[Json]) -> Iterator[str]:
@@ -85,7 +86,7 @@ def _chat_shapes(payload: list[Json]) -> Iterator[str]:
         if content == []:
             yield f"message {index}: content is an empty list"
         # "Invalid value for 'content': expected a string, got null."
-        if content is None and not (role == "assistant" and _says_otherwise(message)):
+        if content is None and not (role == "assistant" and _has_other_content(message)):
             yield f"message {index}: neither content nor tool_calls"
         if content is not None and not isinstance(content, str | list):
             yield f"message {index}: content is neither text nor a list"
@@ -97,7 +98,7 @@ def _chat_shapes(payload: list[Json]) -> Iterator[str]:
             yield from _call_shape(index, role, call)
 
 
-def _says_otherwise(message: Json) -> bool:
+def _has_other_content(message: Json) -> bool:
     return any(message.get(key) for key in ("tool_calls", "function_call", "refusal", "audio"))
 
 
@@ -142,11 +143,11 @@ def _answered_at_once(
     calls_of: _Ids,
     result_of: _Ids,
 ) -> Iterator[str]:
-    """Each run of results follows the message that made the calls, and answers each once.
+    """Check that results directly follow the message with their calls, one for each call.
 
     "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'";
     "An assistant message with 'tool_calls' must be followed by tool messages responding to each
-    'tool_call_id'". An id may come again in a later turn, as some models number their calls anew.
+    'tool_call_id'". A later turn may repeat an ID, because some models number their calls per turn.
     """
     may_be_open = set(_runs(original, calls_of, result_of)[-1][1]) if original else set[str]()
     runs = _runs(payload, calls_of, result_of)
@@ -169,7 +170,7 @@ def _answered_at_once(
 def _runs(
     payload: list[Json], calls_of: _Ids, result_of: _Ids
 ) -> list[tuple[int, list[str], list[str], list[str]]]:
-    """For each message that is no result: position, calls left open, calls, results after it."""
+    """Return position, open calls, calls and results of each message that is no result."""
     runs = [(0, list[str](), list[str]())]
     for index, message in enumerate(payload):
         result = result_of(message)
@@ -183,10 +184,10 @@ def _runs(
 
 
 def responses_problems(payload: list[Json], original: list[Json] | None) -> list[str]:
-    """Items of the Responses API. See `provider_rules.problems`."""
-    found = [*_item_shapes(payload)]
-    if found:
-        return found
+    """Return the problems of Responses items; see `provider_rules.problems`."""
+    shape_problems = [*_item_shapes(payload)]
+    if shape_problems:
+        return shape_problems
     return [
         *_repeated_ids(payload),
         *_outputs(payload),
@@ -254,7 +255,7 @@ def _unanswered(payload: list[Json], original: list[Json] | None) -> Iterator[st
 
 
 def _last_calls(items: list[Json]) -> set[str]:
-    """Calls of the model's newest response: the items after the last input that is no output."""
+    """Return the calls of the newest response: items after the last input that is no output."""
     ids = set[str]()
     seen_model_item = False
     for item in reversed(items):
@@ -270,10 +271,10 @@ def _last_calls(items: list[Json]) -> set[str]:
 
 
 def _reasoning(payload: list[Json]) -> Iterator[str]:
-    """Reasoning is followed by what it led to: an item of the model.
+    """Check that an item of the model follows each reasoning item.
 
     "Item 'rs_X' of type 'reasoning' was provided without its required following item." Several
-    reasoning items in a row are let pass, because the API itself returns them.
+    reasoning items in a row are valid, because the API itself returns them.
     """
     following = [*payload[1:], None]
     for index, (item, after) in enumerate(zip(payload, following, strict=True)):
@@ -284,17 +285,17 @@ def _reasoning(payload: list[Json]) -> Iterator[str]:
             or (_kind(after) == "message" and after.get("role") != "assistant")
         )
         if after is None or is_input:
-            yield f"item {index}: reasoning without the item that it led to"
+            yield f"item {index}: reasoning without a following item of the model"
 
 
 def _missing_reasoning(payload: list[Json], original: list[Json] | None) -> Iterator[str]:
-    """An item that names its stored id keeps the reasoning that stood right before it.
+    """Check that an item with a stored ID keeps the reasoning directly before it.
 
     "Item 'fc_X' of type 'function_call' was provided without its required 'reasoning' item:
     'rs_X'."
     """
     times = Counter(str(item.get("id")) for item in original or [])
-    owed = {
+    reasoning_ids = {
         item["id"]: before["id"]
         for before, item in zip(original or [], (original or [])[1:], strict=False)
         if _kind(before) == "reasoning"
@@ -304,7 +305,7 @@ def _missing_reasoning(payload: list[Json], original: list[Json] | None) -> Iter
     }
     before: Json = {}
     for index, item in enumerate(payload):
-        reasoning_id = owed.get(item.get("id", ""))
+        reasoning_id = reasoning_ids.get(item.get("id", ""))
         if reasoning_id and before.get("id") != reasoning_id:
             yield f"item {index}: {item['id']} without its reasoning {reasoning_id}"
         before = item

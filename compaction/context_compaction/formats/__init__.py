@@ -144,7 +144,7 @@ def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messag
     """Return the messages of `payload`, each with its index and its host object as `source`.
 
     Raises:
-        InvalidMessageError: Names the first malformed message, what is wrong and how to fix it.
+        InvalidMessageError: Names the first malformed message, its problem and a remedy.
         UnknownFormatError: `format` is unknown, or was not given and cannot be detected.
     """
     if format is None and not payload:

@@ -89,9 +89,7 @@ def _read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Recei
     check_pins(request, messages)
     claims = known.once("claims", None, lambda: claims_in(messages))
     format_name = possible_formats[0]
-    return ReceivedInput(
-        payload, request, known, format_name, claims, possible_formats, warnings
-    )
+    return ReceivedInput(payload, request, known, format_name, claims, possible_formats, warnings)
 
 
 def _possible_formats(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[str, ...]:

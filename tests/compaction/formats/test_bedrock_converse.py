@@ -1,4 +1,4 @@
-"""Bedrock's Converse API: its blocks, its cache points, and roles that take turns."""
+"""Bedrock's Converse API: its blocks, its cache points, and alternating roles."""
 
 import pytest
 from context_compaction import CompactRequest, compact, formats
@@ -51,7 +51,7 @@ def blocks_of(*content: Json) -> tuple[Block, ...]:
     return message.blocks
 
 
-def test_blocks_become_what_they_are() -> None:
+def test_converse_blocks_are_parsed_by_kind() -> None:
     searched: Json = {"searchResult": {"source": "https://x", "title": "t", "content": []}}
     server: Json = {
         "toolUse": {"toolUseId": "s", "name": "g", "input": {}, "type": "server_tool_use"}
@@ -79,7 +79,7 @@ def test_blocks_become_what_they_are() -> None:
     )
 
 
-def test_pictures_and_files_are_read_from_bytes_text_and_s3() -> None:
+def test_media_is_parsed_from_bytes_text_and_s3() -> None:
     bucket = {"s3Location": {"uri": "s3://b/k", "bucketOwner": "1"}}
     pieces: Json = {"document": {"name": "n", "source": {"content": [text("x")]}}}
     assert blocks_of(
@@ -101,7 +101,7 @@ def test_pictures_and_files_are_read_from_bytes_text_and_s3() -> None:
     )
 
 
-def test_files_of_our_own_have_a_legal_name_of_their_own_and_a_text_beside_them() -> None:
+def test_new_documents_get_unique_names_and_a_text_when_rendered() -> None:
     files = tuple(Document("application/pdf", data=data) for data in ("AA", "BB"))
     [rendered] = formats.render((Message("user", files),), format=FORMAT)
     *documents, said = rendered["content"]
@@ -112,13 +112,13 @@ def test_files_of_our_own_have_a_legal_name_of_their_own_and_a_text_beside_them(
     assert problems([rendered], FORMAT) == []
 
 
-def test_a_cache_point_says_nothing_so_results_before_it_begin_no_turn() -> None:
+def test_cache_point_is_no_block_so_that_results_before_it_start_no_turn() -> None:
     [message] = formats.parse([user(result("a"), POINT)], format=FORMAT)
     assert [type(block) for block in message.blocks] == [ToolResult]
     assert not starts_turn(message)
 
 
-def test_a_cache_point_stays_behind_the_block_that_it_followed() -> None:
+def test_cache_point_stays_after_its_block_when_the_message_is_edited() -> None:
     [message] = formats.parse([user(result("a"), POINT, text("x"), POINT)], format=FORMAT)
     first, second = message.blocks
     assert isinstance(first, ToolResult)
@@ -142,7 +142,7 @@ def _talk(turns: int) -> list[Json]:
     return talk
 
 
-async def test_a_cache_point_that_left_with_history_moves_to_what_stands_for_it() -> None:
+async def test_cache_point_moves_to_the_summary_when_its_message_is_replaced() -> None:
     talk = _talk(6)
     talk[2]["content"].append(POINT)
     done = await compacted(talk, mode="full", format=FORMAT)
@@ -154,7 +154,9 @@ async def test_a_cache_point_that_left_with_history_moves_to_what_stands_for_it(
 
 
 @pytest.mark.parametrize("marked", range(3))
-async def test_a_second_summary_replaces_all_messages_of_the_first(marked: int) -> None:
+async def test_second_summary_points_to_all_messages_when_it_replaces_the_first(
+    marked: int,
+) -> None:
     talk = _talk(6)
     talk[2 * marked]["content"].append(POINT)
     async with temporary_archive() as archive:

@@ -1,4 +1,4 @@
-"""Converted messages are a valid list for the provider they go to, and say the same."""
+"""Converted messages are a valid list for their new provider and have the same content."""
 
 import json
 
@@ -31,22 +31,22 @@ from tests.support.strategies import FORMATS, conversations, nested
 VALID = {format: conversations(format) for format in FORMATS}
 
 
-def _said(messages: Messages) -> list[str]:
-    """Texts of the conversation in order, results included, calls by their name."""
-    said: list[str] = []
+def _texts_of(messages: Messages) -> list[str]:
+    """Return the texts of the conversation in order, with results and with names of calls."""
+    texts: list[str] = []
     for message in messages:
         for block in message.blocks:
             if isinstance(block, Text):
-                said.append(block.text)
+                texts.append(block.text)
             elif isinstance(block, ToolCall):
-                said.append(block.name)
+                texts.append(block.name)
             elif isinstance(block, ToolResult):
-                said.extend(part.text for part in block.content if isinstance(part, Text))
-    return [text for text in said if text.strip()]
+                texts.extend(part.text for part in block.content if isinstance(part, Text))
+    return [text for text in texts if text.strip()]
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_every_valid_transcript_is_valid_in_every_format(to: str) -> None:
+def test_converted_transcript_is_valid_in_every_format(to: str) -> None:
     valid = [found for found in all_transcripts() if not problems(found.payload, found.format)]
     assert len(valid) > 200
     for transcript in valid:
@@ -57,29 +57,29 @@ def test_every_valid_transcript_is_valid_in_every_format(to: str) -> None:
 
 @pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize("transcript", sample_transcripts(), ids=lambda found: found.name)
-def test_what_was_said_is_still_said_after_a_conversion(transcript: Transcript, to: str) -> None:
+def test_conversion_keeps_texts_calls_and_results(transcript: Transcript, to: str) -> None:
     messages = formats.parse(transcript.payload, format=transcript.format)
     again = formats.parse(formats.render(convert(messages, to=to), format=to), format=to)
     _, spoken = split_system(messages)
-    after = set(_said(again))
-    assert [text for text in _said(spoken) if text not in after] == []
+    after = set(_texts_of(again))
+    assert [text for text in _texts_of(spoken) if text not in after] == []
     for read in (tool_calls, tool_results):
         assert sum(len(read(m)) for m in again) == sum(len(read(m)) for m in messages)
 
 
 @given(st.data())
 @settings(max_examples=20, deadline=None)
-def test_any_valid_list_is_valid_in_another_format(data: st.DataObject) -> None:
+def test_converted_list_is_valid_when_the_original_is(data: st.DataObject) -> None:
     format, to = data.draw(st.sampled_from(FORMATS)), data.draw(st.sampled_from(FORMATS))
     payload = data.draw(VALID[format])
     messages = formats.parse(payload, format=format)
     rendered = formats.render(convert(messages, to=to), format=to)
-    waits = problems(payload, format) != []  # a last call may wait for its result
-    assert waits or problems(rendered, to) == []
+    is_waiting = problems(payload, format) != []  # The last call may have no result yet.
+    assert is_waiting or problems(rendered, to) == []
     assert formats.parse(rendered, format=to) or not rendered
 
 
-def test_system_messages_stay_in_openais_lists_and_become_labelled_text_elsewhere() -> None:
+def test_system_message_becomes_labelled_text_when_the_format_has_none_in_its_list() -> None:
     messages = (make_message("system", "Be brief."), make_message("user", "hi"))
     for to in ("openai-chat", "openai-responses"):
         assert convert(messages, to=to) == messages
@@ -90,14 +90,14 @@ def test_system_messages_stay_in_openais_lists_and_become_labelled_text_elsewher
         )
 
 
-def test_system_text_can_be_taken_out_of_the_list() -> None:
+def test_split_system_separates_system_text_from_other_messages() -> None:
     user = make_message("user", "hi")
     messages = (make_message("system", "One."), user, make_message("system", "Two."))
     assert split_system(messages) == ("One.\n\nTwo.", (user,))
     assert split_system((user,)) == ("", (user,))
 
 
-def test_thinking_and_unknown_blocks_stay_only_where_they_came_from() -> None:
+def test_thinking_and_unknown_blocks_stay_only_when_the_target_is_the_origin() -> None:
     thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
     server = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "é"}}
     text = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
@@ -112,16 +112,16 @@ def test_thinking_and_unknown_blocks_stay_only_where_they_came_from() -> None:
     }
     [other] = convert(messages, to="openai-chat", origin="anthropic")
     assert not any(isinstance(block, Thinking | Opaque) for block in other.blocks)
-    assert json.loads(_said((other,))[0]) == server
+    assert json.loads(_texts_of((other,))[0]) == server
 
 
-def test_what_the_assistant_shows_becomes_a_line_as_only_users_send_pictures() -> None:
+def test_media_becomes_text_when_the_assistant_sends_it() -> None:
     shown = Message("assistant", (Image("image/png", data="AAAA"), Document("text/x", text="t")))
     [message] = convert((shown,), to="anthropic")
     assert message.blocks == (Text("[image: image/png, 4 base64 characters]"), Text("t"))
 
 
-def test_a_block_that_nests_too_deeply_for_text_is_refused_by_index() -> None:
+def test_conversion_is_refused_when_a_block_is_nested_too_deeply() -> None:
     deep = Opaque("hologram", {"type": "hologram", "x": nested(50_000)})
     messages = (make_message("user", "hi"), Message("user", (deep,)))
     with pytest.raises(InvalidMessageError, match="Message 1: it nests too deeply"):

@@ -1,4 +1,4 @@
-"""An edited message is written from a copy of the host's own: only what was edited differs."""
+"""An edited message renders as a copy of the host's object that differs only in the edits."""
 
 import copy
 import json
@@ -32,7 +32,7 @@ NOTE = "[cleared]"
 
 
 def _edited(raw: JsonObject, format: str, change: Callable[[Block], Block | None]) -> JsonObject:
-    """The one raw message that `raw` becomes when each block is changed, or dropped on None."""
+    """Return the raw message after `change` replaced each block, or removed it by None."""
     before = copy.deepcopy(raw)
     [message] = formats.parse([raw], format=format)
     changed = [change(block) for block in message.blocks]
@@ -54,7 +54,7 @@ def _shorten(block: Block) -> Block:
 
 @given(st.data())
 @settings(max_examples=20, deadline=None)
-def test_a_message_marked_as_edited_but_equal_is_written_equal(data: st.DataObject) -> None:
+def test_edited_message_renders_equal_when_its_blocks_are_unchanged(data: st.DataObject) -> None:
     format = data.draw(st.sampled_from(FORMATS))
     payload = data.draw(VALID[format])
     messages = formats.parse(payload, format=format)
@@ -65,7 +65,7 @@ def test_a_message_marked_as_edited_but_equal_is_written_equal(data: st.DataObje
 
 @given(st.data())
 @settings(max_examples=20, deadline=None)
-def test_cleared_results_are_read_back_as_what_replaced_them(data: st.DataObject) -> None:
+def test_cleared_results_are_parsed_as_their_placeholder(data: st.DataObject) -> None:
     format = data.draw(st.sampled_from(FORMATS))
     messages = formats.parse(data.draw(VALID[format]), format=format)
     cleared = tuple(
@@ -131,15 +131,15 @@ RESULTS: list[tuple[str, JsonObject, list[str], Any]] = [
 
 
 @pytest.mark.parametrize(("format", "raw", "path", "expected"), RESULTS)
-def test_a_cleared_result_keeps_its_shape_and_all_other_fields(
+def test_cleared_result_keeps_its_shape_and_other_fields(
     format: str, raw: JsonObject, path: list[str], expected: Any
 ) -> None:
-    wanted: Any = copy.deepcopy(raw)
-    place = wanted
+    cleared: Any = copy.deepcopy(raw)
+    holder = cleared
     for step in path[:-1]:
-        place = place[int(step)] if step.isdigit() else place[step]
-    place[path[-1]] = expected
-    assert _edited(raw, format, _clear) == wanted
+        holder = holder[int(step)] if step.isdigit() else holder[step]
+    holder[path[-1]] = expected
+    assert _edited(raw, format, _clear) == cleared
 
 
 CALLS: list[tuple[str, JsonObject, JsonObject]] = [
@@ -189,13 +189,13 @@ CALLS: list[tuple[str, JsonObject, JsonObject]] = [
 
 
 @pytest.mark.parametrize(("format", "raw", "expected"), CALLS)
-def test_edited_arguments_are_written_in_the_formats_own_way(
+def test_edited_arguments_are_rendered_in_the_shape_of_the_format(
     format: str, raw: JsonObject, expected: JsonObject
 ) -> None:
     assert _edited(raw, format, _shorten) == expected
 
 
-def test_a_cleared_screenshot_stays_one_and_its_pointer_follows() -> None:
+def test_cleared_screenshot_becomes_a_blank_one_with_its_placeholder_after_it() -> None:
     output = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
     raw = {"type": "computer_call_output", "call_id": "c", "output": output}
     [message] = formats.parse([raw], format="openai-responses")
@@ -207,7 +207,7 @@ def test_a_cleared_screenshot_stays_one_and_its_pointer_follows() -> None:
     assert note["content"] == [{"type": "input_text", "text": NOTE}]
 
 
-def test_a_gemini_response_loses_its_pictures_when_it_is_cleared() -> None:
+def test_gemini_response_loses_its_images_when_it_is_cleared() -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
     response = {"name": "f", "response": {"output": "x"}, "parts": [picture]}
     raw = {"role": "user", "parts": [{"functionResponse": response}]}
@@ -224,7 +224,7 @@ def test_a_gemini_response_loses_its_pictures_when_it_is_cleared() -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_block_added_to_a_hosts_message_is_written_fresh_beside_the_others(format: str) -> None:
+def test_added_block_is_rendered_next_to_the_hosts_own_blocks(format: str) -> None:
     key = "parts" if format == "gemini" else "content"
     own = {"type": "text", "text": "hi", "x": 1}
     if format in {"gemini", "bedrock-converse"}:
@@ -239,7 +239,7 @@ def test_a_block_added_to_a_hosts_message_is_written_fresh_beside_the_others(for
     assert rendered["y"] == 2
 
 
-def test_text_beside_a_result_goes_to_a_message_of_its_own() -> None:
+def test_text_next_to_a_result_becomes_a_separate_message() -> None:
     for raw in (
         {"role": "tool", "tool_call_id": "c", "content": "x"},
         {"role": "toolResult", "toolCallId": "c", "toolName": "f", "content": "x"},
@@ -254,7 +254,7 @@ def test_text_beside_a_result_goes_to_a_message_of_its_own() -> None:
         assert formats.render((edit_message(message, ()),), format=format) == []
 
 
-def test_arguments_that_nest_too_deeply_are_refused_by_index_when_they_are_written() -> None:
+def test_rendering_is_refused_when_arguments_are_nested_too_deeply() -> None:
     deep = Message("assistant", (ToolCall("c", "f", nested(50_000)),))
     with pytest.raises(InvalidMessageError, match="Message 1: it nests too deeply"):
         formats.render((make_message("user", "hi"), deep), format="openai-chat")

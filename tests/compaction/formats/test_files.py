@@ -1,4 +1,4 @@
-"""Session files of each kind are read as the context that their host would send next."""
+"""Session files of each host are read as the context that the host would send next."""
 
 import gzip
 import json
@@ -41,7 +41,7 @@ def _texts(conversation: Conversation) -> list[str]:
 
 
 @pytest.mark.parametrize("path", SESSION_FILES, ids=lambda path: path.name)
-def test_a_real_file_is_read_and_written_and_goes_over_to_every_format(path: Any) -> None:
+def test_real_session_file_is_read_and_converts_to_every_format(path: Any) -> None:
     conversation = read_conversation(path.read_bytes(), name=path.name)
     kinds = {"claude-code": "claude-code", "swe-agent": "messages", "examples": "pi"}
     assert conversation.kind == kinds[path.parent.name]
@@ -54,12 +54,12 @@ def test_a_real_file_is_read_and_written_and_goes_over_to_every_format(path: Any
 
 
 @pytest.mark.parametrize("role", ["custom", "hookMessage", "developer"])
-def test_what_pi_and_its_fork_tell_the_model_themselves_is_the_hosts(role: str) -> None:
-    told = {"role": role, "content": [{"type": "text", "text": "Mind X."}], "timestamp": 1}
+def test_texts_of_pi_and_its_fork_have_the_host_as_author(role: str) -> None:
+    host_text = {"role": role, "content": [{"type": "text", "text": "Mind X."}], "timestamp": 1}
     asked = {"role": "user", "content": [{"type": "text", "text": "Do X."}], "timestamp": 2}
     conversation = _read(
         {"type": "session", "version": 3, "id": "s", "timestamp": STAMP, "cwd": "/app"},
-        {"type": "message", "id": "a", "parentId": None, "timestamp": STAMP, "message": told},
+        {"type": "message", "id": "a", "parentId": None, "timestamp": STAMP, "message": host_text},
         {"type": "message", "id": "b", "parentId": "a", "timestamp": STAMP, "message": asked},
     )
     assert (conversation.kind, conversation.format) == ("pi", "pi")
@@ -67,7 +67,7 @@ def test_what_pi_and_its_fork_tell_the_model_themselves_is_the_hosts(role: str) 
     assert isinstance(first, Text)
     assert isinstance(second, Text)
     assert (first.text, first.author, second.author) == ("Mind X.", "host", None)
-    assert formats.render(conversation.messages, format="pi") == [told, asked]
+    assert formats.render(conversation.messages, format="pi") == [host_text, asked]
 
 
 def _claude(kind: str, content: Any, **fields: Any) -> JsonObject:
@@ -102,7 +102,7 @@ def test_claude_code_lines_of_one_api_message_are_joined() -> None:
     assert {message.timestamp_seconds for message in conversation.messages} == {SECONDS}
 
 
-def test_claude_code_starts_after_its_last_compaction() -> None:
+def test_claude_code_conversation_starts_after_its_last_compaction() -> None:
     boundary = {"type": "system", "subtype": "compact_boundary", "content": "Compacted"}
     conversation = _read(
         _claude("user", "one"),
@@ -118,7 +118,7 @@ def test_claude_code_starts_after_its_last_compaction() -> None:
     assert _texts(older) == ["summary"]
 
 
-def test_what_the_user_types_while_claude_code_works_is_a_message_where_it_arrived() -> None:
+def test_queued_prompt_is_a_user_message_when_a_person_typed_it() -> None:
     def queued(prompt: Any, **given: Any) -> JsonObject:
         attachment = {"type": "queued_command", "prompt": prompt, **given}
         return {"type": "attachment", "sessionId": "s", "attachment": attachment}
@@ -156,7 +156,7 @@ def _item(role: str, text: str) -> JsonObject:
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
-def test_a_codex_rollout_gives_its_response_items() -> None:
+def test_codex_rollout_is_read_as_its_response_items() -> None:
     call = {"type": "function_call", "call_id": "1", "name": "shell", "arguments": "{}"}
     conversation = _read(
         _codex("session_meta", {"id": "u", "cwd": "/p", "base_instructions": {"text": "Be."}}),
@@ -174,7 +174,7 @@ def test_a_codex_rollout_gives_its_response_items() -> None:
     assert conversation.messages[0].timestamp_seconds == SECONDS
 
 
-def test_a_codex_compaction_replaces_what_came_before() -> None:
+def test_codex_compaction_replaces_earlier_items() -> None:
     before = [_codex("response_item", _item(role, role)) for role in ("user", "assistant")]
     after = _codex("response_item", _item("user", "after"))
     history = [_item("user", "kept"), {"type": "compaction", "encrypted_content": "e"}]
@@ -190,7 +190,7 @@ def _pi(id: str, parent: str | None, text: str) -> JsonObject:  # noqa: A002
     return {**fields, "message": message}
 
 
-def test_a_pi_session_is_the_branch_of_its_last_entry_after_its_last_compaction() -> None:
+def test_pi_session_is_the_last_branch_after_its_last_compaction() -> None:
     conversation = _read(
         {"type": "session", "id": "u", "cwd": "/p", "timestamp": STAMP},
         _pi("1", None, "one"),
@@ -210,11 +210,11 @@ def test_a_pi_session_is_the_branch_of_its_last_entry_after_its_last_compaction(
 
 
 def _event(kind: str, **data: Any) -> JsonObject:
-    """As Copilot CLI 1.0.78 writes one."""
+    """Return an event in the shape of Copilot CLI 1.0.78."""
     return {"type": kind, "data": data, "id": "e", "timestamp": STAMP, "parentId": None}
 
 
-def test_copilots_events_give_what_was_typed_said_called_and_answered() -> None:
+def test_copilot_events_are_read_as_messages_calls_and_results() -> None:
     request = {"toolCallId": "c1", "name": "view", "arguments": {"path": "a.py"}}
     failed = {"success": False, "error": {"message": "no such file", "code": "failure"}}
     conversation = _read(
@@ -249,14 +249,14 @@ def test_copilots_events_give_what_was_typed_said_called_and_answered() -> None:
 
 
 @pytest.mark.parametrize("key", ["messages", "input", "history", "traj"])
-def test_a_list_of_messages_is_read_bare_or_under_its_usual_names(key: str) -> None:
+def test_message_list_is_read_alone_or_under_its_usual_keys(key: str) -> None:
     payload = [{"role": "system", "content": "Be."}, {"role": "user", "content": "hi"}]
     for text in (json.dumps(payload), json.dumps({key: payload}, indent=2), _lines(*payload)):
         conversation = parse_file(text, name="file")
         assert (conversation.kind, conversation.payload) == ("messages", payload)
 
 
-def test_a_request_body_brings_its_system_prompt_tools_and_model() -> None:
+def test_request_body_is_read_with_its_system_prompt_tools_and_model() -> None:
     tools = [{"name": "f"}]
     anthropic = parse_file(
         json.dumps({
@@ -280,7 +280,7 @@ def test_a_request_body_brings_its_system_prompt_tools_and_model() -> None:
     assert (responses.system, responses.payload) == ("Be.", [{"role": "user", "content": "hi"}])
 
 
-def test_a_torn_last_line_is_left_out_and_noted() -> None:
+def test_torn_last_line_is_skipped_with_a_note() -> None:
     whole = _lines(_claude("user", "one"), _claude("user", "é" * 10))
     for cut in range(1, 60):
         data = whole.encode("utf-8")[:-cut]
@@ -308,7 +308,7 @@ def test_a_torn_last_line_is_left_out_and_noted() -> None:
     ],
     ids=["torn", "nan", "utf-8", "number", "deep", "no message", "bad block", "no role"],
 )  # fmt: skip
-def test_an_odd_line_is_left_out_or_becomes_text_with_a_note(
+def test_odd_line_is_skipped_or_becomes_text_with_a_note(
     line: bytes, note: str, texts: list[str]
 ) -> None:
     row = json.dumps(_claude("user", "one")).encode()
@@ -333,12 +333,12 @@ def test_an_odd_line_is_left_out_or_becomes_text_with_a_note(
         ("[" * 100_000 + "]" * 100_000, "nests too deeply"),
     ],
 )
-def test_what_is_no_conversation_is_refused(text: str, problem: str) -> None:
+def test_file_is_refused_when_it_has_no_conversation(text: str, problem: str) -> None:
     with pytest.raises(UnknownFormatError, match=problem):
         parse_file(text, name="f.json")
 
 
-def test_bytes_that_cannot_be_read_are_refused() -> None:
+def test_file_is_refused_when_its_bytes_cannot_be_read() -> None:
     with pytest.raises(UnknownFormatError, match="damaged gzip data"):
         read_conversation(gzip.compress(b'{"messages": []}' * 99)[:-9], name="f.gz")
     compressed = zstandard.ZstdCompressor().compress(b'{"messages": []}' * 99)
@@ -349,7 +349,7 @@ def test_bytes_that_cannot_be_read_are_refused() -> None:
         read_conversation(b"\xff{}", name="f.json")
 
 
-def test_a_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_refused_when_it_decompresses_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("context_compaction.formats.session_files.read.MAX_TEXT_BYTES", 1024 * 1024)
     with pytest.raises(UnknownFormatError, match="larger than 1 MB"):
         read_conversation(gzip.compress(b" " * (2 * 1024 * 1024)), name="f.gz")

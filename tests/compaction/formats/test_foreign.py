@@ -1,4 +1,4 @@
-"""A list in no provider's shape is refused, never guessed at."""
+"""A list that has no provider's shape has no format."""
 
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +61,7 @@ LIBRARIES: dict[str, tuple[list[Json], str]] = {
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_the_dump_of_an_agent_library_is_refused_with_the_way_to_convert_it(library: str) -> None:
+def test_list_of_an_agent_library_is_refused_with_the_way_to_convert_it(library: str) -> None:
     payload, remedy = LIBRARIES[library]
 
     with pytest.raises(UnknownFormatError, match=remedy):
@@ -73,7 +73,7 @@ def _wrapped(message: Json) -> Json:
 
 
 def _with_other_kinds(message: Json) -> Json:
-    """Blocks and parts that say by another field what they are."""
+    """Return the message with the kind of each block in another field."""
 
     def renamed(block: Any) -> Any:
         return {"variety": block.get("type", "text"), "body": str(block)}
@@ -96,7 +96,7 @@ SHAPES: list[Callable[[Json], Json]] = [_wrapped, _with_other_kinds, _classes]
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), shape=st.sampled_from(SHAPES))
 @EXAMPLES
-def test_a_conversation_in_another_shape_is_refused_whatever_it_says(
+def test_detect_refuses_a_conversation_in_another_shape(
     format: str, data: st.DataObject, shape: Callable[[Json], Json]
 ) -> None:
     payload = data.draw(conversations(format))

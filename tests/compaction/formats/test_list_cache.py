@@ -1,4 +1,4 @@
-"""Lists that are read again: the same messages as by `parse`, whatever a caller did meanwhile."""
+"""Cached lists have the messages that `parse` returns, even if the caller changed its list."""
 
 import json
 from copy import deepcopy
@@ -18,7 +18,7 @@ PAYLOAD: list[dict[str, Any]] = [
 ]
 
 
-def test_a_message_is_parsed_once_and_a_list_is_found_whole() -> None:
+def test_list_cache_returns_the_same_messages_when_a_list_is_read_again() -> None:
     lists = ListCache()
     first = lists.read(deepcopy(PAYLOAD), "anthropic")
     assert lists.read(deepcopy(PAYLOAD), "anthropic") is first
@@ -26,7 +26,7 @@ def test_a_message_is_parsed_once_and_a_list_is_found_whole() -> None:
     assert all(one is other for one, other in zip(first.messages, grown.messages, strict=False))
 
 
-def test_what_a_caller_changes_later_changes_nothing_known() -> None:
+def test_list_cache_is_unchanged_when_the_caller_changes_its_list() -> None:
     lists, given = ListCache(), deepcopy(PAYLOAD)
     lists.read(given, "anthropic")
     given[1]["content"][0]["input"]["limit"] = 2
@@ -36,7 +36,7 @@ def test_what_a_caller_changes_later_changes_nothing_known() -> None:
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1"])
-def test_equal_values_of_other_types_are_other_messages(value: object) -> None:
+def test_list_cache_distinguishes_equal_values_of_different_types(value: object) -> None:
     lists, other = ListCache(), deepcopy(PAYLOAD)
     lists.read(PAYLOAD, "anthropic")
     other[1]["content"][0]["input"]["limit"] = value
@@ -44,7 +44,7 @@ def test_equal_values_of_other_types_are_other_messages(value: object) -> None:
     assert json.dumps(source) == json.dumps(other[1])
 
 
-def test_a_result_shares_no_part_with_what_is_known() -> None:
+def test_as_given_returns_the_callers_own_objects() -> None:
     known = ListCache().read(PAYLOAD, "anthropic")
     render = formats.FORMATS["anthropic"].render_message
     for at, message in enumerate(known.messages):
@@ -52,7 +52,7 @@ def test_a_result_shares_no_part_with_what_is_known() -> None:
         assert as_given(message, render(message), PAYLOAD)[0] is PAYLOAD[at]
 
 
-def test_no_more_than_the_limit_is_kept() -> None:
+def test_list_cache_evicts_lists_when_it_exceeds_its_limit() -> None:
     lists = ListCache(max_bytes=10_000)
     first = lists.read(deepcopy(PAYLOAD), "anthropic")
     for number in range(20):
@@ -61,7 +61,7 @@ def test_no_more_than_the_limit_is_kept() -> None:
     assert lists.read(deepcopy(PAYLOAD), "anthropic").messages == first.messages
 
 
-def test_a_computed_value_is_used_while_what_it_was_made_from_is_the_same() -> None:
+def test_once_computes_again_only_when_its_inputs_change() -> None:
     known, calls = ListCache().read(PAYLOAD, "anthropic"), list[int]()
     for given in (1, 1, 2, 2, 1):
         assert known.once("count", given, lambda given=given: calls.append(given) or given) == given

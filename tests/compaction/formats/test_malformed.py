@@ -1,4 +1,4 @@
-"""A malformed message is refused by its index, with what is wrong and what would be right."""
+"""A malformed message is refused with its index, its problem and a remedy."""
 
 import contextlib
 import json
@@ -128,7 +128,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("format", "message", "problem"), CASES)
-def test_a_malformed_message_is_named_with_its_problem_and_a_remedy(
+def test_malformed_message_is_refused_with_its_problem_and_a_remedy(
     format: str, message: Any, problem: str
 ) -> None:
     with pytest.raises(InvalidMessageError) as caught:
@@ -164,7 +164,7 @@ _ROWS = st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), min_size=1, max_si
 
 @given(_ROWS)
 @settings(max_examples=80, deadline=None)
-def test_no_input_makes_reading_fail_without_an_error_of_ours(rows: list[Any]) -> None:
+def test_parsing_raises_only_library_errors_when_the_input_is_odd(rows: list[Any]) -> None:
     for format in (None, *formats.FORMATS):
         with contextlib.suppress(CompactionError):
             messages = formats.parse(rows, format=format)
@@ -173,6 +173,6 @@ def test_no_input_makes_reading_fail_without_an_error_of_ours(rows: list[Any]) -
         assert parse_file("\n".join(map(json.dumps, rows)), name="file").messages
 
 
-def test_a_first_message_that_is_no_message_gets_the_list_of_formats() -> None:
+def test_error_lists_all_formats_when_the_first_message_fits_none() -> None:
     with pytest.raises(UnknownFormatError, match=r"its fields are \['text', 'who'\].*gemini"):
         formats.parse([{"who": "me", "text": "hi"}])

@@ -1,4 +1,4 @@
-"""What nobody edited comes back as it was, and every format is found from its shape."""
+"""Messages without edits render unchanged, and every format is detected from its shape."""
 
 import copy
 
@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tests.support.corpus import Transcript, all_transcripts, sample_transcripts
 from tests.support.strategies import FORMATS, conversations, hostile_conversations, nested
 
-# Built once: making a strategy costs more than drawing from it.
+# Built once, because building a strategy takes longer than drawing from it.
 VALID = {format: conversations(format) for format in FORMATS}
 HOSTILE = {format: hostile_conversations(format) for format in FORMATS}
 
@@ -34,7 +34,7 @@ def _calling(arguments: JsonObject) -> JsonObject:
 
 
 @pytest.mark.parametrize("transcript", all_transcripts(), ids=lambda found: found.name)
-def test_every_message_of_a_real_transcript_comes_back_as_the_very_object(
+def test_real_transcript_renders_as_the_hosts_own_objects(
     transcript: Transcript,
 ) -> None:
     messages = formats.parse(transcript.payload, format=transcript.format)
@@ -44,7 +44,7 @@ def test_every_message_of_a_real_transcript_comes_back_as_the_very_object(
 
 
 @pytest.mark.parametrize("transcript", sample_transcripts(), ids=lambda found: found.name)
-def test_the_format_of_a_real_transcript_is_found(transcript: Transcript) -> None:
+def test_format_of_a_real_transcript_is_detected(transcript: Transcript) -> None:
     found = formats.detect(transcript.payload)
     ambiguous = all(
         message["role"] in {"user", "assistant"} and isinstance(message["content"], str)
@@ -55,7 +55,7 @@ def test_the_format_of_a_real_transcript_is_found(transcript: Transcript) -> Non
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_any_list_is_read_and_written_without_being_changed(data: st.DataObject) -> None:
+def test_parse_and_render_leave_any_list_unchanged(data: st.DataObject) -> None:
     format = data.draw(st.sampled_from(FORMATS))
     payload = data.draw(VALID[format] | HOSTILE[format])
     before = copy.deepcopy(payload)
@@ -67,7 +67,7 @@ def test_any_list_is_read_and_written_without_being_changed(data: st.DataObject)
 @pytest.mark.parametrize("format", FORMATS)
 @given(st.data())
 @settings(max_examples=6, deadline=None)
-def test_a_valid_list_with_calls_is_recognised_and_its_results_have_the_calls_ids(
+def test_results_have_the_ids_of_their_calls_when_the_list_is_valid(
     format: str, data: st.DataObject
 ) -> None:
     payload = data.draw(VALID[format])
@@ -95,11 +95,13 @@ def test_a_valid_list_with_calls_is_recognised_and_its_results_have_the_calls_id
         ),
     ],
 )
-def test_one_message_that_only_one_format_has_decides(extra: JsonObject, format: str) -> None:
+def test_format_is_detected_when_one_message_is_typical_of_it(
+    extra: JsonObject, format: str
+) -> None:
     assert formats.detect([{"role": "user", "content": "hi"}, extra]) == format
 
 
-def test_messages_of_two_formats_are_refused_at_the_first_that_differs() -> None:
+def test_messages_of_two_formats_are_refused_at_the_first_difference() -> None:
     payload: list[JsonObject] = [
         {"role": "user", "parts": [{"text": "hi"}]},
         {"type": "reasoning", "summary": []},
@@ -115,13 +117,13 @@ def test_messages_of_two_formats_are_refused_at_the_first_that_differs() -> None
         formats.parse(contents)
 
 
-def test_an_empty_list_has_no_format_but_no_messages_either() -> None:
+def test_empty_list_has_no_format_and_no_messages() -> None:
     with pytest.raises(UnknownFormatError, match="empty"):
         formats.detect([])
     assert formats.parse([]) == ()
 
 
-def test_anthropic_blocks_become_what_they_are() -> None:
+def test_anthropic_blocks_are_parsed_by_type() -> None:
     server: JsonObject = {
         "type": "server_tool_use",
         "id": "srv_1",
@@ -214,7 +216,7 @@ def test_chat_parts_fields_and_calls_become_blocks() -> None:
     assert (tool.role, tool.blocks) == ("user", (ToolResult("a", (Text("ok"),)),))
 
 
-def test_the_older_function_call_is_matched_by_order_and_name() -> None:
+def test_older_function_call_is_matched_by_order_and_name() -> None:
     payload: list[JsonObject] = [
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "one"},
@@ -228,7 +230,7 @@ def test_the_older_function_call_is_matched_by_order_and_name() -> None:
     assert formats.parse(payload) == messages
 
 
-def test_parallel_gemini_calls_without_ids_are_matched_by_name_then_order() -> None:
+def test_parallel_gemini_calls_are_matched_by_name_and_order_when_they_have_no_ids() -> None:
     def call(name: str) -> JsonObject:
         return {"functionCall": {"name": name, "args": {}}}
 
@@ -249,7 +251,7 @@ def test_parallel_gemini_calls_without_ids_are_matched_by_name_then_order() -> N
     assert tool_results(messages[3])[0].call_id not in {read_1, listed, read_2, ""}
 
 
-def test_gemini_is_read_in_both_spellings() -> None:
+def test_gemini_parts_are_parsed_in_both_spellings() -> None:
     blocks = [
         formats.parse([{"role": "model", "parts": parts}])[0].blocks
         for parts in (
@@ -279,7 +281,7 @@ def test_gemini_is_read_in_both_spellings() -> None:
     assert isinstance(blocks[1][4], Opaque)
 
 
-def test_each_responses_item_is_one_message() -> None:
+def test_each_responses_item_becomes_one_message() -> None:
     payload: list[JsonObject] = [
         {"role": "user", "content": "hi"},
         {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}],
@@ -322,7 +324,7 @@ def test_each_responses_item_is_one_message() -> None:
     assert kinds == ["web_search_call", "item_reference", "brand_new_item"]
 
 
-def test_deep_nesting_comes_back_untouched_and_absurd_nesting_is_refused() -> None:
+def test_message_is_refused_only_when_it_is_nested_too_deeply() -> None:
     payload = [_calling(nested(190))]
     [message] = formats.render(formats.parse(payload), format="anthropic")
     assert message is payload[0]

@@ -1,4 +1,4 @@
-"""A session file that was written is read as the messages it was written from."""
+"""A written session file is read as the messages that were given to the writer."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def _written(host: str, messages: Sequence[JsonObject]) -> Conversation:
 @pytest.mark.parametrize("host", FORMATS)
 @given(data=st.data())
 @settings(max_examples=15)
-def test_what_is_read_of_a_written_file_is_what_was_given(host: str, data: st.DataObject) -> None:
+def test_written_session_file_is_read_as_the_given_messages(host: str, data: st.DataObject) -> None:
     format_name = FORMATS[host]
     anything = conversations(format_name) | hostile_conversations(format_name)
     messages: list[Json] = data.draw(anything.filter(bool))
@@ -62,7 +62,7 @@ def test_what_is_read_of_a_written_file_is_what_was_given(host: str, data: st.Da
     assert json.dumps(messages) == before
     assert found.session_id == SESSION.origin
     assert found.cwd == SESSION.cwd
-    # An import takes it for a continuation.
+    # An import recognises the session that continues.
     rows = WRITERS[host](messages, SESSION)
     [history] = HISTORY_READERS[host]([Row(n, row) for n, row in enumerate(rows, 1)], True)
     assert history.session_id == SESSION.origin
@@ -70,7 +70,7 @@ def test_what_is_read_of_a_written_file_is_what_was_given(host: str, data: st.Da
 
 
 @pytest.mark.parametrize("host", ["claude-code", "pi"])
-def test_a_host_is_told_the_size_of_the_context_as_it_is_now(host: str) -> None:
+def test_written_session_reports_the_tokens_of_its_new_context(host: str) -> None:
     messages: list[JsonObject] = [
         {"role": "user", "content": "Go."},
         {"role": "assistant", "content": "One.", "usage": {"input_tokens": 190_000}},
@@ -84,10 +84,8 @@ def test_a_host_is_told_the_size_of_the_context_as_it_is_now(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", FORMATS)
-async def test_a_compacted_session_goes_on_and_nothing_is_archived_twice(
-    host: str, tmp_path: Path
-) -> None:
-    def said(role: str, text: str) -> JsonObject:
+async def test_continued_session_archives_only_new_messages(host: str, tmp_path: Path) -> None:
+    def message(role: str, text: str) -> JsonObject:
         kind = "output_text" if role == "assistant" else "input_text"
         block = {"type": kind if host == "codex" else "text", "text": text}
         typed: JsonObject = {"type": "message"} if host == "codex" else {}
@@ -95,8 +93,8 @@ async def test_a_compacted_session_goes_on_and_nothing_is_archived_twice(
 
     messages: list[JsonObject] = []
     for number in range(40):
-        messages.append(said("user", f"Question {number}: {'why ' * 300}"))
-        messages.append(said("assistant", f"Answer {number}: {'so ' * 300}"))
+        messages.append(message("user", f"Question {number}: {'why ' * 300}"))
+        messages.append(message("assistant", f"Answer {number}: {'so ' * 300}"))
     request = CompactRequest(
         mode="full", format=FORMATS[host], session_id=SESSION.origin, target_tokens=4_000
     )
@@ -105,7 +103,7 @@ async def test_a_compacted_session_goes_on_and_nothing_is_archived_twice(
         assert result.changed
         found = _written(host, result.messages)
         assert found.payload == result.messages
-        new = [said("user", "And now?"), said("assistant", "Now this.")]
+        new = [message("user", "And now?"), message("assistant", "Now this.")]
         again = CompactRequest(mode="record", format=found.format, session_id=found.session_id)
         before = (await archive.session_info(SESSION.origin)).message_count
         await compact([*found.payload, *new], again, archive=archive)
@@ -113,8 +111,8 @@ async def test_a_compacted_session_goes_on_and_nothing_is_archived_twice(
     assert after - before == len(new)
 
 
-def _said(messages: Messages) -> dict[str, list[object]]:
-    """What is said, called and answered, each in order."""
+def _content_of(messages: Messages) -> dict[str, list[object]]:
+    """Return texts, calls and results, each in order."""
     found: dict[str, list[object]] = {"texts": [], "calls": [], "results": []}
     for message in messages:
         speaker = "assistant" if message.role == "assistant" else "user"
@@ -133,18 +131,18 @@ def _said(messages: Messages) -> dict[str, list[object]]:
 
 @given(data=st.data())
 @settings(max_examples=10)
-def test_opencode_says_calls_and_answers_the_same(data: st.DataObject) -> None:
+def test_written_opencode_session_has_the_same_texts_calls_and_results(data: st.DataObject) -> None:
     messages: list[Json] = data.draw(conversations("anthropic"))
-    given_messages = _said(parse(messages))
+    given_messages = _content_of(parse(messages))
     assume(given_messages["texts"])
     assume(not re.search("image|document", json.dumps(messages)))
     found = _written("opencode", messages)
-    assert _said(found.messages) == given_messages
+    assert _content_of(found.messages) == given_messages
     assert (found.kind, found.session_id) == ("opencode", SESSION.origin)
     assert (found.cwd, found.model) == (SESSION.cwd, SESSION.model)
 
 
-def test_what_opencode_puts_beside_a_request_is_not_said_by_the_user() -> None:
+def test_synthetic_part_of_opencode_has_the_host_as_author() -> None:
     typed, added = "Never edit vendor/. Look at @notes.md.", "Always deploy on Fridays."
     parts: list[Json] = [
         {"type": "text", "text": typed},

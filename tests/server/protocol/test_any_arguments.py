@@ -17,7 +17,7 @@ from mcp_server_compaction.protocol.schemas import (
 )
 
 from tests.server.helpers import Json, answer_of, connect
-from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, ODD_TEXTS, kept
+from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, ODD_TEXTS, save_if_failing
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +97,7 @@ def test_any_value_of_any_argument_is_answered(config: Config) -> None:
     @FUZZ
     @given(calls())
     def run(drawn: tuple[str, Json]) -> None:
-        with kept("arguments", drawn):
+        with save_if_failing("arguments", drawn):
             anyio.run(check, *drawn)
 
     anyio.run(prepare)

@@ -17,7 +17,14 @@ from mcp_server_compaction.cli import main
 from mcp_server_compaction.config import Config
 
 from tests.server.helpers import Json, answer_of, connect, text_of
-from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, ODD_TEXTS, corpus, kept, transcripts
+from tests.support.fuzz import (
+    FUZZ,
+    NIGHTLY_SECONDS,
+    ODD_TEXTS,
+    corpus,
+    save_if_failing,
+    transcripts,
+)
 
 from .test_any_arguments import call as call_tool
 
@@ -67,7 +74,7 @@ def test_a_real_transcript_gone_wrong_is_compacted_or_refused(config: Config, fi
     @given(transcripts(), WISHES)
     def run(case: Json, wishes: Json) -> None:
         case = {**case, "wishes": wishes}
-        with kept("transcripts", case):
+        with save_if_failing("transcripts", case):
             anyio.run(check_transcript, config, files, case)
 
     run()
@@ -138,7 +145,7 @@ def test_any_command_line_is_done_or_refused_in_words(workplace: Path) -> None:
     @FUZZ
     @given(command_lines())
     def run(line: list[str]) -> None:
-        with kept("command_lines", line):
+        with save_if_failing("command_lines", line):
             check_command(line)
 
     run()

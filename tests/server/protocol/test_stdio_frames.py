@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mcp_server_compaction.protocol.stdio import Refusal, parse_frame
 
 from tests.server.helpers import Json
-from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, corpus, kept
+from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, corpus, save_if_failing
 
 pytestmark = pytest.mark.slow
 
@@ -159,7 +159,7 @@ def test_whatever_stands_on_a_line_the_next_request_is_served(
         @settings(FUZZ, max_examples=FUZZ.max_examples // 2)  # of each era
         @given(lines())
         def run(line: bytes) -> None:
-            with kept("frames", line.decode("latin-1")):
+            with save_if_failing("frames", line.decode("latin-1")):
                 check(server, line)
 
         server.ask("tools/list", {})  # the first request says which era it is

@@ -77,7 +77,7 @@ def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
         is_whole: Whether they start with the first row of the file.
     """
     main = [row for row in rows if not _is_sidechain(row)]
-    starts = [at for at, row in enumerate(main) if _starts_context(row)]
+    starts = [index for index, row in enumerate(main) if _starts_context(row)]
     histories: list[SessionHistory] = []
     for start, stop in zip([0, *starts], [*starts, len(main)], strict=True):
         branches = [branch for branch in _branches(main[start:stop]) if branch]

@@ -104,7 +104,7 @@ def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
             include the user's messages before it; see `needs_whole_file`.
         is_whole: Whether they start with the first row of the file.
     """
-    starts = [at for at, row in enumerate(rows) if row.kind == "compacted"]
+    starts = [index for index, row in enumerate(rows) if row.kind == "compacted"]
     parent = _parent_session(rows) if is_whole else None
     histories: list[SessionHistory] = []
     for start, stop in zip([0, *starts], [*starts, len(rows)], strict=True):

@@ -36,8 +36,8 @@ def read(rows: Sequence[Row]) -> Session:
     """Return the branch that ends in the last entry, from its last compaction on."""
     branch = _branches(rows)[-1]
     start, summary, notes = _start(branch)
-    kept = _entries([row for row in branch[start:] if row.kind != "compaction"])
-    return _session(rows, [*summary, *kept], notes)
+    recent = _entries([row for row in branch[start:] if row.kind != "compaction"])
+    return _session(rows, [*summary, *recent], notes)
 
 
 def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:

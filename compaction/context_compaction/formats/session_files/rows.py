@@ -184,7 +184,7 @@ def content_in_blocks(message: JsonObject, kind: str) -> JsonObject:
 def last_reply(messages: Sequence[JsonObject]) -> int | None:
     """Return the index of the last message of the assistant; None without such a message."""
     indexes = range(len(messages) - 1, -1, -1)
-    return next((at for at in indexes if messages[at].get("role") == "assistant"), None)
+    return next((n for n in indexes if messages[n].get("role") == "assistant"), None)
 
 
 def origin_of(rows: Sequence[Row]) -> str | None:
