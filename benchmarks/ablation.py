@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction.activity import files, outcome
 from context_compaction.pipeline import solve
-from context_compaction.summarizers.extractive import collect, fill
+from context_compaction.summarizers.extractive import collect, fill, items
 
 from benchmarks.answer_key import READERS, ReaderSession, measure, sessions
 
@@ -71,13 +71,13 @@ def functions_of(module: ModuleType) -> list[Callable[..., Any]]:
 
 
 WALK: Any = vars(collect)["_Walk"]
-REPLACE: Callable[..., Any] = WALK._replace
+REPLACE: Callable[..., Any] = WALK._replace_older
 HEURISTICS: Mapping[str, Heuristic] = {
     **{f"items: {kind}": Heuristic(without(kind)) for kind in fill.WEIGHTS if kind != "replaced"},
-    "rules of the user": Heuristic(without("rule", "wish"), (WALK.add_rules,)),
+    "rules of the user": Heuristic(without("rule", "preference"), (WALK.add_rules,)),
     "typed text before pasted text": Heuristic(
         (Patch(collect, "typed_first", in_order), Patch(fill, "typed_pieces", in_order)),
-        (collect.typed_first, collect.typed_pieces),
+        (items.typed_first, items.typed_pieces),
     ),
     "first and newest order do not age": Heuristic(
         (Patch(fill, "orders_of", find_nothing),), (fill.orders_of,)
@@ -86,10 +86,10 @@ HEURISTICS: Mapping[str, Heuristic] = {
         (Patch(collect, "errors_first", collect.ends_first),), (collect.errors_first,)
     ),
     "ends of a result first": Heuristic(
-        (Patch(collect, "ends_first", in_order),), (collect.ends_first,)
+        (Patch(collect, "ends_first", in_order),), (items.ends_first,)
     ),
     "newest version only": Heuristic(
-        (Patch(WALK, "_replace", return_none),),
+        (Patch(WALK, "_replace_older", return_none),),
         (REPLACE,),
     ),
     "rows of records": Heuristic(

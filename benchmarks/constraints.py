@@ -38,7 +38,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import text_of
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from context_compaction.summarizers.instructions import typed_text
+from context_compaction.summarizers.instructions.sentences import sentences_of
 from context_compaction.tokens.counter import counter_for
 
 from benchmarks.constraint_phrasings import (
@@ -268,7 +268,7 @@ def judged(laid: Laid, text: str, made: str) -> Iterator[tuple[str, str, bool]]:
 
 def is_kept(rule: str, text: str) -> bool:
     """Whether `text` has every sentence of `rule` word for word; they may stand apart."""
-    return all(flat(sentence.text) in text for sentence in typed_text.sentences_of(rule))
+    return all(flat(sentence.text) in text for sentence in sentences_of(rule))
 
 
 def stands_unmarked(rule: str, made: str) -> bool:

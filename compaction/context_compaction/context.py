@@ -37,8 +37,8 @@ from context_compaction.redaction import Gates, redact_message
 from context_compaction.request import CompactRequest
 from context_compaction.result import LayerReport, Recognised, Status
 from context_compaction.settings import Settings
-from context_compaction.summarizers.extractive.carried import Carried
-from context_compaction.summarizers.extractive.collect import Record
+from context_compaction.summarizers.extractive.items import Record
+from context_compaction.summarizers.extractive.shortened import ShortenedMessages
 from context_compaction.tokens.counter import MessageCounter
 from context_compaction.tokens.request_count import RequestCount
 
@@ -460,7 +460,9 @@ class Plan:
     checkpoint: str = ""
     bought_files: tuple[tuple[str, str, str], ...] = ()
     files: FilesInWork = field(default_factory=FilesInWork)
-    archived: Mapping[Span, Carried] = field(default_factory=dict[Span, Carried])
+    archived: Mapping[Span, ShortenedMessages] = field(
+        default_factory=dict[Span, ShortenedMessages]
+    )
     originals: Originals = field(default_factory=Originals)
     memory: SummaryMatch | None = None
 

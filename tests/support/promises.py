@@ -21,7 +21,7 @@ from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.summarizers.extractive.carried import SUMMARIZED_MESSAGES
+from context_compaction.summarizers.extractive.shortened import SHORTENED_MESSAGES
 
 from .json_types import Json
 from .provider_rules import problems
@@ -65,7 +65,7 @@ class _WithoutOriginals:
 
     async def read_output(self, output_id: str, **wanted: Any) -> OutputSlice:
         found = await self._archive.read_output(output_id, **wanted)
-        if found.info.tool_name == SUMMARIZED_MESSAGES:
+        if found.info.tool_name == SHORTENED_MESSAGES:
             raise NotFoundError(f"What {output_id} tells of lost messages is lost with them.")
         return found
 

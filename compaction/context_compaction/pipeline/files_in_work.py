@@ -17,8 +17,8 @@ from context_compaction.layers.restore import (
     with_disk_content,
 )
 from context_compaction.messages.tool_results import newest_results
-from context_compaction.summarizers.extractive.collect import FileItem
-from context_compaction.summarizers.extractive.paragraphs import LEFT_OUT
+from context_compaction.summarizers.extractive.items import FileItem
+from context_compaction.summarizers.instructions.own_words import OMISSION
 
 _UNKNOWN = FileState("", "", -1, "", "", 0.0, is_changed=False)
 
@@ -83,7 +83,7 @@ def file_items(context: CompactionContext, files: FilesInWork, shift: int) -> It
     for path, file in files.files.items():
         text, note = file.text, ""
         if text is None:
-            text = f"\n{LEFT_OUT}\n".join(part.text for part in file.parts)
+            text = f"\n{OMISSION}\n".join(part.text for part in file.parts)
         if file.unsure_since is not None:
             note = unsure_note(context.number_of(context.messages[file.unsure_since]))
         if disk := files.on_disk.get(path):

@@ -16,7 +16,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Messages, Text, is_rules
 from context_compaction.messages.speakers import rules_kind_of, with_author
-from context_compaction.summarizers.instructions.find import has_sign, instructions_in
+from context_compaction.summarizers.instructions.find import has_rule_sign, instructions_in
 from context_compaction.tokens.counter import MessageCounter
 
 RULES_LAYER = "project_rules"
@@ -123,7 +123,7 @@ def _binding_in(text: str) -> Iterator[str]:
         head, _, body = part.partition("\n")
         heading, body = (head, body) if _SECTION.match(head) else ("", part)
         items = sorted(instructions_in(body), key=lambda item: -item.rank)
-        binding = [item.text for item in items if has_sign(item)]
+        binding = [item.text for item in items if has_rule_sign(item)]
         typed = [item.text for item in items if not item.is_pasted]
         sections.append((heading, binding, typed))
     for number in (1, 2):

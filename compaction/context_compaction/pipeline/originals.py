@@ -15,20 +15,20 @@ from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import with_authors
 from context_compaction.session.save import CarriedOutputs
-from context_compaction.summarizers.extractive.carried import (
-    Carried,
+from context_compaction.summarizers.extractive.shortened import (
+    ShortenedMessages,
     as_json,
-    carried_of,
-    packed,
-    unpacked,
+    pack,
+    shorten_messages,
+    unpack,
 )
 
 # The archived originals of earlier summaries, by the span that each summary replaces.
-Archived: TypeAlias = Mapping[Span, Carried]
+Archived: TypeAlias = Mapping[Span, ShortenedMessages]
 # Archived originals before parsing: shortened and packed, or message by message.
 Read: TypeAlias = bytes | Sequence[ArchivedMessage]
 
-_NONE = Carried(is_short=False)
+_NONE = ShortenedMessages(is_short=False)
 
 
 async def read_originals(
@@ -66,20 +66,20 @@ async def _read_span(
 def parsed_originals(read: Mapping[Span, Read], format: str) -> Archived:
     """Return the originals that were read, parsed."""
     return {
-        span: unpacked(data) if isinstance(data, bytes) else _parsed(data, format)
+        span: unpack(data) if isinstance(data, bytes) else _parsed(data, format)
         for span, data in read.items()
     }
 
 
-def _parsed(items: Sequence[ArchivedMessage], format: str) -> Carried:
+def _parsed(items: Sequence[ArchivedMessage], format: str) -> ShortenedMessages:
     messages = with_authors(formats.parse([item.raw for item in items], format=format))
     numbers = (None if m.index is None else items[m.index].seq for m in messages)
-    return Carried(messages, tuple(numbers), is_short=False)
+    return ShortenedMessages(messages, tuple(numbers), is_short=False)
 
 
 def with_archived(
     context: CompactionContext, messages: Messages, archived: Archived
-) -> Iterator[tuple[Message, Carried]]:
+) -> Iterator[tuple[Message, ShortenedMessages]]:
     """Yield each message with the archived originals that it replaces, if any."""
     for message in messages:
         span = _own_span(context, message)
@@ -155,8 +155,8 @@ def carried_outputs(context: CompactionContext, plan: Plan, messages: Messages) 
         texts = [(plan.replaced, originals.all)]
     for replaced, record in texts:
         if replaced and record.messages and not record.unarchived:
-            short = carried_of(record.messages, record.numbers)
-            blobs.append(packed(context.gates.json(as_json(short))))
+            short = shorten_messages(record.messages, record.numbers)
+            blobs.append(pack(context.gates.json(as_json(short))))
             carried[context.span_of(replaced).pointer] = blobs[-1].output_id
     for message in messages:
         span = placeholders.span_replaced_by(message)

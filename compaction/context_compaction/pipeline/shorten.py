@@ -29,13 +29,12 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import author_of
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
 from context_compaction.messages.tool_results import result_blobs
-from context_compaction.summarizers.extractive.collect import Item, Record
-from context_compaction.summarizers.extractive.paragraphs import GROUP_CHARS
+from context_compaction.summarizers.extractive.items import GROUP_CHARS, Item, Record
 from context_compaction.tokens.counter import MessageCounter
 
 _REQUEST_LAYER = "request"
 # Items that repeat or name parts of a message: they do not decide whether the message stays.
-DERIVED = ("deed", "rule", "wish", "media", "replaced")
+DERIVED = ("action", "rule", "preference", "media", "replaced")
 # Tool name of an archived text that a host passed in the user's name.
 _HOST_TEXT_TOOL = "text in the user's name"
 
@@ -158,7 +157,7 @@ def _shorter_request(
     own += [
         item
         for item in items
-        if item.kind in ("rule", "wish") and item.bought and item.text not in flat
+        if item.kind in ("rule", "preference") and item.bought and item.text not in flat
     ]
     is_typed = author_of(request, block) == "user"
     shorter = _shorter_text(block, own, is_typed=is_typed, count=count)

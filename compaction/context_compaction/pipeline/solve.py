@@ -49,11 +49,12 @@ from context_compaction.pipeline.summarize import (
     uses_model,
 )
 from context_compaction.session.prepared import applied_plan
-from context_compaction.summarizers.extractive.collect import Item, Record, collect
+from context_compaction.summarizers.extractive.collect import collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
 from context_compaction.summarizers.extractive.focus import mark_focus
+from context_compaction.summarizers.extractive.items import Item, Record
 from context_compaction.summarizers.extractive.render import (
-    RECORD_TITLE,
+    EXTRACTS_TITLE,
     earlier_entries,
     render,
 )
@@ -292,8 +293,17 @@ def _filled(
         room_tokens = next_tokens if is_between else (low + (high or 2 * low)) // 2
         if room_tokens in (low, high):
             break
-    if best is not None:
-        return replace(best[1], summary_tokens=max(prose_tokens, best[1].summary_tokens))
+    if best is None:
+        return _filled_with_less(context, plan, record, prose_share)
+    return replace(best[1], summary_tokens=max(prose_tokens, best[1].summary_tokens))
+
+
+def _filled_with_less(
+    context: CompactionContext, plan: Plan, record: Record, prose_share: float
+) -> Plan:
+    """Return `plan` filled with less room for a text, because pinned texts need some of it."""
+    if prose_share > _EMPTY_SHARE:
+        return _filled(context, plan, record, prose_share=prose_share / 2)
     return _smallest_plan(context, plan, record)
 
 
@@ -335,7 +345,7 @@ def _cut_where_bought(
     )
     if prose:
         extract = "\n".join(filter(None, (summary, checkpoint)))
-        text = f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
+        text = f"{prose}\n{EXTRACTS_TITLE}\n{extract}" if extract else prose
         summary, checkpoint = prose_texts(cut_plan, text)
     elif cut.folds_request:
         summary, checkpoint = "\n".join(filter(None, (summary, checkpoint))), ""
@@ -370,12 +380,12 @@ def _bought_texts(
             item
             for item in items
             if record.position_of(item) >= covered_until
-            or item.kind in ("rule", "wish", "media")
+            or item.kind in ("rule", "preference", "media")
             or id(item) in orders
         ]
     request_at = None if cut.folds_request else cut.request_at
     items = [
-        item for item in items if record.position_of(item) != request_at or item.kind == "deed"
+        item for item in items if record.position_of(item) != request_at or item.kind == "action"
     ]
     first_inside = start if request_at is None or not plan.prefix else request_at
     pinned = [pin.text for pin in plan.pins]

@@ -45,8 +45,8 @@ from context_compaction.summarizers.llm.prompt import (
     PROSE_SHARE,
     SummaryJob,
     fullest_version,
+    parts_of,
 )
-from context_compaction.summarizers.llm.record import parts_of
 from context_compaction.summarizers.llm.writer import (
     LENGTH_TOLERANCE,
     MIN_PROSE_TOKENS,

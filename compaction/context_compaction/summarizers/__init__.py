@@ -1,5 +1,4 @@
-"""Summary writers: what writes the text that replaces history.
+"""Write the text that replaces older messages.
 
-`extractive` needs no model and is always available; `llm` asks one; `instructions` finds what the
-user laid down for all later work.
+`extractive` needs no model. `llm` asks a model. `instructions` finds the user's rules.
 """

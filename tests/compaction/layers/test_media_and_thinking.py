@@ -131,9 +131,9 @@ async def test_summaries_mention_pictures_and_where_they_are_through_three_round
                 payload.append(assistant(f"done {name}"))
             payload = (await compact(payload, request, archive=archive)).messages
             said = str(payload)
-            assert "[0] user: [an image, image/png]" in said
-            assert "[2] result of Screenshot: [an image, image/png]" in said
-            assert "[4] user: [a document, application/pdf]" in said
+            assert "[0] user: [image, image/png]" in said
+            assert "[2] result of Screenshot: [image, image/png]" in said
+            assert "[4] user: [document, application/pdf]" in said
 
 
 def thinking_loop() -> list[Json]:

@@ -8,7 +8,7 @@ import pytest
 from context_compaction import CompactRequest
 from context_compaction.pipeline.compact import compact
 from context_compaction.result import CompactResult
-from context_compaction.summarizers.extractive.paragraphs import paragraphs
+from context_compaction.summarizers.extractive.items import paragraphs
 from hypothesis import given
 from hypothesis import strategies as st
 

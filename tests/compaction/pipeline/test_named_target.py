@@ -225,7 +225,7 @@ async def test_host_summary_leaves_its_spare_room_to_user_messages() -> None:
     answer = await summarized_by_host(items(200), "full", 10_000)
     assert answer.receipt["writer"] == "host"
     assert answer.tokens.after <= 10_000
-    words = (answer.summary or "").partition("# From the record")[2]
+    words = (answer.summary or "").partition("# Verbatim extracts")[2]
     assert "we need to fix the tui test sources" in words
 
 

@@ -10,13 +10,13 @@ from context_compaction.archive import ArchivedMessage, OutputSlice
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.messages.model import compact_json
 from context_compaction.messages.placeholders import removed_span, summary_text
-from context_compaction.summarizers.extractive.carried import (
-    SUMMARIZED_MESSAGES,
-    Carried,
+from context_compaction.summarizers.extractive.shortened import (
+    SHORTENED_MESSAGES,
+    ShortenedMessages,
     as_json,
-    carried_of,
-    packed,
-    unpacked,
+    pack,
+    shorten_messages,
+    unpack,
 )
 from hypothesis import given, settings
 
@@ -59,12 +59,12 @@ class Watched:
 
     async def read_output(self, output_id: str, **wanted: Any) -> OutputSlice:
         found = await self._archive.read_output(output_id, **wanted)
-        if found.info.tool_name == SUMMARIZED_MESSAGES:
-            self.carried_chars.append(chars_of(unpacked(found.data)))
+        if found.info.tool_name == SHORTENED_MESSAGES:
+            self.carried_chars.append(chars_of(unpack(found.data)))
         return found
 
 
-def chars_of(carried: Carried) -> int:
+def chars_of(carried: ShortenedMessages) -> int:
     return len(compact_json(as_json(carried)))
 
 
@@ -123,9 +123,9 @@ async def test_shortened_originals_contain_no_redacted_secret(tmp_path: Path) ->
     async with opened as archive:
         await compact(messages, REQUEST, archive=archive)
         outputs = await archive.outputs("old")
-        ids = [item.output_id for item in outputs if item.tool_name == SUMMARIZED_MESSAGES]
+        ids = [item.output_id for item in outputs if item.tool_name == SHORTENED_MESSAGES]
         packs = [(await archive.read_output(output_id)).data for output_id in ids]
-        kept = str([as_json(unpacked(data)) for data in packs])
+        kept = str([as_json(unpack(data)) for data in packs])
         assert "The token is" in kept
         assert secret not in kept
 
@@ -135,7 +135,7 @@ async def test_shortened_originals_contain_no_redacted_secret(tmp_path: Path) ->
 def test_shortened_originals_survive_packing(payload: list[Json]) -> None:
     messages = read(payload)
     numbers = tuple(range(len(messages)))
-    carried = carried_of(messages, numbers)
-    assert unpacked(packed(as_json(carried)).data) == carried
-    again = carried_of(carried.messages, carried.numbers)
+    carried = shorten_messages(messages, numbers)
+    assert unpack(pack(as_json(carried)).data) == carried
+    again = shorten_messages(carried.messages, carried.numbers)
     assert chars_of(again) <= chars_of(carried) <= MOST_CHARS

@@ -100,5 +100,5 @@ async def test_a_record_that_is_too_long_is_shown_without_its_oldest_groups_of_m
     assert parts[0] == "assistant", "a group begins with an answer of the model"
     assert "billing/module_0.py" not in shown
     assert "billing/module_39.py" in shown
-    assert "characters left out" not in shown, "what is shown is shown whole"
+    assert "characters omitted" not in shown, "what is shown is shown whole"
     assert 2 <= len(api.requests) <= 3

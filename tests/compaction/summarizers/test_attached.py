@@ -1,4 +1,4 @@
-"""Loaded skills and work in the background are in every summary, within a part of its room."""
+"""Every summary has loaded skills and background work, within a share of its room."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ CASES = {
 
 @pytest.mark.parametrize("tokens", [1_500, 4_000, 10_000])
 @pytest.mark.parametrize("case", CASES)
-def test_a_skill_and_running_work_are_attached_at_every_size(case: str, tokens: int) -> None:
+def test_summary_has_skill_and_running_work_at_every_size(case: str, tokens: int) -> None:
     rows, name = CASES[case]
     text = summary_of([*filler(2, "a"), *rows, *filler()], tokens)
     assert name in text
@@ -72,20 +72,20 @@ def test_a_skill_and_running_work_are_attached_at_every_size(case: str, tokens: 
         }],
     ],
 )  # fmt: skip
-def test_work_that_has_ended_is_attached_no_more(end: list[Json]) -> None:
+def test_summary_drops_background_work_when_it_has_ended(end: list[Json]) -> None:
     rows, name = CASES["command"]
     assert name in summary_of([*filler(2, "a"), *rows, *filler()], 1_500)
     text = summary_of([*filler(2, "a"), *rows, *end, *filler()], 1_500)
     assert f"with ID: {name}" not in text
 
 
-def test_running_work_stays_attached_while_it_is_asked_for_its_output() -> None:
+def test_summary_keeps_background_work_when_its_output_is_polled() -> None:
     rows, name = CASES["command"]
     polled = answered("z", "BashOutput", "<status>running</status>\n3 tests failed", bash_id=name)
     assert f"with ID: {name}" in summary_of([*filler(2, "a"), *rows, *polled, *filler()], 1_500)
 
 
-def test_skills_take_a_part_of_the_room_alone() -> None:
+def test_skills_get_a_limited_share_of_the_summary() -> None:
     long = "\n\n".join(f"Rule {n}: " + "see the guide of the release team. " * 9 for n in range(60))
     skills = [row for n in range(8) for row in answered(f"s{n}", "Skill", long, skill=f"skill{n}")]
     text = summary_of([*filler(2), *skills, *filler(15, "b")], 4_000)

@@ -1,4 +1,4 @@
-"""A model's text is held against the record: quotations, and numbers of messages."""
+"""A model's text is checked against the conversation: quotations, and numbers of messages."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from context_compaction.messages.model import Message, Text, ToolCall, ToolResul
 from context_compaction.pipeline.compact import compact
 from context_compaction.summarizers.llm.check import draft_of, source_of
 from context_compaction.summarizers.llm.model import TellChars
-from context_compaction.summarizers.llm.record import escaped
+from context_compaction.summarizers.llm.prompt import escaped
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +70,7 @@ SOURCE = source_of(
         '- Quote all; "" where there is none; header "round","total","half"; write "" and go on.',
     ],
 )
-def test_what_was_said_may_be_quoted(line: str) -> None:
+def test_draft_keeps_quotations_that_occur_in_the_conversation(line: str) -> None:
     draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", SOURCE)
     assert line in draft.text
     assert draft.removed == ()
@@ -93,13 +93,13 @@ def test_what_was_said_may_be_quoted(line: str) -> None:
         '- The user demands: "total_3_7 = round_half_even(price_7 * 10, 0.005)".',
     ],
 )
-def test_what_nobody_said_goes_with_its_line(line: str) -> None:
+def test_draft_removes_line_when_it_attributes_false_words_to_the_user(line: str) -> None:
     draft = draft_of(f"## Facts\n- kept\n{line}\n## Next step\nGo on.", SOURCE)
     assert draft.removed == (line.strip(),)
     assert draft.text == "## Facts\n- kept\n## Next step\nGo on."
 
 
-def test_a_tools_words_are_not_the_users_under_the_users_headings() -> None:
+def test_draft_marks_tool_words_under_headings_of_the_user() -> None:
     line = '- "total_3_7 = round_half_even(price_7 * 10, 0.005)"'
     text = f"## Standing rules\n{line}\n## Facts\n{line}\n## Next step\nGo on."
     draft = draft_of(text, SOURCE)
@@ -118,12 +118,12 @@ def test_a_tools_words_are_not_the_users_under_the_users_headings() -> None:
         (f'- "{GOAL}" is „not done at all“.', f'- "{GOAL}" is not done at all.'),
     ],
 )
-def test_of_what_nobody_said_and_nobody_is_said_to_have_said_the_marks_go(
+def test_draft_removes_quotation_marks_when_the_words_occur_nowhere(
     line: str, expected: str
 ) -> None:
     draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", SOURCE)
     assert draft.text == f"## Facts\n{expected}\n## Next step\nGo on."
-    assert draft.mended == (line,)
+    assert draft.repaired == (line,)
 
 
 @given(
@@ -132,7 +132,7 @@ def test_of_what_nobody_said_and_nobody_is_said_to_have_said_the_marks_go(
     st.sampled_from(["“{}”", '"{}"', "«{}»", "「{}」", "‘{}’"]),
     st.sampled_from(["## Standing rules", "## Facts"]),
 )
-def test_no_quotation_that_nobody_said_is_left_as_one(
+def test_draft_has_no_false_quotation_for_any_words(
     words: str, frame: str, marks: str, heading: str
 ) -> None:
     quoted = marks.format(words)
@@ -164,13 +164,13 @@ NUMBERED = source_of(
         ("- Cured by `git read-tree HEAD` [101, 115]; see metadata.json [108].", None),
     ],
 )  # fmt: skip
-def test_a_number_that_no_message_has_is_taken_out(line: str, expected: str | None) -> None:
+def test_draft_removes_numbers_of_unknown_messages(line: str, expected: str | None) -> None:
     draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", NUMBERED)
     assert draft.text == f"## Facts\n{expected or line}\n## Next step\nGo on."
-    assert draft.mended == (() if expected is None else (line,))
+    assert draft.repaired == (() if expected is None else (line,))
 
 
-def test_without_numbers_of_the_record_none_is_checked() -> None:
+def test_draft_keeps_all_numbers_when_the_source_has_none() -> None:
     assert "[999]" in draft_of("## Facts\n- a [999]\n## Next step\nGo on.", SOURCE).text
 
 
@@ -184,7 +184,7 @@ def test_without_numbers_of_the_record_none_is_checked() -> None:
         "## Goal\n{{goal}}\n## Next step\n- TBD", "<html><body>502 Bad Gateway</body></html>",
     ],
 )  # fmt: skip
-def test_json_and_templates_that_nobody_filled_are_no_summary(text: str) -> None:
+def test_draft_is_refused_when_the_text_is_json_or_an_unfilled_template(text: str) -> None:
     with pytest.raises(SummaryError):
         draft_of(text, SOURCE, min_headings=0)
 
@@ -197,30 +197,30 @@ def test_json_and_templates_that_nobody_filled_are_no_summary(text: str) -> None
         "`{" + '"a": 1}` is what it returns.',
     ],
 )  # fmt: skip
-def test_prose_that_only_looks_like_json_stays_as_it_is(text: str) -> None:
+def test_draft_keeps_prose_that_looks_like_json(text: str) -> None:
     assert draft_of(text, SOURCE, min_headings=0).text == text
 
 
 @given(st.text())
-def test_escaped_text_opens_and_closes_no_tag(text: str) -> None:
+def test_escaped_text_has_no_tags(text: str) -> None:
     shown = escaped(text)
     assert "<" not in shown
     assert ">" not in shown
 
 
 @given(st.text())
-def test_any_text_is_a_summary_or_a_clear_refusal(text: str) -> None:
+def test_draft_is_text_or_short_error_for_any_input(text: str) -> None:
     try:
-        said = draft_of(text, SOURCE).text
+        result = draft_of(text, SOURCE).text
     except SummaryError as error:
-        said = str(error)
-    assert 0 < len(said) < len(text) + 300
+        result = str(error)
+    assert 0 < len(result) < len(text) + 300
 
 
 @pytest.mark.parametrize(
     "unit", ['"x y z w" ', "“x y z w”", "`", "“", " '", " ", "[1] ", "[1,", "[", "> "]
 )
-def test_a_line_of_half_a_million_characters_is_checked(unit: str) -> None:
+def test_draft_checks_very_long_lines_in_linear_time(unit: str) -> None:
     line = unit * (500_000 // len(unit))  # the suite's time limit ends what is not linear
     draft = draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", NUMBERED)
     assert "- kept" in draft.text
@@ -228,7 +228,7 @@ def test_a_line_of_half_a_million_characters_is_checked(unit: str) -> None:
 
 @dataclass
 class AnyModel:
-    """A model that answers with given texts."""
+    """A model that returns fixed texts."""
 
     answers: list[ModelAnswer]
     asked: list[ModelPrompt] = field(default_factory=list[ModelPrompt])
@@ -273,7 +273,7 @@ ANSWERS = st.lists(
     phases=tuple(phase for phase in Phase if phase is not Phase.explain),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-def test_whatever_a_model_answers_the_promises_hold(
+def test_compaction_keeps_its_promises_for_any_answer_of_a_model(
     format: str, data: st.DataObject, answers: list[ModelAnswer], share: float
 ) -> None:
     kind = data.draw(st.sampled_from([conversations, hostile_conversations]))
@@ -300,7 +300,7 @@ def test_whatever_a_model_answers_the_promises_hold(
     anyio.run(run)
 
 
-async def test_a_host_hears_which_numbers_were_taken_out_of_its_summary() -> None:
+async def test_warning_lists_removed_numbers_when_the_host_writes_the_summary() -> None:
     request = CompactRequest(
         mode="full",
         format="anthropic",

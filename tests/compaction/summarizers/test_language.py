@@ -1,11 +1,11 @@
-"""A summary by a model or a host in another language than the user's is reported."""
+"""A warning reports a summary in another language than the user's."""
 
 from dataclasses import replace
 
 import pytest
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from context_compaction.summarizers.llm.language import language_of
+from context_compaction.summarizers.llm.check import language_of
 
 from tests.support.promises import temporary_archive
 from tests.support.small import agent, user
@@ -28,20 +28,20 @@ PASTED = "```\nThe parser is at the end of the file, and it was not closed in th
 
 
 @pytest.mark.parametrize("language", SAID)
-def test_a_language_is_known_by_its_script_and_small_words(language: str) -> None:
+def test_language_is_recognized_by_script_and_common_words(language: str) -> None:
     assert language_of(SAID[language]) == language
     assert language_of(f"{SAID[language]}\n{PASTED}") == language
     assert language_of(f"## Goal and latest request\n{SAID[language]}") == language
 
 
 @pytest.mark.parametrize("text", ["", "ok", "src/a.py 12 4711", "```\nthe and is\n```"])
-def test_a_text_without_small_words_has_no_language(text: str) -> None:
+def test_language_is_empty_when_text_has_no_common_words(text: str) -> None:
     assert language_of(text) == ""
 
 
 @pytest.mark.parametrize("spoken", ["English", "German", "Chinese"])
 @pytest.mark.parametrize("written", ["English", "German", "Japanese"])
-async def test_a_summary_in_another_language_is_reported_once(spoken: str, written: str) -> None:
+async def test_warning_names_language_when_summary_has_another(spoken: str, written: str) -> None:
     messages = [user(f"{SAID[spoken]}\n{PASTED}")]
     for number in range(12):
         messages += [agent(f"The folder {number} is done. " * 40), user(f"{SAID[spoken]} {number}")]

@@ -1,6 +1,6 @@
-"""A model writes the summary; whatever it does instead, the answer is valid and says what happened.
+"""Summaries by a model: for any answer of the model, the result is valid and reports what happened.
 
-The model is a script on loopback behind the real wire format, asked through the real SDK.
+The model is a script on loopback with the real wire format, called through the real SDK.
 """
 
 import json
@@ -26,8 +26,7 @@ from context_compaction.compaction_state import CompactionState, ModelCall, wait
 from context_compaction.formats import parse
 from context_compaction.settings import TooLongRule
 from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, TellChars
-from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version
-from context_compaction.summarizers.llm.record import parts_of
+from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version, parts_of
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,7 +72,7 @@ async def run(
     messages: list[Json] | None = None,
     timeout_seconds: float = 40.0,
 ) -> tuple[CompactResult, MessagesApi]:
-    """One compaction with the scripted model; its answer is valid and what was asked is kept."""
+    """Compact with the scripted model. Check that the result is valid and the input unchanged."""
     payload = story() if messages is None else messages
     before = json.dumps(payload)
     with anyio.fail_after(WAIT_SECONDS), serve(script) as api:
@@ -87,14 +86,14 @@ async def run(
     return result, api
 
 
-def said_by_model(result: CompactResult) -> bool:
+def is_by_model(result: CompactResult) -> bool:
     return "float arithmetic lost cents" in (result.summary or "")
 
 
 def assert_extracts(result: CompactResult, *reasons: str) -> Json:
-    """Extracts stand in the summary, and warning and receipt say why."""
+    """Check that the summary has extracts, and that warning and receipt name the reasons."""
     assert result.status == "compacted"
-    assert not said_by_model(result)
+    assert not is_by_model(result)
     assert RULE in (result.summary or "")
     assert result.receipt["writer"] == "extractive"
     (warning,) = [line for line in result.warnings if "verbatim extracts" in line]
@@ -104,9 +103,9 @@ def assert_extracts(result: CompactResult, *reasons: str) -> Json:
     return result.receipt["model"]
 
 
-async def test_a_models_prose_stands_beside_the_record_in_the_users_words(archive: Archive) -> None:
+async def test_summary_has_model_text_and_the_words_of_the_user(archive: Archive) -> None:
     result, api = await run(archive, always(Says(SUMMARY)))
-    assert said_by_model(result)
+    assert is_by_model(result)
     assert not result.warnings
     summary = result.summary or ""
     assert summary.count(RULE) > 1, "once in the prose, once in the record"
@@ -122,7 +121,7 @@ async def test_a_models_prose_stands_beside_the_record_in_the_users_words(archiv
     assert archived["model"] == report
 
 
-async def test_the_model_gets_escaped_data_and_no_thinking(archive: Archive) -> None:
+async def test_model_gets_escaped_data_and_no_thinking(archive: Archive) -> None:
     wishes = CompactRequest(
         mode="full",
         target_tokens=8_000,
@@ -148,7 +147,7 @@ async def test_the_model_gets_escaped_data_and_no_thinking(archive: Archive) -> 
     assert api.headers[0]["authorization"] == "Bearer test-key" or api.headers[0]["x-api-key"]
 
 
-async def test_pictures_are_named_and_not_sent(archive: Archive) -> None:
+async def test_prompt_names_pictures_without_their_data(archive: Archive) -> None:
     messages = story()
     picture = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgoAAAANSUhEUg"}
     messages[0]["content"] = [
@@ -168,36 +167,36 @@ async def test_pictures_are_named_and_not_sent(archive: Archive) -> None:
         Says(f"<analysis>\nA secret plan.\n</analysis>\n<summary>\n{SUMMARY}</summary>"),
     ],
 )
-async def test_what_the_model_thinks_is_left_out(archive: Archive, reply: Reply) -> None:
+async def test_summary_has_no_thinking_of_the_model(archive: Archive, reply: Reply) -> None:
     result, _ = await run(archive, always(reply))
-    assert said_by_model(result)
+    assert is_by_model(result)
     assert "secret plan" not in json.dumps([result.messages, result.receipt])
     assert "<summary>" not in (result.summary or "")
 
 
-async def test_a_quotation_that_nobody_said_is_taken_out_and_reported(archive: Archive) -> None:
+async def test_false_quotation_is_removed_and_reported(archive: Archive) -> None:
     invented = '- The user agreed: "yes, go ahead and delete the old invoices".'
     stolen = '- The user demands: "total_2_1 = round_half_even(price_1 * 3, 0.005)".'
     text = SUMMARY.replace("## Decisions", f"{invented}\n{stolen}\n## Decisions")
     result, _ = await run(archive, always(Says(text)))
-    assert said_by_model(result)
+    assert is_by_model(result)
     assert "go ahead and delete" not in (result.summary or "")
     assert "The user demands" not in (result.summary or "")
     (warning,) = result.warnings
-    assert warning.startswith("2 lines of the summary were taken out")
+    assert warning.startswith("2 lines of the summary were removed")
     assert "go ahead and delete" in warning
 
 
-async def test_a_good_summary_is_asked_for_once_whatever_names_it_lacks(archive: Archive) -> None:
+async def test_short_summary_is_accepted_without_repair_request(archive: Archive) -> None:
     short = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
     result, api = await run(archive, always(Says(short)))
     assert len(api.requests) == 1
     assert result.receipt["writer"] == "anthropic"
     summary = result.summary or ""
-    assert "INV-4711" in summary.partition("# From the record")[2], "the user's words follow"
+    assert "INV-4711" in summary.partition("# Verbatim extracts")[2], "the user's words follow"
 
 
-async def test_an_overlong_summary_is_shortened_by_the_model(archive: Archive) -> None:
+async def test_model_shortens_its_summary_when_it_is_too_long(archive: Archive) -> None:
     long = SUMMARY + "\n".join(f"- also fact number {n} of the billing code" for n in range(600))
     result, api = await run(archive, replies(Says(long), Says(SUMMARY)))
     assert len(api.requests) == 2
@@ -205,13 +204,13 @@ async def test_an_overlong_summary_is_shortened_by_the_model(archive: Archive) -
     assert "<draft>" in repair
     assert "<transcript>" not in repair, "the record is not paid for twice"
     assert result.receipt["model"]["was_repaired"]
-    assert said_by_model(result)
+    assert is_by_model(result)
     assert not result.warnings
     assert "fact number" not in (result.summary or "")
 
 
 @pytest.mark.parametrize("stop_reason", ["end_turn", "max_tokens"])
-async def test_a_summary_that_stays_too_long_or_cut_off_is_not_used(
+async def test_extracts_are_used_when_repaired_summary_is_too_long_or_cut_off(
     archive: Archive, stop_reason: str
 ) -> None:
     facts = range(600 if stop_reason == "end_turn" else 3)
@@ -225,26 +224,26 @@ async def test_a_summary_that_stays_too_long_or_cut_off_is_not_used(
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (Says("", "end_turn"), "Nothing was written"),
-        (Says("   \n"), "Nothing was written"),
-        (Says("<analysis>only thoughts"), "Nothing was written"),
-        (Says("## Goal and latest request\n(none)\n## Next step\n(none)\n"), "Nothing of what"),
-        (Says("I'm sorry, but I can't help with that."), "no summary but: I'm sorry"),
-        (Says("抱歉，我无法总结这段对话。"), "no summary but: 抱歉"),
-        (Says("API Error: 500 internal"), "no summary but: API Error"),
-        (Says("Sure! What would you like to do next?"), "no summary but: Sure!"),
-        (Says(SUMMARY, "refusal"), "refused to summarise"),
+        (Says("", "end_turn"), "The model returned no text"),
+        (Says("   \n"), "The model returned no text"),
+        (Says("<analysis>only thoughts"), "The model returned no text"),
+        (Says("## Goal and latest request\n(none)\n## Next step\n(none)\n"), "Nothing in the text"),
+        (Says("I'm sorry, but I can't help with that."), "not a summary: I'm sorry"),
+        (Says("抱歉，我无法总结这段对话。"), "not a summary: 抱歉"),
+        (Says("API Error: 500 internal"), "not a summary: API Error"),
+        (Says("Sure! What would you like to do next?"), "not a summary: Sure!"),
+        (Says(SUMMARY, "refusal"), "refused to write"),
         (Says("", "tool_use", calls_tool=True), "called a tool instead"),
         (Says(SUMMARY, "tool_use", calls_tool=True), "called a tool instead"),
-        (Says(SUMMARY, breaks_off="close"), "broke off"),
+        (Says(SUMMARY, breaks_off="close"), "was interrupted"),
         (Says(SUMMARY, breaks_off="cut"), "The connection to"),
         (Says(SUMMARY, breaks_off="error"), "Overloaded"),
         (Fails(401, "authentication_error"), "check ANTHROPIC_API_KEY"),
         (Fails(404, "not_found_error"), "check the name of the summary model"),
-        (Fails(400, "invalid_request_error", "messages: bad"), "answered 400"),
+        (Fails(400, "invalid_request_error", "messages: bad"), "returned status 400"),
     ],
 )
-async def test_what_is_no_summary_is_never_used(
+async def test_extracts_are_used_when_answer_is_not_a_summary(
     archive: Archive, reply: Reply, reason: str
 ) -> None:
     result, api = await run(archive, always(reply))
@@ -266,7 +265,7 @@ async def test_what_is_no_summary_is_never_used(
         Babbles("event: error\ndata: test-key is what you sent\n\n"),
     ],
 )
-async def test_an_address_that_speaks_something_else_is_told(
+async def test_warning_names_model_when_server_has_another_protocol(
     archive: Archive, reply: Reply
 ) -> None:
     result, _ = await run(archive, always(reply))
@@ -275,31 +274,31 @@ async def test_an_address_that_speaks_something_else_is_told(
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (529, "overloaded_error")])
 @pytest.mark.parametrize("recovers", [True, False])
-async def test_a_busy_model_is_asked_three_times_at_most(
+async def test_busy_model_gets_at_most_three_requests(
     archive: Archive, status: int, kind: str, recovers: bool
 ) -> None:
     busy = Fails(status, kind, headers=(("retry-after", "0.02"),))
     result, api = await run(archive, replies(busy, busy, Says(SUMMARY) if recovers else busy))
     assert len(api.requests) == 3
     if recovers:
-        assert said_by_model(result)
+        assert is_by_model(result)
     else:
-        assert_extracts(result, f"answered {status}", "after retries")
+        assert_extracts(result, f"returned status {status}", "after retries")
 
 
-async def test_a_wait_that_is_too_long_ends_at_the_time_limit(archive: Archive) -> None:
+async def test_retries_end_at_the_time_limit(archive: Archive) -> None:
     busy = Fails(429, "rate_limit_error", headers=(("retry-after", "3600"),))
     result, _ = await run(archive, always(busy), timeout_seconds=0.6)
     assert_extracts(result, "did not finish within 0.6 seconds")
 
 
 @pytest.mark.parametrize("text", ["", SUMMARY])
-async def test_a_model_that_hangs_is_hung_up_on(archive: Archive, text: str) -> None:
+async def test_request_ends_at_the_time_limit_when_model_hangs(archive: Archive, text: str) -> None:
     result, _ = await run(archive, always(Hangs(text)), timeout_seconds=0.6)
     assert_extracts(result, "did not finish within 0.6 seconds")
 
 
-async def test_no_server_at_all_is_an_honest_result_too(archive: Archive) -> None:
+async def test_extracts_are_used_when_no_server_answers(archive: Archive) -> None:
     with serve(always(Says(SUMMARY))) as api:
         pass
     with anyio.fail_after(WAIT_SECONDS):
@@ -308,7 +307,7 @@ async def test_no_server_at_all_is_an_honest_result_too(archive: Archive) -> Non
 
 
 class Broken:
-    """A writer of somebody's own, with a fault in it."""
+    """A model class with a bug."""
 
     writer, model, window_tokens, timeout_seconds = "own", "own-1", 200_000, 60.0
 
@@ -325,7 +324,7 @@ FAULTS = (ConnectionError("refused"), KeyError("choices"), RecursionError(), OSE
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)
-async def test_whatever_a_writer_raises_the_context_comes_with_extracts(
+async def test_extracts_are_used_when_writer_raises_any_exception(
     archive: Archive, fault: Exception | None
 ) -> None:
     with anyio.fail_after(WAIT_SECONDS):
@@ -333,7 +332,7 @@ async def test_whatever_a_writer_raises_the_context_comes_with_extracts(
     assert_extracts(result, f"own-1 failed: {type(fault).__name__ if fault else 'AttributeError'}")
 
 
-async def test_a_cancelled_call_hangs_up_and_leaves_the_originals_archived(
+async def test_cancelled_call_closes_connection_and_keeps_originals(
     archive: Archive,
 ) -> None:
     with serve(always(Hangs("## Goal"))) as api, anyio.fail_after(WAIT_SECONDS):
@@ -350,7 +349,7 @@ async def test_a_cancelled_call_hangs_up_and_leaves_the_originals_archived(
 
 
 def too_long_above(max_chars: int, reply: Says) -> Script:
-    """A model that takes prompts of so many characters."""
+    """Return a script that accepts prompts of at most `max_chars`."""
 
     def answer(body: Json) -> Reply:
         if len(body["messages"][0]["content"]) > max_chars:
@@ -361,14 +360,14 @@ def too_long_above(max_chars: int, reply: Says) -> Script:
     return answer
 
 
-async def test_a_long_record_is_shown_with_clipped_results_and_all_that_was_said(
+async def test_long_conversation_is_shown_with_clipped_results_and_all_texts(
     archive: Archive,
 ) -> None:
     messages = story(turns=8, result_lines=1_600)
-    said = "Every module was compared with the ledger. " * 60
-    messages[3]["content"] = f"{said}So billing/total.py is to blame. {said}"
+    words = "Every module was compared with the ledger. " * 60
+    messages[3]["content"] = f"{words}So billing/total.py is to blame. {words}"
     result, api = await run(archive, always(Says(SUMMARY)), messages=messages)
-    assert said_by_model(result)
+    assert is_by_model(result)
     (route,) = result.receipt["model"]["routes"]
     assert route.startswith("results of ")
     (request,) = api.requests
@@ -376,13 +375,13 @@ async def test_a_long_record_is_shown_with_clipped_results_and_all_that_was_said
     assert len(shown) < 250_000 < len(json.dumps(messages)), "its price has a bound"
     transcript = shown.partition("<transcript>")[2]
     assert GOAL in transcript
-    assert "So billing/total.py is to blame." in transcript, "what was said is cut last"
-    assert "characters left out …]" in transcript
+    assert "So billing/total.py is to blame." in transcript, "texts are cut last"
+    assert "characters omitted …]" in transcript
     assert "total_0_0 " in transcript
     assert "total_0_1599 " in transcript, "the end of a result says how it came out"
 
 
-async def test_where_the_oldest_work_is_left_out_log_and_facts_tell_of_it(archive: Archive) -> None:
+async def test_prompt_has_extracts_when_oldest_work_is_dropped(archive: Archive) -> None:
     messages = story(turns=40, result_lines=40)
     result, api = await run(archive, too_long_above(16_000, Says(SUMMARY)), messages=messages)
     (route,) = result.receipt["model"]["routes"]
@@ -397,7 +396,7 @@ RECORD = parts_of(parse(story(turns=30, result_lines=60), format="anthropic"))
 
 @pytest.mark.parametrize("too_long", ["clip", "drop_oldest"])
 @given(room_tokens=st.integers(10_000, 60_000), more_tokens=st.integers(0, 20_000))
-def test_a_record_is_shown_as_full_as_its_room_takes(
+def test_fullest_version_fills_its_room(
     too_long: TooLongRule, room_tokens: int, more_tokens: int
 ) -> None:
     job = SummaryJob(RECORD, "", has_originals=True, max_tokens=1_000, too_long=too_long)
@@ -409,16 +408,16 @@ def test_a_record_is_shown_as_full_as_its_room_takes(
     assert shown.name == "whole" or shown.tokens > 0.75 * room_tokens
 
 
-async def test_a_model_that_takes_less_is_shown_less(archive: Archive) -> None:
+async def test_prompt_is_shorter_when_model_accepts_less(archive: Archive) -> None:
     messages = story(turns=40, result_lines=40)
     result, api = await run(archive, too_long_above(24_000, Says(SUMMARY)), messages=messages)
-    assert said_by_model(result)
+    assert is_by_model(result)
     shown: str = api.requests[-1]["messages"][0]["content"]
     assert all(f"Go on with module {n}," in shown for n in range(1, 39)), "all that was asked"
     assert len({json.dumps(body) for body in api.requests}) == len(api.requests)
 
 
-async def test_what_the_writer_is_told_has_the_numbers_of_the_transcript(archive: Archive) -> None:
+async def test_prompt_has_message_numbers_of_the_transcript(archive: Archive) -> None:
     log = "\n".join(f"step {n} of the build passed" for n in range(40))
     messages = story()
     messages[2]["content"][0]["content"] = log
@@ -430,14 +429,14 @@ async def test_what_the_writer_is_told_has_the_numbers_of_the_transcript(archive
     assert shown.count("</kept-after>") == shown.count("</extracts>") == 1, "it is escaped"
     transcript, _, kept = shown.partition("<transcript>")[2].partition("<kept-after>")
     assert f'<part n="2" from="tool">{log}</part>' in transcript
-    assert f'<part n="24" from="user">{LATEST}' in kept, "what stays in full is shown apart"
+    assert f'<part n="24" from="user">{LATEST}' in kept, "kept messages have a tag of their own"
     assert LATEST not in transcript
     pinned = shown.partition("</pinned>")[0]
     assert f"[0] {RULE}" in pinned
     assert "[24, after the record] " in pinned
 
 
-async def test_beside_prose_stand_the_users_words_and_no_second_log(archive: Archive) -> None:
+async def test_summary_has_words_of_the_user_and_no_log_after_model_text(archive: Archive) -> None:
     messages = story()
     call = messages[1]["content"][2]
     call |= {
@@ -445,13 +444,13 @@ async def test_beside_prose_stand_the_users_words_and_no_second_log(archive: Arc
         "input": {"file_path": "billing/even.py", "content": "HALF = 0.005\n"},
     }
     result, _ = await run(archive, always(Says(SUMMARY)), messages=messages)
-    record = (result.summary or "").partition("# From the record")[2]
+    record = (result.summary or "").partition("# Verbatim extracts")[2]
     assert f"user: {GOAL}" in record
     assert "agent" not in record
 
 
 @pytest.mark.parametrize(("policy", "requests"), [("default", 6), ("claude-code", 3)])
-async def test_an_api_that_always_says_too_long_is_left_alone_soon(
+async def test_requests_end_soon_when_every_prompt_is_too_long(
     archive: Archive, policy: str, requests: int
 ) -> None:
     messages = story(turns=40, result_lines=40)
@@ -463,7 +462,7 @@ async def test_an_api_that_always_says_too_long_is_left_alone_soon(
     assert sizes == sorted(set(sizes), reverse=True), "never the same again"
 
 
-async def test_a_hosts_text_may_be_a_little_longer_than_it_was_asked_to_be(
+async def test_host_summary_may_exceed_its_limit_slightly(
     archive: Archive,
 ) -> None:
     wish = replace(REQUEST, summarizer="host")
@@ -482,7 +481,7 @@ async def test_a_hosts_text_may_be_a_little_longer_than_it_was_asked_to_be(
     assert any("give a shorter one" in warning for warning in refused.warnings)
 
 
-async def test_what_the_running_turn_began_with_is_told_in_the_same_text(archive: Archive) -> None:
+async def test_one_text_covers_history_and_start_of_running_turn(archive: Archive) -> None:
     payload = [*story(turns=3)[:-1], {"role": "user", "content": "Now all the others."}]
     for number in range(4, 12):
         payload += story(turns=number + 1, result_lines=80)[4 * number + 1 : 4 * number + 3]
@@ -500,7 +499,7 @@ async def test_what_the_running_turn_began_with_is_told_in_the_same_text(archive
     assert len(result.receipt["model"]["routes"]) == 1
 
 
-async def test_a_text_about_the_running_turn_is_used_again_when_its_cut_moves(
+async def test_model_text_is_reused_when_the_cut_moves(
     archive: Archive,
 ) -> None:
     payload = [*story(turns=3)[:-1], {"role": "user", "content": "Now all the others."}]
@@ -516,7 +515,7 @@ async def test_a_text_about_the_running_turn_is_used_again_when_its_cut_moves(
         assert "float arithmetic lost cents" in str(again.messages)
 
 
-async def test_a_request_that_stays_is_no_gap_behind_a_text(archive: Archive) -> None:
+async def test_model_text_is_reused_when_the_request_stays(archive: Archive) -> None:
     asked = {"role": "user", "content": "Now this: " + "total, then " * 600}
     payload = [*story(turns=8), asked, *story(turns=9)[-3:-1], *story(turns=10)[-3:-1]]
     wish = CompactRequest(target_tokens=8_000, session_id="story")
@@ -528,19 +527,19 @@ async def test_a_request_that_stays_is_no_gap_behind_a_text(archive: Archive) ->
         assert again.receipt["writer"] == "memory"
 
 
-async def test_what_stays_behind_a_models_text_stands_there_in_full(archive: Archive) -> None:
+async def test_prompt_shows_kept_messages_in_full(archive: Archive) -> None:
     payload = story(turns=1)
     for number in range(1, 70):
         payload += story(turns=number + 1, result_lines=9)[4 * number + 1 : 4 * number + 3]
     wish = CompactRequest(target_tokens=8_000, session_id="story")
     _, api = await run(archive, always(Says(SUMMARY)), wish, messages=payload)
-    told, _, kept = str(api.requests[0]["messages"][0]["content"]).partition("<kept-after>")
+    covered, _, kept = str(api.requests[0]["messages"][0]["content"]).partition("<kept-after>")
     assert "total_69_8 " in kept
-    assert "tool result cleared" not in kept, "the text would not tell of it, nor does the context"
-    assert "total_1_8 " in told
+    assert "tool result cleared" not in kept, "neither the text nor the context would have it"
+    assert "total_1_8 " in covered
 
 
-async def test_the_second_compaction_updates_the_first_summary(archive: LocalArchive) -> None:
+async def test_second_compaction_updates_the_first_summary(archive: LocalArchive) -> None:
     first, _ = await run(archive, always(Says(SUMMARY)))
     grown = [*first.messages, *story(turns=8)[1:]]
     second, api = await run(archive, always(Says(SUMMARY)), messages=grown)
@@ -556,7 +555,7 @@ async def test_the_second_compaction_updates_the_first_summary(archive: LocalArc
     assert "float arithmetic lost cents" in shown.partition("<transcript>")[0]
 
 
-async def test_three_failures_in_a_row_leave_the_model_alone(archive: Archive) -> None:
+async def test_model_is_not_asked_after_three_failures_in_a_row(archive: Archive) -> None:
     messages = story()
     for _ in range(3):
         result, api = await run(archive, always(Says("")), messages=messages)
@@ -568,14 +567,14 @@ async def test_three_failures_in_a_row_leave_the_model_alone(archive: Archive) -
     assert result.receipt["model"]["requested"] is False
     other = CompactRequest(mode="full", target_tokens=8_000, session_id="another")
     result, api = await run(archive, always(Says(SUMMARY)), other)
-    assert said_by_model(result), "each session has a breaker of its own"
+    assert is_by_model(result), "each session has a breaker of its own"
 
 
 def failed(at_seconds: float) -> CompactionState:
     return CompactionState(model=ModelCall(at_seconds, failed=True))
 
 
-def test_a_breaker_opens_for_a_while_and_then_lets_one_call_through() -> None:
+def test_breaker_allows_one_call_after_cool_down() -> None:
     worked = CompactionState(model=ModelCall(5, failed=False))
     without = CompactionState()
     wait = partial(wait_seconds, max_failures=3, cool_down_seconds=900)
@@ -598,7 +597,7 @@ def test_a_breaker_opens_for_a_while_and_then_lets_one_call_through() -> None:
     [*({"mode": mode} for mode in ("plan", "reactive", "micro", "record")),
      {"mode": "full", "summarizer": "extractive"}],
 )  # fmt: skip
-async def test_some_modes_never_ask_a_model(archive: Archive, wish: dict[str, Any]) -> None:
+async def test_model_is_not_asked_in_some_modes(archive: Archive, wish: dict[str, Any]) -> None:
     with serve(always(Says(SUMMARY))) as api:
         await compact(
             story(),
@@ -609,22 +608,22 @@ async def test_some_modes_never_ask_a_model(archive: Archive, wish: dict[str, An
     assert api.requests == []
 
 
-async def test_progress_only_goes_forward_while_text_streams(archive: Archive) -> None:
-    told: list[tuple[float, str]] = []
+async def test_progress_increases_while_text_streams(archive: Archive) -> None:
+    events: list[tuple[float, str]] = []
 
     async def tell(fraction: float, step: str) -> None:
-        told.append((fraction, step))
+        events.append((fraction, step))
 
     long = SUMMARY + "".join(f"- billing fact {n}\n" for n in range(60))
     with serve(always(Says(long))) as api:
         await compact(story(), REQUEST, archive=archive, model=model_at(api), report_progress=tell)
-    fractions = [fraction for fraction, _ in told]
+    fractions = [fraction for fraction, _ in events]
     assert fractions == sorted(fractions)
     assert len(set(fractions)) == len(fractions)
-    assert any(step.startswith("writing, ") for _, step in told)
+    assert any(step.startswith("writing, ") for _, step in events)
 
 
-async def test_the_same_list_is_not_sent_to_the_model_again_when_nothing_came_of_it(
+async def test_model_is_not_asked_again_for_an_unchanged_list(
     archive: Archive,
 ) -> None:
     first, _ = await run(archive, always(Says(SUMMARY)))
@@ -633,7 +632,7 @@ async def test_the_same_list_is_not_sent_to_the_model_again_when_nothing_came_of
     assert again.messages == first.messages
 
 
-async def test_the_providers_own_compaction_blocks_pass_through(archive: Archive) -> None:
+async def test_compaction_blocks_of_the_provider_are_kept(archive: Archive) -> None:
     block = {"type": "compaction", "content": "opaque and signed", "signature": "abc"}
     messages = [{"role": "assistant", "content": [block]}, *story()]
     with serve(always(Says(SUMMARY))) as api, anyio.fail_after(WAIT_SECONDS):
@@ -642,7 +641,7 @@ async def test_the_providers_own_compaction_blocks_pass_through(archive: Archive
     assert "opaque and signed" not in json.dumps(api.requests)
 
 
-async def test_openais_opaque_compaction_items_pass_through(archive: Archive) -> None:
+async def test_opaque_compaction_items_of_openai_are_kept(archive: Archive) -> None:
     item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"}
     items: list[Json] = [item]
     for message in story():
@@ -662,7 +661,7 @@ async def test_openais_opaque_compaction_items_pass_through(archive: Archive) ->
     assert "gAAAA" not in json.dumps(api.requests)
 
 
-async def test_a_redirect_is_not_followed_with_the_conversation(archive: Archive) -> None:
+async def test_conversation_is_not_sent_to_a_redirect(archive: Archive) -> None:
     with serve(always(Says(SUMMARY))) as elsewhere:
         away = (("Location", f"{elsewhere.url}/v1/messages"),)
         moved = Fails(307, "moved", headers=away)

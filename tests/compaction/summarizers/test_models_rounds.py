@@ -1,4 +1,4 @@
-"""Five rounds with a model that forgets what binds: the record beside its prose does not."""
+"""Five rounds with a model that forgets all rules: the summary has them next to its text."""
 
 import json
 from pathlib import Path
@@ -42,15 +42,17 @@ def part(n: int, request: str) -> list[Json]:
 
 
 def rounds() -> list[list[Json]]:
-    """What is said in each round; everything that binds is said before the last two."""
-    said = [
+    """Return the messages of each round. All rules come before the last two rounds."""
+    user_texts = [
         ["Build it.", *RULES[:3]],
         [OLDER, RESTATED[0], *RULES[3:]],
         [NEWER, RESTATED[1]],
         ["Go on.", "And the next part."],
         ["Go on again.", "And the last part."],
     ]
-    numbered = enumerate((n, request) for n, requests in enumerate(said) for request in requests)
+    numbered = enumerate(
+        (n, request) for n, requests in enumerate(user_texts) for request in requests
+    )
     out: list[list[Json]] = [[] for _ in range(ROUNDS)]
     for at, (n, request) in numbered:
         out[n] += part(at, request)
@@ -59,7 +61,7 @@ def rounds() -> list[list[Json]]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("keeps_originals", [True, False])
-async def test_what_binds_outlives_five_summaries_of_a_model_that_forgets_it(
+async def test_rules_survive_five_summaries_when_model_forgets_them(
     tmp_path: Path, keeps_originals: bool
 ) -> None:
     context: list[Json] = []

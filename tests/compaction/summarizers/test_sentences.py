@@ -1,4 +1,4 @@
-"""What a summary says was said: whole, once, and for as long as nobody takes it back."""
+"""Entries of a summary: verbatim, not repeated, and marked if later words replace them."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ from context_compaction import CompactRequest, compact
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Text, text_of
 from context_compaction.summarizers.instructions.find import find_instructions
-from context_compaction.summarizers.instructions.typed_text import sentences_of
+from context_compaction.summarizers.instructions.sentences import sentences_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +32,7 @@ AGENT = re.compile(r"^(?:  |\[\d+\] )?agent(?:, last)?(?: \[\d+\])?: (.*)", re.M
 
 
 async def compacted(payload: list[Json], **wishes: Any) -> list[str]:
-    """The texts of what `payload` is brought to, the summary first."""
+    """Return the texts of the compacted `payload`, the summary first."""
     wishes = {"context_window": 200_000, "mode": "full", "format": "anthropic", **wishes}
     async with temporary_archive() as archive:
         result = await compact(payload, CompactRequest(**wishes), archive=archive)
@@ -42,23 +42,23 @@ async def compacted(payload: list[Json], **wishes: Any) -> list[str]:
 
 
 async def summary_of(payload: list[Json], **wishes: Any) -> str:
-    """The text of the summary of `payload`."""
+    """Return the summary of `payload`."""
     return (await compacted(payload, **wishes))[0]
 
 
 async def context_after(*texts: str) -> str:
-    """What stands in the context after the user said `texts` and some more."""
+    """Return the compacted context of a conversation with `texts` and two more requests."""
     return "\n".join(await compacted(talk(*texts, "Go on.", "And on.")))
 
 
 def rules_in(*texts: str) -> list[str]:
-    """The rules that are pinned where the user said `texts`, each in a message of its own."""
-    said = (Message("user", (Text(text),)) for text in texts)
-    return [rule.text for rule in find_instructions(tuple(said)).rules]
+    """Return the rules in `texts`, each in its own message of the user."""
+    user_texts = (Message("user", (Text(text),)) for text in texts)
+    return [rule.text for rule in find_instructions(tuple(user_texts)).rules]
 
 
 def talk(*texts: str) -> list[Json]:
-    """A conversation in which the user says each of `texts` in a turn of its own."""
+    """Return a conversation with one turn for each of `texts`."""
     turns = [
         message
         for n, text in enumerate(texts)
@@ -71,8 +71,8 @@ def talk(*texts: str) -> list[Json]:
     return [*turns, user("And now?")]
 
 
-def told_in(summary: str) -> list[str]:
-    """What a summary says that somebody said, without marks."""
+def entries_of(summary: str) -> list[str]:
+    """Return the texts of the user and the agent in a summary, without marks."""
     found = [*user_words(summary), *AGENT.findall(summary)]
     return [MARK.sub("", text) for text in found]
 
@@ -114,16 +114,16 @@ TURNS = st.lists(
 
 @EXAMPLES
 @given(TURNS)
-async def test_every_sentence_of_a_summary_is_one_that_was_said(
+async def test_summary_has_only_sentences_of_the_conversation(
     turns: list[tuple[str, list[str]]],
 ) -> None:
     payload = talk(*(joint.join(sentences) for joint, sentences in turns))
-    said = [" ".join(str(text).split()) for text in texts_in(payload)]
+    user_texts = [" ".join(str(text).split()) for text in texts_in(payload)]
     known = sorted({s for _, sentences in turns for s in sentences}, key=len, reverse=True)
-    for line in told_in(await summary_of(payload)):
+    for line in entries_of(await summary_of(payload)):
         for part in line.split(GAP):
             rest = part.strip()
-            if any(rest in text for text in said):
+            if any(rest in text for text in user_texts):
                 continue
             for sentence in known:  # several of one paragraph may be joined
                 rest = rest.replace(sentence, "")
@@ -132,15 +132,15 @@ async def test_every_sentence_of_a_summary_is_one_that_was_said(
 
 @EXAMPLES
 @given(st.lists(st.text("aB1.$>-*• \n,!?5%é", max_size=700), min_size=1, max_size=4))
-async def test_no_word_or_figure_of_a_summary_is_cut_or_made_up(texts: list[str]) -> None:
+async def test_summary_has_only_whole_words_of_the_conversation(texts: list[str]) -> None:
     payload = talk(*texts)
-    said = {word for text in texts_in(payload) for word in str(text).split()}
-    for line in told_in(await summary_of(payload)):
-        assert {word for part in line.split(GAP) for word in part.split()} <= said
+    user_texts = {word for text in texts_in(payload) for word in str(text).split()}
+    for line in entries_of(await summary_of(payload)):
+        assert {word for part in line.split(GAP) for word in part.split()} <= user_texts
 
 
 def texts_in(payload: list[Json]) -> list[str]:
-    """Every text of `payload`, with its calls and what its tools said."""
+    """Return every text, call and result in `payload`."""
     contents = (message["content"] for message in payload)
     blocks = (
         block
@@ -159,12 +159,12 @@ def _text_in(block: Json) -> str:
 
 @EXAMPLES
 @given(TURNS, st.sampled_from([3_000, 8_000, None]))
-async def test_no_entry_stands_twice_in_a_summary(
+async def test_summary_has_no_entry_twice(
     turns: list[tuple[str, list[str]]], target_tokens: int | None
 ) -> None:
     texts = [joint.join(sentences) for joint, sentences in turns]
     summary = await summary_of(talk(*texts, *texts), target_tokens=target_tokens)
-    # A message of the user's is told word for word, with the lines that he repeats.
+    # A message of the user is shown verbatim, with its repeated lines.
     entries = [line for line in summary.splitlines() if line.startswith("[")]
     assert len(entries) == len(set(entries))
 
@@ -192,13 +192,13 @@ SUBJECTS = st.lists(
 
 @EXAMPLES
 @given(SERIES, SUBJECTS, st.integers(2, 900))
-async def test_all_sentences_of_a_series_stand_as_they_were_said(
+async def test_sentences_of_a_series_stay_unmarked(
     form: str, subjects: list[str], first: int
 ) -> None:
-    said = [form.format(s=subject, v=first + 7 * n) for n, subject in enumerate(subjects)]
-    context = await context_after(*said)
-    assert [text for text in said if text not in context] == []
-    assert [text for text in said if is_marked_replaced(text, context)] == []
+    user_texts = [form.format(s=subject, v=first + 7 * n) for n, subject in enumerate(subjects)]
+    context = await context_after(*user_texts)
+    assert [text for text in user_texts if text not in context] == []
+    assert [text for text in user_texts if is_marked_replaced(text, context)] == []
 
 
 PROHIBITIONS = st.sampled_from([
@@ -213,10 +213,10 @@ PROHIBITIONS = st.sampled_from([
 
 @EXAMPLES
 @given(st.lists(PROHIBITIONS, min_size=2, max_size=2, unique=True), WORDS)
-async def test_two_prohibitions_never_cancel_each_other(forms: list[str], subject: str) -> None:
-    said = [form.format(s=f"{subject} records") for form in forms]
-    context = await context_after(*said)
-    for text in said:
+async def test_two_prohibitions_are_both_in_force(forms: list[str], subject: str) -> None:
+    user_texts = [form.format(s=f"{subject} records") for form in forms]
+    context = await context_after(*user_texts)
+    for text in user_texts:
         assert text in context
         assert not is_marked_replaced(text, context)
 
@@ -233,7 +233,7 @@ TOOLS = st.permutations(["Postgres", "tabs", "alpha_lib", "Rust", "parquet"])
 
 @EXAMPLES
 @given(CORRECTIONS, TOOLS, st.integers(1, 90))
-async def test_a_correction_leaves_the_older_sentence_at_most_as_an_earlier_one(
+async def test_corrected_sentence_is_marked_or_before_its_correction(
     pair: tuple[str, str], tools: list[str], number: int
 ) -> None:
     x, y, *_ = tools
@@ -253,14 +253,14 @@ async def test_a_correction_leaves_the_older_sentence_at_most_as_an_earlier_one(
         ("Server A must listen on port 8001.", "Actually, server B must listen on port 8002."),
     ],
 )
-async def test_in_doubt_both_stay(older: str, newer: str) -> None:
+async def test_both_sentences_stay_when_correction_is_doubtful(older: str, newer: str) -> None:
     context = await context_after(older, newer)
     assert older in context
     assert newer in context
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sentence",
     [
         "hm, i selected the theme and got a crash, that should never happen.",
         "I must have lost the number of my order.",
@@ -304,8 +304,10 @@ async def test_in_doubt_both_stay(older: str, newer: str) -> None:
         "すごい、自分では絶対に思いつかなかった。",
     ],
 )
-def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:
-    assert rules_in(said, "Never push to the main branch.") == ["Never push to the main branch."]
+def test_report_question_or_single_wish_is_not_a_rule(sentence: str) -> None:
+    assert rules_in(sentence, "Never push to the main branch.") == [
+        "Never push to the main branch."
+    ]
 
 
 LEADS = st.sampled_from([
@@ -327,7 +329,7 @@ LISTED = st.lists(
 
 @EXAMPLES
 @given(LEADS, LISTED, st.sampled_from(["- ", "* ", "1. "]), st.sampled_from(["\n", "\n\n"]))
-def test_what_is_listed_as_rules_is_pinned_whole_and_nothing_behind_the_list(
+def test_items_of_a_list_of_rules_are_rules_and_later_lines_are_not(
     lead: str, items: list[str], bullet: str, gap: str
 ) -> None:
     listed = "\n".join(f"{bullet}{item}" for item in items)
@@ -347,7 +349,7 @@ def test_what_is_listed_as_rules_is_pinned_whole_and_nothing_behind_the_list(
         "Guidelines (see there):",
     ]),
 )
-def test_a_list_of_something_else_is_none_of_rules(items: list[str], lead: str) -> None:
+def test_items_of_another_list_are_not_rules(items: list[str], lead: str) -> None:
     assert rules_in("\n".join([lead, *(f"- {item}" for item in items)])) == []
 
 
@@ -365,13 +367,13 @@ REVERSALS = st.sampled_from([
 
 @EXAMPLES
 @given(REVERSALS, st.integers(1, 40), st.booleans())
-async def test_what_a_later_turn_takes_back_is_marked_at_its_place_and_pinned_no_more(
+async def test_withdrawn_rule_is_marked_and_not_pinned(
     pair: tuple[str, str], number: int, is_between: bool
 ) -> None:
     older, newer = (form.format(n=number + 50, m=number + 100) for form in pair)
     between = ["Good. Now the parser, please.", "Run the tests again."] if is_between else []
-    said = f"Rules for the whole work:\n- {older}\n- nothing is pushed"
-    context = await context_after(said, *between, newer)
+    user_texts = f"Rules for the whole work:\n- {older}\n- nothing is pushed"
+    context = await context_after(user_texts, *between, newer)
     assert is_marked_replaced(older, context)
     assert not is_marked_replaced("nothing is pushed", context)
     rules = context.partition("## User rules")[2].partition("</pinned>")[0]
@@ -395,17 +397,17 @@ ERRANDS = st.lists(
 
 @EXAMPLES
 @given(ERRANDS, st.integers(1, 60))
-def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
+def test_rules_stay_unchanged_when_later_requests_mention_them(
     errands: list[str], number: int
 ) -> None:
     rules = ["One commit per item, prefix 'a: '.", "No new dependencies.", "PLAN.md is current."]
-    said = "\n".join(["Rules for the whole work:", *(f"- {rule}" for rule in rules)])
+    user_texts = "\n".join(["Rules for the whole work:", *(f"- {rule}" for rule in rules)])
     later = [errand.format(n=number, m=number + 3) for errand in errands]
-    assert set(rules) <= set(rules_in(said, *later))
+    assert set(rules) <= set(rules_in(user_texts, *later))
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sentence",
     [
         "Réponds toujours en français.",
         "Ne pousse jamais sur main.",
@@ -424,8 +426,8 @@ def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
         "今後はコメントを英語で書いてください。",
     ],
 )  # fmt: skip
-def test_what_holds_always_is_a_rule_in_the_languages_that_signs_know(said: str) -> None:
-    assert rules_in(said) == [said]
+def test_lasting_rule_is_recognized_in_each_language(sentence: str) -> None:
+    assert rules_in(sentence) == [sentence]
 
 
 POINTING = [
@@ -436,7 +438,7 @@ POINTING = [
 
 @pytest.mark.parametrize("pointing", POINTING)
 @pytest.mark.parametrize("named", ["", "The helper script was dropped from the release. "])
-def test_what_points_back_is_no_rule(pointing: str, named: str) -> None:
+def test_sentence_that_points_back_is_not_a_rule(pointing: str, named: str) -> None:
     rules = rules_in(f"{named}{pointing}", "Never push to the main branch.")
     assert rules == ["Never push to the main branch."]
 
@@ -446,27 +448,29 @@ HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "n
 
 @pytest.mark.parametrize("unit", HARD)
 @pytest.mark.parametrize("end", ["", "x", " x.", "\n"])
-def test_a_text_of_half_a_million_characters_is_read(unit: str, end: str) -> None:
+def test_very_long_text_is_split_in_linear_time(unit: str, end: str) -> None:
     text = unit * (500_000 // len(unit)) + end  # the suite's time limit ends what is not linear
     for is_typed in (False, True):
         assert all(len(one.text) <= 600 for one in sentences_of(text, is_typed=is_typed))
 
 
-def test_of_a_text_too_long_to_be_read_the_sentences_at_the_cut_say_so() -> None:
+def test_sentences_at_the_cut_are_marked_when_text_is_too_long() -> None:
     text = "The word goes on " + "and on " * 3_000 + "until it ends."
     cut = [sentence.text for sentence in sentences_of(text)]
     assert all(GAP in sentence for sentence in cut)
     assert re.fullmatch(r"The word goes on (and on )*and( on)? \[…\]", cut[0])
 
 
-@pytest.mark.parametrize("said", ["don't touch {}", "leave {} as it is", "keep {} public, please"])
+@pytest.mark.parametrize(
+    "sentence", ["don't touch {}", "leave {} as it is", "keep {} public, please"]
+)
 @pytest.mark.parametrize("name", ["parse()", "`Config.load()`", "self.run()"])
-def test_who_names_a_function_is_not_taken_for_code(said: str, name: str) -> None:
-    assert not any(one.is_pasted for one in sentences_of(said.format(name)))
+def test_typed_sentence_may_name_a_function(form: str, name: str) -> None:
+    assert not any(one.is_pasted for one in sentences_of(form.format(name)))
 
 
 @pytest.mark.parametrize(
     "code", ["return parse()", "x = parse()", "while not queue.empty():", "await client.close()"]
 )
-def test_code_that_calls_a_function_is_no_speech(code: str) -> None:
+def test_code_that_calls_a_function_is_pasted(code: str) -> None:
     assert all(one.is_pasted for one in sentences_of(code))

@@ -1,9 +1,14 @@
-"""The word lists of each language: what they are for, by their own examples."""
+"""The word lists of each language recognize their own examples."""
 
 from typing import get_args
 
 import pytest
-from context_compaction.summarizers.instructions.signs import Sign, languages, sign, sign_of
+from context_compaction.summarizers.instructions.sentences import (
+    Sign,
+    languages,
+    sign_pattern,
+    sign_pattern_in,
+)
 
 EXAMPLES = [
     (language, name, example)
@@ -14,14 +19,14 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("language", "name", "example"), EXAMPLES)
-def test_an_example_has_its_sign_by_the_words_of_its_language_alone(
+def test_example_has_its_sign_by_its_language_alone(
     language: str, name: Sign, example: str
 ) -> None:
-    assert sign_of(name, [languages()[language]]).search(example)
+    assert sign_pattern_in(name, [languages()[language]]).search(example)
 
 
 @pytest.mark.parametrize("language", languages())
-def test_a_language_has_tables_of_known_signs_and_known_kinds_only(language: str) -> None:
+def test_language_has_only_known_signs_and_kinds(language: str) -> None:
     for name, table in languages()[language].items():
         assert name in get_args(Sign)
         assert table["examples"]
@@ -29,6 +34,6 @@ def test_a_language_has_tables_of_known_signs_and_known_kinds_only(language: str
 
 
 @pytest.mark.parametrize("name", get_args(Sign))
-def test_no_sign_is_found_in_a_text_without_words(name: Sign) -> None:
-    assert sign(name).search("") is None
-    assert sign(name).search("42 × 17 = 714") is None
+def test_sign_does_not_match_text_without_words(name: Sign) -> None:
+    assert sign_pattern(name).search("") is None
+    assert sign_pattern(name).search("42 × 17 = 714") is None

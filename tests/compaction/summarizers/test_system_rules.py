@@ -1,4 +1,4 @@
-"""Rules of the system prompt: never repeated, never lost, and what differs from them is told."""
+"""Rules of the system prompt: never repeated, never lost, and conflicts with them are marked."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def talk(format: str, *requests: str) -> list[Json]:
 
 
 async def compacted_twice(payload: list[Json], format: str, **wish: Any) -> str:
-    """What stands after two rounds."""
+    """Return the context after two compactions."""
     async with temporary_archive() as archive:
         request = CompactRequest(format=format, mode="full", **wish)
         first = await compact(payload, request, archive=archive)
@@ -33,7 +33,7 @@ async def compacted_twice(payload: list[Json], format: str, **wish: Any) -> str:
 
 @pytest.mark.parametrize("format", PROVIDER_FORMATS)
 @pytest.mark.parametrize("as_blocks", [False, True])
-async def test_what_the_user_says_against_the_system_prompt_is_carried_and_told_as_such(
+async def test_rule_is_marked_when_it_conflicts_with_the_system_prompt(
     format: str, as_blocks: bool
 ) -> None:
     system: Any = [{"type": "text", "text": SYSTEM}] if as_blocks else SYSTEM
@@ -44,7 +44,7 @@ async def test_what_the_user_says_against_the_system_prompt_is_carried_and_told_
     assert f"{placeholders.DIFFERS}{AGAINST}" in text
     assert WITHIN in text
     assert f"{placeholders.DIFFERS}{WITHIN}" not in text
-    # The host sends it with every call: repeating it would only cost.
+    # The host sends the system prompt with every call, so repeating its rules would only cost.
     assert "Deliveries close" not in text
 
 
@@ -57,7 +57,7 @@ async def test_what_the_user_says_against_the_system_prompt_is_carried_and_told_
         ("anthropic", {"role": "system", "content": SYSTEM}),
     ],
 )
-async def test_a_system_message_in_mid_list_stays_word_for_word(format: str, message: Json) -> None:
+async def test_system_message_inside_the_list_stays_verbatim(format: str, message: Json) -> None:
     before = talk(format, "Count the boats.", "Count them again.")
     after = talk(format, AGAINST, "Go on.", "And the next part.")
     text = await compacted_twice([*before, message, *after], format)

@@ -1,1 +1,1 @@
-"""The summarizer without a model: chosen lines of the conversation itself."""
+"""The summarizer without a model: verbatim extracts of the conversation."""

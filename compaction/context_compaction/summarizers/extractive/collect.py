@@ -1,15 +1,14 @@
-"""The items of a conversation: everything that was said or done, each with its text in pieces.
+"""Collect the items of a conversation: its texts, calls, results and files, cut into pieces.
 
-One walk over the messages collects them. A newer version of a plan, a page, a report or a file
-replaces the older one. Pure, and linear in the text.
+One walk over the messages collects them, in time linear in the text. A newer version of a plan, a
+page, a report or a file replaces the older one.
 """
 
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
 
 from context_compaction.activity import outcome
 from context_compaction.activity.calls import (
@@ -42,149 +41,50 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_pairs import with_unique_call_ids
 from context_compaction.messages.tool_results import refusal_comment, result_text
-from context_compaction.summarizers.extractive.paragraphs import (
-    GROUP_CHARS,
+from context_compaction.summarizers.extractive.items import (
     SHORT_CHARS,
+    FileItem,
+    Item,
+    Kind,
+    ends_first,
     line_groups,
     paragraphs,
-    shown,
+    typed_first,
 )
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
-
-Kind: TypeAlias = Literal[
-    "user", "rule", "wish", "closing", "remark", "plan", "note", "document", "earlier", "failure",
-    "deed", "newest", "call", "result", "record", "report", "rules", "file", "host", "media",
-    "replaced", "attached",
-]  # fmt: skip
 
 _logger = logging.getLogger(__name__)
 
 _LABEL_CHARS = 80
-# What these return is no outcome, but a text.
-_SHOWING = ("read", "search", "list")
-# By the first word of its label the kind of an entry of an earlier summary.
-_KINDS_OF_LABELS: Mapping[str, Kind] = {
+# Tools whose results are texts to read, not outcomes.
+_READING_KINDS = ("read", "search", "list")
+# Kinds of the entries of an earlier summary, by the first word of their label.
+_KINDS_BY_LABEL: Mapping[str, Kind] = {
     "agent": "remark", "called": "call", "result": "result", "tool": "result", "host": "host",
 }  # fmt: skip
-# Below this rank a sentence of the user's is surely of the moment only, or chatter.
-BINDING_RANK = 1.0
-_DOCUMENTS = (".md", ".txt", ".rst")
-# Rules of the project that agents keep in files.
-_GUIDES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONTRIBUTING.md")
-
-# What a file with passwords contains does not come back by itself.
-_HIDDEN = "[its text may hold secrets]"
+# Sentences of the user with a lower rank are small talk, or hold only for the moment.
+_BINDING_RANK = 1.0
+_DOCUMENT_NAMES = (".md", ".txt", ".rst")
+# Files in which projects keep instructions for agents.
+_PROJECT_RULES_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONTRIBUTING.md")
+_HIDDEN = "[content not shown, because it may contain secrets]"
 _COMMIT = re.compile(r"^\[(\S{1,100})(?: \([^)\n]*\))? ([0-9a-f]{7,40})\] ([^\n]+)$", re.MULTILINE)
-_SUCCESS = re.compile(r"\bsuccess(?:fully)?\b", re.IGNORECASE)
 _ERROR = re.compile(r"^E  |\bassert\w*\b|\b\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic\b", re.M)
+# How Claude Code starts the text of a skill, in a message after the call.
+_SKILL_START = "Base directory for this skill:"
 
-
-# Work in the background: how a call asks for it, how its result says so and names it, and how a
-# later text says that it ended. Only the beginning of a text is searched.
-_BACKGROUND = ("run_in_background", "is_background", "background")
-_STARTED = re.compile(
-    r"(?:running|started|launched) in (?:the )?background|agent launched"
-    r"|rocess running with (?:session )?ID|status\W{1,3}running"
-)
+# Background work: the arguments that ask for it, and the words with which a result says that it was
+# started. A text that names it and has a word with one of the last beginnings says that it ended.
+_BACKGROUND_ARGUMENTS = ("run_in_background", "is_background", "background")
+_STARTED = (
+    "running in background", "started in background", "launched in background", "agent launched",
+    "process running with", "status: running", "status>running", 'status":"running',
+)  # fmt: skip
+_END_WORDS = ("complet", "finish", "exit", "kill", "terminat", "stopp", "fail", "cancel")
 _JOB_ID = re.compile(r"(?:id|ID|Id)\b[\"']?\s?[:=]?\s?[\"'`]?([\w.-]{3,64})")
-_ENDED = re.compile(r"\b(?:complet|finish|exit|kill|terminat|stopp|fail|cancel)\w*", re.IGNORECASE)
+_NAME = re.compile(r"[\w.-]{3,64}")
+# Only this much of a text is searched for IDs of background work.
 _JOB_CHARS = 2_000
-# How Claude Code begins the text of a skill, in a message behind the call.
-_SKILL = "Base directory for this skill:"
-
-
-@dataclass(eq=False, slots=True)
-class Item:
-    """One thing that was said or done.
-
-    Attributes:
-        at: Position of its message among those that were walked.
-        kind: What it is, for its weight.
-        label: Who or what it is from.
-        pieces: Its text in whole paragraphs, or groups of lines.
-        order: The pieces in the order in which they are bought.
-        block: Position of its block in the message; -1 for all texts of the message.
-        number: The number of its message in the transcript, where that is known.
-        path: The file that it is the text of; "" for other items.
-        note: What is to be known of that text.
-        in_file: The file whose item has the rest of the text of a call or a result.
-        is_unread: Whether it is of the newest calls, whose results the model has not seen.
-        in_focus: Whether the caller's instructions name it.
-        age: How many newer items of its kind and newer turns there are.
-        bought: The pieces that are in the context.
-        costs: The tokens of the pieces in the order in which they are bought, as far as counted.
-    """
-
-    at: int
-    kind: Kind
-    label: str
-    pieces: Sequence[str]
-    order: Sequence[int]
-    block: int = -1
-    number: int | None = None
-    path: str = ""
-    note: str = ""
-    in_file: str = ""
-    is_unread: bool = False
-    in_focus: bool = False
-    age: int = 0
-    bought: set[int] = field(default_factory=set[int])
-    costs: list[int] = field(default_factory=list[int])
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing of it is left out."""
-        return len(self.bought) == len(self.pieces)
-
-    @property
-    def text(self) -> str:
-        """What was bought of it, with marks where something is left out."""
-        return shown(self.pieces, self.bought)
-
-
-@dataclass(frozen=True, slots=True)
-class FileItem:
-    """What is known of a file in work: a text, where it was edited last, and when it was used.
-
-    `names` are the paths by which calls name this file and no other.
-    """
-
-    path: str
-    text: str
-    at: int
-    focus: int = 0
-    note: str = ""
-    is_written: bool = False
-    names: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The items of a conversation.
-
-    Attributes:
-        items: The items, oldest first.
-        positions: For each message that was walked its position in the list at hand; None for one
-            from the archive.
-    """
-
-    items: Sequence[Item]
-    positions: Sequence[int | None] = ()
-
-    def position_of(self, item: Item) -> int:
-        """The position of an item's message in the list; -1 for one from the archive."""
-        position = self.positions[item.at] if item.at < len(self.positions) else None
-        return -1 if position is None else position
-
-
-@dataclass(slots=True)
-class _Turn:
-    """What the agent did between two messages of the user's."""
-
-    at: int
-    changed: dict[str, None] = field(default_factory=dict[str, None])
-    committed: dict[str, None] = field(default_factory=dict[str, None])
-    mended: dict[str, None] = field(default_factory=dict[str, None])
 
 
 def collect(
@@ -196,49 +96,98 @@ def collect(
     kinds: Mapping[str, str] | None = None,
     newest_at: int | None = None,
 ) -> list[Item]:
-    """The items of `messages`, oldest first, and those of the files.
+    """Return the items of `messages`, oldest first, and the items of the files.
 
     Args:
-        messages: The conversation, in the original words where they are known.
+        messages: The conversation, in its original words if they are known.
         numbers: The number of each message in the transcript.
-        files: The last known texts of the files in work.
-        earlier: By position the labels of messages that are entries of an earlier summary.
-        kinds: Kinds of tools by name, which the caller gives.
-        newest_at: Where the results begin that the model has not seen.
+        files: The last known texts of the files that the agent works on.
+        earlier: The labels of messages that are entries of an earlier summary, by position.
+        kinds: The kinds of tools that the caller names, by tool name.
+        newest_at: Position of the first result that the model has not seen.
     """
-    walk = _Walk(with_unique_call_ids(messages), numbers, kinds or {}, newest_at)
     files = list(files)
-    walk.known = {name: file for file in files if file.text for name in file.names}
-    walk.run(earlier or {})
+    walk = _Walk(with_unique_call_ids(messages), numbers, files, kinds or {}, newest_at)
+    walk.add_messages(earlier or {})
     walk.add_rules()
-    walk.add_deeds()
+    walk.add_actions()
     walk.add_files(files)
     return [item for item in walk.items if item.pieces]
 
 
+@dataclass(slots=True)
+class _Turn:
+    """What the agent did between two messages of the user, each as an ordered set of names."""
+
+    at: int
+    changed: dict[str, None] = field(default_factory=dict[str, None])
+    committed: dict[str, None] = field(default_factory=dict[str, None])
+    fixed: dict[str, None] = field(default_factory=dict[str, None])
+
+
+class _BackgroundJobs:
+    """Work in the background, whose call and result are attached to the summary until it ends."""
+
+    def __init__(self) -> None:
+        self._items_by_id: dict[str, list[tuple[Item, Kind]]] = {}
+
+    def follow(self, call: ToolCall, items: Sequence[Item], text: str) -> None:
+        """Attach `items`, the call and its result with `text`, if they start background work."""
+        if self.update(f"{_as_json(call.arguments)[:_JOB_CHARS]}\n{text}"):
+            return
+        arguments = named_arguments(call)
+        head = text[:_JOB_CHARS]
+        is_asked = any(arguments.get(name) is True for name in _BACKGROUND_ARGUMENTS)
+        if not is_asked and not _is_running(head):
+            return
+        attached = [(item, item.kind) for item in items]
+        for item in items:
+            item.kind = "attached"
+        self._items_by_id |= dict.fromkeys(_JOB_ID.findall(head), attached)
+
+    def update(self, text: str) -> bool:
+        """Return whether `text` names running work. Detach the work if it has ended."""
+        if not self._items_by_id:
+            return False
+        head = text[: 2 * _JOB_CHARS]
+        words = set(_NAME.findall(head))
+        job_ids = self._items_by_id.keys() & words
+        has_ended = any(word.lower().startswith(_END_WORDS) for word in words)
+        if has_ended and not _is_running(head):
+            for item, kind in (pair for name in job_ids for pair in self._items_by_id.pop(name)):
+                item.kind = kind if item.kind == "attached" else item.kind
+        return bool(job_ids)
+
+
+def _is_running(text: str) -> bool:
+    """Whether the first lines of a result say that its work continues in the background."""
+    head = "\n".join(text.split("\n", 5)[:5]).lower().replace("in the background", "in background")
+    return any(mark in head for mark in _STARTED)
+
+
 class _Walk:
-    """The walk through the messages."""
+    """One walk through the messages, which collects the items."""
 
     def __init__(
         self,
         messages: Messages,
         numbers: Sequence[int | None],
+        files: Iterable[FileItem],
         kinds: Mapping[str, str],
         newest_at: int | None,
     ) -> None:
         self.items: list[Item] = []
-        self.known: Mapping[str, FileItem] = {}
         self._messages, self._numbers, self._kinds = messages, numbers, kinds
         self._newest_at = len(messages) + 1 if newest_at is None else newest_at
-        self._calls: dict[str, tuple[ToolCall, ToolUse]] = {}
-        self._versions: dict[Any, Item] = {}
-        self._failed: dict[str, Item] = {}
-        self._call_items: dict[str, Item] = {}
-        self._jobs: dict[str, list[tuple[Item, Kind]]] = {}
+        self._files = {name: file for file in files if file.text for name in file.names}
+        self._calls: dict[str, tuple[ToolCall, ToolUse, Item]] = {}
+        self._newest_versions: dict[Hashable, Item] = {}
+        self._failed_commands: dict[str, Item] = {}
+        self._jobs = _BackgroundJobs()
         self._turns = [_Turn(0)]
         self._closing: Item | None = None
 
-    def add(
+    def _add(
         self,
         at: int,
         kind: Kind,
@@ -254,184 +203,131 @@ class _Walk:
         self.items.append(item)
         return item
 
-    def run(self, earlier: Mapping[int, str]) -> None:
+    def _replace_older(self, key: Hashable, item: Item) -> None:
+        """Make `item` the newest version of what `key` identifies."""
+        if key in self._newest_versions:
+            self._newest_versions[key].kind = "replaced"
+        self._newest_versions[key] = item
+
+    def add_messages(self, earlier: Mapping[int, str]) -> None:
+        """Add the items of all messages. `earlier` has labels of entries of an earlier summary."""
         for at, message in enumerate(self._messages):
             if label := earlier.get(at):
-                kind = _KINDS_OF_LABELS.get(label.partition(" ")[0], "earlier")
-                self.add(at, kind, label, paragraphs(text_of(message.blocks)))
-                continue
-            if placeholders.is_synthetic(message) or placeholders.is_system(message):
-                continue
-            self._spoken(at, message)
-            for number, block in enumerate(message.blocks):
-                match block:
-                    case ToolCall() | ToolResult():
-                        self._read(at, number, block)
-                    case Image() | Document():
-                        self.add(at, "media", message.role, [_named(block)], block=number)
-                    case Opaque():
-                        self.add(at, "host", message.role, [_named(block)], block=number)
-                    case _:
-                        pass
+                kind = _KINDS_BY_LABEL.get(label.partition(" ")[0], "earlier")
+                self._add(at, kind, label, paragraphs(text_of(message.blocks)))
+            elif not (placeholders.is_synthetic(message) or placeholders.is_system(message)):
+                self._add_texts(at, message)
+                self._add_blocks(at, message)
 
-    def _read(self, at: int, number: int, block: ToolCall | ToolResult) -> None:
-        try:
-            if isinstance(block, ToolCall):
-                self._called(at, number, block)
-            else:
-                self._answered(at, number, block)
-        except Exception:  # calls and results may hold anything
-            _logger.exception("a call or result of message %d cannot be read", at)
-            if isinstance(block, ToolCall):
-                self.add(at, "call", "called", [block.name], block=number)
-            else:
-                self.add(at, "result", "result of tool", [result_text(block)], block=number)
-
-    def _spoken(self, at: int, message: Message) -> None:
-        said: dict[str, list[str]] = {}
+    def _add_texts(self, at: int, message: Message) -> None:
+        texts: dict[str, list[str]] = {}
         for number, block in enumerate(message.blocks):
-            if not isinstance(block, Text):
-                continue
-            for author, text in passages_of(message, block):
+            for author, text in passages_of(message, block) if isinstance(block, Text) else ():
                 if author == "tool" and text.strip():
                     pieces = line_groups(text)
-                    order = errors_first(pieces)
-                    self.add(at, self._result_kind(at), "tool", pieces, order=order, block=number)
+                    kind, order = self._result_kind(at), errors_first(pieces)
+                    self._add(at, kind, "tool", pieces, order=order, block=number)
                 elif author != "compaction" and text.strip():
-                    said.setdefault(author, []).append(text.strip())
-        if typed := "\n".join(said.pop("user", ())):
+                    texts.setdefault(author, []).append(text.strip())
+        if typed := "\n".join(texts.pop("user", ())):
             self._turns.append(_Turn(at))
             self._closing = None
             pieces = paragraphs(typed)
-            self.add(at, "user", "user", pieces, order=typed_first(pieces))
-        if texts := said.pop("agent", ()):
+            self._add(at, "user", "user", pieces, order=typed_first(pieces))
+        if agent_texts := texts.pop("agent", ()):
             if self._closing is not None:
                 self._closing.kind = "remark"
-            self._closing = self.add(at, "closing", "agent", paragraphs("\n\n".join(texts)))
-            self._replace(("said", *self._closing.pieces), self._closing)  # said again
-        is_guide = any(map(is_rules, message.blocks))
-        for texts in said.values():
-            self._host_said(at, "\n\n".join(texts), is_guide=is_guide)
+            self._closing = self._add(at, "closing", "agent", paragraphs("\n\n".join(agent_texts)))
+            self._replace_older(("text", *self._closing.pieces), self._closing)
+        # Project rules stay a message of their own.
+        kind = "replaced" if any(map(is_rules, message.blocks)) else "host"
+        for text in map("\n\n".join, texts.values()):
+            self._jobs.update(text)
+            item = self._add(at, kind, "host", paragraphs(text))
+            if text.startswith(_SKILL_START):
+                item.kind = "attached"
+                self._replace_older(("skill", *item.pieces[:1]), item)
 
-    def _host_said(self, at: int, text: str, *, is_guide: bool) -> None:
-        self._end_jobs(text)
-        # Rules of the project stay as a message.
-        item = self.add(at, "replaced" if is_guide else "host", "host", paragraphs(text))
-        if text.startswith(_SKILL):
-            item.kind = "attached"
-            self._replace(("skill", *item.pieces[:1]), item)
+    def _add_blocks(self, at: int, message: Message) -> None:
+        for number, block in enumerate(message.blocks):
+            match block:
+                case ToolCall() | ToolResult():
+                    self._add_call_or_result(at, number, block)
+                case Image() | Document():
+                    self._add(at, "media", message.role, [_name_of(block)], block=number)
+                case Opaque():
+                    self._add(at, "host", message.role, [_name_of(block)], block=number)
+                case _:
+                    pass
+
+    def _add_call_or_result(self, at: int, number: int, block: ToolCall | ToolResult) -> None:
+        try:
+            if isinstance(block, ToolCall):
+                self._add_call(at, number, block)
+            else:
+                self._add_result(at, number, block)
+        except Exception:  # no content of a call or result may stop a compaction
+            _logger.exception("Cannot read a call or result of message %d.", at)
+            if isinstance(block, ToolCall):
+                self._add(at, "call", "called", [block.name], block=number)
+            else:
+                self._add(at, "result", "result of tool", [result_text(block)], block=number)
 
     def _result_kind(self, at: int) -> Kind:
         return "newest" if at >= self._newest_at else "result"
 
-    def _called(self, at: int, number: int, call: ToolCall) -> None:
+    def _add_call(self, at: int, number: int, call: ToolCall) -> None:
         use = classify(call, self._kinds)
-        self._calls[call.call_id] = call, use
-        kind = self._kind_of(call, use)
+        kind = _kind_of_call(call, use)
+        file = self._files.get(use.path or "") if use.kind in ("write", "edit") else None
+        if at >= self._newest_at - 1:
+            file = None
         if kind in ("plan", "note"):
             texts = [text for text in strings_in(call.arguments) if text.strip()]
             pieces = paragraphs("\n\n".join([call.name, *texts]))
-            item = self.add(at, kind, "called", pieces, block=number)
         else:
-            is_in_file = at < self._newest_at - 1 and self._is_in_file(use)
-            pieces = self._call_pieces(call, use, is_in_file=is_in_file)
-            item = self.add(at, kind, "called", pieces, block=number)
-            item.in_file = self.known[use.path or ""].path if is_in_file else ""
-        self._call_items[call.call_id] = item
+            pieces = _pieces_of_call(call, use, is_in_file=file is not None)
+        item = self._add(at, kind, "called", pieces, block=number)
+        item.in_file = file.path if file else ""
+        self._calls[call.call_id] = call, use, item
         if kind == "plan":
-            self._replace(("plan", call.name), item)
+            self._replace_older(("plan", call.name), item)
 
-    def _kind_of(self, call: ToolCall, use: ToolUse) -> Kind:
-        if is_bookkeeping(call.name) and "skill" not in words_in_name(call.name):
-            return "plan"
-        if use.kind == "other" and not brings_report(call.name):
-            texts = strings_in(call.arguments)
-            # An argument of fewer words is a click or a search.
-            if any(sum(map(str.isalpha, text.split())) > 4 for text in texts):
-                return "note"
-        return "call"
-
-    def _is_in_file(self, use: ToolUse) -> bool:
-        return use.kind in ("write", "edit") and use.path in self.known
-
-    def _call_pieces(self, call: ToolCall, use: ToolUse, *, is_in_file: bool) -> list[str]:
-        if use.kind in ("write", "edit") and use.path:
-            head = f"{call.name} {use.path}"
-            if is_in_file or holds_secrets(use.path):
-                return [head]
-            texts = [t for t in strings_in(call.arguments) if t != use.path and t.strip()]
-            return [head, *line_groups("\n".join(texts))]
-        if use.command:
-            return line_groups(f"{call.name}: {use.command}")
-        arguments: object = call.arguments
-        if is_object(arguments) and len(arguments) == 1:
-            [arguments] = arguments.values()
-        text = arguments if isinstance(arguments, str) else _json_of(arguments)
-        return line_groups(f"{call.name}: {text}")
-
-    def _replace(self, key: Any, item: Item) -> None:
-        """Record `item` as the newest version of `key`."""
-        if key in self._versions:
-            self._versions[key].kind = "replaced"
-        self._versions[key] = item
-
-    def _answered(self, at: int, number: int, result: ToolResult) -> None:
-        call, use = self._calls.get(result.call_id, (None, ToolUse("other")))
+    def _add_result(self, at: int, number: int, result: ToolResult) -> None:
+        call, use, call_item = self._calls.get(result.call_id, (None, ToolUse("other"), None))
         name = call.name if call else result.name or "tool"
         label = f"result of {name} {use.path or use.command or ''}".strip()
         label = label.partition("\n")[0][:_LABEL_CHARS]
-        text = result_text(result)
-        said = refusal_comment(result)
-        media = [_named(part) for part in result.content if isinstance(part, Image | Document)]
+        text, comment = result_text(result), refusal_comment(result)
+        media = [_name_of(part) for part in result.content if isinstance(part, Image | Document)]
         if media:
-            self.add(at, "media", label, list(dict.fromkeys(media)))
+            self._add(at, "media", label, list(dict.fromkeys(media)))
         if is_synthetic_result(result):
-            self.add(at, "replaced", label, [text], block=number)
-        elif said is not None:
-            # A page or a command may say so as well, so that it is the tool's word.
-            refusal = "tool, on a refusal by the user"
-            self.add(at, "user", refusal, [said or text.strip()], block=number)
+            self._add(at, "replaced", label, [text], block=number)
+        elif comment is not None:
+            # The label names the tool, because a page or a command could print these words.
+            label = "tool, on a refusal by the user"
+            self._add(at, "user", label, [comment or text.strip()], block=number)
         elif is_question(name):
-            self.add(at, "user", "user answered", paragraphs(text), block=number)
-        elif brings_report(name):
-            item = self.add(at, "report", label, paragraphs(text), block=number)
-            self._follow_job(call, item, text)
+            self._add(at, "user", "user answered", paragraphs(text), block=number)
         elif call is not None and "skill" in words_in_name(name) and not is_failed(result):
-            item = self.add(at, "attached", label, paragraphs(text), block=number)
-            self._replace((name, _json_of(call.arguments)), item)
+            item = self._add(at, "attached", label, paragraphs(text), block=number)
+            self._replace_older((name, _as_json(call.arguments)), item)
         else:
-            item = self._output(at, number, result, use, label)
-            self._follow_job(call, item, text)
-            if call is not None and use.kind != "edit":
-                self._replace((name, use.path, use.command, use.range, _key_of(call, use)), item)
+            if is_report := brings_report(name):
+                item = self._add(at, "report", label, paragraphs(text), block=number)
+            else:
+                item = self._add_output(at, number, result, use, label)
+            if call is not None and call_item is not None:
+                self._jobs.follow(call, (call_item, item), text)
+                if use.kind != "edit" and not is_report:
+                    arguments = "" if use.path or use.command else _as_json(call.arguments)
+                    self._replace_older((name, use.path, use.command, use.range, arguments), item)
 
-    def _follow_job(self, call: ToolCall | None, result: Item, text: str) -> None:
-        """Attach the call and the result that start work in the background, until it ends."""
-        if call is None or self._end_jobs(f"{_json_of(call.arguments)[:_JOB_CHARS]}\n{text}"):
-            return
-        arguments = named_arguments(call)
-        head = text[:_JOB_CHARS]
-        asks = any(arguments.get(name) is True for name in _BACKGROUND)
-        if not asks and not _is_running(head):
-            return
-        started = [(item, item.kind) for item in (self._call_items[call.call_id], result)]
-        for item, _ in started:
-            item.kind = "attached"
-        self._jobs |= dict.fromkeys(_JOB_ID.findall(head), started)
-
-    def _end_jobs(self, text: str) -> bool:
-        """Whether `text` names work in the background; if that has ended, attach it no more."""
-        if not self._jobs:
-            return False
-        head = text[: 2 * _JOB_CHARS]
-        named = self._jobs.keys() & set(re.findall(r"[\w.-]{3,64}", head))
-        if named and _ENDED.search(head) and not _is_running(head):
-            for item, kind in (pair for name in named for pair in self._jobs.pop(name)):
-                item.kind = kind if item.kind == "attached" else item.kind
-        return bool(named)
-
-    def _output(self, at: int, number: int, result: ToolResult, use: ToolUse, label: str) -> Item:
-        """Add the item of what a tool returned, and record what was done."""
+    def _add_output(
+        self, at: int, number: int, result: ToolResult, use: ToolUse, label: str
+    ) -> Item:
+        """Add the item of a tool's output, and record its effects in the turn."""
         text = result_text(result)
         if placeholders.is_placeholder(result):
             text = placeholders.preview_in(text)
@@ -441,163 +337,143 @@ class _Walk:
         if is_command:
             text, _ = command_output(text)
         has_failed = bool(is_failed(result)) or (is_command and counts_failures(text))
-        kind = self._result_kind(at)
+        kind, order = self._result_kind(at), None
         data = outcome.parsed_json(text) if use.kind == "other" else None
         if data is not None:
             kind = "record" if kind == "result" else kind
-            pieces = _rows(data)
-            order: Sequence[int] = range(len(pieces))
+            # Rows of a record are short, and each is informative by itself.
+            pieces = line_groups("\n".join(outcome.json_lines(data)), 150)
         else:
             pieces = line_groups(text)
-            order = ends_first(pieces) if use.kind in _SHOWING else errors_first(pieces)
-        item = self.add(at, kind, label, pieces, order=order, block=number)
-        self._done(use, text, item, has_failed=has_failed)
+            order = ends_first(pieces) if use.kind in _READING_KINDS else errors_first(pieces)
+        item = self._add(at, kind, label, pieces, order=order, block=number)
+        self._note_outcome(use, text, item, has_failed=has_failed)
         return item
 
-    def _done(self, use: ToolUse, text: str, item: Item, *, has_failed: bool) -> None:
+    def _note_outcome(self, use: ToolUse, text: str, item: Item, *, has_failed: bool) -> None:
         turn = self._turns[-1]
         if use.kind == "execute" and use.command:
             for branch, commit, subject in _COMMIT.findall(text):
                 turn.committed[f"{commit} on {branch}: {subject}"] = None
-            before = self._failed.pop(use.command, None)
+            failure = self._failed_commands.pop(use.command, None)
             if has_failed:
-                self._failed[use.command] = item
-            elif before is not None:
-                turn.mended[use.command.partition("\n")[0][:_LABEL_CHARS]] = None
+                self._failed_commands[use.command] = item
+            elif failure is not None:
+                turn.fixed[use.command.partition("\n")[0][:_LABEL_CHARS]] = None
         if has_failed or not use.path:
             return
         if use.kind in ("write", "edit"):
             turn.changed["/".join(use.path.split("/")[-2:])] = None
-        elif use.kind == "read" and use.path in self.known and item.kind == "result":
-            item.kind, item.in_file = "replaced", self.known[use.path].path
+        elif use.kind == "read" and use.path in self._files and item.kind == "result":
+            item.kind, item.in_file = "replaced", self._files[use.path].path
 
     def add_rules(self) -> None:
-        """Add what the user laid down for all later work, and mark what later words replace."""
+        """Add the user's rules and preferences, and mark the sentences that later ones replace."""
         found = find_instructions(self._messages)
-        said = {item.at: item for item in self.items if item.label == "user"}
-        for one in found.standing:
-            if one.text in found.replaced and one.turn in said:
-                marked = f"{found.mark_of(one.text, self._numbers)}{one.text}"
-                item = said[one.turn]
+        user_items = {item.at: item for item in self.items if item.label == "user"}
+        for sentence in found.candidates:
+            marked = f"{found.mark_of(sentence.text, self._numbers)}{sentence.text}"
+            if sentence.text not in found.replaced:
+                if sentence.rank >= _BINDING_RANK:
+                    kind: Kind = "rule" if sentence.rank >= SURE_RANK else "preference"
+                    self._add(sentence.turn, kind, "user", [marked])
+            elif item := user_items.get(sentence.turn):
                 item.pieces = [
-                    piece.replace(marked, one.text).replace(one.text, marked)
+                    piece.replace(marked, sentence.text).replace(sentence.text, marked)
                     for piece in item.pieces
                 ]
-        for one in found.standing:
-            if one.rank >= BINDING_RANK and one.text not in found.replaced:
-                mark = found.mark_of(one.text, self._numbers)
-                kind: Kind = "rule" if one.rank >= SURE_RANK else "wish"
-                self.add(one.turn, kind, "user", [f"{mark}{one.text}"])
 
-    def add_deeds(self) -> None:
-        """Add a line for each turn in which something was done, and mark the open failures."""
-        for item in self._failed.values():
+    def add_actions(self) -> None:
+        """Add one line of work for each turn, and mark the failures that nothing fixed."""
+        for item in self._failed_commands.values():
             if item.kind == "result":
                 item.kind = "failure"
         for turn in self._turns:
-            named = {
+            actions = {
                 "changed": turn.changed,
                 "committed": turn.committed,
-                "failed, then passed": turn.mended,
+                "failed, then passed": turn.fixed,
             }
-            told = [f"{word} {', '.join(names)}" for word, names in named.items() if names]
-            if told:
-                self.add(turn.at, "deed", "done in this turn", ["; ".join(told)])
+            texts = [f"{verb} {', '.join(names)}" for verb, names in actions.items() if names]
+            if texts:
+                self._add(turn.at, "action", "done in this turn", ["; ".join(texts)])
 
     def add_files(self, files: Iterable[FileItem]) -> None:
-        """Add an item for each file with a known text, offered outwards from its last edit."""
+        """Add an item for each file with a known text. Pieces near its last edit come first."""
         for file in files:
             if not file.text.strip():
                 continue
             pieces = [file.text] if len(file.text) < SHORT_CHARS else line_groups(file.text)
-            centre, place = 0, 0
+            edited, offset = 0, 0
             for number, piece in enumerate(pieces):
-                if place <= file.focus:
-                    centre = number
-                place += len(piece) + 1
-            order = sorted(range(len(pieces)), key=lambda n: abs(n - centre))
+                if offset <= file.focus:
+                    edited = number
+                offset += len(piece) + 1
+            order = sorted(range(len(pieces)), key=lambda number: abs(number - edited))
             kind: Kind = "file"
-            if file.path.endswith(_GUIDES):
-                kind = "rules"
-            elif file.is_written and file.path.endswith(_DOCUMENTS):
+            if file.path.endswith(_PROJECT_RULES_NAMES):
+                kind = "project_rules"
+            elif file.is_written and file.path.endswith(_DOCUMENT_NAMES):
                 kind = "document"
-            item = self.add(file.at, kind, file.path, pieces, order=order, block=-2)
+            item = self._add(file.at, kind, file.path, pieces, order=order, block=-2)
             item.path, item.note = file.path, file.note
 
 
-def _is_running(text: str) -> bool:
-    """Whether the first lines of a result say that its work goes on in the background."""
-    return any(map(_STARTED.search, text.split("\n", 5)[:5]))
-
-
-def typed_first(pieces: Sequence[str]) -> list[int]:
-    """The pieces that a person may have typed, then those that look pasted: what is far behind."""
-    typed = typed_pieces(pieces)
-    return [*typed, *(n for n in range(len(pieces)) if n not in set(typed))]
-
-
-def typed_pieces(pieces: Sequence[str]) -> list[int]:
-    """The pieces within what a person types at most, and a short last one."""
-    typed: list[int] = []
-    size_chars = 0
-    for number, piece in enumerate(pieces):
-        if size_chars > SHORT_CHARS:
-            break
-        typed.append(number)
-        size_chars += len(piece)
-    last = len(pieces) - 1
-    if last not in typed and len(pieces[last]) < GROUP_CHARS:
-        typed.append(last)
-    return typed
-
-
-def ends_first(pieces: Sequence[str]) -> list[int]:
-    """First, last, second, last but one, and so on."""
-    size = len(pieces)
-    return [n // 2 if n % 2 == 0 else size - 1 - n // 2 for n in range(size)]
-
-
 def errors_first(pieces: Sequence[str]) -> list[int]:
-    """The last piece with an error and the last one with a success, then the ends."""
+    """Return the indices of the last piece with an error and the last success, then both ends."""
+    errors = [index for index, piece in enumerate(pieces) if _ERROR.search(piece)]
+    successes = [index for index, piece in enumerate(pieces) if "success" in piece.lower()]
     ends = ends_first(pieces)
-    telling = (
-        next((n for n in reversed(range(len(pieces))) if pattern.search(pieces[n])), ends[0])
-        for pattern in (_ERROR, _SUCCESS)
-    )
-    return list(dict.fromkeys((*telling, *ends))) if pieces else []
+    return list(dict.fromkeys((*(errors[-1:] or ends[:1]), *successes[-1:], *ends)))
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """The strings in a JSON value, in order."""
+    """Yield the strings in a JSON value, in order."""
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            yield one
-        elif is_object(one):
-            waiting += reversed(one.values())
-        elif is_list(one):
-            waiting += reversed(one)
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif is_object(item):
+            waiting += reversed(item.values())
+        elif is_list(item):
+            waiting += reversed(item)
 
 
-def _rows(data: Any) -> list[str]:
-    """The rows of a record; they are short, and each says something by itself."""
-    return line_groups("\n".join(outcome.json_lines(data)), 150)
+def _kind_of_call(call: ToolCall, use: ToolUse) -> Kind:
+    if is_bookkeeping(call.name) and "skill" not in words_in_name(call.name):
+        return "plan"
+    if use.kind == "other" and not brings_report(call.name):
+        # A call whose arguments have fewer words is a click or a search.
+        words = (sum(map(str.isalpha, text.split())) for text in strings_in(call.arguments))
+        if any(count > 4 for count in words):
+            return "note"
+    return "call"
 
 
-def _key_of(call: ToolCall, use: ToolUse) -> str:
-    """What tells a call without a path or a command from others of its tool."""
-    if use.path or use.command:
-        return ""
-    return _json_of(call.arguments)
+def _pieces_of_call(call: ToolCall, use: ToolUse, *, is_in_file: bool) -> list[str]:
+    """Return the pieces of a call. If a file's item has its text, only the path is shown."""
+    if use.kind in ("write", "edit") and use.path:
+        head = f"{call.name} {use.path}"
+        if is_in_file or holds_secrets(use.path):
+            return [head]
+        texts = [text for text in strings_in(call.arguments) if text != use.path and text.strip()]
+        return [head, *line_groups("\n".join(texts))]
+    if use.command:
+        return line_groups(f"{call.name}: {use.command}")
+    arguments: object = call.arguments
+    if is_object(arguments) and len(arguments) == 1:
+        [arguments] = arguments.values()
+    text = arguments if isinstance(arguments, str) else _as_json(arguments)
+    return line_groups(f"{call.name}: {text}")
 
 
-def _json_of(value: object) -> str:
+def _as_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _named(block: Image | Document | Opaque) -> str:
+def _name_of(block: Image | Document | Opaque) -> str:
     if isinstance(block, Opaque):
-        return f"[a block of the kind {block.kind[:_LABEL_CHARS]}]"
-    what = "an image" if isinstance(block, Image) else "a document"
-    return f"[{what}, {block.media_type[:_LABEL_CHARS]}]"
+        return f"[block of type {block.kind[:_LABEL_CHARS]}]"
+    media = "image" if isinstance(block, Image) else "document"
+    return f"[{media}, {block.media_type[:_LABEL_CHARS]}]"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from context_compaction.summarizers.extractive.collect import Item
+from context_compaction.summarizers.extractive.items import Item
 
 _WORD = re.compile(r"\w{2,}|\d")
 # A word in more items than this share says nothing about a topic.

@@ -1,25 +1,27 @@
-"""The text of a summary: the items that were bought, in order, each with number and author."""
+"""Write the text of a summary: the bought items in order, each with its number and author."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from context_compaction.messages.model import Message, Messages, Text
-from context_compaction.summarizers.extractive.collect import Item, collect
+from context_compaction.messages.model import Author, Message, Messages, Text
+from context_compaction.summarizers.extractive.collect import collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill
+from context_compaction.summarizers.extractive.items import Item
 from context_compaction.tokens.counter import MessageCounter
 
-# Between a text that a model or the host wrote and the entries.
-RECORD_TITLE = "# From the record, word for word"
-# How an entry begins. Nothing in a text may look like the beginning of another one, or of a section
-# of the pins.
+EXTRACTS_TITLE = "# Verbatim extracts"
+"""The heading between a text that a model or the host wrote and the entries."""
+
+# The beginning of an entry, or of a section of pinned texts. No line of a text may look like one.
 _LABEL = (
-    r"(?:user|agent|assistant|host|tool|called|result of|done in this|from the summary)\b"
+    r"(?:user|agent|assistant|host|tool|called|result of|done in this|from the previous)\b"
     r"[^\n:]{0,99}:"
 )
-_TITLE = r"## (?:Pinned|User rules|Unpinned)\b"
-_BEGINS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL}|{_TITLE})", re.MULTILINE)
+_PINS_TITLE = r"## (?:Pinned|User rules|Unpinned)\b"
+_STARTS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL}|{_PINS_TITLE})", re.MULTILINE)
 _ENTRY = re.compile(rf"^(?:\[(\d{{1,9}})\]|-) ({_LABEL}) ?", re.MULTILINE)
+_RULE_KINDS = ("rule", "preference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,66 +29,14 @@ class EarlierEntries:
     """The entries of an earlier summary as messages.
 
     Attributes:
-        messages: A message for each entry.
-        numbers: Its number in the transcript, where it has one.
-        labels: By position the label of each entry that the user did not say.
+        messages: One message for each entry.
+        numbers: The number of each entry's message in the transcript, if known.
+        labels: The labels of entries that are not the user's, by position.
     """
 
     messages: Messages
     numbers: Sequence[int | None]
     labels: Mapping[int, str]
-
-
-def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
-    """The bought pieces of `items`, one entry for each item; `pinned` texts are shown elsewhere."""
-    shown = [item for item in items if item.bought and not item.path]
-    shown.sort(key=lambda item: (item.at, item.kind == "deed", item.block))
-    said = {item.at: " ".join(item.text.split()) for item in shown if item.kind == "user"}
-    known = set(pinned)
-    entries: list[str] = []
-    for item in shown:
-        text = item.text
-        if item.kind in ("rule", "wish") and (text in known or text in said.get(item.at, "")):
-            continue
-        mark = f"{_mark(item)}{item.label}: "
-        if item.kind in ("rule", "wish") and entries and entries[-1].startswith(mark):
-            entries[-1] += f"\n{unforged(text)}"
-        else:
-            entries.append(f"{mark}{unforged(text)}")
-    return "\n".join(entries)
-
-
-def earlier_entries(text: str) -> EarlierEntries:
-    """The entries of the text of an earlier summary; what precedes them is one entry, too."""
-    entries = [entry for entry in _entries(text) if entry[2]]
-    messages: list[Message] = []
-    labels: dict[int, str] = {}
-    for at, (_, label, said) in enumerate(entries):
-        is_user = label.startswith("user")
-        messages.append(Message("user", (Text(said, author="user" if is_user else "compaction"),)))
-        if not is_user:
-            labels[at] = label
-    return EarlierEntries(tuple(messages), [number for number, _, _ in entries], labels)
-
-
-def _entries(text: str) -> Iterator[tuple[int | None, str, str]]:
-    """The number, the label and the text of each entry."""
-    starts = [*_ENTRY.finditer(text)]
-    stops = [*(start.start() for start in starts), len(text)]
-    head = text[: stops[0]].strip().removesuffix(RECORD_TITLE)
-    yield None, "from the summary before", head.strip()
-    for start, stop in zip(starts, stops[1:], strict=True):
-        number = int(start[1]) if start[1] else None
-        yield number, start[2].removesuffix(":"), text[start.end() : stop].strip()
-
-
-def unforged(text: str) -> str:
-    """`text` with two spaces before each line that looks like the beginning of another."""
-    return _BEGINS_ENTRY.sub("  ", text)
-
-
-def _mark(item: Item) -> str:
-    return "- " if item.number is None else f"[{item.number}] "
 
 
 def extract(
@@ -97,7 +47,15 @@ def extract(
     *,
     lost: str = "",
 ) -> str:
-    """The text of a summary of `messages` within `max_tokens`."""
+    """Return a summary of `messages` within `max_tokens`.
+
+    Args:
+        messages: The conversation.
+        numbers: The number of each message in the transcript.
+        max_tokens: Token limit of the text.
+        count: Counts tokens.
+        lost: Text of earlier summaries whose original messages are missing.
+    """
     earlier = earlier_entries(lost)
     items = collect(
         (*earlier.messages, *messages), [*earlier.numbers, *numbers], earlier=earlier.labels
@@ -111,3 +69,55 @@ def extract(
             return text
         room_tokens -= excess_tokens + HEAD_TOKENS
     return ""
+
+
+def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
+    """Return one entry for each bought item. Rules among the `pinned` texts are omitted."""
+    bought = [item for item in items if item.bought and not item.path]
+    bought.sort(key=lambda item: (item.at, item.kind == "action", item.block))
+    user_texts = {item.at: " ".join(item.text.split()) for item in bought if item.kind == "user"}
+    pinned_texts = set(pinned)
+    entries: list[str] = []
+    for item in bought:
+        text, is_rule = item.text, item.kind in _RULE_KINDS
+        if is_rule and (text in pinned_texts or text in user_texts.get(item.at, "")):
+            continue
+        number = "-" if item.number is None else f"[{item.number}]"
+        start = f"{number} {item.label}: "
+        if is_rule and entries and entries[-1].startswith(start):
+            entries[-1] += f"\n{escape_entries(text)}"
+        else:
+            entries.append(f"{start}{escape_entries(text)}")
+    return "\n".join(entries)
+
+
+def earlier_entries(text: str) -> EarlierEntries:
+    """Return the entries of an earlier summary. Text before the first entry is one, too."""
+    messages: list[Message] = []
+    numbers: list[int | None] = []
+    labels: dict[int, str] = {}
+    for number, label, content in _entries(text):
+        if not content:
+            continue
+        author: Author = "user" if label.startswith("user") else "compaction"
+        if author != "user":
+            labels[len(messages)] = label
+        messages.append(Message("user", (Text(content, author=author),)))
+        numbers.append(number)
+    return EarlierEntries(tuple(messages), numbers, labels)
+
+
+def _entries(text: str) -> Iterator[tuple[int | None, str, str]]:
+    """Yield the number, the label and the text of each entry."""
+    starts = [*_ENTRY.finditer(text)]
+    stops = [*(start.start() for start in starts), len(text)]
+    head = text[: stops[0]].strip().removesuffix(EXTRACTS_TITLE)
+    yield None, "from the previous summary", head.strip()
+    for start, stop in zip(starts, stops[1:], strict=True):
+        number = int(start[1]) if start[1] else None
+        yield number, start[2].removesuffix(":"), text[start.end() : stop].strip()
+
+
+def escape_entries(text: str) -> str:
+    """Indent each line of `text` that looks like the beginning of an entry."""
+    return _STARTS_ENTRY.sub("  ", text)

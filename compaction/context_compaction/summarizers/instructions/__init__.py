@@ -1,1 +1,1 @@
-"""Rules of the user: where they are stated, whether they still hold, what is pinned."""
+"""Rules of the user: where they are stated, and whether they still hold."""

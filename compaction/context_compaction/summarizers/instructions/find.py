@@ -1,13 +1,9 @@
-"""What binds: sentences of the user that state rules, preferences, decisions and corrections.
+"""Find what binds: sentences in which the user states rules, preferences, decisions, corrections.
 
-No pattern knows every phrasing. So it is a ranking, not a filter: every sentence that a user typed
-is a candidate, and what does not fit is left out from the end of the list. Patterns of many
-languages recognise what is surely a rule, and what is chatter or the business of the moment; the
-other signs need no language: whether the sentence looks typed, and whether it is alone or
-at the end of its turn.
-
-`find_instructions` is what other parts use: a `UserInstruction` whose rank is `SURE_RANK` or more
-is a rule by its words.
+No pattern knows every phrasing, so this is a ranking and not a filter. Every sentence that a user
+typed is a candidate, and the sentences with the lowest rank are dropped first. Patterns in many
+languages recognize sure rules, small talk and the business of the moment. The other evidence needs
+no language: whether a sentence looks typed, and whether it ends the turn.
 """
 
 import re
@@ -18,56 +14,68 @@ from functools import lru_cache
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, Text
 from context_compaction.messages.speakers import user_texts
-from context_compaction.summarizers.instructions import typed_text
-from context_compaction.summarizers.instructions.own_words import LEFT_OUT, own_words
-from context_compaction.summarizers.instructions.signs import Sign, sign
+from context_compaction.summarizers.instructions.own_words import OMISSION, own_words
+from context_compaction.summarizers.instructions.sentences import (
+    Sentence,
+    Sign,
+    join_wrapped_lines,
+    sentences_of,
+    sign_pattern,
+    subject_words,
+    without_list_mark,
+)
 from context_compaction.summarizers.instructions.superseded import (
     CLAUSE_END,
     UserInstruction,
-    changes,
+    find_changes,
 )
-from context_compaction.summarizers.instructions.typed_text import Sentence, words_of
 
-# A sentence with at least this rank is a rule by its words, wherever it stands.
 SURE_RANK = 2.0
-# What adds to the rank of a sentence; of the signs of a rule each, up to three.
+"""From this rank on, a sentence is a rule by its words alone."""
+
+# What is added to the rank of a sentence. `_RULE` counts for up to three signs of a rule.
 _TYPED, _LAST, _RULE, _SURE, _QUESTION, _PASTED = 0.75, 0.25, 0.75, 1.0, -1.25, -2.0
-_WEIGHTS: Mapping[Sign, float] = {
+_SIGN_WEIGHTS: Mapping[Sign, float] = {
     "correction": 0.5, "errand": -0.75, "about_oneself": -0.5, "agreement": -1.5,
 }  # fmt: skip
-# So many words on a subject name something that a later "it" can mean.
+# This many subject words name something that a later "it" can mean.
 _NAMING_WORDS = 2
-# What is quoted, or said aside, is not what a sentence lays down.
+# Quoted or parenthesized text, which is no rule by itself.
 _ASIDE = re.compile(r'"[^"]*"|„[^“”]*[“”]|“[^”]*”|«[^»]*»|「[^」]*」|\([^()]*\)')
 _QUESTION_MARKS = ("?", "？")
-_SYSTEM = -1
+_SYSTEM_TURN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class UserInstructions:
-    """The user's sentences that bind, and those that no longer do."""
+    """The user's sentences that bind or once bound.
 
-    standing: tuple[UserInstruction, ...]  # that may still bind, as they were said last
-    # Those that are surely lasting rules, and whole. One that points back ("It must never delete
-    # the others.") speaks of what was named before it, and is none; one that may be out of date
-    # stands among the user's words, where the order tells.
+    Attributes:
+        candidates: All sentences that may bind, each at its last occurrence.
+        rules: The candidates that are certainly lasting rules. Not among them: sentences that point
+            back ("Never delete it."), and sentences that may be out of date.
+        replaced: For each sentence that a later one certainly replaces, the position of the later
+            message. None if that message follows the list.
+        marks: For each sentence, the mark that every summary shows before it. An earlier summary
+            set it, or the sentence conflicts with the system prompt.
+    """
+
+    candidates: tuple[UserInstruction, ...]
     rules: tuple[UserInstruction, ...]
-    # Those that a later one surely replaces, each with the position of its message; None where that
-    # follows the messages.
     replaced: Mapping[str, int | None]
-    # By sentence the mark that precedes it in every summary: the one that a previous summary put
-    # there, or that it plainly replaces a sentence of the system prompt.
     marks: Mapping[str, str]
 
     def mark_of(self, text: str, numbers: Sequence[int | None]) -> str:
-        """The mark that precedes the sentence `text` in every summary; "" for most.
+        """Return the mark before the sentence `text` in every summary. "" for most sentences.
 
-        `numbers` are those of the messages in the transcript.
+        `numbers` are the numbers of the messages in the transcript.
         """
         if text in self.replaced:
-            at = self.replaced[text]
-            # Much of what stands beside a new value mostly holds: "one commit per item, prefix x".
-            return placeholders.superseded_mark(None if at is None else numbers[at], "changed")
+            position = self.replaced[text]
+            # "Changed" and not "replaced", because the rest of a sentence with a new value often
+            # holds: "one commit per item, prefix x".
+            number = None if position is None else numbers[position]
+            return placeholders.superseded_mark(number, "changed")
         return self.marks.get(text, "")
 
 
@@ -78,120 +86,128 @@ def find_instructions(
     system: str = "",
     is_typed: bool = True,
 ) -> UserInstructions:
-    """The user's sentences in `messages`, ranked; those in `later` only correct.
+    """Return the ranked sentences of the user in `messages`.
 
-    The rules of the `system` prompt are not returned, since the host sends it with every call; a
-    user's sentence that replaces one of them surely binds. What the user quoted or pasted in a
-    marked form is left out, unless `is_typed` is false.
+    Args:
+        messages: The messages to read.
+        later: Messages that follow. Their sentences only correct earlier ones.
+        system: The system prompt. Its rules are not returned, because the host sends them with
+            every call. A user's sentence that replaces such a rule certainly binds.
+        is_typed: Whether to skip text that the user quoted or pasted in a marked form.
     """
     found: dict[str, UserInstruction] = {}
     marks: dict[str, str] = {}
     for turn, sentence in _sentences(system, (*messages, *later), is_typed=is_typed):
-        mark, text = placeholders.split_mark(typed_text.without_gap(sentence.text))
-        if turn >= len(messages) and text in found and found[text].turn != _SYSTEM:
+        unmarked = sentence.text.removeprefix(OMISSION).lstrip()
+        mark, text = placeholders.split_mark(unmarked)
+        if turn >= len(messages) and text in found and found[text].turn != _SYSTEM_TURN:
             continue
-        found.pop(text, None)  # said again: it counts as said last, and holds again
+        found.pop(text, None)  # a repeated sentence counts at its last occurrence
         found[text] = _instruction(text, sentence, turn)
         marks[text] = mark
     replaced: dict[str, int | None] = {}
-    doubted: set[str] = set()
-    typed = [said for said in found.values() if said.rank >= 0 and not said.is_pasted]
-    # Who asks has decided nothing.
-    decided = [said for said in typed if not said.text.endswith(_QUESTION_MARKS)]
-    for older, newer, is_sure in changes(decided):
-        new, rank, is_lasting = found[newer.text], older.rank, False
-        if not is_sure:
-            doubted.add(older.text)
-            is_lasting = older.is_lasting
-        elif older.turn == _SYSTEM:
+    doubtful: set[str] = set()
+    decisions = [
+        sentence
+        for sentence in found.values()
+        if sentence.rank >= 0 and not sentence.is_pasted
+        if not sentence.text.endswith(_QUESTION_MARKS)  # because a question decides nothing
+    ]
+    for older, newer, is_certain in find_changes(decisions):
+        current = found[newer.text]
+        rank, is_lasting = older.rank, current.is_lasting
+        if not is_certain:
+            doubtful.add(older.text)
+            is_lasting = is_lasting or older.is_lasting
+        elif older.turn == _SYSTEM_TURN:
             marks[newer.text] = placeholders.DIFFERS
             rank, is_lasting = SURE_RANK, True
         else:
             replaced[older.text] = newer.turn if newer.turn < len(messages) else None
-        is_lasting = is_lasting or new.is_lasting
-        found[newer.text] = replace(new, rank=max(new.rank, rank), is_lasting=is_lasting)
-    standing = tuple(said for said in found.values() if 0 <= said.turn < len(messages))
-    rules = (
-        said
-        for said in standing
-        if said.rank >= SURE_RANK and said.is_lasting
-        if said.text not in doubted and said.text not in replaced
-        if not said.text.endswith(LEFT_OUT) and not _points_back(said.text)
-    )
-    return UserInstructions(standing, tuple(rules), replaced, marks)
+        rank = max(rank, current.rank)
+        found[newer.text] = replace(current, rank=rank, is_lasting=is_lasting)
+    candidates = tuple(one for one in found.values() if 0 <= one.turn < len(messages))
+    uncertain = doubtful | replaced.keys()
+    rules = tuple(one for one in candidates if one.text not in uncertain and _is_sure_rule(one))
+    return UserInstructions(candidates, rules, replaced, marks)
 
 
 def instructions_in(text: str) -> tuple[UserInstruction, ...]:
-    """The sentences of `text`, whoever wrote it, ranked as if the user had said them."""
-    said = Message("user", (Text(typed_text.unbroken(text), author="user"),))
-    return find_instructions((said,), is_typed=False).standing
+    """Return the sentences of `text` by any author, ranked like sentences of the user."""
+    message = Message("user", (Text(join_wrapped_lines(text), author="user"),))
+    return find_instructions((message,), is_typed=False).candidates
 
 
-def has_sign(said: UserInstruction) -> bool:
-    """Whether any word of a sentence lays down something, wherever it stands."""
-    return said.rank - _PASTED * said.is_pasted > _TYPED + _LAST
+def has_rule_sign(sentence: UserInstruction) -> bool:
+    """Whether any word of the sentence is a sign of a rule."""
+    return sentence.rank - _PASTED * sentence.is_pasted > _TYPED + _LAST
 
 
 def _sentences(
     system: str, messages: Messages, *, is_typed: bool
 ) -> Iterator[tuple[int, Sentence]]:
-    """The sentences of the system prompt and of the user, each with the number of its message."""
-    yield from ((_SYSTEM, sentence) for sentence in typed_text.sentences_of(system))
+    """Yield the sentences of the system prompt and of the user, each with its turn."""
+    yield from ((_SYSTEM_TURN, sentence) for sentence in sentences_of(system))
     for turn, message in enumerate(messages):
         texts = user_texts(message)
-        if is_typed and len(texts) > 1:  # an extract of ours comes by lines, also within a fence
-            own = {*own_words("\n".join(texts)).split("\n")}
-            texts = [text for text in texts if "\n" in text or text in own]
+        if is_typed and len(texts) > 1:  # an extract of this library has one text for each line
+            own_lines = {*own_words("\n".join(texts)).split("\n")}
+            texts = [text for text in texts if "\n" in text or text in own_lines]
         for text in texts:
-            sentences = typed_text.sentences_of(text, is_typed=is_typed)
-            yield from ((turn, sentence) for sentence in sentences)
+            yield from ((turn, one) for one in sentences_of(text, is_typed=is_typed))
 
 
 def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
-    rank, is_lasting = _by_words(text)
+    rank, is_lasting = _rank_by_words(text)
     rank += _LAST * sentence.is_last + _PASTED * sentence.is_pasted
     if sentence.is_listed_rule:
-        rank = max(rank, SURE_RANK)
-    is_lasting = is_lasting or sentence.is_listed_rule
+        rank, is_lasting = max(rank, SURE_RANK), True
     return UserInstruction(text, turn, rank, is_lasting, sentence.is_pasted)
 
 
-@lru_cache(maxsize=16_384)  # pins and writer, and the next compaction, ask for the same
-def _by_words(text: str) -> tuple[float, bool]:
-    """The rank of a sentence by its words alone, and whether it states a lasting rule."""
-    said = _ASIDE.sub("", typed_text.without_list_mark(text))
-    rules = len({match[0].lower() for match in sign("rule").finditer(said)})
-    found: set[Sign] = {name for name in _WEIGHTS if sign(name).search(said)}
+@lru_cache(
+    maxsize=16_384
+)  # pins, the summary and the next compaction ask for these sentences again
+def _rank_by_words(text: str) -> tuple[float, bool]:
+    """Return the rank of a sentence by its words, and whether it states a lasting rule."""
+    content = _ASIDE.sub("", without_list_mark(text))
+    rule_signs = {match[0].lower() for match in sign_pattern("rule").finditer(content)}
+    signs = {sign for sign in _SIGN_WEIGHTS if sign_pattern(sign).search(content)}
+    is_sure = any(sign_pattern(sign).search(content) for sign in ("lasting", "sure"))
     is_question = text.endswith(_QUESTION_MARKS)
-    rank = (
-        _TYPED
-        + _RULE * min(rules, 3)
-        + _SURE * any(sign(name).search(said) for name in ("lasting", "sure"))
-        + _QUESTION * is_question
-        + sum(_WEIGHTS[name] for name in found)
-        # Wishes of one's own are worded like rules.
-        + _WEIGHTS["about_oneself"] * (rules > 0 and "about_oneself" in found)
-    )
-    if is_question or text.endswith((":", "：")) or found & {"agreement", "errand"}:
+    rank = _TYPED + _RULE * min(len(rule_signs), 3) + _SURE * is_sure + _QUESTION * is_question
+    rank += sum(_SIGN_WEIGHTS[sign] for sign in signs)
+    if rule_signs and "about_oneself" in signs:
+        rank += _SIGN_WEIGHTS["about_oneself"]  # because wishes for oneself are worded like rules
+    if is_question or text.endswith((":", "：")) or signs & {"agreement", "errand"}:
         return rank, False
-    return rank, any(_is_head(said, match.start()) for match in sign("lasting").finditer(said))
+    lasting = sign_pattern("lasting").finditer(content)
+    return rank, any(_applies_to_sentence(content, match.start()) for match in lasting)
 
 
-def _is_head(said: str, stop: int) -> bool:
-    """Whether a sign at `stop` applies to `said` itself: not reported, in no subordinate clause."""
-    if sign("telling").search(said, 0, stop):
+def _applies_to_sentence(content: str, start: int) -> bool:
+    """Whether a sign at `start` applies to the whole sentence: no report, no subordinate clause."""
+    if sign_pattern("telling").search(content, 0, start):
         return False
-    if said.startswith((",", "–", "—"), stop):
-        # After a condition or two words, not the next of many requests.
-        return bool(sign("under").match(said)) or len(words_of(said[:stop])) < _NAMING_WORDS
-    clause = max((end.end() for end in CLAUSE_END.finditer(said, 0, stop)), default=0)
-    return sign("under").search(said, clause, stop) is None
+    under = sign_pattern("under")
+    if content.startswith((",", "–", "—"), start):
+        # A sign of a rule after a condition or one word. Elsewhere it belongs to one of many
+        # requests.
+        return bool(under.match(content)) or len(subject_words(content[:start])) < _NAMING_WORDS
+    clause = max((end.end() for end in CLAUSE_END.finditer(content, 0, start)), default=0)
+    return under.search(content, clause, start) is None
+
+
+def _is_sure_rule(sentence: UserInstruction) -> bool:
+    """Whether a sentence is certainly a lasting rule, is whole, and is clear alone."""
+    is_rule = sentence.rank >= SURE_RANK and sentence.is_lasting
+    return is_rule and not sentence.text.endswith(OMISSION) and not _points_back(sentence.text)
 
 
 def _points_back(text: str) -> bool:
     """Whether `text` names nothing before a word that needs a name ("Don't mention it again.")."""
-    word = sign("points").search(text)
-    if word is None or text.startswith(":", word.end()):
+    pointer = sign_pattern("points").search(text)
+    if pointer is None or text.startswith(":", pointer.end()):
         return False
-    is_object = CLAUSE_END.match(text, word.end()) is not None  # "Don't come back to it."
-    return len(words_of(text[: word.start()])) < _NAMING_WORDS + is_object
+    is_object = CLAUSE_END.match(text, pointer.end()) is not None  # "Don't come back to it."
+    return len(subject_words(text[: pointer.start()])) < _NAMING_WORDS + is_object

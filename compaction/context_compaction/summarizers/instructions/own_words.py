@@ -1,109 +1,124 @@
-"""The user's own words in a text of his: what he quoted, forwarded or pasted is data.
+"""Separate the user's own words from text that the user quoted, forwarded or pasted.
 
-Data never becomes a rule or a pin, whatever it says. It is recognised by its form, in any language:
-fences, lines of a quotation, elements, mail, tracebacks, lines of a log or a patch. Every step is
-linear in the text.
+Text by somebody else is data: it never becomes a rule or a pin, whatever it says. It is recognized
+by its form, in any language: fences, quoted lines, elements, mail, tracebacks, lines of a log or a
+patch. Every step takes time linear in the length of the text.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-LEFT_OUT = "[…]"  # in place of data amid a line
+OMISSION = "[…]"
+"""The mark in place of text that is not shown."""
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})(.*)")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,60})(?:\s[^<>]{0,2000})?>")
-# An element of so many words amid a line is emphasis; a longer one is data.
-_EMPHASISED_WORDS = 2
-# Of two neighbouring lines with a header's form, one names the sender or the subject.
-_HEADER = re.compile(r"\s*[^\W\d_][^\W\d_ -]{0,20}(?: [^\W\d_]{1,12})?\s?[:：]\s*\S")
-_SENDER = re.compile(
-    r"\s*(?:from|subject|sent|von|betreff|gesendet|de|objet|envoyé|asunto|enviado|assunto|da"
-    r"|oggetto|van|onderwerp|od|temat|от|тема|发件人|主题|差出人|件名|보낸 사람|제목|من|الموضوع"
-    r"|från|ämne)\s?[:：]",
-    re.IGNORECASE,
-)
-# "On Monday Bob <bob@example.org> wrote:"
-_WROTE = re.compile(r".{0,120}<[^<>\s@]{1,80}@[^<>\s]{1,80}>.{0,40}[:：]\s*")
-_TRACE = re.compile(
-    r"\s*(?:Traceback \(most|File \".{1,300}\", line \d|at [\w.$<>]{1,200}\(|Exception in thread"
-    r"|panic: |thread '.{1,100}' panicked|goroutine \d)"
-)
-# A line that programs write: an error by its name, a time or a level, a line of a patch.
+# An element inside a line is emphasis up to this many words, and data beyond.
+_EMPHASIS_WORDS = 2
+# Names of the mail headers for sender and subject. Two neighbouring lines that look like headers
+# start a mail if such a name is among them.
+_MAIL_HEADERS = frozenset({
+    "from", "subject", "sent", "von", "betreff", "gesendet", "de", "objet", "envoyé", "asunto",
+    "enviado", "assunto", "da", "oggetto", "van", "onderwerp", "od", "temat", "от", "тема",
+    "发件人", "主题", "差出人", "件名", "보낸 사람", "제목", "من", "الموضوع", "från", "ämne",
+})  # fmt: skip
+# A line that a program printed. A line of the group "trace" also starts a traceback, which ends at
+# the next blank line.
 _PRINTED = re.compile(
-    r"\s*(?:[\w.]{0,80}(?:Error|Exception): |\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d\b"
+    r"\s*(?:(?P<trace>Traceback \(most|File \".{1,300}\", line \d|at [\w.$<>]{1,200}\("
+    r"|Exception in thread|panic: |thread '.{1,100}' panicked|goroutine \d)"
+    r"|[\w.]{0,80}(?:Error|Exception): |\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d\b"
     r"|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|FATAL|TRACE)\b[\]:\s]"
     r"|diff --git |@@ -\d|index [0-9a-f]{7,}|(?:\+\+\+|---) \S)"
 )
 
 
 def own_words(text: str) -> str:
-    """`text` without what is marked as somebody else's; line breaks stay."""
+    """Return `text` without the parts that somebody else wrote. Line breaks stay."""
     lines = text.split("\n")
-    for at in _data_lines(lines):
-        lines[at] = ""
+    for index in _data_lines(lines):
+        lines[index] = ""
     return _without_elements("\n".join(lines))
 
 
-def _data_lines(lines: list[str]) -> Iterator[int]:
+def _data_lines(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the indices of the lines that somebody else wrote."""
     fence, in_trace, in_pin = "", False, False
-    for at, line in enumerate(lines):
-        found = _FENCE.match(line)
-        if in_pin:  # all of it is asked for
+    for index, line in enumerate(lines):
+        fence_line = _FENCE.match(line)
+        if in_pin:  # the user asked for all of a pin, code included
             in_pin = "</pin>" not in line
         elif fence:
-            yield at
-            if found and found[1].startswith(fence) and not found[2].strip():
+            yield index
+            if fence_line and fence_line[1].startswith(fence) and not fence_line[2].strip():
                 fence = ""
-        elif found:
-            yield at
-            fence = "" if found[1] in found[2] else found[1]
-        elif _begins_mail(lines, at):
-            yield from range(at, len(lines))  # nobody can tell where it ends
+        elif fence_line:
+            yield index
+            fence = "" if fence_line[1] in fence_line[2] else fence_line[1]
+        elif _starts_mail(lines, index):
+            yield from range(index, len(lines))  # because a mail has no recognizable end
             return
         elif line.strip():
-            in_trace = in_trace or _TRACE.match(line) is not None
-            if in_trace or line.lstrip().startswith(">") or _PRINTED.match(line):
-                yield at
+            printed = _PRINTED.match(line)
+            in_trace = in_trace or bool(printed and printed["trace"])
+            if in_trace or printed or line.lstrip().startswith(">"):
+                yield index
             else:
                 in_pin = line.rfind("<pin>") > line.rfind("</pin>")
         else:
             in_trace = False
 
 
-def _begins_mail(lines: list[str], at: int) -> bool:
-    if _WROTE.fullmatch(lines[at]):
-        return True
-    pair = lines[at : at + 2]
-    return len(pair) == 2 and all(map(_HEADER.match, pair)) and any(map(_SENDER.match, pair))
+def _starts_mail(lines: Sequence[str], index: int) -> bool:
+    """Whether a forwarded or answered mail starts at line `index`."""
+    before, _, rest = lines[index].partition("<")
+    address, _, after = rest.partition(">")
+    is_short = len(before) <= 120 and len(after) <= 40
+    if is_short and "@" in address[1:] and after.rstrip().endswith((":", "：")):
+        return " " not in address  # "On Monday Bob <bob@example.org> wrote:"
+    headers = [_header_name(line) for line in lines[index : index + 2]]
+    return len(headers) == 2 and all(headers) and not _MAIL_HEADERS.isdisjoint(headers)
+
+
+def _header_name(line: str) -> str:
+    """Return the lower-case name of a line like "Subject: hello". "" for any other line."""
+    name, _, value = line.replace("：", ":", 1).partition(":")
+    name = name.strip().lower()
+    is_name = len(name) <= 34 and name.count(" ") <= 1
+    is_name = is_name and all(char.isalpha() or char in " -" for char in name)
+    return name if is_name and value.strip() else ""
 
 
 def _without_elements(text: str) -> str:
-    """`text` without elements and what they hold, but for the user's own and for emphasis."""
-    tags = [(found, found[2].lower()) for found in _TAG.finditer(text)]
-    last_end = {name: found.start() for found, name in tags if found[1]}
-    pieces: list[str] = []
-    done, opened, depth = 0, -1, 0
-    outer, in_pin = "", False
-    for found, name in tags:
+    """Return `text` without elements and their content. Pins, <private> and emphasis stay."""
+    tags = [(match, match[2].lower()) for match in _TAG.finditer(text)]
+    last_ends = {name: match.start() for match, name in tags if match[1]}
+    parts: list[str] = []
+    copied, start, depth = 0, 0, 0
+    outer_name, in_pin = "", False
+    for match, name in tags:
+        is_end = bool(match[1])
         if depth == 0 and name == "pin":
-            in_pin = not found[1]
-        elif depth == 0 and not in_pin:
-            ends_later = last_end.get(name, -1) > found.start()
-            if not found[1] and name != "private" and ends_later:
-                opened, outer, depth = found.start(), name, 1
-        elif depth and name == outer:
-            depth += -1 if found[1] else 1
-            if depth == 0 or (found[1] and found.start() == last_end[name]):
+            in_pin = not is_end
+        elif depth == 0 and not (in_pin or is_end or name == "private"):
+            if last_ends.get(name, -1) > match.start():
+                start, outer_name, depth = match.start(), name, 1
+        elif depth and name == outer_name:
+            depth += -1 if is_end else 1
+            if depth == 0 or (is_end and match.start() == last_ends[name]):
                 depth = 0
-                # Not the whole line, which may hold many elements.
-                before = text[max(0, opened - 200) : opened].rpartition("\n")[2].strip()
-                after = text[found.end() : found.end() + 200].partition("\n")[0].strip()
-                if not before or _is_data(text[opened : found.end()]):
-                    pieces += (text[done:opened], LEFT_OUT if before or after else "")
-                    done = found.end()
-    return "".join((*pieces, text[done:]))
+                if (mark := _mark_of_element(text, start, match.end())) is not None:
+                    parts += (text[copied:start], mark)
+                    copied = match.end()
+    return "".join((*parts, text[copied:]))
 
 
-def _is_data(element: str) -> bool:
-    inner = _TAG.sub(" ", element)
-    return "\n" in inner or len(inner.split()) > _EMPHASISED_WORDS
+def _mark_of_element(text: str, start: int, stop: int) -> str | None:
+    """Return what replaces the element `text[start:stop]`. None if the element is emphasis."""
+    # A limited part of the line, because one line may hold many elements.
+    before = text[max(0, start - 200) : start].rpartition("\n")[2].strip()
+    after = text[stop : stop + 200].partition("\n")[0].strip()
+    content = _TAG.sub(" ", text[start:stop])
+    if before and "\n" not in content and len(content.split()) <= _EMPHASIS_WORDS:
+        return None
+    return OMISSION if before or after else ""

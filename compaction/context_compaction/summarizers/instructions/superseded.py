@@ -1,14 +1,13 @@
-"""Which of the user's sentences a later one replaces, or may replace.
+"""Find the user's sentences that later ones replace, or may replace.
 
-An earlier sentence is surely replaced only where a later turn takes it back in plain words: it
-denies what the earlier one affirmed ("use spaces instead of tabs"), or a value in it ("8, not 5"),
-it tells to forget it, or a new rule corrects an older one. It is marked then with the message that
-did it. Two prohibitions both hold, and a request is never replaced by the next one of its form.
+A sentence is replaced for certain only if a later turn takes it back in plain words. The later turn
+denies the content of the earlier one ("use spaces instead of tabs"), denies a value in it ("8, not
+5"), says to forget it, or is a new rule that corrects an older one. Two prohibitions both hold. A
+request is never replaced by the next request of that form.
 
-Where a later turn only has the same subject, the words do not distinguish a new value in other
-words ("The YAML files get two-space indentation" after "Indent the YAML files with four spaces")
-from a second rule beside the first. Then both stay, in the order in which they were said, and no
-rule is lost that still holds; but what may hold no more does not stand among the surest rules.
+If a later turn only shares the subject, words do not distinguish a new value ("The YAML files get
+two-space indentation" after "Indent the YAML files with four spaces") and a second rule. Then both
+sentences stay in their order, and the older one no longer counts as one of the surest rules.
 """
 
 import re
@@ -17,136 +16,161 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from context_compaction.summarizers.instructions.signs import sign
-from context_compaction.summarizers.instructions.typed_text import (
-    values_of,
+from context_compaction.summarizers.instructions.sentences import (
+    sign_pattern,
+    subject_words,
+    values_in,
     without_list_mark,
-    words_of,
 )
 
-_AND = re.compile(r"\s(?:and|or|und|oder|et|ou|y|o|e|и|или)\s")
+_CONJUNCTION = re.compile(r"\s(?:and|or|und|oder|et|ou|y|o|e|и|или)\s")
+# The least weight of the words that two sentences share. It is just below 1, because the rounding
+# error of a sum depends on the order of its terms.
+_LEAST_WEIGHT = 0.99
 CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
 
 
 @dataclass(frozen=True, slots=True)
 class UserInstruction:
-    """A sentence of the user, on one line."""
+    """A sentence of the user that may bind.
+
+    Attributes:
+        text: The sentence on one line.
+        turn: Position of its message. -1 for a sentence of the system prompt.
+        rank: How surely it binds. Pasted text and chatter rank low.
+        is_lasting: Whether it states a rule for all later work.
+        is_pasted: Whether it looks pasted, not typed.
+    """
 
     text: str
-    turn: int  # the number of its message among all that are looked at; -1 for the system prompt
-    rank: float  # how surely it binds: higher precedes lower; what is pasted or chatter ranks low
-    is_lasting: bool  # it states a rule for all later work
-    is_pasted: bool = False  # it rather looks so than typed
+    turn: int
+    rank: float
+    is_lasting: bool
+    is_pasted: bool = False
 
 
-def changes(
-    said: Sequence[UserInstruction], *, nearest: int = 20, rarest: int = 6
+def find_changes(
+    sentences: Sequence[UserInstruction], *, nearest: int = 20, rarest: int = 6
 ) -> Iterator[tuple[UserInstruction, UserInstruction, bool]]:
-    """Each of `said`, in the order of saying, that one of a later turn changes, with the later.
+    """Yield each sentence that a later turn changes, and the later sentence.
 
-    The last is whether that surely takes its place; else it only has the same subject. A sentence
-    is compared with the `nearest` of those that have one of its `rarest` terms, so that the cost
-    stays linear.
+    The third value is whether the later sentence replaces the older one for certain. If not, both
+    only share a subject. To keep the cost linear, a sentence is compared with the `nearest`
+    sentences before it that share one of its `rarest` terms.
     """
-    known = [_reading(item.text) for item in said]
-    times = Counter(term for item in known for term in item.terms)
-    by_term: dict[str, list[int]] = {}
-    for at, (new, newer) in enumerate(zip(said, known, strict=True)):
+    contents = [_content_of(sentence.text) for sentence in sentences]
+    counts = Counter(term for content in contents for term in content.terms)
+    indices_by_term: dict[str, list[int]] = {}
+    for index, (newer, content) in enumerate(zip(sentences, contents, strict=True)):
         shared = sorted(
-            (term for term in newer.terms if times[term] > 1), key=lambda term: (times[term], term)
+            (term for term in content.terms if counts[term] > 1),
+            key=lambda term: (counts[term], term),
         )
-        near: set[int] = set()
-        if _may_change(newer, times):
-            near |= {
-                other for term in shared[:rarest] for other in by_term.get(term, ())[-nearest:]
-            }
-        binds = new.is_lasting or any(newer.denied) or newer.corrects
-        for old, older in ((said[other], known[other]) for other in sorted(near)):
-            # What is said in one breath is all meant, and talk changes a rule at most.
-            if old.turn == new.turn or not (binds or old.is_lasting):
+        candidates: set[int] = set()
+        if _may_change(content, counts):
+            for term in shared[:rarest]:
+                candidates.update(indices_by_term.get(term, ())[-nearest:])
+        binds = newer.is_lasting or any(content.denied) or content.corrects
+        for candidate in sorted(candidates):
+            older = sentences[candidate]
+            # All sentences of one turn hold together, and small talk changes only rules.
+            if older.turn == newer.turn or not (binds or older.is_lasting):
                 continue
-            is_sure = _change(newer, older, times, new, old)
-            if is_sure is not None:
-                yield old, new, is_sure
+            is_certain = _replaces(newer, content, older, contents[candidate], counts)
+            if is_certain is not None:
+                yield older, newer, is_certain
         for term in shared:
-            by_term.setdefault(term, []).append(at)
+            indices_by_term.setdefault(term, []).append(index)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """A sentence as it was parsed."""
+class _Content:
+    """What a sentence is about.
+
+    Attributes:
+        words: Stems of its subject words.
+        values: Values that it names.
+        terms: Words and values together.
+        denied: For each negation, the terms in the rest of its clause.
+        forgotten: For each thing to forget ("forget A and B"), its words.
+        corrects: Whether it says that it corrects something.
+    """
 
     words: frozenset[str]
     values: frozenset[str]
-    terms: frozenset[str]  # both: what it may share with others
-    denied: tuple[frozenset[str], ...]  # for each negation the terms of the rest of its clause
-    forgotten: tuple[frozenset[str], ...]  # of each part of a clause with "forget" the words
-    corrects: bool  # in words
+    terms: frozenset[str]
+    denied: tuple[frozenset[str], ...]
+    forgotten: tuple[frozenset[str], ...]
+    corrects: bool
 
 
-@lru_cache(maxsize=16_384)  # pins and writer, and the next compaction, ask for the same
-def _reading(text: str) -> _Reading:
-    said = without_list_mark(text)
+@lru_cache(
+    maxsize=16_384
+)  # pins, the summary and the next compaction ask for these sentences again
+def _content_of(text: str) -> _Content:
+    text = without_list_mark(text)
     denied: list[frozenset[str]] = []
     forgotten: list[frozenset[str]] = []
-    for found in sign("negation").finditer(said):
-        clause = CLAUSE_END.split(said[found.end() :], maxsplit=1)[0]
-        denied.append(words_of(clause) | values_of(clause))
-        if sign("correction").match(said, found.start()):
-            forgotten += map(words_of, _AND.split(clause))
-    words, values = words_of(said), values_of(said)
-    corrects = sign("correction").search(said) is not None
-    return _Reading(words, values, words | values, tuple(denied), tuple(forgotten), corrects)
+    correction = sign_pattern("correction")
+    for negation in sign_pattern("negation").finditer(text):
+        clause = CLAUSE_END.split(text[negation.end() :], maxsplit=1)[0]
+        denied.append(subject_words(clause) | values_in(clause))
+        if correction.match(text, negation.start()):
+            forgotten += map(subject_words, _CONJUNCTION.split(clause))
+    words, values = subject_words(text), values_in(text)
+    corrects = correction.search(text) is not None
+    return _Content(words, values, words | values, tuple(denied), tuple(forgotten), corrects)
 
 
-def _may_change(newer: _Reading, times: Mapping[str, int]) -> bool:
-    """Whether `_change` may find an older sentence, by how often the terms of `newer` occur.
+def _may_change(content: _Content, counts: Mapping[str, int]) -> bool:
+    """Whether `_replaces` can find an older sentence, judged by how often the terms occur.
 
-    It is false for most of thousands of sentences of one form, which then cost no comparison.
+    False for most of thousands of sentences of one form, which then need no comparison.
     """
-    weight = sum(1 / (times[word] - 1) for word in newer.words if times[word] > 1)
-    is_shared = (all(times[term] > 1 for term in part) for part in newer.denied if part)
-    return newer.corrects or bool(newer.forgotten) or weight > 0.99 or any(is_shared)
+    weight = sum(1 / (counts[word] - 1) for word in content.words if counts[word] > 1)
+    is_shared = (all(counts[term] > 1 for term in part) for part in content.denied if part)
+    return content.corrects or bool(content.forgotten) or weight >= _LEAST_WEIGHT or any(is_shared)
 
 
-def _change(
-    newer: _Reading,
-    older: _Reading,
-    times: Mapping[str, int],
-    new: UserInstruction,
-    old: UserInstruction,
+def _replaces(
+    newer: UserInstruction,
+    new: _Content,
+    older: UserInstruction,
+    old: _Content,
+    counts: Mapping[str, int],
 ) -> bool | None:
-    """Whether the newer sentence replaces the older; None where their subjects differ."""
-    if newer.corrects and older.corrects and newer.words == older.words:
-        return None  # of a series: "Update module 1.", "Update module 2."
-    if old.is_lasting and any(len(part & older.words) > 1 for part in newer.forgotten):
+    """Whether the newer sentence replaces the older one. None if their subjects differ."""
+    if new.corrects and old.corrects and new.words == old.words:
+        return None  # a series: "Update module 1.", "Update module 2."
+    if older.is_lasting and any(len(part & old.words) > 1 for part in new.forgotten):
         return True
-    if (newer.denied or newer.corrects) and _takes_back(newer, older):
+    if (new.denied or new.corrects) and _takes_back(new, old):
         return True
-    common = newer.words & older.words
-    # A shared word weighs 1 where only these two sentences have it, and less the more others do.
-    if len(common) < 2 or sum(1 / (times[word] - 1) for word in common) < 1:
+    common = new.words & old.words
+    # A shared word weighs 1 if only these two sentences have it, and less the more others do.
+    weight = sum(1 / (counts[word] - 1) for word in common)
+    if len(common) < 2 or weight < _LEAST_WEIGHT:
         return None
-    has_other = bool(newer.values and older.values - newer.values)
-    if newer.denied and older.denied and not (newer.corrects and has_other):
+    has_other_value = bool(new.values and old.values - new.values)
+    if new.denied and old.denied and not (new.corrects and has_other_value):
         return None
-    if newer.corrects or new.is_lasting:
-        return newer.corrects and new.is_lasting and old.is_lasting
-    longer = max(len(newer.words), len(older.words))
-    is_said_anew = old.is_lasting and has_other and len(common) >= longer / 2
-    return False if is_said_anew else None
+    if new.corrects or newer.is_lasting:
+        return new.corrects and newer.is_lasting and older.is_lasting
+    longer = max(len(new.words), len(old.words))
+    is_reworded = older.is_lasting and has_other_value and len(common) >= longer / 2
+    return False if is_reworded else None
 
 
-def _takes_back(newer: _Reading, older: _Reading) -> bool:
-    """Whether `newer` plainly takes back what `older` affirmed, or a value in it."""
-    other = newer.values - older.values
-    denied = [part for part in newer.denied if part and part <= older.terms]
-    if other and newer.words & older.words and any(part & older.values for part in denied):
+def _takes_back(new: _Content, old: _Content) -> bool:
+    """Whether `new` plainly withdraws the content of `old`, or a value in it."""
+    other_values = new.values - old.values
+    denied = [part for part in new.denied if part and part <= old.terms]
+    if other_values and new.words & old.words and any(part & old.values for part in denied):
         return True  # "The default is 8, not 5."
-    gone = [] if older.denied else denied
-    lost = older.values - newer.values
-    if newer.corrects and other and len(lost) == 1:
-        rest = older.words - words_of(" ".join(lost))
-        if len(newer.words) <= 3 * len(rest):
-            gone.append(older.terms - rest)
-    return any(older.terms - part <= newer.terms for part in gone)
+    withdrawn = [] if old.denied else denied
+    missing_values = old.values - new.values
+    if new.corrects and other_values and len(missing_values) == 1:
+        rest = old.words - subject_words(" ".join(missing_values))
+        if len(new.words) <= 3 * len(rest):
+            withdrawn.append(old.terms - rest)
+    return any(old.terms - part <= new.terms for part in withdrawn)

@@ -1,1 +1,1 @@
-"""The summarizer that asks a model, and what its text is checked for."""
+"""The summarizer that asks a model, and the checks of the model's text."""

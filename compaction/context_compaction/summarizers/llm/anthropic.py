@@ -1,7 +1,7 @@
-"""The summary model of Anthropic's Messages API.
+"""Ask Anthropic's Messages API, or a compatible server, for a summary.
 
-The library's one file that asks a provider. The SDK is loaded by the first request, in a
-thread, because that takes most of a second; retries with their waits are the SDK's.
+This is the only file of the library that calls a provider. The first request imports the SDK in a
+thread, because the import takes most of a second. The SDK retries failed requests.
 """
 
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from anthropic.types import Message
 
 
-# The cheapest of Anthropic's present models; its window holds any record that we would show it.
+# The cheapest of Anthropic's current models. Its window is larger than any prompt of this library.
 DEFAULT_MODEL = "claude-haiku-5-5"
 DEFAULT_URL = "https://api.anthropic.com"
 DEFAULT_TIMEOUT_SECONDS = 120.0
-# What the SDK raises where a stream is not the API's: it trusts its peer.
+# Errors that the SDK raises if a stream does not follow the API, because it does not check streams.
 _NOT_THIS_API = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
-# Dollars for a million tokens, input and output: Anthropic's list prices of November 2026. A model
-# that is not here has no cost in the receipt, only tokens.
+# Dollars per million tokens of input and output: Anthropic's list prices of November 2026. For any
+# other model, the receipt has tokens but no cost.
 _PRICES = {
     "claude-fable-5-1": (10.0, 50.0),
     "claude-opus-5-5": (4.0, 20.0),
@@ -42,7 +42,7 @@ _PRICES = {
     "claude-haiku-5-5": (0.1, 0.5),
     "claude-haiku-4-5": (1.0, 5.0),
 }
-# The cheapest model costs five times as much for prompts of more than 100,000 tokens.
+# Factors on the price of prompts of more than 100,000 tokens.
 _LONG_PROMPT_FACTORS = {"claude-haiku-5-5": 5.0}
 
 
@@ -51,10 +51,10 @@ class AnthropicModel:
     """A model behind Anthropic's Messages API, or a compatible server.
 
     Attributes:
-        api_key: The key; it appears in no message and no receipt.
-        model: The model's name.
+        api_key: The API key. It appears in no message and no receipt.
+        model: Name of the model.
         base_url: Address of the API.
-        timeout_seconds: Limit of one compaction, all its requests and retries together.
+        timeout_seconds: Time limit for all requests and retries of one compaction together.
     """
 
     api_key: str = field(repr=False)
@@ -69,11 +69,16 @@ class AnthropicModel:
 
     @property
     def window_tokens(self) -> int:
-        """The context window of the model by its name."""
+        """The context window of the model, from the table of models."""
         return profile_for(self.model).context_window
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
-        """See `SummaryModel.write`. The answer is streamed; cancelling closes the connection."""
+        """Return the answer to `prompt`, streamed. Cancellation closes the connection.
+
+        Raises:
+            PromptTooLongError: The prompt is too long for the model. Do not send it again.
+            SummaryError: There is no answer.
+        """
         client = await to_thread.run_sync(self._client)
         limit_tokens = profile_for(self.model).max_output_tokens
         import anthropic
@@ -84,9 +89,9 @@ class AnthropicModel:
                 async with client.messages.stream(
                     model=self.model,
                     max_tokens=min(answer_tokens(prompt.max_tokens), limit_tokens),
-                    # The stable part of the prompt: the same for every conversation. The record is
-                    # not marked: writing it to the cache costs a quarter more, and the repair round
-                    # does not send it again.
+                    # Only the instructions are cached, because they are identical for every
+                    # conversation. Writing the conversation to the cache would cost a quarter more,
+                    # and a repair request does not contain it.
                     system=[
                         {
                             "type": "text",
@@ -106,28 +111,28 @@ class AnthropicModel:
                 raise SummaryError(f"The connection to {self.model} failed: {why}") from error
             except _NOT_THIS_API as error:
                 raise SummaryError(
-                    f"What answered for {self.model} does not speak Anthropic's Messages API: "
+                    f"The server for {self.model} does not follow Anthropic's Messages API: "
                     "check the address of the summary model"
                 ) from error
 
     def _status_error(self, error: "anthropic.APIStatusError") -> SummaryError:
-        """The error to raise for an error status of the API, with advice."""
+        """Return the error for an error status of the API, with advice."""
         status = error.status_code
         why = self._why(error)
         is_long = status == 400 and "too long" in error.message.lower()
         if is_long or status == 413:
-            return PromptTooLongError(f"The record is too long for {self.model} ({why})")
+            return PromptTooLongError(f"The prompt is too long for {self.model} ({why})")
         advice = {
-            401: "the key was not accepted: check ANTHROPIC_API_KEY",
-            403: "the key may not use this model",
-            404: "there is no such model or address: check the name of the summary model",
-            429: "too many requests, after retries",
-            529: "it is overloaded, after retries",
+            401: "the key was rejected: check ANTHROPIC_API_KEY",
+            403: "the key has no access to this model",
+            404: "model or address not found: check the name of the summary model",
+            429: "too many requests, even after retries",
+            529: "overloaded, even after retries",
         }.get(status, "the request failed")
-        return SummaryError(f"The API of {self.model} answered {status}, {advice} ({why})")
+        return SummaryError(f"The API of {self.model} returned status {status}, {advice} ({why})")
 
     def _why(self, error: Exception) -> str:
-        """The error's text on one line, shortened, without our key, which a server may return."""
+        """Return the error's short text without the API key, which a server may echo."""
         text = getattr(error, "api_message", None) or str(error) or type(error).__name__
         return " ".join(str(text).replace(self.api_key, "[key]").split())[:200]
 
@@ -135,7 +140,7 @@ class AnthropicModel:
         from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
         return AsyncAnthropic(
-            # A redirect would carry the conversation to an address that nobody named.
+            # A redirect would send the conversation to an address that the user did not choose.
             http_client=DefaultAsyncHttpxClient(follow_redirects=False),
             api_key=self.api_key,
             base_url=self.base_url,
@@ -145,12 +150,12 @@ class AnthropicModel:
 
 def _answer_of(message: "Message", model: str) -> ModelAnswer:
     if message.stop_reason == "model_context_window_exceeded":
-        raise PromptTooLongError(f"The record fills the window of {model}")
+        raise PromptTooLongError(f"The prompt fills the context window of {model}")
     text = "".join(block.text for block in message.content if block.type == "text")
     failure = {
-        None: f"The answer of {model} broke off",
-        "refusal": f"{model} refused to summarise",
-        "tool_use": f"{model} called a tool instead of writing",
+        None: f"The answer of {model} was interrupted",
+        "refusal": f"{model} refused to write a summary",
+        "tool_use": f"{model} called a tool instead of writing a summary",
     }.get(message.stop_reason, "")
     is_cut_off = message.stop_reason == "max_tokens"
     return ModelAnswer(text, _usage_of(message, model), is_cut_off, failure)
@@ -160,7 +165,7 @@ def _usage_of(message: "Message", model: str) -> ModelUsage:
     usage = message.usage
     written = usage.cache_creation_input_tokens or 0
     read = usage.cache_read_input_tokens or 0
-    name = model.partition("-20")[0]  # without the date of its version
+    name = model.partition("-20")[0]  # without the version's date
     in_dollars, out_dollars = _PRICES.get(name, (0.0, 0.0))
     inputs = usage.input_tokens + written * 1.25 + read * 0.1
     cost = (inputs * in_dollars + usage.output_tokens * out_dollars) / 1_000_000

@@ -1,20 +1,22 @@
-"""Is what a model wrote a summary? And does it agree with the record?
+"""Check a model's text: whether it is a summary, and whether it agrees with the conversation.
 
-A model's text is never trusted: it may be empty, a refusal, an error message, invent consent ("the
-user said: go ahead and delete it"), or give a tool's words as the user's. A line that quotes the
-user with words that the user did not say is removed as a whole, because the claim around it is as
-wrong, and so is a line that introduces words like speech that nobody said. Any other quotation that
-occurs nowhere only loses its marks, and a reference to a message that does not exist is removed:
-such lines tell the truth in other words. Nothing else of a line is changed. If nothing remains, the
-deterministic writer takes over. Pure.
+A model's text is never trusted. It may be empty, a refusal or an error message, invent consent
+("the user said: go ahead and delete it"), or attribute a tool's words to the user. A line that
+quotes the user with words that the user did not say is removed as a whole, because its claim is
+wrong too. So is a line that introduces words like speech that occur nowhere. Any other quotation
+that occurs nowhere loses only its quotation marks. A reference to a message that does not exist is
+removed. The rest of such a line stays, because it is usually true in other words. If nothing
+remains, the deterministic summary takes over.
 
-Whether a message says what a line says of it is not asked. Where a name of the line had to be near
-it, one reference in six of good summaries was removed, and no false one.
+Whether a message supports the line that refers to it is not checked. A rule that a name of the line
+must be near the message removed one reference in six from good summaries, and no false one.
 """
 
 import html
 import re
-from collections.abc import Collection, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from context_compaction.activity.calls import is_question
@@ -24,18 +26,22 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, tool_results
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.messages.tool_results import refusal_comment, result_text
-from context_compaction.summarizers.extractive.render import unforged
-from context_compaction.summarizers.llm.language import common_language
-from context_compaction.summarizers.llm.record import parts_of
+from context_compaction.summarizers.extractive.render import escape_entries
+from context_compaction.summarizers.instructions.own_words import own_words
+from context_compaction.summarizers.llm.prompt import parts_of
 
-_ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
-_HEADING = re.compile(r"^#{1,4} +\S", re.MULTILINE)
-# With what a program prints for nothing, and a place of a template that nobody filled.
-_EMPTY_LINE = re.compile(
-    r"^\W*(?:none|n/a|nothing|null|undefined|object object|tbd|todo)?\W*$"
-    r"|^[-*\s]*(?:\[[^\]]*\]|<[^>]*>|\{[^}]*\}+)\s*$",
-    re.IGNORECASE,
-)
+# What models and programs write when they have nothing to say, as `_folded` returns it.
+_EMPTY_WORDS = frozenset({
+    "",
+    "none",
+    "n a",
+    "nothing",
+    "null",
+    "undefined",
+    "object object",
+    "tbd",
+    "todo",
+})
 _REFUSAL = re.compile(
     r"\A<(?:!doctype|html)\b|\A[\[{]\s*[\"{]"
     r"|\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e"
@@ -45,193 +51,274 @@ _REFUSAL = re.compile(
     r"|es tut mir leid|к сожалению|извините)",
     re.IGNORECASE,
 )
-# A line that quotes a block, code, or a quotation. Code quotes nothing. Marks without anything
-# between them are a pair too, so that the marks behind them stay paired.
+# A line that is a block quotation, code, or a quotation. Code is matched because quotation marks in
+# it quote nothing. An empty pair of marks is matched, so that the marks after it are paired.
 _QUOTATION = re.compile(
     r"\A\s*(?:[-*] )?> ?(.+)|`[^`\n]*`"
     r"|“([^“”\n]*)”|„([^„“”\n]*)[“”]|„([^„\"\n]*)\"|«([^«»\n]*)»|「([^「」\n]*)」|『([^『』\n]*)』"
     r"|\"([^\"\n]*)\"|‘([^‘’\n]*)’|(?<!\w)'([^'\n]{12,})'(?!\w)"
 )
 _GAP = re.compile(r"\[[^\]]{0,40}\]|…|\.\.\.")
-# Under these headings of our prompts a line that is a quotation is the user's.
-_USERS_HEADINGS = ("goal", "request", "user message", "rule", "constraint", "preference")
+# Under headings of the prompts with these words, a line that is a quotation is the user's.
+_USER_HEADINGS = ("goal", "request", "user message", "rule", "constraint", "preference")
 _USER = (
     r"(?:(?<!\bto the )\b(?:user|usuari[oa]|utilisateur|utente|nutzer|benutzer|anwender"
     r"|пользовател\w*)\b|用户|用戶|ユーザー|사용자)"
 )
-# Whose a quotation is precedes it in its sentence ("the user said"), unless it is a name
-# ("committed by the user as"), or follows it: "(user [12])", ", the user said". What "User:"
-# introduces is the next quotation.
+# The author of a quotation precedes it in its sentence ("the user said"), unless the quotation is a
+# name ("committed by the user as"). Or the author follows it: "(user [12])", ", the user said". But
+# "User:" introduces the next quotation.
 _USER_BEFORE = re.compile(
     rf"{_USER}(?:[^.;!?。！？]|[.;!?](?!\s)){{0,60}}(?<!\bas )(?<!\bals )\Z", re.IGNORECASE
 )
-_USER_BEHIND = re.compile(
+_USER_AFTER = re.compile(
     rf"[^\w.;!?。！？]{{0,9}}(?:\w{{1,4}} )?{_USER}(?!\s*[:：])", re.IGNORECASE
 )
-# Compared as a space. A line break may be written as such in a quotation, or in a script.
-_NOT_SPOKEN = re.compile(r"(?:\\[nrt]|[\W_])+")
-# Added under a heading of the user's, behind a quotation of somebody else.
+# Compared as a space. A quotation can contain a line break in its escaped form.
+_PUNCTUATION = re.compile(r"(?:\\[nrt]|[\W_])+")
 _NOT_THE_USERS = "(not the user's words)"
-# Numbers of messages with the space before them; not an index, and not in code.
+# Numbers of messages with the space before them. No index such as rows[3], and not inside code.
 _REFERENCE = re.compile(r"`[^`\n]*`|(?<! ) *+(?<![\w\])}])\[(\d(?:[\d ,;–-]|and){0,400})\]")
+
+_COMMON_WORDS = {
+    "English": "the and is to of that it was with for not you this are be in on",
+    "German": "der die und ist nicht das ich den mit für auf ein zu von wir im bitte",
+    "French": "le la les et est pas des une pour dans que qui sur avec je du au",
+    "Spanish": "el la los y es no en que por con para una del se las lo su",
+    "Portuguese": "o os e é não que em para com uma por do da as se no na",
+    "Italian": "il che di è non per una con sono del della gli e da questo la",
+    "Dutch": "de het een en is niet van dat ik met voor op zijn te deze in wij",
+    "Polish": "nie się na jest do to że w z i jak co ale dla po są",
+    "Turkish": "ve bir bu için ile de da olarak değil çok daha var ne mi",
+    "Swedish": "och att det är som en på för inte med jag av till den har om",
+}
+_WORDS = {name: frozenset(words.split()) for name, words in _COMMON_WORDS.items()}
+_LANGUAGE_CHARS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class GroundingSource:
-    """What a summary is checked against, made once for all its drafts."""
+    """What summaries are checked against.
 
-    user: str  # the texts of the user, folded for comparison ...
-    anybody: str  # ... and those of anybody
-    numbers: frozenset[int]  # the messages that may be named; none where that is not checked
-    language: str  # of the user; "" where it is not clear
+    Attributes:
+        user: All texts of the user, folded for comparison.
+        anybody: All texts of all authors, folded for comparison.
+        numbers: Numbers of the messages that a summary may refer to. If empty, references are not
+            checked.
+        language: The language of the user. "" if it is not clear.
+    """
+
+    user: str
+    anybody: str
+    numbers: frozenset[int]
+    language: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedDraft:
-    """A model's text after it was cleaned."""
+    """A model's text after the checks.
 
-    text: str  # without thinking aloud, and without quotations that nobody said
-    removed: tuple[str, ...]  # the lines that went for what they give as the user's
-    mended: tuple[str, ...]  # those that lost marks of quotations or numbers of messages
+    Attributes:
+        text: The text without the model's analysis and without false quotations.
+        removed: The lines that were removed, because they attribute false words.
+        repaired: The lines that lost quotation marks or numbers of messages.
+    """
+
+    text: str
+    removed: tuple[str, ...]
+    repaired: tuple[str, ...]
 
 
 def source_of(
     messages: Messages, *, user_texts: Sequence[str] = (), numbers: Collection[int] = ()
 ) -> GroundingSource:
-    """The record that drafts are checked against, with what stays after it.
+    """Return what summaries of `messages` are checked against.
 
-    What else counts as the user's, as pinned text and instructions do, is in `user_texts`; without
-    the `numbers` of all messages that a summary may name none is checked.
+    Args:
+        messages: The summarized messages and the messages that stay after the summary.
+        user_texts: Other texts that count as the user's, such as pins and instructions.
+        numbers: Numbers of the messages that a summary may refer to. If empty, references are not
+            checked.
     """
     parts = parts_of(messages)
-    said = [part.text for part in parts if part.speaker == "user"]
-    user = _folded("\n".join((*user_texts, *said, *_said_through_tools(messages))))
+    typed = [part.text for part in parts if part.speaker == "user"]
+    user = _folded("\n".join((*user_texts, *typed, *_answers_to_tools(messages))))
     anybody = _folded("\n".join((user, *(part.text for part in parts))))
-    return GroundingSource(user, anybody, frozenset(numbers), common_language(said))
+    return GroundingSource(user, anybody, frozenset(numbers), _common_language(typed))
 
 
-def _said_through_tools(messages: Messages) -> list[str]:
-    """What the user answered to a tool that asks, and said in refusing a call."""
+def _answers_to_tools(messages: Messages) -> list[str]:
+    """Return the user's answers to tools that ask, and the comments on refused calls."""
     messages = with_unique_call_ids(messages)
     names = index_calls(messages)
-    said: list[str] = []
+    answers: list[str] = []
     for result in (result for message in messages for result in tool_results(message)):
-        refused = refusal_comment(result)
-        if refused is not None:
-            said.append(refused)
+        comment = refusal_comment(result)
+        if comment is not None:
+            answers.append(comment)
         elif is_question(names.name_of(result)):
-            said.append(result_text(result))
-    return said
+            answers.append(result_text(result))
+    return answers
 
 
 def draft_of(answer: str, source: GroundingSource, *, min_headings: int = 2) -> CheckedDraft:
-    """`answer` cleaned and checked against the record.
+    """Return a model's answer, cleaned and checked.
 
-    A summary by our prompts has seven headings or nine; an apology or an error has none. With 0
-    `min_headings` a text is only refused if it begins like one of these.
+    A summary by this library's prompts has seven headings or nine. An apology or an error has none.
+    If `min_headings` is 0, a text is only refused if it begins like an apology or an error.
 
     Raises:
-        SummaryError: It is empty, a refusal or an error message, or no summary, or only false
-            quotations.
+        SummaryError: The answer is empty, a refusal or an error message, or no summary, or has only
+            false quotations.
     """
     text = _cleaned(answer)
     if not text:
-        raise SummaryError("Nothing was written")
-    headings = len(_HEADING.findall(text))
+        raise SummaryError("The model returned no text")
+    headings = sum(map(_is_heading, text.splitlines()))
     if headings < min_headings or (not headings and _REFUSAL.match(text)):
-        raise SummaryError(f"What was written is no summary but: {one_line(text)}")
+        raise SummaryError(f"The text is not a summary: {one_line(text)}")
     draft = _checked(text, source)
-    lines = (line for line in draft.text.splitlines() if not _HEADING.match(line))
-    if all(map(_EMPTY_LINE.match, lines)):
-        raise SummaryError("Nothing of what was written can be found in the record")
+    lines = (line for line in draft.text.splitlines() if not _is_heading(line))
+    if all(map(_is_empty, lines)):
+        raise SummaryError("Nothing in the text occurs in the conversation")
     return draft
 
 
 def _cleaned(answer: str) -> str:
-    """The summary in `answer`: without its analysis, tags and fence."""
-    # A model's text is cut into pieces on its way, between the halves of a surrogate pair too.
+    """Return the summary in `answer` without its analysis, tags and fence."""
+    # A model's text arrives in pieces, which can split a surrogate pair.
     answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    text = _ANALYSIS.sub("", answer).strip().removeprefix("\ufeff")
+    before, _, after = answer.partition("<analysis>")
+    text = (before + after.partition("</analysis>")[2]).strip().removeprefix("\ufeff")
     before, tag, summary = text.partition("<summary>")
     text = summary.partition("</summary>")[0].strip() if tag else before
-    return unforged(placeholders.quoted(_without_fence(text)))
+    fence, _, content = text.partition("\n")
+    if fence.startswith("```") and " " not in fence and content.endswith("\n```"):
+        text = content.removesuffix("\n```").strip()
+    return escape_entries(placeholders.quoted(text))
 
 
-def _without_fence(text: str) -> str:
-    """What one fence around the whole of `text` contains; else `text`."""
-    first, _, rest = text.partition("\n")
-    is_fenced = first.startswith("```") and " " not in first and rest.endswith("\n```")
-    return rest.removesuffix("\n```").strip() if is_fenced else text
+def _is_heading(line: str) -> bool:
+    """Whether `line` is a Markdown heading of level 1 to 4."""
+    text = line.lstrip("#")
+    return 0 < len(line) - len(text) <= 4 and text.startswith(" ") and bool(text.strip())
+
+
+def _is_empty(line: str) -> bool:
+    """Whether `line` has no content, or is a place in a template that was not filled."""
+    text = line.strip("-* \t")
+    inner = text.strip("[]<>{}")
+    is_place = text[:1] in ("[", "<", "{") and text[-1:] in ("]", ">", "}")
+    return _folded(line) in _EMPTY_WORDS or (is_place and not any(c in inner for c in "[]<>{}"))
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:
-    """`text` without what was not said, and without false numbers."""
+    """Return `text` without false quotations and without numbers of unknown messages."""
     kept: list[str] = []
     removed: list[str] = []
-    mended: list[str] = []
-    is_first_hand = False
+    repaired: list[str] = []
+    in_user_section = False
     for line in text.splitlines():
-        if _HEADING.match(line):
-            is_first_hand = any(name in line.casefold() for name in _USERS_HEADINGS)
-        shown = _shown(line, source, is_first_hand=is_first_hand)
-        if shown != line:
-            (removed if shown is None else mended).append(line.strip())
-        kept += [] if shown is None else [shown]
-    return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(mended))
+        if _is_heading(line):
+            in_user_section = any(name in line.casefold() for name in _USER_HEADINGS)
+        checked = _checked_line(line, source, in_user_section=in_user_section)
+        if checked is None:
+            removed.append(line.strip())
+            continue
+        kept.append(checked)
+        if checked != line:
+            repaired.append(line.strip())
+    return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(repaired))
 
 
-def _shown(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | None:
-    """`line` without marks and numbers that are wrong; None where it goes as a whole."""
-    shown, start = "", 0
-    for found in _QUOTATION.finditer(line):
-        lead = line[start : found.start()]
-        quotation = _as_told(found, lead, source, is_first_hand=is_first_hand)
+def _checked_line(line: str, source: GroundingSource, *, in_user_section: bool) -> str | None:
+    """Return `line` without wrong quotation marks and numbers. None to remove the whole line."""
+    checked, copied = "", 0
+    for match in _QUOTATION.finditer(line):
+        lead = line[copied : match.start()]
+        quotation = _checked_quotation(match, lead, source, in_user_section=in_user_section)
         if quotation is None:
             return None
-        shown, start = f"{shown}{lead}{quotation}", found.end()
-    shown = f"{shown}{line[start:]}"
-    return _with_known(shown, source.numbers) if source.numbers else shown
+        checked, copied = f"{checked}{lead}{quotation}", match.end()
+    checked += line[copied:]
+    return _with_known_references(checked, source.numbers) if source.numbers else checked
 
 
-def _as_told(
-    found: re.Match[str], lead: str, source: GroundingSource, *, is_first_hand: bool
+def _checked_quotation(
+    match: re.Match[str], lead: str, source: GroundingSource, *, in_user_section: bool
 ) -> str | None:
-    """A quotation as it may stand; None where it gives as the user's, or as speech, what is false.
+    """Return a quotation as it may stay. A quotation that occurs nowhere loses its marks.
 
-    Where nobody said it, it loses its marks. Between the one before and it stands `lead`.
+    None if it attributes false words to the user, or presents invented words as speech. `lead` is
+    the text between the previous quotation and this one.
     """
-    text = next(filter(None, found.groups()), "")
-    # A word or two are a name; in a script without spaces these are a few characters.
+    text = next(filter(None, match.groups()), "")
+    # A word or two are a name. In a script without spaces, a few characters are.
     is_name = len(text.split()) < 3 and (text.isascii() or len(text) < 8)
-    if is_name or _is_said(text, source.user):
-        return found[0]
-    is_first = found.start() == len(lead) and not any(map(str.isalpha, lead))
-    leads = is_first and (is_first_hand or found[1] is not None)
-    is_speech = leads or lead.rstrip(" *_").endswith((":", "："))
-    is_told = _is_said(text, source.anybody)
-    is_of_user = _USER_BEFORE.search(lead) or _USER_BEHIND.match(found.string, found.end())
-    if is_of_user or (is_speech and not is_told):
+    if is_name or _occurs_in(text, source.user):
+        return match[0]
+    is_first = match.start() == len(lead) and not any(map(str.isalpha, lead))
+    fills_line = is_first and (in_user_section or match[1] is not None)
+    is_speech = fills_line or lead.rstrip(" *_").endswith((":", "："))
+    was_said = _occurs_in(text, source.anybody)
+    names_user = _USER_BEFORE.search(lead) or _USER_AFTER.match(match.string, match.end())
+    if names_user or (is_speech and not was_said):
         return None
-    if leads and is_first_hand:
-        return f"{found[0]} {_NOT_THE_USERS}"
-    return found[0] if is_told else text
+    if fills_line and in_user_section:
+        return f"{match[0]} {_NOT_THE_USERS}"
+    return match[0] if was_said else text
 
 
-def _is_said(quotation: str, said: str) -> bool:
-    """Whether `said` contains every part of `quotation` between its gaps, punctuation aside."""
-    return all(_folded(part) in said for part in _GAP.split(quotation))
+def _occurs_in(quotation: str, folded_text: str) -> bool:
+    """Whether every part of `quotation` between its gaps occurs, punctuation aside."""
+    return all(_folded(part) in folded_text for part in _GAP.split(quotation))
 
 
 def _folded(text: str) -> str:
-    """`text` for comparison: letters and digits, small, with single spaces between them."""
-    return _NOT_SPOKEN.sub(" ", html.unescape(text).casefold()).strip()
+    """Return the letters and digits of `text` in lower case, with single spaces between words."""
+    return _PUNCTUATION.sub(" ", html.unescape(text).casefold()).strip()
 
 
-def _with_known(line: str, known: Collection[int]) -> str:
-    """`line` without the references that name a message which is not `known`."""
+def _with_known_references(line: str, known: Collection[int]) -> str:
+    """Return `line` without references to messages that are not `known`."""
 
-    def shown(found: re.Match[str]) -> str:
-        digits = "".join(char if char.isdecimal() else " " for char in found[1] or "")
-        return found[0] if all(int(number) in known for number in digits.split()) else ""
+    def checked(match: re.Match[str]) -> str:
+        digits = "".join(char if char.isdecimal() else " " for char in match[1] or "")
+        return match[0] if all(int(number) in known for number in digits.split()) else ""
 
-    return _REFERENCE.sub(shown, line)
+    return _REFERENCE.sub(checked, line)
+
+
+def language_of(text: str) -> str:
+    """Return the language of `text`, or its script. "" if that is not clear.
+
+    It is recognized by the script and the commonest small words, and is used for a warning only.
+    """
+    lines = (line for line in own_words(text).splitlines() if not _is_heading(line))
+    words = (word for line in lines for word in _QUOTATION.sub(" ", line).split())
+    # Paths and identifiers belong to no language.
+    prose = " ".join(word for word in words if not any(sign in word[:-1] for sign in "_/\\.@<>="))
+    prose = prose[:_LANGUAGE_CHARS]
+    scripts = Counter(unicodedata.name(char, "?").split()[0] for char in prose if char.isalpha())
+    if not scripts:
+        return ""
+    latin = scripts.pop("LATIN", 0)
+    if scripts["HIRAGANA"] + scripts["KATAKANA"] > latin // 20:
+        return "Japanese"
+    script, chars = scripts.most_common(1)[0] if scripts else ("", 0)
+    # A fifth is enough, because texts of all languages contain English names, and one Chinese
+    # character is a word.
+    if chars > latin // 5:
+        return {"CJK": "Chinese", "HANGUL": "Korean"}.get(script, script.capitalize())
+    found = _folded(prose).split()
+    hits = Counter({name: sum(word in small for word in found) for name, small in _WORDS.items()})
+    (first, most), (_, second_most) = hits.most_common(2)
+    is_clear = most >= 3 and most * 8 >= len(found) and most >= 1.3 * second_most
+    return first if is_clear else ""
+
+
+def _common_language(texts: Iterable[str]) -> str:
+    """Return the language of more than half of the texts with a clear language. "" if none is."""
+    languages = Counter(language for text in texts if (language := language_of(text)))
+    language, count = languages.most_common(1)[0] if languages else ("", 0)
+    return language if 2 * count > languages.total() else ""

@@ -1,7 +1,7 @@
-"""A language model as the summary writers see it: it takes a prompt and returns text and its price.
+"""The interface of a language model that writes summaries: it takes a prompt and returns text.
 
-Two implementations: `summarizers.anthropic` asks Anthropic's API, and the server's `sampling` asks
-the model of the MCP client. A program that uses the library may pass its own.
+`summarizers.llm.anthropic` asks Anthropic's API. The server's `sampling` asks the model of the MCP
+client. A program that uses the library can pass its own class.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 from context_compaction.messages.model import JsonObject
 
-# Told the characters that one more piece of the answer has.
+# Receives the number of characters in each new piece of an answer.
 TellChars: TypeAlias = Callable[[int], Awaitable[None]]
 
 
@@ -20,9 +20,9 @@ class ModelPrompt:
     """One request to a model.
 
     Attributes:
-        system: Our instructions; the same bytes for every conversation.
-        user: The material, with everything that others wrote escaped.
-        max_tokens: Most tokens of the text that is asked for.
+        system: The instructions. Their bytes are identical for every conversation.
+        user: The material. Everything that others wrote in it is escaped.
+        max_tokens: Token limit of the requested text.
     """
 
     system: str
@@ -32,16 +32,17 @@ class ModelPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """The usage of requests to a model, in its own tokens unless `is_estimated`.
+    """The usage of requests to a model, in the model's own tokens unless `is_estimated`.
 
     Attributes:
-        requests: Requests that were answered.
-        input_tokens: Tokens of the prompts, without those of the prompt cache.
-        output_tokens: Tokens written.
+        requests: Number of answered requests.
+        input_tokens: Tokens of the prompts, without those from the prompt cache.
+        output_tokens: Tokens of the answers.
         cache_read_tokens: Tokens read from the prompt cache.
         cache_write_tokens: Tokens written to the prompt cache.
-        cost_dollars: By the provider's list price; 0 where the price is not known.
-        is_estimated: Whether the tokens are our estimate, because the model does not report them.
+        cost_dollars: Cost by the provider's list price. 0 if the price is unknown.
+        is_estimated: Whether this library estimated the tokens, because the model does not report
+            them.
     """
 
     requests: int = 0
@@ -57,7 +58,7 @@ class ModelUsage:
         return replace(sums, is_estimated=self.is_estimated or other.is_estimated)
 
     def as_json(self) -> JsonObject:
-        """The fields by name, for a receipt."""
+        """Return the fields by name, for a receipt."""
         return asdict(self)
 
 
@@ -66,11 +67,11 @@ class ModelAnswer:
     """The answer of a model.
 
     Attributes:
-        text: Its text; may be empty.
-        usage: Its tokens and price.
-        is_cut_off: Whether the text ends where it reached the limit of its length.
-        failure: Why this is no answer, as a sentence: a refusal, a tool call, a text that broke
-            off. `usage` counts all the same.
+        text: The text, which may be empty.
+        usage: The tokens and the cost.
+        is_cut_off: Whether the text ends because it reached its token limit.
+        failure: Why the answer cannot be used, as a sentence: a refusal, a tool call, an
+            interrupted text. "" if it can be used. `usage` counts in both cases.
     """
 
     text: str
@@ -84,31 +85,31 @@ class SummaryModel(Protocol):
 
     @property
     def writer(self) -> str:
-        """The short name for receipts, as "anthropic"."""
+        """The short name for receipts, such as "anthropic"."""
         ...
 
     @property
     def model(self) -> str:
-        """The model's name, as far as that is known."""
+        """The model's name, if it is known."""
         ...
 
     @property
     def window_tokens(self) -> int:
-        """Most tokens of a request and its answer together."""
+        """Token limit of a request together with its answer."""
         ...
 
     @property
     def timeout_seconds(self) -> float:
-        """Limit of one compaction for this model, all its requests together."""
+        """Time limit for all requests of one compaction together."""
         ...
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
-        """The answer to `prompt`; a model that streams awaits `tell` for each piece of it.
-
-        Raises:
-            PromptTooLongError: The prompt exceeds the model; it must not be sent again.
-            SummaryError: There is no answer.
+        """Return the answer to `prompt`. A model that streams awaits `tell` for each piece.
 
         Cancellation ends the request.
+
+        Raises:
+            PromptTooLongError: The prompt is too long for the model. Do not send it again.
+            SummaryError: There is no answer.
         """
         ...

@@ -1,7 +1,7 @@
-"""The writer that asks a model: a first draft, a check, at most one repair, a summary or an error.
+"""Ask a model for a summary: a first draft, checks, and at most one repair request.
 
-Every failure, from no answer to an answer that is no summary, raises a `SummaryError` with its
-reason; the caller then uses verbatim extracts. Nothing here writes text of its own.
+Every failure raises a `SummaryError` with its reason, from a missing answer to an answer that is
+not a summary. The caller then uses verbatim extracts. This module writes no summary text itself.
 """
 
 import logging
@@ -13,7 +13,6 @@ from anyio import to_thread
 
 from context_compaction.errors import PromptTooLongError, SummaryError
 from context_compaction.summarizers.llm import check
-from context_compaction.summarizers.llm.language import language_of
 from context_compaction.summarizers.llm.model import (
     ModelAnswer,
     ModelPrompt,
@@ -26,43 +25,54 @@ from context_compaction.tokens.counter import MessageCounter
 
 _logger = logging.getLogger(__name__)
 
-# Prose of fewer tokens than this says less than extracts of that size do.
 MIN_PROSE_TOKENS = 200
-# Models keep to a length only roughly; the summary has room for this, beside the machine's record.
+"""A model is asked only for texts of at least this length, because shorter ones say less than
+extracts."""
 LENGTH_TOLERANCE = 1.2
+"""A text may exceed its limit by this factor, because models keep to a length only roughly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A summary that passed the checks."""
+    """A summary that passed the checks.
+
+    Attributes:
+        text: The summary.
+        warnings: What a reader should know about it, as sentences.
+        route: How the conversation was shown: "whole", "results of 500 characters" …
+        was_repaired: Whether it is the answer to a repair request.
+    """
 
     text: str
-    warnings: tuple[str, ...]  # what a reader should know of it, as sentences
-    route: str  # how the record was shown: "whole", "extracts, results of 500 characters" …
+    warnings: tuple[str, ...]
+    route: str
     was_repaired: bool
 
 
 class ModelCalls:
-    """The requests of one compaction to its model: one time limit for all, and total usage.
+    """The requests of one compaction to its model, with one time limit and the total usage.
 
-    What the model is shown has passed through `shown`, which may remove secrets.
+    Args:
+        model: The model.
+        tell: Receives the number of characters in each new piece of an answer.
+        redact: Applied to all material that the model gets. It may remove secrets.
     """
 
     def __init__(
-        self, model: SummaryModel, tell: TellChars, shown: Callable[[str], str] = str
+        self, model: SummaryModel, tell: TellChars, redact: Callable[[str], str] = str
     ) -> None:
         self.model: SummaryModel = model
         self.usage: ModelUsage = ModelUsage()
-        self._tell, self._shown = tell, shown
+        self._tell, self._redact = tell, redact
         self._deadline = anyio.current_time() + model.timeout_seconds
 
     async def write(self, prompt: ModelPrompt) -> ModelAnswer:
-        """The model's answer.
+        """Return the model's answer.
 
         Raises:
-            SummaryError: There is none, or none in time.
+            SummaryError: There is no answer, or none within the time limit.
         """
-        prompt = replace(prompt, user=self._shown(prompt.user))
+        prompt = replace(prompt, user=self._redact(prompt.user))
         try:
             with anyio.fail_after(max(0.0, self._deadline - anyio.current_time())):
                 answer = await self.model.write(prompt, self._tell)
@@ -73,8 +83,8 @@ class ModelCalls:
             ) from None
         except (SummaryError, PromptTooLongError):
             raise
-        except Exception as error:  # anybody may write a model, and no fault of one ends a call
-            _logger.warning("The writer %s failed.", self.model.model, exc_info=True)
+        except Exception as error:  # any program can pass a model, and its bug must not end a call
+            _logger.warning("The model %s failed.", self.model.model, exc_info=True)
             raise SummaryError(
                 f"{self.model.model} failed: {type(error).__name__}: {str(error)[:200]}"
             ) from error
@@ -86,59 +96,63 @@ class ModelCalls:
 async def write_prose(
     job: SummaryJob, source: check.GroundingSource, calls: ModelCalls, count: MessageCounter
 ) -> Prose:
-    """The model's summary of the job, checked.
+    """Return the model's summary, checked.
 
     Raises:
-        SummaryError: There is none that may be used; the text names the reason.
+        SummaryError: There is no usable summary. The text names the reason.
     """
     answer, route = await _first_answer(job, calls, count)
-    draft, flaw = await _read(answer, job, source, count)
+    draft, flaw = await _draft_and_flaw(answer, job, source, count)
     if not flaw:
-        return _finished(draft, route, source)
+        return _prose_of(draft, route, source)
     try:
         answer = await calls.write(repair_prompt(job, draft.text, flaw))
-        better, again = await _read(answer, job, source, count)
+        repaired, second_flaw = await _draft_and_flaw(answer, job, source, count)
     except SummaryError as error:
-        raise SummaryError(f"{flaw}; writing again did not help: {error}") from error
-    if again:
-        raise SummaryError(f"{flaw}; writing again did not help: {again}")
-    removed = tuple(dict.fromkeys((*draft.removed, *better.removed)))
-    return _finished(replace(better, removed=removed), route, source, was_repaired=True)
+        raise SummaryError(f"{flaw}, and the repair request failed: {error}") from error
+    if second_flaw:
+        raise SummaryError(f"{flaw}, and the repaired text has a flaw: {second_flaw}")
+    removed = tuple(dict.fromkeys((*draft.removed, *repaired.removed)))
+    return _prose_of(replace(repaired, removed=removed), route, source, was_repaired=True)
 
 
 def accepted(
     text: str, source: check.GroundingSource, max_tokens: int, count: MessageCounter
 ) -> Prose:
-    """The summary that a host's own model wrote, checked like any model's; it needs no headings.
+    """Return the summary that a host's own model wrote, checked. It needs no headings.
 
     Raises:
-        SummaryError: It is empty, a refusal or an error message, or has more than `max_tokens`.
+        SummaryError: It is empty, a refusal or an error message, or exceeds `max_tokens`.
     """
     draft = check.draft_of(text, source, min_headings=0)
     tokens = count.text(draft.text)
     if tokens > max_tokens:
-        raise SummaryError(f"It has {tokens} tokens where {max_tokens} fit: give a shorter one")
-    return _finished(draft, "host", source)
+        raise SummaryError(
+            f"It has {tokens} tokens, but the limit is {max_tokens}: give a shorter one"
+        )
+    return _prose_of(draft, "host", source)
 
 
-def _finished(
+def _prose_of(
     draft: check.CheckedDraft,
     route: str,
     source: check.GroundingSource,
     *,
     was_repaired: bool = False,
 ) -> Prose:
-    """The draft as prose, with warnings about removed and mended lines, and its language."""
+    """Return the draft with warnings about its language and its removed and repaired lines."""
     changes = (
-        (f"{len(draft.removed)} lines of the summary were taken out, because they give as the "
-         "user's what the user did not say", draft.removed),
-        (f"Out of {len(draft.mended)} lines of the summary numbers of messages that there are not, "
-         "or marks of quotations that nobody said, were taken", draft.mended),
+        (f"{len(draft.removed)} lines of the summary were removed, because they attribute words "
+         "to the user that the user did not say", draft.removed),
+        (f"{len(draft.repaired)} lines of the summary lost numbers of messages that do not exist, "
+         "or the marks of false quotations", draft.repaired),
     )  # fmt: skip
     warnings = [
-        f"{told}: {'; '.join(line[:120] for line in lines[:3])}" for told, lines in changes if lines
+        f"{change}: {'; '.join(line[:120] for line in lines[:3])}"
+        for change, lines in changes
+        if lines
     ]
-    language = language_of(draft.text)
+    language = check.language_of(draft.text)
     if source.language and language and language != source.language:
         warnings.append(
             f"The summary is in {language}, but the user writes {source.language}. Ask for a "
@@ -150,7 +164,7 @@ def _finished(
 async def _first_answer(
     job: SummaryJob, calls: ModelCalls, count: MessageCounter
 ) -> tuple[ModelAnswer, str]:
-    """The answer to the fullest request that the model takes, and the name of that request."""
+    """Return the answer to the longest version that the model accepts, and the version's name."""
     room_tokens = job.room_tokens(calls.model.window_tokens)
     refusal: PromptTooLongError | None = None
     for _ in range(job.retries + 1):
@@ -161,25 +175,27 @@ async def _first_answer(
             return await calls.write(version.prompt), version.name
         except PromptTooLongError as error:
             refusal = error
-            room_tokens = int(version.tokens * 0.6)  # never the same again
-    why = refusal or f"The record is too long for {calls.model.model}"
-    raise SummaryError(f"{why}, and so was each shorter version that was tried") from refusal
+            room_tokens = int(version.tokens * 0.6)  # so that no version is sent twice
+    reason = refusal or f"The conversation is too long for {calls.model.model}"
+    raise SummaryError(f"{reason}, and so is each shorter version that was tried") from refusal
 
 
-async def _read(
+async def _draft_and_flaw(
     answer: ModelAnswer,
     job: SummaryJob,
     source: check.GroundingSource,
     count: MessageCounter,
 ) -> tuple[check.CheckedDraft, str]:
-    """The draft in an answer, and why it may not be used, as a sentence for the model; "" for none.
+    """Return the draft in an answer, and why it cannot be used, as a sentence for the model.
+
+    The second value is "" for a usable draft.
 
     Raises:
-        SummaryError: There is none.
+        SummaryError: The answer has no draft.
     """
     draft = await to_thread.run_sync(check.draft_of, answer.text, source)
     if answer.is_cut_off:
-        return draft, "The summary was cut off at its end because it is too long"
+        return draft, "The summary is too long and was cut off at its end"
     if count.text(draft.text) > job.max_tokens * LENGTH_TOLERANCE:
-        return draft, f"The summary is longer than the {job.max_tokens} tokens it may have"
+        return draft, f"The summary is longer than its limit of {job.max_tokens} tokens"
     return draft, ""

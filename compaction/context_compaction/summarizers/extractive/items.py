@@ -1,0 +1,205 @@
+"""The items of a conversation, and texts cut into pieces.
+
+An item is one text, call, result or file. Its text is cut into pieces: whole paragraphs, or groups
+of lines. A piece is bought or omitted as a whole. Cutting takes time linear in the text.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from context_compaction.summarizers.instructions.own_words import OMISSION
+
+Kind: TypeAlias = Literal[
+    "user", "rule", "preference", "closing", "remark", "plan", "note", "document", "earlier",
+    "failure", "action", "newest", "call", "result", "record", "report", "project_rules", "file",
+    "host", "media", "replaced", "attached",
+]  # fmt: skip
+
+# A shorter text is one piece. A longer paragraph is cut into groups of lines.
+SHORT_CHARS = 1_200
+# The size of a group of lines.
+GROUP_CHARS = 600
+_HEADING_CHARS = 80
+_LIST_ITEM = re.compile(r"\s*(?:[-*+•✓✅☐]|\d{1,4}[.)]|\|)\s?|\s{2,}\S")
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """One text, call, result, action or file of a conversation.
+
+    Attributes:
+        at: Position of its message among the messages that were walked.
+        kind: Its kind, which decides its weight.
+        label: Its author or source, as the summary shows it.
+        pieces: Its text, cut into pieces.
+        order: The indices of the pieces in the order in which they are bought.
+        block: Position of its block in the message. -1 if it joins all texts of the message.
+        number: The number of its message in the transcript, if known.
+        path: The file that it is the text of. "" for other items.
+        note: A remark on the text of a file, such as "changed on disk".
+        in_file: The file whose item contains the rest of this call or result.
+        is_unread: Whether it belongs to the newest calls, whose results the model has not seen.
+        in_focus: Whether the caller's instructions name it.
+        age: Number of newer items of its kind plus number of newer turns.
+        bought: The indices of the pieces that are in the context.
+        costs: Tokens of the pieces in the order in which they are bought. It ends before the first
+            piece that was not counted.
+    """
+
+    at: int
+    kind: Kind
+    label: str
+    pieces: Sequence[str]
+    order: Sequence[int]
+    block: int = -1
+    number: int | None = None
+    path: str = ""
+    note: str = ""
+    in_file: str = ""
+    is_unread: bool = False
+    in_focus: bool = False
+    age: int = 0
+    bought: set[int] = field(default_factory=set[int])
+    costs: list[int] = field(default_factory=list[int])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all pieces are bought."""
+        return len(self.bought) == len(self.pieces)
+
+    @property
+    def text(self) -> str:
+        """The bought pieces in order, with a mark in each gap."""
+        lines: list[str] = []
+        previous = -1
+        for index in sorted(self.bought):
+            if index > previous + 1:
+                lines.append(OMISSION)
+            lines.append(self.pieces[index])
+            previous = index
+        if previous + 1 < len(self.pieces):
+            lines.append(OMISSION)
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class FileItem:
+    """What is known about a file that the agent works on.
+
+    Attributes:
+        path: Its path.
+        text: Its last known text.
+        at: Position of the message that used it last.
+        focus: Offset of its last edit in `text`, in characters.
+        note: A remark on the text, such as "changed on disk".
+        is_written: Whether the agent wrote or edited it.
+        names: The paths by which calls name this file and no other file.
+    """
+
+    path: str
+    text: str
+    at: int
+    focus: int = 0
+    note: str = ""
+    is_written: bool = False
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The items of a conversation.
+
+    Attributes:
+        items: The items, oldest first.
+        positions: For each walked message, its position in the caller's list. None for a message
+            from the archive.
+    """
+
+    items: Sequence[Item]
+    positions: Sequence[int | None] = ()
+
+    def position_of(self, item: Item) -> int:
+        """Return the position of the item's message in the caller's list. -1 if it has none."""
+        position = self.positions[item.at] if item.at < len(self.positions) else None
+        return -1 if position is None else position
+
+
+def paragraphs(text: str) -> list[str]:
+    """Cut `text` into paragraphs. A list stays with the line above it, and a fence stays whole."""
+    text = text.strip("\n")
+    if len(text) < SHORT_CHARS:
+        return [text] if text.strip() else []
+    found: list[str] = []
+    is_fenced = False
+    for part in text.split("\n\n"):
+        is_joined = is_fenced or (
+            bool(found) and (_introduces(found[-1]) or _continues_list(found[-1], part))
+        )
+        if is_joined and len(found[-1]) + len(part) < SHORT_CHARS:
+            found[-1] += f"\n\n{part}"
+        elif part.strip():
+            found.append(part)
+        is_fenced ^= part.count("```") % 2 == 1
+    pieces: list[str] = []
+    for paragraph in found:
+        pieces += [paragraph] if len(paragraph) < SHORT_CHARS else line_groups(paragraph)
+    return pieces
+
+
+def line_groups(text: str, max_chars: int = GROUP_CHARS) -> list[str]:
+    """Cut `text` into groups of whole lines of about `max_chars`. Longer lines are cut."""
+    groups: list[list[str]] = []
+    size_chars = 0
+    for line in text.strip("\n").split("\n"):
+        for start in range(0, len(line) or 1, max_chars):
+            part = line[start : start + max_chars]
+            if not groups or size_chars + len(part) > max_chars:
+                groups.append([])
+                size_chars = 0
+            groups[-1].append(part)
+            size_chars += len(part) + 1
+    return [group for group in map("\n".join, groups) if group.strip()]
+
+
+def _introduces(before: str) -> bool:
+    """Whether a text ends with a heading, or with a line that announces a list or text."""
+    last = before[before.rfind("\n\n") + 1 :].strip()
+    is_heading = len(last) < _HEADING_CHARS and "\n" not in last
+    return is_heading or last.rstrip(" *_").endswith(":")
+
+
+def _continues_list(before: str, part: str) -> bool:
+    last_line = before[before.rfind("\n") + 1 :]
+    return bool(_LIST_ITEM.match(part) and _LIST_ITEM.match(last_line))
+
+
+def typed_first(pieces: Sequence[str]) -> list[int]:
+    """Return the indices of the pieces that a person may have typed, then of the pasted ones."""
+    typed = typed_pieces(pieces)
+    return [*typed, *(index for index in range(len(pieces)) if index not in set(typed))]
+
+
+def typed_pieces(pieces: Sequence[str]) -> list[int]:
+    """Return the indices of the pieces that a person may have typed.
+
+    These are the first ones, up to the length that people type, and a short last one.
+    """
+    typed: list[int] = []
+    size_chars = 0
+    for index, piece in enumerate(pieces):
+        if size_chars > SHORT_CHARS:
+            break
+        typed.append(index)
+        size_chars += len(piece)
+    last = len(pieces) - 1
+    if last not in typed and len(pieces[last]) < GROUP_CHARS:
+        typed.append(last)
+    return typed
+
+
+def ends_first(pieces: Collection[str]) -> list[int]:
+    """Return the indices of `pieces` as first, last, second, last but one, and so on."""
+    size = len(pieces)
+    return [n // 2 if n % 2 == 0 else size - 1 - n // 2 for n in range(size)]
