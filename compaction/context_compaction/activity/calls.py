@@ -1,4 +1,4 @@
-"""What a tool call does: the kind of its tool, its file, its command line, its changes to files.
+"""Actions of tool calls: the kind of tool, its file, its command line, its changes of files.
 
 Hosts call one tool `Read`, `read_file`, `mcp__fs__read_text_file` or `functions.read`. The last
 segment of the name is split into words. Verbs decide the kind, and arguments settle the rest.
@@ -337,8 +337,7 @@ def _strings_in(arguments: object) -> Iterator[str]:
 def _edit(path: str, arguments: Mapping[str, Any]) -> FileChange:
     old, new = _text(arguments, _OLD_KEYS), _text(arguments, _NEW_KEYS)
     if old is None:
-        whole = _text(arguments, ("filetext",))
-        return Unclear(path) if whole is None else Writes(path, whole)
+        return Unclear(path)
     expected = arguments.get("expectedreplacements")
     is_every = any(arguments.get(key) is True for key in ("replaceall", "allowmultiple"))
     is_every = is_every or (isinstance(expected, int) and expected > 1)

@@ -1,4 +1,4 @@
-"""What a shell command shows of files, writes into them, deletes, and may change.
+"""Effects of shell commands on files: what they show, write, delete and may change.
 
 `cat FILE`, `head FILE`, `nl FILE` and `sed -n A,Bp FILE` show a file. `cat > FILE <<EOF` and `tee`
 with a heredoc write one, `rm` deletes files. Any other program that names a file and does not only
@@ -199,7 +199,7 @@ class _Command:
 
 
 def command_effects(call: ToolCall, use: ToolUse) -> CommandEffects:
-    """Return what the command of `call`, whose use is `use`, does to files."""
+    """Return the effects of the command of `call`, whose use is `use`."""
     return memoized_on_call(call, _effects_of_call, use)
 
 
@@ -226,7 +226,7 @@ def _without_heredocs(command: str) -> tuple[str, dict[int, _Word]]:
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(lines):
         numbers[line.strip()].append(number)
-    kept: list[str] = []
+    code_lines: list[str] = []
     texts: dict[int, _Word] = {}
     offset = number = 0
     while number < len(lines):
@@ -242,9 +242,9 @@ def _without_heredocs(command: str) -> tuple[str, dict[int, _Word]]:
                 is_plain = bool(match[2]) or not any(sign in text for sign in "$`\\")
                 texts[offset + match.start()] = _Word(text, is_plain)
                 number = ends[end] + 1
-        kept.append(line)
+        code_lines.append(line)
         offset += len(line) + 1
-    return "\n".join(kept), texts
+    return "\n".join(code_lines), texts
 
 
 class _Splitter:

@@ -2,7 +2,7 @@
 
 Reads, writes, exact edits, patches, and what simple shell commands show, write or delete are
 followed. After anything else that may have changed a file its text is unsure; a whole read or a
-write ends the doubt. Pure; it reads nothing from disk.
+write makes it certain again. Pure; it reads nothing from disk.
 
 One budget limits the work of a whole conversation. When it is spent, the texts known by then are
 unsure, and nothing fails.
@@ -60,7 +60,7 @@ _LINE_CHARS = 50
 _FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "directory")
 _FILE_KINDS = ("read", "write", "edit")
 _UNSURE = "text unsure since"
-_LEFT_OUT = "\n[…]"  # the mark of lines that a restored file lacks
+_OMITTED = "\n[…]"  # the mark of lines that a restored file lacks
 _OUTSIDE_NOTE = " was modified, either by the user or by a linter"
 # A shell that reports an error under these names may still return a status of 0.
 _COMPLAINTS = (
@@ -105,7 +105,7 @@ def unsure_note(number: int | None) -> str:
 
 
 def holds_secrets(path: str) -> bool:
-    """Whether the file at `path` usually contains secrets, by its name."""
+    """Whether files with this name usually contain secrets."""
     if path.lower().endswith(_CODE_ENDINGS):
         return False
     words = [word.lower() for word in pieces_of(posixpath.basename(path)[-200:])]
@@ -250,7 +250,7 @@ class _Walk:
                 file = self._spelled_file(path)
                 file.used_at = position
                 file.set_text(match[2])
-                if _UNSURE in match[1].removeprefix(path) or _LEFT_OUT in f"\n{match[2]}":
+                if _UNSURE in match[1].removeprefix(path) or _OMITTED in f"\n{match[2]}":
                     file.mark_unsure(position)
 
     def _take_note(self, position: int, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a conversation knows of one file: its text or some of its lines, and if the disk agrees.
+"""Knowledge of one file: its last text or some of its lines, and whether the disk agrees.
 
 While the calls of a conversation are followed, writes and exact edits change the text, and reads
 show it. Every step takes from a budget of work.
@@ -34,7 +34,7 @@ class BudgetSpentError(Exception):
 class Budget:
     """Work that is left, in characters."""
 
-    left_chars: int
+    remaining_chars: int
 
     def spend(self, chars: int) -> None:
         """Take `chars` from the budget.
@@ -42,10 +42,10 @@ class Budget:
         Raises:
             BudgetSpentError: Less is left. Nothing can be spent from then on.
         """
-        if chars > self.left_chars:
-            self.left_chars = 0
+        if chars > self.remaining_chars:
+            self.remaining_chars = 0
             raise BudgetSpentError
-        self.left_chars -= chars
+        self.remaining_chars -= chars
 
 
 @dataclass(frozen=True, slots=True)

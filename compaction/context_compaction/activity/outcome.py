@@ -1,4 +1,4 @@
-"""How a call ended, and what its result says: exit code, counts of a test run, errors, JSON data.
+"""Outcomes of calls: exit code, counts of a test run, the line of the error, JSON data.
 
 Every function reads a bounded part of an output, so that a long output costs no more than a short
 one.

@@ -1,4 +1,4 @@
-"""What the result of a read shows of a file: its lines, their numbers, whether they are all.
+"""Lines of a file in the result of a read: their text, their numbers, whether they are all.
 
 Tools number lines, frame them and cut them, each in its own way. A result that cannot be read for
 certain shows nothing.
