@@ -1,9 +1,9 @@
-"""Policies: named sets of layers and constants. A new strategy is a new layer and a line here.
+"""Policies: named sets of layers and constants. A new strategy is a new layer and an entry here.
 
-Four of them are published designs, each with its paper's constants: S0 "v5 context compression",
-S2 "s06 compact", S3 "s08 context compact" with the production constants of Claude Code, and S4
-"timeline compaction v2". Where a paper's rule would break a promise of ours, the promise wins, and
-the policy's `differences` name it.
+Four policies are published designs with their papers' constants: S0 "v5 context compression", S2
+"s06 compact", S3 "s08 context compact" with the production constants of Claude Code, and S4
+"timeline compaction v2". If a rule of a paper would break a promise of this library, the promise
+wins, and the policy lists the case in `differences`.
 """
 
 from collections.abc import Mapping
@@ -21,81 +21,80 @@ class Policy:
 
     Attributes:
         name: The value of `policy=`.
-        description: What it does, in a sentence or two.
-        layers: Names of the layers that it runs, in order.
+        description: What the policy does, in one or two sentences.
+        layers: Names of its layers, in order.
         settings: Its constants.
-        source: Where its rules and constants are from.
-        differences: Where it does not do what its source does, and why.
+        source: Source of its rules and constants.
+        differences: Cases in which it differs from its source, with the reason.
     """
 
     name: str
     description: str
     layers: tuple[str, ...]
     settings: Settings = field(default_factory=Settings)
-    source: str = "our own"
+    source: str = "this project"
     differences: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise for the name of an unknown layer, which would never run."""
+        """Raise `SettingsError` for an unknown layer, because it would never run."""
         unknown = [name for name in self.layers if name not in LAYERS]
         if unknown:
             raise SettingsError(
-                f"Policy {self.name!r} names the layer {unknown[0]!r}, which there is none of. "
-                f"Choose from: {', '.join(LAYERS)}."
+                f"Policy {self.name!r} uses unknown layer {unknown[0]!r}. "
+                f"Available layers: {', '.join(LAYERS)}."
             )
 
     def at_stage(self, stage: Stage) -> list[tuple[str, Layer]]:
-        """Its layers of `stage` by name, in its order."""
-        named = ((name, LAYERS[name]) for name in self.layers)
-        return [(name, layer) for name, layer in named if layer.stage == stage]
+        """Return the names and layers of `stage`, in the policy's order."""
+        layers = ((name, LAYERS[name]) for name in self.layers)
+        return [(name, layer) for name, layer in layers if layer.stage == stage]
 
     @property
     def replaces_history(self) -> bool:
-        """Whether any of its layers replaces messages by a summary."""
+        """Whether a layer replaces messages by a summary."""
         return any(LAYERS[name].replaces_history for name in self.layers)
 
     @property
     def restores_files(self) -> bool:
-        """Whether any of its layers puts files back after history was replaced."""
+        """Whether a layer restores files after history was replaced."""
         return bool(self.at_stage("restore"))
 
 
 _OUR_LAYERS = ("persist", "waits", "dedupe", "microcompact", "collapse", "summarize", "restore")
 
-# More than any text has: switches a threshold off.
+# Larger than any text, so it disables a threshold.
 _NEVER = 1_000_000_000
 
 _PROMISES_WIN = (
-    "Every placeholder and summary carries a pointer to the original, in the place of a bare text.",
-    "Results that are lists of parts are treated like strings; the papers pass over them.",
-    "A result stays where its placeholder would not be smaller.",
-    "What asks the user, keeps the plan or loads a skill is not cleared.",
-    "The system prompt and the tools count, and counts are the model's, by their upper estimate. "
-    "estimator='chars/4' or 'chars/3' counts as the papers do.",
-    "Where the policy's own steps do not fit the target, harder ones follow until they do.",
+    "Every placeholder and summary contains a pointer to the original.",
+    "Results that are lists of parts are treated like strings; the papers skip them.",
+    "A result stays if its placeholder would not be smaller.",
+    "Results of tools that ask the user, keep the plan or load a skill are not cleared.",
+    "The system prompt and tools count, and tokens are upper estimates for the model. "
+    "estimator='chars/4' or 'chars/3' counts like the papers.",
+    "If the policy's own steps do not meet the target, harder steps follow until they do.",
 )
 _REPLACES_ALL = (
-    "A request that nobody has answered stays behind the summary, and the acknowledgement is left "
-    "out where nothing follows it: a list that ends with the assistant's words is refused, or "
-    "goes on in them.",
-    "A call whose result is still to come stays.",
+    "An unanswered request stays after the summary. The acknowledgement is omitted if no message "
+    "follows, because providers refuse or continue a list that ends with the assistant.",
+    "A call without a result stays.",
 )
 _SMALL_WINDOW = (
-    "Where the formula leaves less than a quarter of a window below 65 536 tokens (2 616 of 32 000 "
-    "with 16 384 of output; nothing of 16 000), the output's reserve and the buffer have at most "
-    "30 % and 20 % of it. What a caller names for them is never cut."
+    "If the formula leaves less than a quarter of a window below 65 536 tokens (2 616 of 32 000 "
+    "with 16 384 of output; nothing of 16 000), output reserve and buffer get at most 30 % and "
+    "20 % of the window. Values that the caller names are never reduced."
 )
 _REACTIVE = (
-    "Where the retry limit is reached the answer is no_progress, with the list as it came and what "
-    "is left of it; the paper raises an exception.",
-    "Where three requests for a summary were refused as too long, verbatim extracts stand in it.",
+    "At the retry limit the reply is no_progress with the caller's list and its largest pieces; "
+    "the paper raises an exception.",
+    "After three refused requests for a summary, the summary consists of verbatim extracts.",
 )
 _EVERY_TURN = (
-    "Kept, at a cost: a clearing on every turn breaks the prompt cache on every turn, which ours "
-    "avoids. clear_every_turn=false waits for the trigger.",
+    "Clearing on every turn is kept, although it breaks the prompt cache on every turn. "
+    "clear_every_turn=false waits for the trigger.",
 )
 
-# No paper shrinks its constants, leaves less than its threshold, or pins what it was not asked to.
+# No paper scales its constants, has a target below its trigger, or pins rules automatically.
 _PAPER = Settings(target_fraction=1.0, automatic_pin_tokens=0, scale_to_budget=False)
 _TIMELINE = replace(
     _PAPER,
@@ -113,35 +112,35 @@ POLICIES: Mapping[str, Policy] = {
         Policy(
             "default",
             "Acts when the window is nearly full: a window of 200K at about 170K, and leaves about "
-            "51K. Below that only a large newest result is persisted. At the trigger: what is "
-            "worthless is cleared, then what is old; then finished sub-tasks become a line each, "
-            "where that is enough; else history is summarised at a safe cut.",
+            "51K. Below that only a large newest result is persisted. At the trigger it clears "
+            "superseded results, then old results. If that is not enough, finished sub-tasks "
+            "become a line each, or history is summarized at a safe cut.",
             _OUR_LAYERS,
-            # How much is left, between 0.3 and 0.5: benchmarks/results/default_constants.md.
+            # Chosen between 0.3 and 0.5 (benchmarks/results/default_constants.md).
             Settings(target_fraction=0.3),
         ),
         Policy(
             "economy",
-            "As default, for who counts cost before recall: a window of 200K acts at 84K, 0.42 of "
-            "it, and leaves about 13K.",
+            "Like default, for users who value cost over recall: a window of 200K acts at 84K, "
+            "0.42 of it, and leaves about 13K.",
             _OUR_LAYERS,
-            # Each call pays for all that is carried. This is the highest trigger measured at which
-            # it is a quarter cheaper than each paper's policy, or as cheap with higher recall, in
-            # nearly all comparisons (benchmarks/results/default_constants.md).
+            # Each request pays for the whole context. This is the highest measured trigger that is
+            # a quarter cheaper than each paper's policy, or as cheap with higher recall, in nearly
+            # all comparisons (benchmarks/results/default_constants.md).
             Settings(conversation_fraction=0.42, target_fraction=0.15),
         ),
         Policy(
             "gentle",
-            "Persists large results and clears what is worthless or old. No summary: history is "
-            "never replaced, so it can end above the target and then says so.",
+            "Persists large results, and clears superseded and old results. History is never "
+            "replaced by a summary, so it can end above the target and then reports that.",
             ("persist", "waits", "dedupe", "microcompact"),
         ),
         Policy(
             "claude-code",
-            "Old results of eight kinds of tools are cleared as soon as that saves 20 000 tokens; "
-            "at window - min(output, 20 000) - 13 000 finished turns become a line each, where "
-            "that is enough and saves as much; else a summary replaces everything, and up to five "
-            "files that were read come back.",
+            "Clears old results of eight tools as soon as that saves 20 000 tokens. At window - "
+            "min(output, 20 000) - 13 000, finished turns become a line each if that is enough and "
+            "saves as much. Otherwise a summary replaces everything, and up to five files that "
+            "were read are restored.",
             (
                 "unchanged",
                 "persist",
@@ -157,7 +156,7 @@ POLICIES: Mapping[str, Policy] = {
                 persist_result_tokens=40_000,
                 persist_newest_chars=200_000,
                 preview_chars=2_000,
-                snip_max_messages=_NEVER,  # its own rule is not published; S3's is four-layer's
+                snip_max_messages=_NEVER,  # S0's rule is not published; S3's is in four-layer
                 collapses_turns=True,
                 # S0: on every turn; eight tools; keep 3; each over 1 000; together 20 000.
                 clear_every_turn=True,
@@ -198,20 +197,19 @@ POLICIES: Mapping[str, Policy] = {
                 *_REPLACES_ALL,
                 *_REACTIVE,
                 _SMALL_WINDOW,
-                "Rules for snip and collapse are not published: here the model names what is "
-                "snipped, and all finished turns but the newest are collapsed at once.",
-                "Files that changed are compared by content where they lie inside a root, not by "
-                "mtime, and told of without their differences; of other attachments only open "
-                "todos are made.",
-                "The eight tools are seven kinds here, since glob and list_dir are one.",
-                "Restored files stand in one message, without an acknowledgement for each; one "
-                "over 5 000 tokens comes back as its outline instead of being cut.",
+                "Rules for snip and collapse are not published. Here the caller names the messages "
+                "to snip, and all finished turns except the newest are collapsed together.",
+                "Changed files inside a root are compared by content instead of mtime, and are "
+                "listed without their differences. The only other attachment is open todos.",
+                "The eight tools are seven kinds here, because glob and list_dir are one kind.",
+                "Restored files are in one message, without an acknowledgement for each. A file "
+                "above 5 000 tokens is restored as its outline instead of being cut.",
             ),
         ),
         Policy(
             "three-layer",
-            "On every turn each result but the newest three becomes one line; above 50 000 tokens "
-            "a summary with an acknowledgement replaces everything.",
+            "On every turn all results except the newest three become one line each. Above 50 000 "
+            "tokens a summary with an acknowledgement replaces everything.",
             ("microcompact", "summarize"),
             replace(
                 _PAPER,
@@ -231,15 +229,15 @@ POLICIES: Mapping[str, Policy] = {
             (
                 *_PROMISES_WIN,
                 *_REPLACES_ALL,
-                "A window whose own budget is below 50 000 tokens acts at that.",
+                "A window whose budget is below 50 000 tokens acts at its budget.",
                 *_EVERY_TURN,
             ),
         ),
         Policy(
             "four-layer",
-            "On every turn: large newest results are persisted, the middle of more than 50 "
-            "messages is left out, and each result but the newest three becomes one line. At the "
-            "trigger a summary replaces everything; after a refusal the newest 5 messages stay.",
+            "On every turn large newest results are persisted, the middle of more than 50 "
+            "messages is removed, and all results except the newest three become one line each. "
+            "At the trigger a summary replaces everything. After a refusal the newest 5 stay.",
             ("persist", "snip", "microcompact", "summarize"),
             replace(
                 _PAPER,
@@ -263,28 +261,36 @@ POLICIES: Mapping[str, Policy] = {
                 small_window="formula",
             ),
             "S3",
-            (*_PROMISES_WIN, *_REPLACES_ALL, *_REACTIVE, _SMALL_WINDOW, *_EVERY_TURN),
+            (
+                *_PROMISES_WIN,
+                *_REPLACES_ALL,
+                *_REACTIVE,
+                _SMALL_WINDOW,
+                *_EVERY_TURN,
+                "The snip keeps the newest plan and loaded skills.",
+            ),
         ),
         Policy(
             "timeline",
-            "Above 0.9 of the window: history is summarised at a cut that keeps 70 % of the "
-            "window, or the last 6 turns where they fit; a split turn's beginning is told under "
-            "its own heading.",
+            "Above 0.9 of the window, history is summarized at a cut that keeps 70 % of the "
+            "window, or the last 6 turns if they fit. The start of a split turn is summarized "
+            "under its own heading.",
             ("summarize",),
             _TIMELINE,
             "S4",
             (
                 *_PROMISES_WIN,
-                "The answer's reserve, at most 30 % of a window below 65 536, stays free where "
-                "0.9 would not leave it.",
-                "The last 6 turns stay only where they fit; the paper keeps them even then.",
-                "An earlier summary is not kept hidden: it is written anew from the originals.",
+                "The reserve for the answer, at most 30 % of a window below 65 536, stays free "
+                "even if that is more than a tenth of the window.",
+                "The last 6 turns stay only if they fit; the paper keeps them in any case.",
+                "An earlier summary is not kept as a hidden message, but written again from the "
+                "originals.",
             ),
         ),
         Policy(
             "timeline-checkpoint",
-            "As timeline, but the running turn is never summarised: its beginning is folded behind "
-            "a checkpoint with a ledger of its calls, and the user's request stays in full.",
+            "Like timeline, but the running turn is never summarized. A checkpoint with a ledger "
+            "of its calls replaces its start, and the user's request stays in full.",
             ("summarize",),
             replace(_TIMELINE, split_turn="checkpoint"),
             "the successor of S4",
@@ -295,12 +301,12 @@ POLICIES: Mapping[str, Policy] = {
 
 
 def policy_named(name: str) -> Policy:
-    """The policy of that name.
+    """Return the policy `name`.
 
     Raises:
-        SettingsError: No policy has that name; the message lists the names that exist.
+        SettingsError: The policy is unknown; the message lists the known names.
     """
     if name not in POLICIES:
         known = ", ".join(POLICIES)
-        raise SettingsError(f"There is no policy {name!r}. Choose one of: {known}.")
+        raise SettingsError(f"Unknown policy {name!r}. Choose one of: {known}.")
     return POLICIES[name]

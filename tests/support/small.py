@@ -153,7 +153,7 @@ def user_words(summary: str) -> list[str]:
     return [re.sub(r"^(?:- |\[\d+\] )?(?:user: )?", "", line) for line in told]
 
 
-_REPLACED = re.compile(r"\(changed(?:: \[\d+\]| later)\) ")
+_REPLACED = re.compile(r"\(changed(?: by \[\d+\]| later)\) ")
 
 
 def holds_as_said_last(older: str, newer: str, text: str) -> bool:

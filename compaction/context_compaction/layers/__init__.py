@@ -1,4 +1,4 @@
-"""The layers that a policy can name. A new one is its own file and a line in `LAYERS`."""
+"""The layers that a policy can name. A new layer is a file and an entry in `LAYERS`."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,15 +13,13 @@ from context_compaction.layers.restore import restore_files
 from context_compaction.layers.summary_message import summarize
 
 LAYERS: Mapping[str, Layer] = MappingProxyType({
-    "unchanged": Layer(
-        clear_unchanged_reads, "put a pointer in the place of what was read again unchanged"
-    ),
+    "unchanged": Layer(clear_unchanged_reads, "replaced unchanged repeated reads by pointers"),
     "persist": Layer(persist, "moved large results to the archive", acts_below_trigger=True),
-    "waits": Layer(drop_waits, "left out waits but the last of each series"),
-    "dedupe": Layer(dedupe, "cleared results that a later one supersedes"),
-    "snip": Layer(snip, "left out messages of the middle"),
-    "microcompact": Layer(microcompact, "cleared old results of tools", uses_limit=True),
-    "collapse": Layer(collapse, "folded finished sub-tasks to a line each", stage="fold"),
-    "summarize": Layer(summarize, "put a summary in the place of history", stage="replace"),
-    "restore": Layer(restore_files, "put back files that were in use", stage="restore"),
+    "waits": Layer(drop_waits, "removed repeated polling calls but the last of each series"),
+    "dedupe": Layer(dedupe, "cleared results that a later result supersedes"),
+    "snip": Layer(snip, "removed messages from the middle"),
+    "microcompact": Layer(microcompact, "cleared old tool results", uses_limit=True),
+    "collapse": Layer(collapse, "replaced finished sub-tasks by a line each", stage="fold"),
+    "summarize": Layer(summarize, "replaced history by a summary", stage="replace"),
+    "restore": Layer(restore_files, "restored recently used files", stage="restore"),
 })

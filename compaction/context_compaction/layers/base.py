@@ -1,4 +1,4 @@
-"""A layer: a pure function over the messages, with the fields that a registry reads."""
+"""The types of a layer: a pure function from messages to a `Step`, and its registry entry."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
-# When a layer runs: while the list is cleared; where that is not enough and turns can be folded;
-# where history is replaced by a summary; and once it has been.
+# When a layer runs. "clear": first. "fold": if clearing is not enough. "replace": if history is
+# replaced by a summary. "restore": after that.
 Stage: TypeAlias = Literal["clear", "fold", "replace", "restore"]
 
 
@@ -23,12 +23,12 @@ class FileText:
     """A file to restore.
 
     Attributes:
-        path: The path as the calls name it.
-        text: Its whole text, or None.
-        note: Why the text may be out of date, or why there is none; "" if it is certain.
+        path: The path in the calls.
+        text: The whole content; None if it is unknown.
+        note: Why the content may be out of date or is missing; "" if it is certain.
         parts: Line ranges if `text` is None: number of the first line, and the text.
         focus: Character offset of the last edit in `text`.
-        shown_in: Index of the message that showed it last; None if none did.
+        shown_in: Index of the newest message that shows the file; None if there is none.
     """
 
     path: str
@@ -46,24 +46,26 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class LayerContext:
-    """The inputs of a layer besides the messages. The last five are for the stages after a cut.
+    """The inputs of a layer besides the messages.
 
     Attributes:
-        settings: The constants, at the present degree of effort.
+        settings: The constants, at the current level of effort.
         count: The token counter.
         rules: The provider's rules.
-        span_of: Finds the archived originals of a part of the list, for a pointer.
-        pins: What stays verbatim. A message that is pinned as a whole is restored after a layer.
-        limit_tokens: The most tokens that the messages may count; 0 clears all that may be cleared.
-        limit_bytes: The most bytes that they may have in a request.
-        newest_only: Whether only the newest results may be edited, which are not cached yet.
-        fresh_tokens: The tokens that the newest results, which the model has not seen, may count.
-        unread_tokens: The most tokens left of them where one is persisted; 0: its preview.
-        cut: Where the replaced history ends.
+        span_of: Returns the archived originals of messages, for a pointer.
+        pins: The pinned texts. Messages that are pinned as a whole are restored after a layer.
+        limit_tokens: Token limit for the messages; 0 clears everything that may be cleared.
+        limit_bytes: Byte limit for the messages in a request.
+        newest_only: Whether only the newest results may be edited, because they are not cached yet.
+        fresh_tokens: Token limit for the newest tool results, which the model has not seen yet.
+        unread_tokens: Token limit for the newest tool results once one of them is persisted. 0
+        keeps
+            only a preview of the policy's length.
+        cut: Where the replaced history ends; only for the stages "replace" and "restore".
         summary: The message that replaces history.
-        checkpoint: The message that replaces the beginning of the running turn.
-        files: The files that may be restored, highest priority first.
-        files_at: The position at which they are inserted.
+        checkpoint: The message that replaces the start of the running turn.
+        files: Files that may be restored, highest priority first.
+        files_at: Index at which restored files are inserted.
     """
 
     settings: Settings
@@ -85,15 +87,15 @@ class LayerContext:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One entry of the registry.
+    """An entry of the registry.
 
     Attributes:
-        apply: Returns the edited list, or the same object where nothing changes. It edits nothing
-            in place, reads no clock and does no I/O.
+        apply: Returns the edited list, or the same object if nothing changes. It edits nothing in
+            place, reads no clock and does no I/O.
         description: What the layer did, for people: the rest of a sentence after its name.
-        stage: When it runs; a policy's order counts within a stage.
-        acts_below_trigger: Whether it runs where nothing has to be made smaller.
-        uses_limit: Whether its result depends on the limit.
+        stage: When the layer runs. The order in a policy counts within a stage.
+        acts_below_trigger: Whether the layer runs if nothing has to become smaller.
+        uses_limit: Whether the result depends on `limit_tokens`.
     """
 
     apply: Callable[[Messages, LayerContext], Step]
@@ -104,5 +106,5 @@ class Layer:
 
     @property
     def replaces_history(self) -> bool:
-        """Whether it replaces messages by a summary."""
+        """Whether the layer replaces messages by a summary."""
         return self.stage == "replace"

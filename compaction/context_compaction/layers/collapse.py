@@ -1,8 +1,8 @@
-"""Layer: the work on finished sub-tasks becomes one line each, where that avoids a summary.
+"""Layer: replace the work on finished sub-tasks by one line each, if that avoids a summary.
 
 A sub-task is an item of the agent's todo list, or every answered turn if the policy says so. The
-line lists what was changed and what must not be repeated. User messages are never collapsed, nor is
-the newest finished sub-task, whose outcome is still in use.
+line lists the changes and the commands that must not be repeated. User messages are never
+collapsed. The newest finished sub-task stays, because its outcome is still in use.
 """
 
 from collections import Counter
@@ -19,12 +19,18 @@ from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages, tool_calls
 from context_compaction.messages.placeholders import Span
 
-_DONE = frozenset({"completed", "complete", "done", "finished"})
+_COMPLETED = frozenset({"completed", "complete", "done", "finished"})
 
 
 @dataclass(frozen=True, slots=True)
 class SubTask:
-    """The work on one sub-task: messages [start, stop) of the list, and what it was about."""
+    """The work on a sub-task.
+
+    Attributes:
+        start: Index of the first message.
+        stop: Index after the last message.
+        label: Subject of the sub-task.
+    """
 
     start: int
     stop: int
@@ -32,86 +38,82 @@ class SubTask:
 
 
 def collapse(messages: Messages, context: LayerContext) -> Step:
-    """Collapse all finished sub-tasks at once if that is enough to meet the limit.
+    """Collapse all finished sub-tasks together if that meets the limit.
 
-    One at a time they would break the prompt cache at nearly every turn, so at least
-    `min_savings_tokens` must be saved.
+    One at a time would break the prompt cache at nearly every turn, so the layer must save at least
+    `min_savings_tokens`.
     """
-    with_turns = context.settings.collapses_turns
-    parts = [
-        (_work_of(messages, sub_task), partial(_line, sub_task.label))
-        for sub_task in finished_sub_tasks(messages, with_turns=with_turns)
-    ]
+    settings, count = context.settings, context.count
+    sub_tasks = finished_sub_tasks(messages, with_turns=settings.collapses_turns)
+    parts = [(_work_of(messages, task), partial(_line, task.label)) for task in sub_tasks]
     step = drop_messages(messages, context, parts, layer="collapse", action="collapsed")
-    left_tokens = context.count.messages(step.messages)
-    saved_tokens = context.count.messages(messages) - left_tokens
+    left_tokens = count.messages(step.messages)
+    saved_tokens = count.messages(messages) - left_tokens
     is_enough = left_tokens <= context.limit_tokens
-    return (
-        step
-        if is_enough and saved_tokens >= context.settings.min_savings_tokens
-        else Step(messages)
-    )
+    return step if is_enough and saved_tokens >= settings.min_savings_tokens else Step(messages)
 
 
 def finished_sub_tasks(messages: Messages, *, with_turns: bool) -> list[SubTask]:
-    """The finished sub-tasks but for the newest, oldest first; none overlaps another."""
+    """Return the finished sub-tasks except the newest, oldest first, without overlaps."""
     found = [*_by_plan(messages), *(_by_turn(messages) if with_turns else ())]
     outer: list[SubTask] = []
-    for sub_task in sorted(found, key=lambda one: (one.start, -one.stop)):
+    for sub_task in sorted(found, key=lambda task: (task.start, -task.stop)):
         if not outer or sub_task.start >= outer[-1].stop:
             outer.append(sub_task)
     return outer[:-1]
 
 
 def _by_plan(messages: Messages) -> Iterator[SubTask]:
-    """The work between the plan that began an item and the plan that completes it."""
-    done: set[str] = set()
+    """Yield the work between the plan that started an item and the plan that completes it."""
+    completed: set[str] = set()
     start: int | None = None
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         for items in filter(None, map(plan_of, tool_calls(message))):
-            newly = [text for text in _completed(items) if text not in done]
-            if newly and start is not None:
-                yield SubTask(start, at, ", ".join(newly))
-            if newly or start is None:
-                start = at + 1
-            done.update(newly)
+            new_items = [text for text in _completed_items(items) if text not in completed]
+            if new_items and start is not None:
+                yield SubTask(start, index, ", ".join(new_items))
+            if new_items or start is None:
+                start = index + 1
+            completed.update(new_items)
 
 
-def _completed(items: Sequence[str]) -> list[str]:
-    """The texts of the items of a plan whose state is completed, as in "[done] text"."""
+def _completed_items(items: Sequence[str]) -> list[str]:
+    """Return the texts of the completed items of a plan, which look like "[done] text"."""
     parts = (item.partition("] ") for item in items)
-    return [text for state, _, text in parts if state.removeprefix("[").lower() in _DONE]
+    return [text for state, _, text in parts if state.removeprefix("[").lower() in _COMPLETED]
 
 
 def _by_turn(messages: Messages) -> Iterator[SubTask]:
-    """The work between a request of the user and its answer, where another request follows."""
-    starts = [at for at, message in enumerate(messages) if placeholders.is_request(message)]
-    for start, following in pairwise(starts):
-        last = messages[following - 1]
+    """Yield the work between each request of the user and its answer, except for the last turn."""
+    starts = [i for i, message in enumerate(messages) if placeholders.is_request(message)]
+    for start, next_start in pairwise(starts):
+        last = messages[next_start - 1]
         has_answer = last.role == "assistant" and not tool_calls(last)
-        stop = following - 1 if has_answer else following
+        stop = next_start - 1 if has_answer else next_start
         if stop > start + 1:
             yield SubTask(start + 1, stop, "work on the request above")
 
 
 def _work_of(messages: Messages, sub_task: SubTask) -> frozenset[int]:
-    """The positions of a sub-task without the user's messages and those of a compaction."""
+    """Return the indices of a sub-task without user messages and texts of this library."""
     return frozenset(
-        at
-        for at in range(sub_task.start, sub_task.stop)
-        if not placeholders.is_request(messages[at])
-        if not placeholders.is_synthetic(messages[at])
+        index
+        for index in range(sub_task.start, sub_task.stop)
+        if not placeholders.is_request(messages[index])
+        if not placeholders.is_synthetic(messages[index])
     )
 
 
 def _line(label: str, part: Messages, span: Span) -> str:
-    """The line with the number of messages, the calls, the changes, and what is done."""
-    found = digest(part)
+    """Return the line with the number of messages, the calls, the changes and the effects."""
+    actions = digest(part)
     calls = Counter(call.name for message in part for call in tool_calls(message))
     facts = {
         "calls": [f"{name} x{times}" for name, times in calls.most_common(5)],
-        "changed": [*found.written, *found.edited, *found.deleted][-5:],
-        "done, do not repeat": [run.command for run in found.effects[-5:] if not run.failed],
+        "changed": [*actions.written, *actions.edited, *actions.deleted][-5:],
+        "done, do not repeat": [run.command for run in actions.effects[-5:] if not run.failed],
     }
-    told = [f"{title} {', '.join(dict.fromkeys(names))}" for title, names in facts.items() if names]
-    return placeholders.collapsed(label, [f"{len(part)} messages", *told], span)
+    texts = [
+        f"{title} {', '.join(dict.fromkeys(names))}" for title, names in facts.items() if names
+    ]
+    return placeholders.collapsed(label, [f"{len(part)} messages", *texts], span)

@@ -1,8 +1,8 @@
-"""Where history may be cut: a budget for what is recent, turns, and split turns.
+"""Where history may be cut: token limits, turns, and split turns.
 
-The rules are the timeline paper's (papers/S4): keep about 70 % of the budget, or the last turns
-where they fit; never cut between a call and its result; prefer a turn boundary, then a message
-boundary; and when the cut falls inside the running turn, the user's request stays in full.
+The rules are those of the timeline paper (papers/S4). Keep about 70 % of the budget, or the last
+turns if they fit. Never cut between a call and its result. Prefer a turn boundary, then a message
+boundary. If the cut is inside the running turn, the user's request stays in full.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ from context_compaction.messages.model import (
 from context_compaction.messages.tool_pairs import ProviderRules, safe_cuts
 from context_compaction.tokens.counter import MessageCounter
 
-# A turn boundary is preferred while it keeps at least this part of what the budget allows.
-TURN_BOUNDARY_SHARE = 0.5
+# A turn boundary is preferred if it keeps at least this share of the kept tokens.
+_TURN_BOUNDARY_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class CutPoint:
     """A place to cut.
 
     Attributes:
-        first_kept: Position of the first message that stays after the summary; the length of the
-            list where nothing does.
-        request_at: Position of the running turn's request, when the cut falls inside that turn:
-            it stays in full, and a checkpoint replaces what lies between. Else None.
-            Results in the same message as the request are replaced with their calls.
-        folds_request: Whether that request is replaced too, by one summary for everything.
+        first_kept: Index of the first message that stays after the summary; the length of the list
+            if none stays.
+        request_at: Index of the running turn's request if the cut is inside that turn, else None.
+            The request stays in full, and a checkpoint replaces the messages up to the cut. Results
+            in the message of the request are replaced with their calls.
+        folds_request: Whether one summary also replaces that request.
     """
 
     first_kept: int
@@ -48,62 +48,64 @@ class CutPoint:
     folds_request: bool = False
 
     @property
+    def history_end(self) -> int:
+        """Index after the messages before the cut and before the running turn's request."""
+        return self.first_kept if self.request_at is None else self.request_at
+
+    @property
     def first_index_after_summary(self) -> int:
-        """Position of the first message that follows the summary."""
-        if self.request_at is None or self.folds_request:
-            return self.first_kept
-        return self.request_at
+        """Index of the first message that follows the summary."""
+        return self.first_kept if self.folds_request else self.history_end
 
 
 def is_preserved(message: Message) -> bool:
-    """Whether something of a message stays verbatim at any cut.
+    """Whether a part of a message survives every cut.
 
-    That is a system message, one with rules of the project, one with the provider's own compaction
-    block, which only the provider can read, or one that loads tools.
+    That applies to system messages, project rules, the provider's own compaction blocks, which only
+    the provider can read, and calls that load tools with their results.
     """
-    for block in message.blocks:  # each pass asks this of each message, so no generator
-        if _stays(block):
+    for block in message.blocks:  # not a generator, because every stage asks this of every message
+        if _is_preserved_block(block):
             return True
     return message.role != "assistant" and placeholders.is_system(message)
 
 
 def preserved_part(message: Message) -> Message | None:
-    """What of a message stays verbatim at any cut: all of it, or its blocks that stay; or None."""
+    """Return the part of a message that survives every cut; None if there is none."""
     if not is_preserved(message):
         return None
-    kept, gone = _apart(message)
-    return edit_message(message, kept) if gone else message
+    preserved, replaced = _split(message)
+    return edit_message(message, preserved) if replaced else message
 
 
-def replaced_part(message: Message) -> Message | None:
-    """The rest of a message; None where all of it stays."""
+def _replaced_part(message: Message) -> Message | None:
+    """Return the part of a message that a summary replaces; None if all of it survives."""
     if not is_preserved(message):
         return message
-    _, gone = _apart(message)
-    return edit_message(message, gone) if gone else None
+    _, replaced = _split(message)
+    return edit_message(message, replaced) if replaced else None
 
 
-def _apart(message: Message) -> tuple[list[Block], list[Block]]:
-    """The blocks of a preserved message that stay, and the others.
+def _split(message: Message) -> tuple[list[Block], list[Block]]:
+    """Return the blocks of a preserved message that survive, and the others.
 
-    Beside a compaction block all stay but where a call is, which goes with its result; beside rules
-    of the project goes what was handed over with them.
+    All blocks next to a compaction block survive unless the message has calls, which go with their
+    results. Blocks next to project rules do not survive.
     """
     has_compaction = any(map(_is_compaction, message.blocks))
     if placeholders.is_system(message) or (has_compaction and not tool_calls(message)):
         return [*message.blocks], []
-    kept = [block for block in message.blocks if _stays(block)]
-    return kept, [block for block in message.blocks if not _stays(block)]
+    preserved = [block for block in message.blocks if _is_preserved_block(block)]
+    return preserved, [block for block in message.blocks if not _is_preserved_block(block)]
 
 
 def history_of(messages: Messages, cut: CutPoint) -> Messages:
-    """The messages that the summary replaces; they contain our earlier summaries."""
+    """Return the messages that the summary replaces, including earlier summaries."""
     return tuple(_history(messages, cut))
 
 
 def _history(messages: Messages, cut: CutPoint) -> Iterator[Message]:
-    stop = cut.first_kept if cut.request_at is None else cut.request_at
-    yield from _replaced(messages[:stop])
+    yield from _replaced(messages[: cut.history_end])
     if cut.request_at is not None:
         request = messages[cut.request_at]
         if results := [result for result in tool_results(request) if not result.loads_tools]:
@@ -111,7 +113,7 @@ def _history(messages: Messages, cut: CutPoint) -> Iterator[Message]:
 
 
 def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
-    """The messages that the checkpoint in the running turn replaces; empty where there is none."""
+    """Return the messages of the running turn that the checkpoint replaces; may be empty."""
     return tuple(_turn_prefix(messages, cut))
 
 
@@ -123,41 +125,41 @@ def _turn_prefix(messages: Messages, cut: CutPoint) -> Iterator[Message]:
 
 
 def request_of(messages: Messages, request_at: int) -> Message:
-    """The running turn's request as it stays at a cut behind it: without results.
+    """Return the running turn's request as it stays before a cut: without results.
 
-    A request may share its message with the result of the preceding call. That call is replaced,
-    and a provider refuses a result without its call.
+    A request may share its message with the result of the previous call. That call is replaced, and
+    a provider refuses a result without its call.
     """
     request = messages[request_at]
     if not tool_results(request):
         return request
-    said: list[Block] = [b for b in request.blocks if not isinstance(b, ToolResult)]
-    return edit_message(request, said)
+    blocks: list[Block] = [b for b in request.blocks if not isinstance(b, ToolResult)]
+    return edit_message(request, blocks)
 
 
 def cut_all(messages: Messages, rules: ProviderRules) -> CutPoint | None:
-    """The cut after which only an unanswered request stays."""
-    at = len(messages)
-    while at and _stays_behind(messages[at - 1]):
-        at -= 1
-    return _cut_before(messages, at, rules)
+    """Return the cut after which only an unanswered request stays; None if nothing can be cut."""
+    index = len(messages)
+    while index and _stays_after_cut_all(messages[index - 1]):
+        index -= 1
+    return _cut_before(messages, index, rules)
 
 
-def _stays_behind(message: Message) -> bool:
+def _stays_after_cut_all(message: Message) -> bool:
     return placeholders.is_request(message) or preserved_part(message) is message
 
 
 def cut_keeping(messages: Messages, rules: ProviderRules, *, keep_messages: int) -> CutPoint | None:
-    """The cut that keeps the newest `keep_messages`, and more where it would split a pair."""
+    """Return the cut that keeps the newest `keep_messages`, or more to keep pairs together."""
     return _cut_before(messages, max(0, len(messages) - keep_messages), rules)
 
 
-def _cut_before(messages: Messages, at: int, rules: ProviderRules) -> CutPoint | None:
-    """The last safe cut not after `at`; None where it would replace nothing that is not ours."""
+def _cut_before(messages: Messages, index: int, rules: ProviderRules) -> CutPoint | None:
+    """Return the last safe cut up to `index`; None if it would replace only synthetic messages."""
     safe = safe_cuts(messages, rules)
-    while at and not safe[at]:
-        at -= 1
-    cut = CutPoint(at)
+    while index and not safe[index]:
+        index -= 1
+    cut = CutPoint(index)
     return None if all(map(placeholders.is_synthetic, _history(messages, cut))) else cut
 
 
@@ -169,50 +171,45 @@ def find_cut(
     keep_tokens: int,
     keep_turns: int = 0,
     max_tokens: int = 0,
-    turn_share: float = TURN_BOUNDARY_SHARE,
-    may_keep_nothing: bool = False,
 ) -> CutPoint | None:
-    """The earliest good cut that keeps at most `keep_tokens`; None where nothing can be cut.
+    """Return the earliest good cut that keeps at most `keep_tokens`; None if nothing can be cut.
 
     Args:
         messages: A valid list.
         count: The token counter.
         rules: The provider's rules.
-        keep_tokens: The most tokens that stay after the summary.
-        keep_turns: So many last turns stay whole ...
-        max_tokens: ... if they fit in this, which may exceed `keep_tokens`.
-        turn_share: Prefer a turn boundary while it keeps this part of what another would.
-        may_keep_nothing: Whether even the newest assistant message may be replaced.
+        keep_tokens: Token limit for the messages after the summary.
+        keep_turns: Number of last turns to keep whole if they fit into `max_tokens`.
+        max_tokens: Token limit for these turns, which may exceed `keep_tokens`.
     """
-    size = len(messages)
     tail_tokens = _tail_tokens(messages, count)
-    turns = [at for at, m in enumerate(messages) if placeholders.is_request(m)]
+    turns = [i for i, message in enumerate(messages) if placeholders.is_request(message)]
     if keep_turns and len(turns) > keep_turns and tail_tokens[turns[-keep_turns]] <= max_tokens:
         keep_tokens = max(keep_tokens, tail_tokens[turns[-keep_turns]])
     safe = safe_cuts(messages, rules)
-    last = size if may_keep_nothing else size - 1
-    places = [at for at in range(1, last + 1) if safe[at]]
+    places = [index for index in range(1, len(messages)) if safe[index]]
     request_at = turns[-1] if turns else None
     request_tokens = 0 if request_at is None else count.message(request_of(messages, request_at))
 
-    def kept_tokens(at: int) -> int:
-        if request_at is None or at <= request_at:
-            return tail_tokens[at]
-        return tail_tokens[at] + request_tokens
+    def kept_tokens(index: int) -> int:
+        if request_at is None or index <= request_at:
+            return tail_tokens[index]
+        return tail_tokens[index] + request_tokens
 
-    fitting = [at for at in places if kept_tokens(at) <= keep_tokens]
-    if not fitting:
-        fitting = places[-1:]
+    fitting = [index for index in places if kept_tokens(index) <= keep_tokens] or places[-1:]
     if not fitting:
         return None
-    near_tokens = kept_tokens(fitting[0]) * turn_share
-    at = _best(fitting, frozenset(turns), near_tokens, tail_tokens)
-    cut = CutPoint(at, request_at if request_at is not None and at > request_at else None)
+    near_tokens = kept_tokens(fitting[0]) * _TURN_BOUNDARY_SHARE
+    turn_starts = frozenset(turns)
+    turn_start = next((index for index in fitting if index in turn_starts), None)
+    is_near = turn_start is not None and tail_tokens[turn_start] >= near_tokens
+    index = turn_start if turn_start is not None and is_near else fitting[0]
+    cut = CutPoint(index, request_at if request_at is not None and index > request_at else None)
     replaced = chain(_history(messages, cut), _turn_prefix(messages, cut))
     return None if all(map(placeholders.is_synthetic, replaced)) else cut
 
 
-def _stays(block: Block) -> bool:
+def _is_preserved_block(block: Block) -> bool:
     if isinstance(block, ToolCall | ToolResult | Opaque) and block.loads_tools:
         return True
     return is_rules(block) if isinstance(block, Text) else _is_compaction(block)
@@ -223,20 +220,10 @@ def _is_compaction(block: Block) -> bool:
 
 
 def _replaced(messages: Messages) -> Iterator[Message]:
-    return filter(None, map(replaced_part, messages))
-
-
-def _best(
-    fitting: list[int], turns: frozenset[int], near_tokens: float, tail_tokens: list[int]
-) -> int:
-    """The earliest turn boundary, unless it would keep much less than a message boundary."""
-    for at in fitting:
-        if at in turns:
-            return at if tail_tokens[at] >= near_tokens else fitting[0]
-    return fitting[0]
+    return filter(None, map(_replaced_part, messages))
 
 
 def _tail_tokens(messages: Messages, count: MessageCounter) -> list[int]:
-    """For each position the tokens from there to the end."""
+    """Return for each index the tokens from there to the end."""
     sizes = [count.message(message) for message in messages]
     return [*reversed([0, *accumulate(reversed(sizes))])]

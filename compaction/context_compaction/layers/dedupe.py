@@ -1,8 +1,8 @@
-"""Layers: clear a read or an output that a later one makes worthless.
+"""Layers: clear a read or an output that a later result supersedes.
 
-Superseded are an older read of a file that is read again (as a whole, or the same range) or
-changed later, and any call that is repeated with the same arguments and the same answer. The newest
-of equals stays, where the model's attention is.
+An older read of a file is superseded if the file is read again (as a whole, or the same range) or
+changed later. Any call is superseded if it is repeated with the same arguments and the same result.
+The newest result stays.
 """
 
 import json
@@ -24,15 +24,16 @@ from context_compaction.messages.model import Messages, ToolCall, ToolResult
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.messages.tool_results import newest_results, result_text
 
-# True for ever, whatever becomes of the newer one: these bytes stay when that is cleared, too.
+# These notes must stay true if the newer result is cleared later, so that the text never changes
+# and the prompt cache holds.
 SAME_AGAIN = "FILE_UNCHANGED: read again below with the same content"
-SAME_BEFORE = "read before with the same content"
-UNCHANGED_STUB = "FILE_UNCHANGED: same content as the earlier read above"
 REPEATED = "an identical call below returned the same output"
+_SAME_BEFORE = "read before with the same content"
+_UNCHANGED = "FILE_UNCHANGED: same content as the earlier read above"
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
+class _AnsweredCall:
     """A successful call with its result, and the place of the result."""
 
     place: Place
@@ -47,69 +48,68 @@ def dedupe(messages: Messages, context: LayerContext) -> Step:
     newer: set[tuple[str, ...]] = set()
     chosen: dict[Place, Replacement] = {}
     for answered in reversed([*_answered_calls(messages, context)]):
-        if reason := _reason_against(answered, newer):
+        if reason := _reason_to_clear(answered, newer):
             name = answered.call.name
-            done = clear_result(answered.result, name, context.count, reason)
-            if done is not None:
-                chosen[answered.place] = done
+            if replacement := clear_result(answered.result, name, context.count, reason):
+                chosen[answered.place] = replacement
         newer.update(_keys_of(answered))
     return replace_blocks(messages, chosen, context.count, layer="dedupe")
 
 
 def clear_unchanged_reads(messages: Messages, context: LayerContext) -> Step:
-    """Replace an unchanged repeated read by a pointer to the earlier text.
+    """Replace an unchanged repeated read by a pointer to the earlier read.
 
-    Only among the newest results, which are not cached yet: what was sent is never rewritten.
+    Only the newest results are edited, because they are not cached yet.
     """
     newest = newest_results(messages)
-    before: set[tuple[str, str, str]] = set()
+    earlier: set[tuple[str, str, str]] = set()
     chosen: dict[Place, Replacement] = {}
     for answered in _answered_calls(messages, context):
-        use = answered.use
-        if use.kind != "read" or use.path is None or placeholders.is_placeholder(answered.result):
+        use, result, name = answered.use, answered.result, answered.call.name
+        if use.kind != "read" or use.path is None or placeholders.is_placeholder(result):
             continue
         read = (use.path, use.range, answered.text)
-        if read in before and answered.place.message in newest:
-            name = answered.call.name
-            done = clear_result(answered.result, name, context.count, SAME_BEFORE, UNCHANGED_STUB)
-            if done is not None:
-                chosen[answered.place] = done
-        before.add(read)
+        is_repeated = read in earlier and answered.place.message in newest
+        if is_repeated and (
+            cleared := clear_result(result, name, context.count, _SAME_BEFORE, _UNCHANGED)
+        ):
+            chosen[answered.place] = cleared
+        earlier.add(read)
     return replace_blocks(messages, chosen, context.count, layer="unchanged")
 
 
-def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_Answered]:
-    """The successful calls that may be cleared, with their results, oldest first."""
-    named = with_unique_call_ids(messages)
-    calls = index_calls(named).calls
+def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_AnsweredCall]:
+    """Yield the successful calls that may be cleared, with their results, oldest first."""
+    unique = with_unique_call_ids(messages)
+    calls = index_calls(unique).calls
     protected = protected_names(context.settings)
-    for position, message in enumerate(messages):
-        for at, block in enumerate(message.blocks):
-            own = named[position].blocks[at]
+    for index, message in enumerate(messages):
+        for number, block in enumerate(message.blocks):
+            own = unique[index].blocks[number]
             if not (isinstance(block, ToolResult) and isinstance(own, ToolResult)):
                 continue
             call = calls.get(own.call_id)
             if call is None or call.name.lower() in protected or is_steering(call.name):
                 continue
-            if not block.is_error:  # nothing was read or changed
+            if not block.is_error:  # a failed call read and changed nothing
                 use = classify(call, context.settings.tool_kinds)
-                yield _Answered(Place(position, at), call, block, use, result_text(block))
+                yield _AnsweredCall(Place(index, number), call, block, use, result_text(block))
 
 
-def _keys_of(answered: _Answered) -> Iterator[tuple[str, ...]]:
-    """What a result shows, in a form that a later one may repeat."""
+def _keys_of(answered: _AnsweredCall) -> Iterator[tuple[str, ...]]:
+    """Yield keys of the content of a result, by which an earlier result is found superseded."""
     path, use = answered.use.path, answered.use
     if path and use.kind in ("edit", "write", "notebook"):
         yield "changed", path
     elif placeholders.seems_placeholder(answered.result):
-        return  # it shows its text no more
+        return  # its text is no longer in the context
     elif path and use.kind == "read":
         yield from (("range", path, use.range), ("content", path, answered.text))
-    yield _output(answered)
+    yield _output_key(answered)
 
 
-def _reason_against(answered: _Answered, newer: Set[tuple[str, ...]]) -> str:
-    """Why one of the `newer` results supersedes this one; "" where none does."""
+def _reason_to_clear(answered: _AnsweredCall, newer: Set[tuple[str, ...]]) -> str:
+    """Return why one of the `newer` results supersedes this one; "" if none does."""
     path = answered.use.path
     if answered.use.kind == "read" and path:
         if ("content", path, answered.text) in newer:
@@ -118,9 +118,9 @@ def _reason_against(answered: _Answered, newer: Set[tuple[str, ...]]) -> str:
             return f"superseded by a later read of {path}"
         if ("changed", path) in newer:
             return f"superseded by a later edit of {path}"
-    return REPEATED if _output(answered) in newer else ""
+    return REPEATED if _output_key(answered) in newer else ""
 
 
-def _output(answered: _Answered) -> tuple[str, ...]:
+def _output_key(answered: _AnsweredCall) -> tuple[str, ...]:
     arguments = json.dumps(answered.call.arguments, sort_keys=True, default=str)
     return "output", answered.call.name, arguments, answered.text

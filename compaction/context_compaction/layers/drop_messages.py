@@ -1,9 +1,9 @@
-"""Layers that drop whole messages, and leave a line with a pointer in their place.
+"""Layers that drop whole messages and leave a line with a pointer in their place.
 
-`drop_messages` is the one way to do that. `snip` drops the middle of a long list by message count,
-and the messages that the caller names (Claude Code's SnipTool). `drop_waits` drops calls that were
-made again and again with the same short answer: an agent that waits for a long command asks for its
-state a hundred times, and the last answer says it all.
+`drop_messages` is the function that does so. `snip` drops the middle of a long list by message
+count. `snip_chosen` drops messages that the caller names (Claude Code's SnipTool). `drop_waits`
+drops polling calls that were repeated with the same short result. An agent that waits for a long
+command asks for its state a hundred times, and only the last answer matters.
 """
 
 import re
@@ -12,6 +12,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
+from context_compaction.activity.calls import words_in_name
+from context_compaction.activity.digest import plan_of
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import is_preserved
 from context_compaction.messages import placeholders
@@ -33,11 +35,20 @@ from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import safe_cuts
 from context_compaction.messages.tool_results import result_text
 
-# Makes the line that replaces the dropped messages; their originals are at the span.
+# Returns the line that replaces the dropped messages; their originals are at the span.
 Line: TypeAlias = Callable[[Messages, Span], str]
 
+# A decimal or hexadecimal number. Results that differ only in numbers count as equal.
 _NUMBER = re.compile(r"(?<![0-9a-f])(?=[a-f]*[0-9])[0-9a-f]+")
-_KINDS = (ToolCall, ToolResult, Text, Thinking)
+_WAIT_BLOCKS = (ToolCall, ToolResult, Text, Thinking)
+# Fewer equal calls in a row may be a test.
+_MIN_WAITS = 3
+_MAX_WAIT_RESULT_CHARS = 400
+_MAX_WAIT_REMARK_CHARS = 200
+# The head that paper S3 keeps.
+_SNIP_HEAD_MESSAGES = 3
+# `snip` keeps at most this many loaded skills, the newest.
+_MAX_KEPT_SKILLS = 5
 
 
 def drop_messages(
@@ -50,15 +61,15 @@ def drop_messages(
 ) -> Step:
     """Replace the messages of each part by a line with a pointer.
 
-    A part is a set of positions, and the function that writes its line. A call and its result go
-    only together, so a run of messages between two safe cuts goes only if all of it is in the part
-    and none of it must stay. What must stay inside a part splits it: each piece gets a line. A
-    piece stays if its line is not smaller, or if a compaction wrote all of it.
+    A part is a set of indices, and the function that writes its line. A call and its result are
+    only dropped together, so the messages between two safe cuts are dropped only if all of them are
+    in the part and none must stay. Messages that must stay split a part, and each piece gets a
+    line. A piece stays if its line is not smaller, or if a compaction wrote all of it.
     """
-    units = units_of(messages, context)
+    units = _units_of(messages, context)
     dropped: dict[int, tuple[range, Message, Span]] = {}
-    for positions, line in parts:
-        for piece in _pieces(messages, units, positions, context.pins.pinned_indices):
+    for indices, line in parts:
+        for piece in _pieces(messages, units, indices, context.pins.pinned_indices):
             part = messages[piece.start : piece.stop]
             span = context.span_of(part)
             note = make_message("user", line(part, span))
@@ -73,46 +84,47 @@ def drop_messages(
     for start, (piece, note, span) in sorted(dropped.items()):
         out += [*messages[end:start], note]
         end = piece.stop
-        gone = [
+        piece_edits = [
             Edit(layer, action, message.index, context.count.message(message), 0, (span.pointer,))
             for message in messages[start:end]
         ]
-        edits += [replace(gone[0], tokens_after=context.count.message(note)), *gone[1:]]
+        first = replace(piece_edits[0], tokens_after=context.count.message(note))
+        edits += [first, *piece_edits[1:]]
     return Step((*out, *messages[end:]), tuple(edits))
 
 
-def units_of(messages: Messages, context: LayerContext) -> list[range]:
-    """The smallest runs of messages that split no call from its result, in order.
+def _units_of(messages: Messages, context: LayerContext) -> list[range]:
+    """Return the smallest runs of messages that separate no call from its result, in order.
 
-    Messages behind the last safe cut, such as a call without its result yet, are in none.
+    Messages after the last safe cut, such as a call without a result, are in no run.
     """
-    safe = [at for at, is_safe in enumerate(safe_cuts(messages, context.rules)) if is_safe]
+    safe = [index for index, is_safe in enumerate(safe_cuts(messages, context.rules)) if is_safe]
     return [range(start, stop) for start, stop in pairwise(safe)]
 
 
 def _pieces(
     messages: Messages,
     units: Sequence[range],
-    positions: Collection[int],
+    indices: Collection[int],
     pinned: Collection[int],
 ) -> Iterator[range]:
-    """The longest runs of adjacent units that may be dropped."""
+    """Yield the longest runs of adjacent units that may be dropped."""
     start: int | None = None
     stop = 0
     for unit in units:
-        goes = all(at in positions and not _stays(messages[at], pinned) for at in unit)
-        if start is not None and not (goes and unit.start == stop):
+        is_dropped = all(i in indices and not _must_stay(messages[i], pinned) for i in unit)
+        if start is not None and not (is_dropped and unit.start == stop):
             yield range(start, stop)
             start = None
-        if goes:
+        if is_dropped:
             start = unit.start if start is None else start
             stop = unit.stop
     if start is not None:
         yield range(start, stop)
 
 
-def _stays(message: Message, pinned: Collection[int]) -> bool:
-    """Whether a message may never be dropped: it is pinned, carries pins, or binds the model."""
+def _must_stay(message: Message, pinned: Collection[int]) -> bool:
+    """Whether a message must never be dropped: it is pinned, carries pins, or is preserved."""
     if message.index in pinned or is_preserved(message):
         return True
     carried = carried_by(message)
@@ -122,76 +134,91 @@ def _stays(message: Message, pinned: Collection[int]) -> bool:
 def snip(messages: Messages, context: LayerContext) -> Step:
     """Keep the first three messages and the newest ones, `snip_max_messages` in all.
 
-    Both cuts move outward, to where no call is split from its result, so a few more may stay.
+    Both cuts move outward so that no call loses its result. The newest plan and the newest loaded
+    skills stay as well.
     """
     max_messages = max(1, context.settings.snip_max_messages)
     if len(messages) <= max_messages:
         return Step(messages)
     safe = safe_cuts(messages, context.rules)
-    head_messages = min(3, max_messages - 1)  # as in paper S3
+    head_messages = min(_SNIP_HEAD_MESSAGES, max_messages - 1)
     head = head_messages
     while head < len(messages) and not safe[head]:
         head += 1
     tail = len(messages) - (max_messages - head_messages)
     while tail > head and not safe[tail]:
         tail -= 1
-    return drop_messages(messages, context, [(range(head, tail), _line)], layer="snip")
+    middle = set(range(head, tail)) - _plan_and_skills(messages)
+    return drop_messages(messages, context, [(middle, _line)], layer="snip")
+
+
+def _plan_and_skills(messages: Messages) -> set[int]:
+    """Return the indices of the messages that call the newest plan and the newest skills."""
+    plan: set[int] = set()
+    skills: dict[str, int] = {}
+    for index in reversed(range(len(messages))):
+        for call in tool_calls(messages[index]):
+            if plan_of(call):
+                plan = plan or {index}
+            elif "skill" in words_in_name(call.name):
+                skills.setdefault(f"{call.name} {call.arguments}", index)
+    return plan | {*list(skills.values())[:_MAX_KEPT_SKILLS]}
 
 
 def snip_chosen(messages: Messages, context: LayerContext, chosen: Collection[int]) -> Step:
-    """Drop the messages with the indices `chosen`, each call with its result, and the reverse.
+    """Drop the messages with the indices `chosen`, together with their calls or results.
 
-    The newest request, the newest message, and every message with a pin or a rule always stay.
+    The newest request, the newest message, and messages with a pin or a rule stay.
     """
     bound = {pin.index for pin in context.pins.candidates}
-    request = max((at for at, m in enumerate(messages) if placeholders.is_request(m)), default=-1)
-    positions = {
-        at
-        for unit in units_of(messages, context)
-        if any(messages[at].index in chosen for at in unit)
-        if not any(messages[at].index in bound for at in unit)
+    requests = (i for i, message in enumerate(messages) if placeholders.is_request(message))
+    request = max(requests, default=-1)
+    indices = {
+        index
+        for unit in _units_of(messages, context)
+        if any(messages[i].index in chosen for i in unit)
+        if not any(messages[i].index in bound for i in unit)
         if request not in unit and unit.stop < len(messages)
-        for at in unit
+        for index in unit
     }
-    return drop_messages(messages, context, [(positions, _line)], layer="snip")
+    return drop_messages(messages, context, [(indices, _line)], layer="snip")
 
 
 def drop_waits(messages: Messages, context: LayerContext) -> Step:
-    """Drop the waits before the last one of each series, and what the agent said to them."""
-    series = [(positions, _line) for positions in _series(messages, units_of(messages, context))]
+    """Drop the polling calls before the last of each series, and the agent's remarks on them."""
+    series = [(indices, _line) for indices in _series(messages, _units_of(messages, context))]
     return drop_messages(messages, context, series, layer="waits")
 
 
 def _series(messages: Messages, units: list[range]) -> Iterator[range]:
-    """For each series of waits, the positions before its last wait."""
+    """Yield for each series of polling calls the indices before its last call."""
     waits: list[range] = []
-    asked_before: object = None
+    previous: object = None
     for unit in units:
         part = messages[unit.start : unit.stop]
-        asked = _asked(part)
-        if asked is None and all(map(_is_short_remark, part)):
+        polled = _polled(part)
+        if polled is None and all(map(_is_short_remark, part)):
             continue
-        if asked is None or asked != asked_before:
+        if polled is None or polled != previous:
             yield from _before_last(waits)
-            waits, asked_before = [], asked
+            waits, previous = [], polled
         waits.append(unit)
     yield from _before_last(waits)
 
 
 def _before_last(waits: list[range]) -> Iterator[range]:
-    # Fewer equal calls in a row may be a test.
-    if len(waits) >= 3:
+    if len(waits) >= _MIN_WAITS:
         yield range(waits[0].start, waits[-1].start)
 
 
-def _asked(part: Messages) -> object:
-    """What the calls in `part` ask and are answered, but for numbers; None if it is no wait."""
+def _polled(part: Messages) -> object:
+    """Return the calls in `part` and their results without numbers; None if it does not poll."""
     if not all(map(_is_brief, part)):
         return None
     calls = [(call.name, call.arguments) for message in part for call in tool_calls(message)]
     results = [result for message in part for result in tool_results(message)]
     texts = [result_text(result) for result in results]
-    if not calls or any(len(text) > 400 for text in texts):
+    if not calls or any(len(text) > _MAX_WAIT_RESULT_CHARS for text in texts):
         return None
     return calls, [result.is_error for result in results], [_NUMBER.sub("#", t) for t in texts]
 
@@ -201,11 +228,12 @@ def _is_short_remark(message: Message) -> bool:
 
 
 def _is_brief(message: Message) -> bool:
-    """Whether `message` has only calls, results, and at most a short text of the agent."""
+    """Whether `message` contains only calls, results, and at most a short text of the agent."""
     text = text_of(message.blocks)
     if message.role != "assistant" and (message.role == "system" or text):
         return False
-    return len(text) <= 200 and all(isinstance(b, _KINDS) for b in message.blocks)
+    is_short = len(text) <= _MAX_WAIT_REMARK_CHARS
+    return is_short and all(isinstance(block, _WAIT_BLOCKS) for block in message.blocks)
 
 
 def _line(dropped: Messages, span: Span) -> str:

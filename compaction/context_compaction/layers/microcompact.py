@@ -1,8 +1,7 @@
-"""Layer: clear old tool results, and clip what old calls carried, oldest first, in one batch.
+"""Layer: clear old tool results and clip old arguments, oldest first, in one batch.
 
-Every edit costs the host its prompt cache from that message on. So nothing is done for less than
-`min_savings_tokens`, and the batch goes down to the target, well below the trigger, rather than a
-little every turn.
+Every edit costs the host its prompt cache from that message on. So the layer does nothing for less
+than `min_savings_tokens`, and clears down to the target, well below the trigger, in one step.
 """
 
 from collections.abc import Iterator
@@ -23,11 +22,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
-from context_compaction.messages.tool_results import (
-    newest_results,
-    result_chars,
-    result_text,
-)
+from context_compaction.messages.tool_results import newest_results, result_chars, result_text
 from context_compaction.tokens.counter import content_tokens
 
 
@@ -35,7 +30,7 @@ def microcompact(messages: Messages, context: LayerContext) -> Step:
     """Clear old results and clip old arguments until the messages are within the limit.
 
     The newest `keep_recent_results` stay. A result must be above `min_result_tokens` and
-    `min_result_chars`, and the batch must take out `min_savings_tokens` of text.
+    `min_result_chars`, and the batch must remove `min_savings_tokens` of content.
     """
     excess_tokens = context.count.messages(messages) - context.limit_tokens
     if excess_tokens <= 0:
@@ -43,26 +38,27 @@ def microcompact(messages: Messages, context: LayerContext) -> Step:
     minimum_tokens = context.settings.min_savings_tokens
     chosen: dict[Place, Replacement] = {}
     saved_tokens = 0
-    left_tokens = 0  # the text that leaves: what a minimum is set for, as in the papers
+    # The papers' minimum applies to the removed content, not to the difference.
+    removed_tokens = 0
     for place, replacement in _candidates(messages, context):
         chosen[place] = replacement
         saved_tokens += replacement.saved_tokens
-        left_tokens += content_tokens(messages[place.message].blocks[place.block], context.count)
-        if saved_tokens >= excess_tokens and left_tokens >= minimum_tokens:
+        removed_tokens += content_tokens(messages[place.message].blocks[place.block], context.count)
+        if saved_tokens >= excess_tokens and removed_tokens >= minimum_tokens:
             break
-    if left_tokens < minimum_tokens:
+    if removed_tokens < minimum_tokens:
         return Step(messages)
     return replace_blocks(messages, chosen, context.count, layer="microcompact")
 
 
 def _candidates(messages: Messages, context: LayerContext) -> Iterator[tuple[Place, Replacement]]:
-    """What may be replaced, oldest first."""
+    """Yield the possible replacements, oldest first."""
     settings = context.settings
     index = index_calls(messages)
     protected = protected_names(settings)
     recent = _recent_call_ids(messages, index, context)
-    for position, message in enumerate(messages):
-        for at, block in enumerate(message.blocks):
+    for message_index, message in enumerate(messages):
+        for number, block in enumerate(message.blocks):
             if not isinstance(block, ToolCall | ToolResult) or block.call_id in recent:
                 continue
             name = block.name if isinstance(block, ToolCall) else index.name_of(block)
@@ -71,13 +67,13 @@ def _candidates(messages: Messages, context: LayerContext) -> Iterator[tuple[Pla
             if not _is_compactable(block.call_id, index, context):
                 continue
             if isinstance(block, ToolResult):
-                done = _clear(block, name, index, context)
+                replacement = _clear(block, name, index, context)
             elif block.call_id in index.result_at:
-                done = clip_call(block, context.count, settings.clip_argument_chars)
+                replacement = clip_call(block, context.count, settings.clip_argument_chars)
             else:
-                continue  # the call waits for its answer
-            if done is not None:
-                yield Place(position, at), done
+                continue  # the call has no result yet
+            if replacement is not None:
+                yield Place(message_index, number), replacement
 
 
 def _is_compactable(call_id: str, index: CallIndex, context: LayerContext) -> bool:
@@ -89,15 +85,15 @@ def _is_compactable(call_id: str, index: CallIndex, context: LayerContext) -> bo
 
 
 def _recent_call_ids(messages: Messages, index: CallIndex, context: LayerContext) -> frozenset[str]:
-    """The calls whose results stay: the newest ones among those that might be cleared.
+    """Return the IDs of the calls whose results stay.
 
-    And what the model has not seen: all of the newest results if they have a room of their own,
-    else those of our own tools.
+    These are the newest compactable results, and results that the model has not seen: all of them
+    if they have their own token limit, else those of this server's tools.
     """
-    kept = context.settings.keep_recent_results
-    if not kept:
+    keep = context.settings.keep_recent_results
+    if not keep:
         return frozenset()
-    answered = [
+    compactable = [
         result.call_id
         for message in reversed(messages)
         for result in reversed(tool_results(message))
@@ -105,17 +101,17 @@ def _recent_call_ids(messages: Messages, index: CallIndex, context: LayerContext
     ]
     unread = (
         result.call_id
-        for position in newest_results(messages)
-        for result in tool_results(messages[position])
+        for message_index in newest_results(messages)
+        for result in tool_results(messages[message_index])
         if context.unread_tokens or is_recalling(index.name_of(result))
     )
-    return frozenset((*answered[:kept], *unread))
+    return frozenset((*compactable[:keep], *unread))
 
 
 def _clear(
     result: ToolResult, name: str, index: CallIndex, context: LayerContext
 ) -> Replacement | None:
-    """The placeholder for `result`; of a command with the line that says how it ended."""
+    """Return the placeholder for `result`. That of a command includes the line of its outcome."""
     settings, count = context.settings, context.count
     if content_tokens(result, count) <= settings.min_result_tokens:
         return None

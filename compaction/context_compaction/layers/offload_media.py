@@ -1,6 +1,6 @@
-"""Layer: when a request is too many bytes, its oldest pictures and documents are archived.
+"""Layer: archive the oldest images and documents if a request has too many bytes.
 
-A picture costs few tokens and many bytes, so a list can be far within its window and still be
+An image costs few tokens and many bytes, so a list can be far within its window and still be
 refused for its size. The newest turn keeps its media.
 """
 
@@ -16,6 +16,7 @@ from context_compaction.messages.model import (
     Document,
     Image,
     Messages,
+    Part,
     Text,
     ToolResult,
     starts_turn,
@@ -28,41 +29,41 @@ def offload_media(messages: Messages, context: LayerContext) -> Step:
     count = context.count
     excess_bytes = count.request_bytes(messages) - context.limit_bytes
     chosen: dict[Place, Replacement] = {}
-    for place, block in _old_media(messages) if excess_bytes > 0 else ():
+    for place, block in _old_blocks(messages) if excess_bytes > 0 else ():
         if excess_bytes <= 0:
             break
-        replaced, blobs = _without_media(block)
-        saved_tokens = count.block(block) - count.block(replaced)
-        chosen[place] = Replacement(replaced, blobs, saved_tokens, "offloaded", note="media")
+        blobs: list[Blob] = []
+        new_block = _without_media(block, blobs)
+        if not blobs:
+            continue
+        saved_tokens = count.block(block) - count.block(new_block)
+        chosen[place] = Replacement(
+            new_block, tuple(blobs), saved_tokens, "offloaded", note="media"
+        )
         excess_bytes -= sum(len(blob.data) for blob in blobs)
     return replace_blocks(messages, chosen, count, layer="offload")
 
 
-def _old_media(messages: Messages) -> Iterator[tuple[Place, Block]]:
-    newest_turn = max((at for at, m in enumerate(messages) if starts_turn(m)), default=0)
-    for position, message in enumerate(messages[:newest_turn]):
-        for at, block in enumerate(message.blocks):
-            parts = block.content if isinstance(block, ToolResult) else (block,)
-            if any(isinstance(part, Image | Document) for part in parts):
-                yield Place(position, at), block
+def _old_blocks(messages: Messages) -> Iterator[tuple[Place, Block]]:
+    """Yield the blocks before the newest turn, oldest first."""
+    newest_turn = max((i for i, message in enumerate(messages) if starts_turn(message)), default=0)
+    for index, message in enumerate(messages[:newest_turn]):
+        for number, block in enumerate(message.blocks):
+            yield Place(index, number), block
 
 
-def _without_media(block: Block) -> tuple[Block, tuple[Blob, ...]]:
-    if isinstance(block, Image | Document):
-        text, blob = _pointer(block)
-        return text, (blob,)
-    if not isinstance(block, ToolResult):
-        return block, ()
-    blobs: list[Blob] = []
-    parts = list(block.content)
-    for at, part in enumerate(parts):
-        if isinstance(part, Image | Document):
-            parts[at], blob = _pointer(part)
-            blobs.append(blob)
-    return replace(block, content=tuple(parts), edited=True), tuple(blobs)
+def _without_media(block: Block, blobs: list[Blob]) -> Block:
+    """Return `block` with pointers in the place of media, and add the media to `blobs`."""
+    if isinstance(block, ToolResult):
+        parts = tuple(_offload(part, blobs) for part in block.content)
+        return replace(block, content=parts, edited=True)
+    return _offload(block, blobs) if isinstance(block, Image | Document) else block
 
 
-def _pointer(part: Image | Document) -> tuple[Text, Blob]:
+def _offload(part: Part, blobs: list[Blob]) -> Part:
+    if not isinstance(part, Image | Document):
+        return part
     blob = make_blob(media_json(part), media_type=JSON_MEDIA_TYPE)
+    blobs.append(blob)
     kind = type(part).__name__.lower()
-    return Text(placeholders.offloaded(kind, part.media_type, blob), author="host"), blob
+    return Text(placeholders.offloaded(kind, part.media_type, blob), author="host")

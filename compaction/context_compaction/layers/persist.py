@@ -1,7 +1,7 @@
-"""Layer: a large tool result is archived; a marker with a preview replaces it.
+"""Layer: archive a large tool result and replace it by a marker with a preview.
 
-This is the papers' "tool result budget" and "large output demotion". It runs before anything that
-clears, so that the whole text is kept before a placeholder replaces it.
+This is the papers' "tool result budget" and "large output demotion". It runs before all layers that
+clear, so that the whole text is archived before a placeholder replaces it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,48 +23,57 @@ from context_compaction.messages.tool_results import (
 )
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
+# Search words are taken from this much of the request and of the agent's text.
+_SOUGHT_CHARS = 2_000
+
 
 def persist(messages: Messages, context: LayerContext) -> Step:
-    """Replace every result above `persist_result_tokens`, and the largest of the newest results.
+    """Persist every result above `persist_result_tokens`, and the largest of the newest results.
 
-    All results of the newest message together may have `persist_newest_chars`. Larger limits for
-    the newest results, which the model has not seen, are `fresh_tokens` of them all; if any of them
-    is replaced, their previews share `unread_tokens`. A result of our own tools stays while
-    it is the newest, so that the model sees the text that it recalled.
+    All results of the newest message together may have `persist_newest_chars` and `fresh_tokens`.
+    If one of them is persisted, their previews share `unread_tokens`. A newest result of this
+    server's own tools stays, so that the model sees the text that it recalled.
     """
     settings, count = context.settings, context.count
     newest = newest_results(messages)
-    sizes = {at: content_tokens(block, count) for at, block in _results(messages, newest)}
-    fresh_tokens = context.fresh_tokens
-    most_tokens = max(settings.persist_result_tokens, fresh_tokens)
-    places = {at for at, size in sizes.items() if size > most_tokens}
-    if sum(sizes.values()) > fresh_tokens:
-        fresh_share = fresh_tokens / sum(sizes.values())
-        chars = {at: result_chars(block) for at, block in _results(messages, newest)}
-        allowed_chars = max(settings.persist_newest_chars, int(sum(chars.values()) * fresh_share))
-        places |= _largest_over(chars, allowed_chars)
+    sizes = {place: content_tokens(block, count) for place, block in _results(messages, newest)}
+    places = _large_new_results(messages, newest, sizes, context)
     if not context.newest_only:
         places.update(
-            at
-            for at, block in _results(messages, range(newest.start))
+            place
+            for place, block in _results(messages, range(newest.start))
             if content_tokens(block, count) > settings.persist_result_tokens
         )
     if not places:
         return Step(messages)
     index = index_calls(messages)
-    rooms = _shares_of(sizes, context.unread_tokens)
-    sought = _words_asked(messages) if places.intersection(sizes) else []
+    room_tokens = _shares(sizes, context.unread_tokens)
+    words = _search_words(messages) if places.intersection(sizes) else []
     chosen: dict[Place, Replacement] = {}
     for place, result in _results(messages, range(len(messages))):
         name = index.name_of(result)
         is_recalled = place in sizes and is_recalling(name) and settings.keep_recent_results > 0
         if place in places and not is_recalled:
-            marked = _persisted(
-                result, name, count, settings.preview_chars, rooms.get(place, 0), sought
-            )
-            if marked is not None:
-                chosen[place] = marked
+            room = room_tokens.get(place, 0)
+            replacement = _persisted(result, name, count, settings.preview_chars, room, words)
+            if replacement is not None:
+                chosen[place] = replacement
     return replace_blocks(messages, chosen, count, layer="persist")
+
+
+def _large_new_results(
+    messages: Messages, newest: range, sizes: Mapping[Place, int], context: LayerContext
+) -> set[Place]:
+    """Return the newest results that are too large, alone or together. `sizes` are in tokens."""
+    settings, fresh_tokens = context.settings, context.fresh_tokens
+    max_tokens = max(settings.persist_result_tokens, fresh_tokens)
+    places = {place for place, size in sizes.items() if size > max_tokens}
+    total_tokens = sum(sizes.values())
+    if total_tokens > fresh_tokens:
+        chars = {place: result_chars(block) for place, block in _results(messages, newest)}
+        fresh_chars = int(sum(chars.values()) * (fresh_tokens / total_tokens))
+        places |= _largest_over(chars, max(settings.persist_newest_chars, fresh_chars))
+    return places
 
 
 def _persisted(
@@ -73,12 +82,12 @@ def _persisted(
     count: MessageCounter,
     preview_chars: int,
     room_tokens: int,
-    sought: Sequence[str],
+    words: Sequence[str],
 ) -> Replacement | None:
-    """`result` with its texts replaced by one marker; pictures and the like stay beside it.
+    """Return `result` with its texts replaced by one marker. Other parts, such as images, stay.
 
-    The marker has a preview of `preview_chars`, or counts `room_tokens` if that is more. None where
-    it would not be smaller than the result.
+    The marker has a preview of `preview_chars`, or counts `room_tokens` if that is more. None if it
+    would not be smaller than the result.
     """
     texts = tuple(part for part in result.content if isinstance(part, Text))
     others = tuple(part for part in result.content if not isinstance(part, Text))
@@ -89,7 +98,7 @@ def _persisted(
     shown = preview(text, max_chars=preview_chars)
     frame_tokens = count.text(placeholders.persisted(blobs, "", tool_name, size_chars))
     if room_tokens > frame_tokens + count.text(shown):
-        shown = extract(text, room_tokens - frame_tokens, measure=count.text, sought=sought)
+        shown = extract(text, room_tokens - frame_tokens, measure=count.text, words=words)
     marker = Text(placeholders.persisted(blobs, shown, tool_name, size_chars), author="compaction")
     marked = edit_result(result, (marker, *others))
     saved_tokens = count.block(result) - count.block(marked)
@@ -99,30 +108,29 @@ def _persisted(
 
 
 def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
-    """The tokens of the newest results together, which the model has not seen yet."""
+    """Return the tokens of the newest results, which the model has not seen yet."""
     newest = _results(messages, newest_results(messages))
     return sum(content_tokens(block, count) for _, block in newest)
 
 
-def _words_asked(messages: Messages) -> list[str]:
-    """Words of the newest request and of the agent's last text, which the newest results answer."""
+def _search_words(messages: Messages) -> list[str]:
+    """Return words of the newest request and of the agent's last text."""
     request = next((m for m in reversed(messages) if placeholders.is_request(m)), None)
     agent = next((text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
-    # So much of each is searched for words.
-    asked = user_text(request)[:2_000] if request else ""
-    return search_words(f"{asked}\n{agent[:2_000]}")
+    asked = user_text(request)[:_SOUGHT_CHARS] if request else ""
+    return search_words(f"{asked}\n{agent[:_SOUGHT_CHARS]}")
 
 
-def _results(messages: Messages, positions: range) -> Iterator[tuple[Place, ToolResult]]:
-    """The results at `positions` that no layer has replaced yet."""
-    for position in positions:
-        for at, block in enumerate(messages[position].blocks):
+def _results(messages: Messages, indices: range) -> Iterator[tuple[Place, ToolResult]]:
+    """Yield the results in the messages at `indices` that no layer has replaced yet."""
+    for index in indices:
+        for number, block in enumerate(messages[index].blocks):
             if isinstance(block, ToolResult) and not placeholders.is_placeholder(block):
-                yield Place(position, at), block
+                yield Place(index, number), block
 
 
 def _largest_over(chars: Mapping[Place, int], allowed_chars: int) -> set[Place]:
-    """The largest results, as many as bring the rest within `allowed_chars`."""
+    """Return the largest results, until the rest is within `allowed_chars`."""
     total = sum(chars.values())
     chosen: set[Place] = set()
     for place, size in sorted(chars.items(), key=lambda item: (-item[1], item[0])):
@@ -133,10 +141,10 @@ def _largest_over(chars: Mapping[Place, int], allowed_chars: int) -> set[Place]:
     return chosen
 
 
-def _shares_of(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
-    """The room of each result: as much as it needs, and of what is left the same for all."""
-    rooms: dict[Place, int] = {}
+def _shares(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
+    """Return the tokens for each result: its size, or an equal share of the tokens that remain."""
+    shares: dict[Place, int] = {}
     for place, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
-        rooms[place] = tokens // (len(sizes) - len(rooms))
-        tokens -= min(size, rooms[place])
-    return rooms
+        shares[place] = tokens // (len(sizes) - len(shares))
+        tokens -= min(size, shares[place])
+    return shares

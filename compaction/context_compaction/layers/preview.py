@@ -1,7 +1,7 @@
-"""What stays in the context of a long text: its head, its end, and the lines that were sought.
+"""The part of a long text that stays in the context: head, end, and lines with search words.
 
-The text is cut into pieces, and these are wanted in one order that does not depend on the room: so
-more room never keeps less. Pieces are verbatim, and a gap has the number of lines left out.
+The text is cut into pieces, and their priority does not depend on the room, so more room never
+shows less. Pieces are verbatim, and a gap contains the number of omitted lines.
 """
 
 import re
@@ -12,27 +12,28 @@ from typing import NamedTuple, TypeAlias
 
 from context_compaction.messages.names import STOP_WORDS, may_hold_name
 
-# What a text counts: characters, or tokens.
+# Returns the size of a text, in characters or tokens.
 Measure: TypeAlias = Callable[[str], int]
 
-# Of a longer text only so much of its beginning and of its end is looked at.
+# Only this much of the head and of the end of a text is examined.
 _SCANNED_CHARS = 200_000
-# A longer line is cut into pieces: minified files have lines of megabytes.
+# Longer lines are cut into pieces, because minified files have lines of megabytes.
 _PIECE_CHARS = 200
 # Searched for in every text.
 _FAILURES = ("error", "exception", "fatal", "failed", "panic", "traceback", "exit code")
+_MAX_SEARCH_WORDS = 24
 _WORD = re.compile(r"[^\W_](?:[\w./-]*\w)?")
 
 
 class _Piece(NamedTuple):
-    """A line of a text, or a part of a long one, and the number of the line."""
+    """A line of a text, or a part of a long line, and the number of the line."""
 
     text: str
     line: int
 
 
 def preview(text: str, *, max_chars: int = 2_000) -> str:
-    """At most `max_chars` characters that show what `text` is; all of it where that fits."""
+    """Return the most informative `max_chars` characters of `text`; all of it if it fits."""
     return text if len(text) <= max_chars else extract(text, max_chars, measure=len)
 
 
@@ -41,59 +42,64 @@ def extract(
     room: int,
     *,
     measure: Measure,
-    sought: Sequence[str] = (),
+    words: Sequence[str] = (),
     first: Iterable[str] = (),
 ) -> str:
-    """As much of `text` as `measure` finds within `room`.
+    """Return the part of `text` that fits into `room`; the whole text if it fits.
 
-    The passages `first` of it come before all else. The rest of the room is shared by the head, the
-    end, and what has the words `sought` or names a failure. A text that fits is returned whole.
+    Args:
+        text: The text.
+        room: The limit, in the unit of `measure`.
+        measure: Returns the size of a text.
+        words: Search words. Head, end, and lines with these words or a failure share the room.
+        first: Passages of `text` that precede everything else.
     """
     pieces = list(_pieces(text))
     gap_cost = measure(f"\n{_gap(1_000)}\n")
     chosen: set[int] = set()
-    used = gap_cost  # what is left out at the end is said as well
-    wanted = dict.fromkeys(_with_passages(pieces, first))
-    rest = (at for at in _in_order(pieces, sought) if at not in wanted)
-    for at in chain(wanted, rest):
-        neighbours = (at - 1 in chosen) + (at + 1 in chosen)
-        cost = measure(f"{pieces[at].text}\n") + gap_cost * (1 - neighbours)
+    used = gap_cost  # for the gap at the end
+    passages = dict.fromkeys(_pieces_with_passages(pieces, first))
+    others = (number for number in _by_priority(pieces, words) if number not in passages)
+    for number in chain(passages, others):
+        neighbors = (number - 1 in chosen) + (number + 1 in chosen)
+        cost = measure(f"{pieces[number].text}\n") + gap_cost * (1 - neighbors)
         if used + cost > room:
             break
-        chosen.add(at)
+        chosen.add(number)
         used += cost
     else:
-        whole = _rendered(pieces, set(range(len(pieces))))
-        if measure(whole) <= room:
-            return whole
+        complete = _rendered(pieces, set(range(len(pieces))))
+        if measure(complete) <= room:
+            return complete
     return _rendered(pieces, chosen)
 
 
 def search_words(text: str) -> list[str]:
-    """The words of a request that may lead to what it asks for: names first, each once."""
-    found = dict.fromkeys(
+    """Return words of a request that may occur in its answer: names first, each once."""
+    words = dict.fromkeys(
         word
         for word in _WORD.findall(text)
         if (len(word) >= 4 or may_hold_name(word)) and word.lower() not in STOP_WORDS
     )
-    return sorted(found, key=lambda word: not may_hold_name(word))[:24]
+    return sorted(words, key=lambda word: not may_hold_name(word))[:_MAX_SEARCH_WORDS]
 
 
-def _ranked(texts: Sequence[str], sought: Sequence[str]) -> list[int]:
-    """The positions of those of `texts` with words of `sought`: most and rarest first."""
+def _ranked(texts: Sequence[str], words: Sequence[str]) -> list[int]:
+    """Return the numbers of the texts that contain `words`: most and rarest words first."""
     weights: dict[int, float] = {}
-    low = [text.lower() for text in texts]
-    # A word in more of the pieces says nothing about one.
-    most = max(3, int(len(texts) * 0.3))
-    for word in sought:
+    lower_texts = [text.lower() for text in texts]
+    # A more frequent word does not distinguish one piece from another.
+    max_hits = max(3, int(len(texts) * 0.3))
+    for word in words:
         stem = word.lower()
         stem = stem if may_hold_name(word) else stem[: max(4, len(stem) - 2)]
-        hits = list(islice((at for at, text in enumerate(low) if stem in text), most + 1))
-        if len(hits) <= most:
+        matching = (number for number, text in enumerate(lower_texts) if stem in text)
+        hits = list(islice(matching, max_hits + 1))
+        if len(hits) <= max_hits:
             weight = (3.0 if may_hold_name(word) else 1.0) / (1 + len(hits)) ** 0.5
-            for at in hits:
-                weights[at] = weights.get(at, 0.0) + weight
-    return sorted(weights, key=lambda at: (-weights[at], at))
+            for number in hits:
+                weights[number] = weights.get(number, 0.0) + weight
+    return sorted(weights, key=lambda number: (-weights[number], number))
 
 
 def _pieces(text: str) -> Iterator[_Piece]:
@@ -103,82 +109,82 @@ def _pieces(text: str) -> Iterator[_Piece]:
     numbered = [*enumerate(head.split("\n"))]
     if tail:
         numbered += enumerate(tail.split("\n"), text.count("\n") - tail.count("\n"))
-    for number, line in numbered:
+    for line_number, line in numbered:
         for part in _parts(line.rstrip()):
-            yield _Piece(part, number)
+            yield _Piece(part, line_number)
 
 
 def _parts(line: str) -> Iterator[str]:
-    """A line, cut at spaces where it is long."""
+    """Yield the parts of a line, which is cut at spaces if it is long."""
     while len(line) > _PIECE_CHARS:
-        at = line.rfind(" ", _PIECE_CHARS // 2, _PIECE_CHARS) + 1 or _PIECE_CHARS
-        yield line[:at]
-        line = line[at:]
+        end = line.rfind(" ", _PIECE_CHARS // 2, _PIECE_CHARS) + 1 or _PIECE_CHARS
+        yield line[:end]
+        line = line[end:]
     yield line
 
 
-def _in_order(pieces: Sequence[_Piece], sought: Sequence[str]) -> Iterator[int]:
-    """The positions of the pieces, each once: in turns one sought, one of the head, of the end.
+def _by_priority(pieces: Sequence[_Piece], words: Sequence[str]) -> Iterator[int]:
+    """Yield the number of each piece once: in turn a piece with words, of the head, of the end.
 
-    Each of the three has as many characters as the others; of equals the first chooses.
+    Each of the three gets the same number of characters.
     """
     queues = [
-        iter(_with_words(pieces, sought)),
+        iter(_pieces_with_words(pieces, words)),
         iter(range(len(pieces))),
         iter(range(len(pieces) - 1, -1, -1)),
     ]
-    spent = [0] * len(queues)
+    used_chars = [0] * len(queues)
     seen: set[int] = set()
     while queues:
-        turn = spent.index(min(spent))
-        at = next((at for at in queues[turn] if at not in seen), None)
-        if at is None:
-            del queues[turn], spent[turn]
+        turn = used_chars.index(min(used_chars))
+        number = next((number for number in queues[turn] if number not in seen), None)
+        if number is None:
+            del queues[turn], used_chars[turn]
             continue
-        seen.add(at)
-        spent[turn] += len(pieces[at].text) + 1
-        yield at
+        seen.add(number)
+        used_chars[turn] += len(pieces[number].text) + 1
+        yield number
 
 
-def _with_words(pieces: Sequence[_Piece], sought: Sequence[str]) -> dict[int, None]:
-    """Pieces with the words, those with most and rarest first, each with its neighbours."""
-    best = _ranked([piece.text for piece in pieces], [*sought, *_FAILURES])
-    beside = (near for at in best for near in (at, at + 1, at - 1) if 0 <= near < len(pieces))
-    return dict.fromkeys(beside)
+def _pieces_with_words(pieces: Sequence[_Piece], words: Sequence[str]) -> dict[int, None]:
+    """Return the pieces with the most and rarest words first, each with its neighbors."""
+    ranked = _ranked([piece.text for piece in pieces], [*words, *_FAILURES])
+    nearby = (near for number in ranked for near in (number, number + 1, number - 1))
+    return dict.fromkeys(near for near in nearby if 0 <= near < len(pieces))
 
 
-def _with_passages(pieces: Sequence[_Piece], passages: Iterable[str]) -> Iterator[int]:
-    """The pieces that the `passages` are in, whatever white space is between their words."""
+def _pieces_with_passages(pieces: Sequence[_Piece], passages: Iterable[str]) -> Iterator[int]:
+    """Yield the pieces that contain the `passages`. White space between words may differ."""
     passages = [*filter(None, passages)]
     if not passages:
         return
-    flat = [(at, " ".join(piece.text.split())) for at, piece in enumerate(pieces)]
-    told = [(at, words) for at, words in flat if words]
-    starts = list(accumulate((len(words) + 1 for _, words in told), initial=0))
-    whole = " ".join(words for _, words in told)
+    flat = [(number, " ".join(piece.text.split())) for number, piece in enumerate(pieces)]
+    filled = [(number, text) for number, text in flat if text]
+    starts = list(accumulate((len(text) + 1 for _, text in filled), initial=0))
+    joined = " ".join(text for _, text in filled)
     for passage in passages:
-        start = whole.find(passage)
+        start = joined.find(passage)
         if start >= 0:
             begin = bisect_right(starts, start) - 1
             end = bisect_right(starts, start + len(passage) - 1) - 1
-            yield from range(told[begin][0], told[end][0] + 1)
+            yield from range(filled[begin][0], filled[end][0] + 1)
 
 
 def _rendered(pieces: Sequence[_Piece], chosen: Set[int]) -> str:
-    """The chosen pieces in their places, with what is left out between them counted in lines."""
-    told: list[str] = []
-    before, at_before = _Piece("", -1), -1
-    for at in sorted(chosen):
-        piece = pieces[at]
-        if at != at_before + 1:
-            told.append(f"{chr(10) * bool(told)}{_gap(piece.line - before.line - 1)}\n")
-        elif told:
-            told.append("\n" if piece.line != before.line else "")
-        told.append(piece.text)
-        before, at_before = piece, at
-    if at_before < len(pieces) - 1:
-        told.append(f"{chr(10) * bool(told)}{_gap(pieces[-1].line - before.line)}")
-    return "".join(told)
+    """Return the chosen pieces in order, with the number of omitted lines in each gap."""
+    parts: list[str] = []
+    previous, previous_number = _Piece("", -1), -1
+    for number in sorted(chosen):
+        piece = pieces[number]
+        if number != previous_number + 1:
+            parts.append(f"{chr(10) * bool(parts)}{_gap(piece.line - previous.line - 1)}\n")
+        elif parts:
+            parts.append("\n" if piece.line != previous.line else "")
+        parts.append(piece.text)
+        previous, previous_number = piece, number
+    if previous_number < len(pieces) - 1:
+        parts.append(f"{chr(10) * bool(parts)}{_gap(pieces[-1].line - previous.line)}")
+    return "".join(parts)
 
 
 def _gap(lines: int) -> str:

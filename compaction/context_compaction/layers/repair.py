@@ -1,15 +1,14 @@
-"""Layer: make a broken list valid, changing as little as can be.
+"""Layer: make an invalid list valid with the fewest changes.
 
-A valid list is returned as the same object. Otherwise each step below repairs one kind of fault
-and records an edit; other messages stay the same objects. No text of the conversation is
-dropped: a result without its call becomes text, and the archive contains the original in any case.
+A valid list is returned as the same object. Otherwise each step repairs one kind of fault and
+records an edit. Other messages stay the same objects. No text is lost: a result without its call
+becomes text, and the archive contains the original in any case.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from operator import is_
+from typing import TypeAlias
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
@@ -25,6 +24,7 @@ from context_compaction.messages.model import (
     ToolResult,
     edit_message,
     edit_result,
+    is_same,
     is_synthetic_result,
     make_message,
     tool_calls,
@@ -32,16 +32,13 @@ from context_compaction.messages.model import (
 from context_compaction.messages.tool_pairs import (
     BlockPlace,
     ProviderRules,
-    answers_by_call,
     has_empty_list,
     has_misplaced_calls,
-    has_repeated_ids,
-    has_thinking_alone,
     is_blank,
     item_id,
     misplaced_system,
-    open_ids,
-    problems,
+    results_after,
+    results_by_call,
     run_end,
     runs,
     server_calls,
@@ -51,40 +48,116 @@ from context_compaction.messages.tool_results import media_json
 
 
 @dataclass(slots=True)
-class _RepairLog:
-    """The edits made so far, in order."""
+class _Repair:
+    """A list under repair.
 
+    Attributes:
+        messages: The list after the steps so far.
+        rules: The provider's rules.
+        ends_open: Whether the input ends with calls, which the host is about to answer.
+        unique_ids: Whether call IDs must be unique in the list. Otherwise only in a run.
+        edits: The edits so far.
+    """
+
+    messages: Messages
+    rules: ProviderRules
+    ends_open: bool = False
+    unique_ids: bool = False
     edits: list[Edit] = field(default_factory=list[Edit])
 
-    def add(self, message: Message, note: str) -> None:
-        """Record the edit `note` of `message`."""
+    def log(self, message: Message, note: str) -> None:
+        """Record a change of `message`."""
         self.edits.append(Edit("repair", "repaired", message.index, 0, 0, note=note))
 
-    def follow(self, step: Step) -> Messages:
-        """The messages after `step`, whose edits are recorded."""
-        self.edits.extend(step.edits)
-        return step.messages
+    def run(self, *steps: "_RepairStep") -> None:
+        """Apply `steps` in order."""
+        for step in steps:
+            self.messages = tuple(step(self))
+
+    @property
+    def step(self) -> Step:
+        """The list and the edits."""
+        return Step(self.messages, tuple(self.edits))
 
 
-def _unique_item_ids(messages: Messages, log: _RepairLog) -> Messages:
-    """Take its id from an item that repeats one; reasoning and hosted tools go, with their id.
+# Yields the messages after one kind of fault was repaired.
+_RepairStep: TypeAlias = Callable[[_Repair], Iterable[Message]]
 
-    The provider demands the id of these. They say nothing new: a host sent the item again.
+
+def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False) -> Step:
+    """Return a list that the provider accepts, and an edit for every repaired fault.
+
+    A valid list is returned as the same object without edits. With `unique_ids`, every call gets a
+    unique ID even if the provider accepts an ID again in a later turn, because the layers identify
+    calls by ID.
+    """
+    state = _Repair(
+        messages, rules, _ends_open(messages, rules), unique_ids or rules.unique_call_ids
+    )
+    state.run(
+        _drop_repeated_item_ids,
+        _label_misplaced_calls,
+        _rename_repeated_calls,
+        _drop_empty_lists,
+        _drop_empty_content,
+        _pair_results,
+        _drop_trailing_thinking,
+        _drop_trailing_space,
+        _drop_empty_content,
+        _label_misplaced_system,
+        _start_with_user,
+        _separate_calls_from_assistant,
+        _alternate_roles,
+        # After the steps that move or add user messages, because a user message ends a turn.
+        _label_server_calls,
+    )
+    if messages and not state.messages:
+        state.messages = (make_message("user", placeholders.NO_CONTENT),)
+    return state.step if state.edits else Step(messages)
+
+
+def _ends_open(messages: Messages, rules: ProviderRules) -> bool:
+    """Whether the list ends with a run that has calls."""
+    start, stop = max(runs(messages, rules), default=(0, 0))
+    return stop == len(messages) and any(map(tool_calls, messages[start:stop]))
+
+
+def repair_after_removal(messages: Messages, rules: ProviderRules) -> Step:
+    """Return a list that is valid after other messages were removed from it."""
+    state = _Repair(messages, rules)
+    state.run(_label_misplaced_system, _start_with_user, _alternate_roles)
+    return state.step if state.edits else Step(messages)
+
+
+def alternate_roles(messages: Messages, rules: ProviderRules) -> Step:
+    """Insert a message of the other role between two of the same role, as `rules` demand.
+
+    They are not joined, because the host's own objects must be returned unchanged, and this
+    library's messages are only recognized if they are alone.
+    """
+    state = _Repair(messages, rules)
+    state.run(_alternate_roles)
+    return state.step if state.edits else Step(messages)
+
+
+def _drop_repeated_item_ids(state: _Repair) -> Iterator[Message]:
+    """Drop the repeated ID of an item. Repeated reasoning and hosted tools are dropped as a whole.
+
+    The provider demands the ID of the latter. They add nothing, because a host sent an item twice.
     """
     seen: set[str] = set()
-    out: list[Message] = []
-    for message in messages:
-        name = item_id(message)
+    for message in state.messages:
+        name = item_id(message) if state.rules.unique_item_ids else None
         if name is not None and name in seen:
             if any(isinstance(block, Thinking | Opaque) for block in message.blocks):
-                log.add(message, "an item with the id of an earlier one was left out")
+                state.log(message, "an item with the ID of an earlier item was removed")
                 continue
-            log.add(message, "an item had the id of an earlier one; its id was left out")
-            message = _without_item_id(message)
-        elif name is not None:
+            state.log(message, "an item had the ID of an earlier item; its ID was removed")
+            yield _without_item_id(message)
+            continue
+        if name is not None:
             seen.add(name)
-        out.append(message)
-    return tuple(out)
+        yield message
 
 
 def _without_item_id(message: Message) -> Message:
@@ -96,147 +169,236 @@ def _without_item_id(message: Message) -> Message:
     return replace(edit_message(message, blocks), source=source)
 
 
-def _unique_call_ids(messages: Messages, log: _RepairLog) -> Messages:
-    """Give a second call of the same id a name of its own, and its result with it."""
-    named = with_unique_call_ids(messages)
-    called = {call.call_id for message in named for call in tool_calls(message)}
-    for was, message in zip(messages, named, strict=True):
-        pairs = zip(was.blocks, message.blocks, strict=True)
-        renamed = (block for before, block in pairs if block is not before)
-        # What answers no call becomes text, which is told then.
-        if any(isinstance(one, ToolCall | ToolResult) and one.call_id in called for one in renamed):
-            log.add(message, "a call id was used twice; the later call was renamed")
-    return named
+def _label_misplaced_calls(state: _Repair) -> Iterator[Message]:
+    """Turn calls in messages that are not the assistant's into text."""
+    for message in state.messages:
+        if has_misplaced_calls(message):
+            state.log(message, "a tool call outside of assistant messages was turned into text")
+            message = edit_message(message, list(map(_without_call, message.blocks)))
+        yield message
 
 
-def _paired(
-    messages: Messages, rules: ProviderRules, log: _RepairLog, *, may_end_open: bool
-) -> Messages:
-    """Bring every result to its call; answer calls without one; turn the rest into text."""
-    pairs = _Pairs(messages, rules, log)
-    out: list[Message] = []
-    position = 0
-    while position < len(messages):
-        if messages[position].role != "assistant":
-            out += pairs.rest_of(position)
-            position += 1
+def _without_call(block: Block) -> Block:
+    if not isinstance(block, ToolCall):
+        return block
+    text = f"{placeholders.ORPHAN_CALL}{block.name} {json.dumps(block.arguments)}"
+    return Text(text, author="tool")
+
+
+def _rename_repeated_calls(state: _Repair) -> Messages:
+    """Give a later call with a repeated ID an ID of its own, and its result the same ID."""
+    if not (state.unique_ids or _has_repeated_ids_in_run(state)):
+        return state.messages
+    renamed = with_unique_call_ids(state.messages)
+    call_ids = {call.call_id for message in renamed for call in tool_calls(message)}
+    for before, after in zip(state.messages, renamed, strict=True):
+        pairs = zip(before.blocks, after.blocks, strict=True)
+        changed = (block for old, block in pairs if block is not old)
+        # Results without a call become text in a later step, which records its own edit.
+        if any(isinstance(b, ToolCall | ToolResult) and b.call_id in call_ids for b in changed):
+            state.log(after, "a call ID was used twice; the later call was renamed")
+    return renamed
+
+
+def _has_repeated_ids_in_run(state: _Repair) -> bool:
+    for start, stop in runs(state.messages, state.rules):
+        ids = [call.call_id for m in state.messages[start:stop] for call in tool_calls(m)]
+        if len(set(ids)) < len(ids):
+            return True
+    return False
+
+
+def _drop_empty_lists(state: _Repair) -> Iterator[Message]:
+    """Render messages again whose JSON contains an empty list, which the provider refuses."""
+    for message in state.messages:
+        if state.rules.refuses_empty_lists and has_empty_list(message):
+            if not (message.blocks or state.rules.refuses_empty_messages):
+                yield message
+                continue
+            state.log(message, "an empty list of content or calls was removed")
+            if not message.blocks:
+                continue
+            # An empty result is rendered as an empty text instead.
+            blocks = [
+                edit_result(b, "") if isinstance(b, ToolResult) else b for b in message.blocks
+            ]
+            message = edit_message(message, blocks)
+        yield message
+
+
+def _drop_empty_content(state: _Repair) -> Iterator[Message]:
+    """Drop text blocks without a visible character, and messages without blocks.
+
+    An empty assistant message at the end stays if the provider accepts it.
+    """
+    rules = state.rules
+    last = len(state.messages) - 1
+    for index, message in enumerate(state.messages):
+        blocks = message.blocks
+        if rules.refuses_empty_text:
+            blocks = tuple(b for b in blocks if not (isinstance(b, Text) and is_blank(b.text)))
+        may_be_empty = rules.may_end_empty and index == last and message.role == "assistant"
+        if (
+            not blocks
+            and rules.refuses_empty_messages
+            and not (may_be_empty and not message.blocks)
+        ):
+            state.log(message, "an empty message was removed")
             continue
-        stop = run_end(messages, position, rules)
-        for at in range(position, stop):
-            out += pairs.rest_of(at)
-        calls = [call for one in messages[position:stop] for call in tool_calls(one)]
-        position = stop
-        if calls and not (stop == len(messages) and may_end_open):
-            made, position = pairs.answers_at(stop, calls)
-            out += made
-    return tuple(out)
+        if len(blocks) != len(message.blocks):
+            state.log(message, "an empty text block was removed")
+            message = edit_message(message, blocks)
+        if rules.refuses_thinking_alone and _has_only_thinking(message):
+            state.log(message, "a message with thinking alone got an empty text")
+            message = edit_message(message, (*message.blocks, Text("")))
+        yield message
+
+
+def _has_only_thinking(message: Message) -> bool:
+    return bool(message.blocks) and all(isinstance(block, Thinking) for block in message.blocks)
+
+
+def _pair_results(state: _Repair) -> Iterator[Message]:
+    """Move every result to its call, add missing results, and turn other results into text."""
+    pairs = _Pairs(state)
+    messages, rules = state.messages, state.rules
+    index = 0
+    while index < len(messages):
+        if messages[index].role != "assistant":
+            yield from pairs.without_moved_results(index)
+            index += 1
+            continue
+        stop = run_end(messages, index, rules)
+        for run_index in range(index, stop):
+            yield from pairs.without_moved_results(run_index)
+        calls = [
+            (call, pairs.result_of((run_index, number)))
+            for run_index in range(index, stop)
+            for number, call in enumerate(messages[run_index].blocks)
+            if isinstance(call, ToolCall)
+        ]
+        index = stop
+        if not calls or (stop == len(messages) and state.ends_open):
+            continue
+        if not (rules.results_follow_call and rules.groups_results):
+            yield from pairs.separate_results(stop, calls)
+        elif not pairs.has_results_after(stop, calls):
+            index = stop + (stop < len(messages) and messages[stop].role == "user")
+            yield pairs.grouped_results(stop, calls)
+
+
+# A call, and the place of its result.
+_CallWithResult: TypeAlias = tuple[ToolCall, BlockPlace | None]
 
 
 class _Pairs:
-    """The calls of a list with the results that answer them."""
+    """The calls of a list with the places of their results."""
 
-    def __init__(self, messages: Messages, rules: ProviderRules, log: _RepairLog) -> None:
-        answers = answers_by_call(messages)
-        self._messages, self._rules, self._log = messages, rules, log
-        # By call id the place of its result, and the places of results that were moved.
-        self._result_at = {
-            block.call_id: answers[at, n]
-            for at, message in enumerate(messages)
-            for n, block in enumerate(message.blocks)
-            if isinstance(block, ToolCall) and (at, n) in answers
-        }
+    def __init__(self, state: _Repair) -> None:
+        self._state, self._messages, self._rules = state, state.messages, state.rules
+        self._results = results_by_call(state.messages)
+        self._matched = frozenset(self._results.values())
         self._moved: set[BlockPlace] = set()
 
-    def rest_of(self, position: int) -> Sequence[Message]:
-        """The message without results that were moved; a result without its call becomes text."""
-        message = self._messages[position]
-        blocks: list[Block] = []
-        has_orphan = False
-        for at, block in enumerate(message.blocks):
-            if not isinstance(block, ToolResult):
-                blocks.append(block)
-            elif self._result_at.get(block.call_id) != (position, at):
-                has_orphan = True
-                blocks += self._orphan(block, message)
-            elif (position, at) not in self._moved:
-                blocks.append(block)
-        if len(blocks) == len(message.blocks) and not has_orphan:
+    def result_of(self, call: BlockPlace) -> BlockPlace | None:
+        """Return the place of the result of the call at `call`."""
+        return self._results.get(call)
+
+    def has_results_after(self, start: int, calls: Sequence[_CallWithResult]) -> bool:
+        """Whether the results of `calls`, and no others, are first in the messages from `start`."""
+        places = {place for _, place in calls}
+        near = list(results_after(self._messages, start))
+        if not self._rules.joins_results:
+            near = [place for place in near if place[0] == start]
+        return places == set(near)
+
+    def without_moved_results(self, index: int) -> Sequence[Message]:
+        """Return the message without moved results, and with results without a call as text."""
+        message = self._messages[index]
+        blocks = self._remaining_blocks(index)
+        if is_same(blocks, message.blocks):
             return (message,)
         if self._rules.text_after_results:
             blocks.sort(key=lambda block: not isinstance(block, ToolResult))
         if not blocks:
             return ()
-        # Where results are messages of their own kind, text cannot take that message's shape.
+        # If results are messages of their own, text cannot keep the JSON of such a message.
+        has_orphan = any(
+            isinstance(block, ToolResult) and (index, number) not in self._matched
+            for number, block in enumerate(message.blocks)
+        )
         if has_orphan and not self._rules.groups_results:
             return (Message(message.role, tuple(blocks), index=message.index),)
         return (edit_message(message, blocks),)
 
-    def answers_at(self, start: int, calls: Sequence[ToolCall]) -> tuple[Sequence[Message], int]:
-        """The messages that answer `calls`, whose run ends at `start`, and where to go on."""
-        if self._rules.results_follow_call and self._rules.groups_results:
-            return self._answers_together(start, calls)
-        near = self._messages[start - 1]
-        found = sorted(self._result_at[c.call_id] for c in calls if c.call_id in self._result_at)
-        made = [] if not self._rules.results_follow_call else self._answers_apart(start, found)
-        missing = [call for call in calls if call.call_id not in self._result_at]
-        return [*made, *(Message("user", (self._stand_in(c, near),)) for c in missing)], start
+    def _remaining_blocks(self, index: int) -> list[Block]:
+        """Return the blocks of a message without moved results, with orphans as text."""
+        message = self._messages[index]
+        blocks: list[Block] = []
+        for number, block in enumerate(message.blocks):
+            if not isinstance(block, ToolResult):
+                blocks.append(block)
+            elif (index, number) not in self._matched:
+                blocks += self._orphan_parts(block, message)
+            elif (index, number) not in self._moved:
+                blocks.append(block)
+        return blocks
 
-    def _answers_apart(self, start: int, places: Sequence[BlockPlace]) -> list[Message]:
-        """Each result in a message of its own, directly after the calls."""
-        made: list[Message] = []
-        for expected, (position, at) in enumerate(places, start):
-            message = self._messages[position]
-            if position != expected:
-                self._log.add(message, "a tool result was moved next to its call")
-            self._moved.add((position, at))
-            is_whole = len(message.blocks) == 1
-            made.append(message if is_whole else Message("user", (message.blocks[at],)))
-        return made
+    def separate_results(self, start: int, calls: Sequence[_CallWithResult]) -> Iterator[Message]:
+        """Yield each result of `calls`, whose run ends at `start`, as a message of its own.
 
-    def _answers_together(
-        self, start: int, calls: Sequence[ToolCall]
-    ) -> tuple[Sequence[Message], int]:
-        """All results in the message at `start`, before what else it says."""
-        is_last = start == len(self._messages)
-        following = make_message("assistant", "") if is_last else self._messages[start]
-        places = {call.call_id: self._result_at.get(call.call_id) for call in calls}
-        own = sorted(at for place in places.values() if place for p, at in [place] if p == start)
-        results: list[Block] = [following.blocks[at] for at in own]
-        for call in calls:
-            place = places[call.call_id]
+        If results may be anywhere after the call, only missing results are added.
+        """
+        if self._rules.results_follow_call:
+            places = sorted(place for _, place in calls if place is not None)
+            for expected, (index, number) in enumerate(places, start):
+                message = self._messages[index]
+                if index != expected:
+                    self._state.log(message, "a tool result was moved next to its call")
+                self._moved.add((index, number))
+                is_alone = len(message.blocks) == 1
+                yield message if is_alone else Message("user", (message.blocks[number],))
+        for call, place in calls:
             if place is None:
-                results.append(self._stand_in(call, following))
+                yield Message("user", (self._missing_result(call, self._messages[start - 1]),))
+
+    def grouped_results(self, start: int, calls: Sequence[_CallWithResult]) -> Message:
+        """Return the message at `start` with all results of `calls` before its other content.
+
+        If that is not a user message, return a new message with the results.
+        """
+        is_user = start < len(self._messages) and self._messages[start].role == "user"
+        following = self._messages[min(start, len(self._messages) - 1)]
+        own = sorted(place for _, place in calls if place is not None and place[0] == start)
+        results: list[Block] = [following.blocks[number] for _, number in own]
+        for call, place in calls:
+            if place is None:
+                results.append(self._missing_result(call, following))
             elif place[0] != start:
                 source = self._messages[place[0]]
-                self._log.add(source, "a tool result was moved next to its call")
-                self._moved.add(place)
+                self._state.log(source, "a tool result was moved next to its call")
                 results.append(source.blocks[place[1]])
-        if following.role != "user":
-            return [Message("user", tuple(results))], start
-        rest: list[Block] = []
-        for at, block in enumerate(following.blocks):
-            if at in own or (start, at) in self._moved:
-                continue
-            rest += self._orphan(block, following) if isinstance(block, ToolResult) else [block]
-        blocks = (*results, *rest)
-        if len(blocks) == len(following.blocks) and all(map(is_, blocks, following.blocks)):
-            return [following], start + 1
-        self._log.add(following, "tool results were put first")
-        return [edit_message(following, blocks)], start + 1
+                self._moved.add(place)
+        if not is_user:
+            return Message("user", tuple(results))
+        self._moved.update(own)
+        self._state.log(following, "tool results were moved before other content")
+        return edit_message(following, (*results, *self._remaining_blocks(start)))
 
-    def _orphan(self, result: ToolResult, message: Message) -> list[Block]:
-        """The parts of a result without its call, its text labelled."""
+    def _orphan_parts(self, result: ToolResult, message: Message) -> list[Block]:
+        """Return the parts of a result without its call, with a label before its text."""
         if is_synthetic_result(result):
-            self._log.add(message, "what stood in for a missing result was left out")
+            self._state.log(message, "a synthetic result without its call was removed")
             return []
-        self._log.add(message, "a tool result without its call was turned into text")
+        self._state.log(message, "a tool result without its call was turned into text")
         texts = [part.text for part in result.content if isinstance(part, Text)]
         others: list[Block] = [part for part in result.content if not isinstance(part, Text)]
         text = placeholders.ORPHAN_RESULT + "\n".join(texts)
         return [Text(text, author="tool"), *others]
 
-    def _stand_in(self, call: ToolCall, near: Message) -> ToolResult:
-        self._log.add(near, f"the call {call.name} had no result; one was put in that says so")
+    def _missing_result(self, call: ToolCall, near: Message) -> ToolResult:
+        """Return a synthetic result for `call`."""
+        self._state.log(near, f"the call {call.name} had no result; a synthetic one was added")
         text = (Text(NO_RESULT),)
         kind = self._rules.outputs.get((call.source or {}).get("type", ""))
         if kind is None:
@@ -245,102 +407,107 @@ class _Pairs:
         return ToolResult(call.call_id, text, True, call.name, source=source, edited=True)
 
 
-def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False) -> Step:
-    """A list that the provider accepts, and an edit for every repaired fault.
-
-    With `unique_ids` every call has an id of its own afterwards, also where the provider takes the
-    same id again in a later turn: the layers tell calls apart by their ids.
-    """
-    is_ambiguous = unique_ids and has_repeated_ids(messages)
-    if not is_ambiguous and not problems(messages, rules):
-        return alternate_roles(messages, rules) if rules.roles_alternate else Step(messages)
-    log = _RepairLog()
-    if rules.unique_item_ids:
-        messages = _unique_item_ids(messages, log)
-    mended = _unique_call_ids(_misplaced_calls_labelled(messages, log), log)
-    if rules.refuses_empty_lists:
-        mended = _without_empty_lists(mended, log)
-    mended = _without_empty(mended, rules, log)
-    mended = _paired(mended, rules, log, may_end_open=bool(open_ids(messages)))
-    mended = _without_trailing(mended, rules, log)
-    mended = _without_empty(mended, rules, log)
-    if rules.system_follows_user:
-        mended = log.follow(_label_misplaced_system(mended))
-    # A user's message ends a turn, and the steps before this one make and move some.
-    mended = _server_calls_labelled(mended, log)
-    if rules.first_role_user:
-        mended = log.follow(_open_with_user(mended))
-    if rules.calls_follow_user:
-        mended = _calls_after_user(mended, log)
-    if rules.roles_alternate:
-        mended = log.follow(alternate_roles(mended, rules))
-    if messages and not mended:
-        mended = (make_message("user", placeholders.NO_CONTENT),)
-    return Step(mended, tuple(log.edits))
+def _drop_trailing_thinking(state: _Repair) -> Iterable[Message]:
+    """Drop thinking at the end of an assistant's turn, and messages that it leaves empty."""
+    before = state.messages
+    if not state.rules.refuses_trailing_thinking:
+        return before
+    out = list(before)
+    for start, stop in runs(before, state.rules):
+        for index in range(stop - 1, start - 1, -1):
+            blocks = _without_trailing_thinking(out[index].blocks)
+            if len(blocks) != len(out[index].blocks):
+                state.log(out[index], "thinking at the end of an assistant turn was removed")
+                out[index] = edit_message(out[index], blocks)
+            # A message that was empty before is no thinking, so the search ends there.
+            if blocks or not before[index].blocks:
+                break
+    return (m for m, old in zip(out, before, strict=True) if m.blocks or not old.blocks)
 
 
-def repairs_after_removal(rules: ProviderRules) -> Iterator[Callable[[Messages], Step]]:
-    """What makes legal what stood beside messages that were taken out, in order."""
-    if rules.system_follows_user:
-        yield _label_misplaced_system
-    if rules.first_role_user:
-        yield _open_with_user
-    if rules.roles_alternate:
-        yield partial(alternate_roles, rules=rules)
+def _without_trailing_thinking(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    end = len(blocks)
+    while end and isinstance(blocks[end - 1], Thinking):
+        end -= 1
+    return blocks[:end]
 
 
-def _label_misplaced_system(messages: Messages) -> Step:
-    """Replace system messages at positions where none is allowed by labelled user messages."""
-    misplaced = frozenset(misplaced_system(messages))
-    if not misplaced:
-        return Step(messages)
-    log = _RepairLog()
-    out: list[Message] = []
-    for position, message in enumerate(messages):
-        if position in misplaced:
-            log.add(message, "a system message stood where none is allowed; it is the user's now")
+def _drop_trailing_space(state: _Repair) -> Messages:
+    """Drop white space at the end of a last assistant message."""
+    messages = state.messages
+    last = messages[-1] if messages and state.rules.refuses_trailing_space else None
+    text = last.blocks[-1] if last and last.role == "assistant" and last.blocks else None
+    if not isinstance(text, Text) or last is None or text.text == text.text.rstrip():
+        return messages
+    state.log(last, "white space at the end of the last message was removed")
+    trimmed = replace(text, text=text.text.rstrip(), edited=True)
+    return (*messages[:-1], edit_message(last, (*last.blocks[:-1], trimmed)))
+
+
+def _label_misplaced_system(state: _Repair) -> Iterator[Message]:
+    """Turn system messages at positions that the provider refuses into labelled user messages."""
+    is_bound = state.rules.system_follows_user
+    misplaced = frozenset(misplaced_system(state.messages)) if is_bound else frozenset[int]()
+    for index, message in enumerate(state.messages):
+        if index in misplaced:
+            state.log(message, "a system message at an invalid position became a user message")
             blocks = (Text(placeholders.SYSTEM_LABEL), *message.blocks)
             message = Message("user", blocks, index=message.index)
-        out.append(message)
-    return Step(tuple(out), tuple(log.edits))
+        yield message
 
 
-def _open_with_user(messages: Messages) -> Step:
-    """Put a message of the user before an assistant's that would be the first."""
-    for position, message in enumerate(messages):
-        if message.role == "system":
-            continue
-        if message.role == "user":
-            break
-        log = _RepairLog()
-        log.add(message, "a user message was put before the assistant's first one")
-        opening = make_message("user", placeholders.CONVERSATION_STARTS)
-        return Step((*messages[:position], opening, *messages[position:]), tuple(log.edits))
-    return Step(messages)
+def _label_server_calls(state: _Repair) -> Iterator[Message]:
+    """Turn calls of the provider's own tools without a result, and the reverse, into text."""
+    server = server_calls(state.messages)
+    for index, message in enumerate(state.messages):
+        blocks: list[Block] = []
+        for number, block in enumerate(message.blocks):
+            if isinstance(block, Opaque) and (index, number) in server.orphans:
+                state.log(message, "a server tool's result without its call was turned into text")
+                block = Text(placeholders.ORPHAN_RESULT + media_json(block))
+            elif isinstance(block, Opaque) and (index, number) in server.unanswered:
+                state.log(message, "a server tool's call without its result was turned into text")
+                block = Text(placeholders.UNANSWERED_CALL + media_json(block))
+            blocks.append(block)
+        yield message if is_same(blocks, message.blocks) else edit_message(message, blocks)
 
 
-def alternate_roles(messages: Messages, rules: ProviderRules) -> Step:
-    """Put a message of the other role between two of the same, as `rules` demand.
+def _start_with_user(state: _Repair) -> Messages:
+    """Insert a user message before an assistant message that would be the first."""
+    messages = state.messages
+    first = next((i for i, message in enumerate(messages) if message.role != "system"), None)
+    if not state.rules.first_role_user or first is None or messages[first].role == "user":
+        return messages
+    state.log(messages[first], "a user message was added before the first assistant message")
+    opening = make_message("user", placeholders.CONVERSATION_STARTS)
+    return (*messages[:first], opening, *messages[first:])
 
-    They are not joined: a message of ours is known by standing alone, and the host's own objects
-    are returned unchanged.
-    """
-    log = _RepairLog()
-    out: list[Message] = []
-    for message in messages:
-        if (
-            out
-            and out[-1].role == message.role
-            and (
-                rules.roles_alternate == "all"
-                or placeholders.is_synthetic(out[-1])
-                or placeholders.is_synthetic(message)
-            )
-        ):
-            log.add(message, f"a message was put before a second one of the role {message.role}")
-            out.append(_between(out[-1]))
-        out.append(message)
-    return Step(tuple(out), tuple(log.edits)) if log.edits else Step(messages)
+
+def _separate_calls_from_assistant(state: _Repair) -> Iterator[Message]:
+    """Insert a user message before calls that follow an assistant message."""
+    previous: Message | None = None
+    for message in state.messages:
+        follows = previous is not None and previous.role == "assistant"
+        if state.rules.calls_follow_user and follows and tool_calls(message):
+            state.log(message, "a user message was added before calls that follow the assistant")
+            yield make_message("user", placeholders.NO_CONTENT)
+        previous = message
+        yield message
+
+
+def _alternate_roles(state: _Repair) -> Iterator[Message]:
+    """Insert a message of the other role between two of the same role, as the rules demand."""
+    rule = state.rules.roles_alternate
+    previous: Message | None = None
+    for message in state.messages:
+        if rule and previous is not None and previous.role == message.role:
+            is_own = placeholders.is_synthetic(previous) or placeholders.is_synthetic(message)
+            if rule == "all" or is_own:
+                role = message.role
+                state.log(message, f"a message was added before a second one of the role {role}")
+                yield _between(previous)
+        previous = message
+        yield message
 
 
 def _between(before: Message) -> Message:
@@ -349,118 +516,3 @@ def _between(before: Message) -> Message:
     return make_message(
         "user" if before.role == "assistant" else "assistant", placeholders.NO_CONTENT
     )
-
-
-def _misplaced_calls_labelled(messages: Messages, log: _RepairLog) -> Messages:
-    """Turn calls in messages that are not the assistant's into text."""
-    out: list[Message] = []
-    for message in messages:
-        if has_misplaced_calls(message):
-            blocks = (
-                Text(
-                    f"{placeholders.ORPHAN_CALL}{block.name} {json.dumps(block.arguments)}",
-                    author="tool",
-                )
-                if isinstance(block, ToolCall)
-                else block
-                for block in message.blocks
-            )
-            log.add(message, "a tool call outside of the assistant's messages was turned into text")
-            message = edit_message(message, tuple(blocks))
-        out.append(message)
-    return tuple(out)
-
-
-def _server_calls_labelled(messages: Messages, log: _RepairLog) -> Messages:
-    """Turn calls of a provider's own tools without their result, and the reverse, into text."""
-    found = server_calls(messages)
-    if not (found.orphans or found.unanswered):
-        return messages
-    out: list[Message] = []
-    for position, message in enumerate(messages):
-        blocks: list[Block] = []
-        for at, block in enumerate(message.blocks):
-            if isinstance(block, Opaque) and (position, at) in found.orphans:
-                log.add(message, "a server tool's result without its call was turned into text")
-                block = Text(placeholders.ORPHAN_RESULT + media_json(block))
-            elif isinstance(block, Opaque) and (position, at) in found.unanswered:
-                log.add(message, "a server tool's call without its result was turned into text")
-                block = Text(placeholders.UNANSWERED_CALL + media_json(block))
-            blocks.append(block)
-        is_same = all(map(is_, blocks, message.blocks))
-        out.append(message if is_same else edit_message(message, tuple(blocks)))
-    return tuple(out)
-
-
-def _without_empty_lists(messages: Messages, log: _RepairLog) -> Messages:
-    out: list[Message] = []
-    for message in messages:
-        if has_empty_list(message):
-            log.add(message, "an empty list of content or of calls was left out")
-            # Rendered anew, without the list; a result says by an empty text that it is empty.
-            blocks = (
-                edit_result(b, "") if isinstance(b, ToolResult) else b for b in message.blocks
-            )
-            message = edit_message(message, tuple(blocks))
-        out.append(message)
-    return tuple(out)
-
-
-def _without_empty(messages: Messages, rules: ProviderRules, log: _RepairLog) -> Messages:
-    """Drop text blocks without a visible character, and messages without any block."""
-    out: list[Message] = []
-    for message in messages:
-        blocks = message.blocks
-        if rules.refuses_empty_text:
-            blocks = tuple(b for b in blocks if not (isinstance(b, Text) and is_blank(b.text)))
-        if not blocks and rules.refuses_empty_messages:
-            log.add(message, "an empty message was left out")
-            continue
-        if len(blocks) != len(message.blocks):
-            log.add(message, "an empty text block was left out")
-            message = edit_message(message, blocks)
-        if rules.refuses_thinking_alone and has_thinking_alone(message):
-            log.add(message, "a message with thinking alone got an empty text")
-            message = edit_message(message, (*message.blocks, Text("")))
-        out.append(message)
-    return tuple(out)
-
-
-def _without_trailing(messages: Messages, rules: ProviderRules, log: _RepairLog) -> Messages:
-    """Remove what may not end an assistant's turn: thinking, and trailing white space."""
-    out = list(messages)
-    if rules.refuses_trailing_thinking:
-        for start, stop in runs(messages, rules):
-            for at in range(stop - 1, start - 1, -1):
-                kept = _before_trailing_thinking(out[at].blocks)
-                if len(kept) != len(out[at].blocks):
-                    log.add(out[at], "thinking at the end of the assistant's turn was left out")
-                    out[at] = edit_message(out[at], kept)
-                # A message without content is no thinking; reasoning may well have led to it.
-                if kept or not messages[at].blocks:
-                    break
-    if rules.refuses_trailing_space and out and out[-1].role == "assistant" and out[-1].blocks:
-        last = out[-1].blocks[-1]
-        if isinstance(last, Text) and last.text != last.text.rstrip():
-            log.add(out[-1], "white space at the end of the last message was left out")
-            trimmed = replace(last, text=last.text.rstrip(), edited=True)
-            out[-1] = edit_message(out[-1], (*out[-1].blocks[:-1], trimmed))
-    emptied = (m for m, was in zip(out, messages, strict=True) if m.blocks or not was.blocks)
-    return tuple(emptied)
-
-
-def _before_trailing_thinking(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    end = len(blocks)
-    while end and isinstance(blocks[end - 1], Thinking):
-        end -= 1
-    return blocks[:end]
-
-
-def _calls_after_user(messages: Messages, log: _RepairLog) -> Messages:
-    out: list[Message] = []
-    for message in messages:
-        if out and out[-1].role == "assistant" and tool_calls(message):
-            log.add(message, "a user message was put before calls that follow the assistant")
-            out.append(make_message("user", placeholders.NO_CONTENT))
-        out.append(message)
-    return tuple(out)

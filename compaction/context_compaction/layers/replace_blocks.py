@@ -1,13 +1,13 @@
-"""Replace chosen blocks of a list in one batch: the one way in which the clearing layers edit."""
+"""Replace chosen blocks of a list in one batch. All clearing layers edit in this way."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from context_compaction.activity.calls import gist_of
 from context_compaction.activity.outcome import error_line
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, Edit, Step
+from context_compaction.messages.edits import Blob, Edit, Step, make_blob
 from context_compaction.messages.model import (
     Block,
     Messages,
@@ -16,19 +16,15 @@ from context_compaction.messages.model import (
     ToolResult,
     edit_message,
     edit_result,
+    is_object,
 )
-from context_compaction.messages.tool_results import (
-    argument_blob,
-    result_blobs,
-    result_chars,
-    result_text,
-)
+from context_compaction.messages.tool_results import result_blobs, result_chars, result_text
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 
 class Place(NamedTuple):
-    """Position of a message, and of a block in the message."""
+    """Index of a message, and number of a block in it."""
 
     message: int
     block: int
@@ -40,12 +36,12 @@ class Replacement:
 
     Attributes:
         block: The new block.
-        blobs: The archived content of the old one.
-        saved_tokens: The tokens saved in the context.
-        action: The word for the receipt.
-        tool_name: The tool concerned, if one is.
+        blobs: The archived content of the old block.
+        saved_tokens: Tokens saved in the context.
+        action: The action of the `Edit`.
+        tool_name: Tool of the call or result; None for other blocks.
         note: The reason, for people.
-        kept: The outputs that contain the replaced text, where an earlier edit has archived them.
+        archived_ids: Outputs that contain the old content if an earlier edit has archived it.
     """
 
     block: Block
@@ -54,11 +50,11 @@ class Replacement:
     action: str
     tool_name: str | None = None
     note: str = ""
-    kept: tuple[str, ...] = ()
+    archived_ids: tuple[str, ...] = ()
 
 
 def protected_names(settings: Settings) -> frozenset[str]:
-    """The tools whose calls and results stay, in lower case."""
+    """Return the names of protected tools in lower case."""
     return frozenset(name.lower() for name in settings.protected_tools)
 
 
@@ -70,9 +66,15 @@ def clear_result(
     words: str = "",
     outcome: str = "",
 ) -> Replacement | None:
-    """The placeholder for `result`; None where it would not be smaller, or is one already.
+    """Return the placeholder for `result`. None if it is one, must stay, or would not get smaller.
 
-    A failed result keeps its error line, another one `outcome`. `words` are a policy's own.
+    Args:
+        result: The result.
+        tool_name: Name of its tool.
+        count: The token counter.
+        reason: Why it is cleared, for the placeholder.
+        words: A policy's own words for the placeholder.
+        outcome: A line to keep. A failed result keeps its error line instead.
     """
     if placeholders.is_placeholder(result) or result.loads_tools:
         return None
@@ -95,29 +97,23 @@ def clear_result(
 
 
 def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replacement | None:
-    """`call` with its string arguments above `limit_chars` cut to a head.
-
-    None where there are none, or nothing is saved.
-    """
-    # A tenth of the limit, and more of a small one: enough to recognise it.
+    """Return `call` with string arguments above `limit_chars` clipped. None if nothing is saved."""
+    # A tenth of the limit, or more of a small limit, is enough to recognize the argument.
     head_chars = max(limit_chars // 10, min(limit_chars // 2, 100))
     blobs: list[Blob] = []
 
     def clip(value: Any) -> Any:
-        if (
-            not isinstance(value, str)
-            or len(value) <= limit_chars
-            or placeholders.is_clipped(value)
-        ):
+        if not isinstance(value, str) or len(value) <= limit_chars:
             return value
-        blob = argument_blob(call, value)
+        if placeholders.is_clipped(value):
+            return value
+        blob = make_blob(value, tool_name=call.name, call_id=call.call_id)
         blobs.append(blob)
         return placeholders.clipped(gist_of(value)[:head_chars], len(value), blob)
 
-    arguments = call.arguments
-    if isinstance(arguments, dict):
-        named = cast("dict[str, Any]", arguments)
-        clipped: Any = {name: clip(value) for name, value in named.items()}
+    arguments: object = call.arguments
+    if is_object(arguments):
+        clipped: Any = {name: clip(value) for name, value in arguments.items()}
     else:
         clipped = clip(arguments)
     if not blobs:
@@ -130,47 +126,47 @@ def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replac
 
 
 def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> Replacement | None:
-    """`result` without the preview in our marker; None where it contains no marker."""
-    for at, part in enumerate(result.content):
+    """Return `result` without the preview in its marker. None if it contains no marker."""
+    for number, part in enumerate(result.content):
         text = part.text if isinstance(part, Text) and part.author == "compaction" else ""
         if shorter := placeholders.placeholder_from_marker(text):
             content = [*result.content]
-            content[at] = Text(shorter, author="compaction")
+            content[number] = Text(shorter, author="compaction")
             cleared = edit_result(result, tuple(content))
             saved_tokens = count.block(result) - count.block(cleared)
-            kept = placeholders.ids_in_placeholder(text)
-            note = "its preview has been read"
-            return Replacement(cleared, (), saved_tokens, "cleared", tool_name, note, kept)
+            ids = placeholders.ids_in_placeholder(text)
+            note = "the model has seen its preview"
+            return Replacement(cleared, (), saved_tokens, "cleared", tool_name, note, ids)
     return None
 
 
 def replace_blocks(
     messages: Messages, chosen: Mapping[Place, Replacement], count: MessageCounter, *, layer: str
 ) -> Step:
-    """The list with every chosen block replaced; the same object where none was chosen."""
+    """Return the list with every chosen block replaced; the same object if none is chosen."""
     if not chosen:
         return Step(messages)
     out = list(messages)
     edits: list[Edit] = []
     blobs: list[Blob] = []
     for place in sorted(chosen):
-        done = chosen[place]
+        replacement = chosen[place]
         message = out[place.message]
-        before = count.block(message.blocks[place.block])
+        tokens_before = count.block(message.blocks[place.block])
         blocks = [*message.blocks]
-        blocks[place.block] = done.block
+        blocks[place.block] = replacement.block
         out[place.message] = edit_message(message, blocks)
-        blobs.extend(done.blobs)
+        blobs.extend(replacement.blobs)
         edits.append(
             Edit(
                 layer,
-                done.action,
+                replacement.action,
                 message.index,
-                before,
-                before - done.saved_tokens,
-                done.kept or tuple(blob.output_id for blob in done.blobs),
-                done.tool_name,
-                done.note,
+                tokens_before,
+                tokens_before - replacement.saved_tokens,
+                replacement.archived_ids or tuple(blob.output_id for blob in replacement.blobs),
+                replacement.tool_name,
+                replacement.note,
             )
         )
     return Step(tuple(out), tuple(edits), tuple(blobs))

@@ -1,11 +1,9 @@
-"""Layer: after history was replaced, restore recently used files, within a budget.
+"""Layer: restore recently used files within a budget after history was replaced.
 
-The layer takes file texts and never opens a file: the pipeline reads them if the roots allow it,
-and else takes the last content that the transcript contains. Files that hold secrets come back by
-name only.
+The layer takes file contents and never opens a file. The pipeline reads files inside the roots, and
+otherwise uses the last content in the transcript. Files that may contain secrets are only named.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,42 +13,45 @@ from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import (
-    Message,
-    Messages,
-    make_message,
-    tool_results,
-)
+from context_compaction.messages.model import Message, Messages, make_message, tool_results
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 CHANGED = "changed on disk since it was last read here"
-SECRET = "may hold secrets"  # noqa: S105 - a note, no secret
+SECRET = "may contain secrets"  # noqa: S105 - a note, not a secret
 UNKNOWN = "content unknown"
-_TEMPORARY = re.compile(r"(?:^|/)(?:\.?[Tt]e?mp|scratch(?:pad)?|\.cache|var/folders)/")
+_TEMPORARY_FOLDERS = frozenset({
+    "tmp", "temp", "Tmp", "Temp", ".tmp", ".temp", "scratch", "scratchpad", ".cache",
+})  # fmt: skip
+# A smaller part of a file is not informative.
+_MIN_PART_TOKENS = 80
+# For line numbers and line breaks of a partial file.
+_PART_FRAME_TOKENS = 24
+_MAX_NAMED_FILES = 4
 
 
 def recent_files(
     known: Mapping[str, KnownFile],
     messages: Messages,
     kinds: Sequence[str] = ("read", "write", "edit"),
-    number_of: Callable[[int], int | None] = lambda at: at,
+    number_of: Callable[[int], int | None] = lambda index: index,
 ) -> list[FileText]:
-    """Files that the conversation used, by priority: certain texts first, the newest use first.
+    """Return the files that the conversation used: certain contents first, then newest use first.
 
-    Deleted files, empty files and files in temporary folders are left out.
+    Deleted files, empty files and files in temporary folders are omitted.
 
     Args:
-        known: The files as the calls in `messages` leave them.
+        known: The files after all calls in `messages`.
         messages: The conversation.
-        kinds: What counts as use.
-        number_of: The number in the transcript of the message at a position; None if it has none.
+        kinds: Kinds of tools that count as use.
+        number_of: Returns the number in the transcript of the message at an index; None if it has
+            none.
     """
     counts_changes = "write" in kinds or "edit" in kinds
-    found: list[tuple[bool, int, FileText]] = []
+    ranked: list[tuple[bool, int, FileText]] = []
     for file in known.values():
         used_at = file.used_at if counts_changes else file.read_at
-        if file.is_deleted or used_at < 0 or file.text == "" or _TEMPORARY.search(file.path):
+        if file.is_deleted or used_at < 0 or file.text == "" or _is_temporary(file.path):
             continue
         note = ""
         if file.unsure_since is not None:
@@ -59,20 +60,25 @@ def recent_files(
             note = UNKNOWN
         text = FileText(file.path, file.text, note, focus=file.focus)
         if file.parts:
-            # Ranges that were read after the text became unsure are what the file says now.
+            # Ranges that were read after the content became unsure are certain.
             parts = tuple((part.start_line, part.text) for part in file.parts)
             note = note if file.text is None else ""
             text = FileText(file.path, None, note, parts, file.focus)
         if holds_secrets(file.path):
             text = FileText(file.path, None, SECRET)
-        shown_at = next((at for at in (file.read_at, file.written_at) if at >= 0), used_at)
+        shown_at = next((index for index in (file.read_at, file.written_at) if index >= 0), used_at)
         text = replace(text, shown_in=messages[shown_at].index)
-        found.append((file.unsure_since is not None, -used_at, text))
-    return [file for _, _, file in sorted(found, key=lambda item: item[:2])]
+        ranked.append((file.unsure_since is not None, -used_at, text))
+    return [file for _, _, file in sorted(ranked, key=lambda item: item[:2])]
+
+
+def _is_temporary(path: str) -> bool:
+    folders = path.split("/")[:-1]
+    return not _TEMPORARY_FOLDERS.isdisjoint(folders) or "/var/folders/" in f"/{path}"
 
 
 def not_visible(files: Sequence[FileText], kept: Messages) -> list[FileText]:
-    """Those of `files` that no result in the messages `kept` shows."""
+    """Return the files that no result in the messages `kept` shows."""
     shown = {
         message.index
         for message in kept
@@ -82,32 +88,30 @@ def not_visible(files: Sequence[FileText], kept: Messages) -> list[FileText]:
 
 
 async def files_on_disk(paths: Sequence[str], read_file: ReadFile | None) -> dict[str, DiskFile]:
-    """Those of `paths` that lie inside the roots and can be read, by path."""
+    """Return the files at `paths` that are inside the roots and can be read, by path."""
     if read_file is None:
         return {}
-    found = {path: await read_file(path) for path in paths}
-    return {path: file for path, file in found.items() if file is not None}
+    files = {path: await read_file(path) for path in paths}
+    return {path: file for path, file in files.items() if file is not None}
 
 
 def with_disk_content(
-    files: Sequence[FileText],
-    states: Mapping[str, FileState],
-    on_disk: Mapping[str, DiskFile],
+    files: Sequence[FileText], states: Mapping[str, FileState], on_disk: Mapping[str, DiskFile]
 ) -> list[FileText]:
-    """`files` as they are on disk, if they were read there. Names without a text come last."""
-    found: list[FileText] = []
+    """Return `files` with the content on disk if it was read. Files without content come last."""
+    updated: list[FileText] = []
     for file in files:
         disk, state = on_disk.get(file.path), states.get(file.path)
         if disk is not None and not holds_secrets(file.path):
             note = CHANGED if state is not None and state.is_changed else ""
             file = replace(file, text=disk.text, note=note, parts=())
-        found.append(file)
-    return sorted(found, key=lambda file: not file.has_content)
+        updated.append(file)
+    return sorted(updated, key=lambda file: not file.has_content)
 
 
 def restore_files(messages: Messages, context: LayerContext) -> Step:
-    """Insert one message with the files at `files_at`; those without a text are only named."""
-    count, at = context.count, context.files_at
+    """Insert one message with the files at `files_at`. Files without content are only named."""
+    count, index = context.count, context.files_at
     room_tokens = min(
         context.settings.restore_total_tokens, context.limit_tokens - count.messages(messages)
     )
@@ -119,7 +123,7 @@ def restore_files(messages: Messages, context: LayerContext) -> Step:
                 Edit("restore", action, None, 0, count.text(text), note=path)
                 for path, action, text in chosen
             )
-            return Step((*messages[:at], message, *messages[at:]), edits)
+            return Step((*messages[:index], message, *messages[index:]), edits)
         chosen.pop()
     return Step(messages)
 
@@ -133,21 +137,21 @@ def _message_of(chosen: Sequence[tuple[str, str, str]]) -> Message:
 def _chosen(
     files: Sequence[FileText], count: MessageCounter, settings: Settings, room_tokens: int
 ) -> list[tuple[str, str, str]]:
-    """What is restored of `files`, by priority: path, action ("restored" …), text."""
+    """Return path, action and text of each file that fits, by priority. Some are only named."""
     left_tokens = room_tokens - count.message(_message_of([("", "restored", "")]))
     chosen: list[tuple[str, str, str]] = []
     named: list[FileText] = []
     for file in files:
-        most_tokens = min(settings.restore_file_tokens, left_tokens)
-        is_wanted = file.has_content and len(chosen) < settings.restore_files
-        action, text = _form_of(file, count, most_tokens) if is_wanted else ("", "")
+        max_tokens = min(settings.restore_file_tokens, left_tokens)
+        may_restore = file.has_content and len(chosen) < settings.restore_files
+        action, text = _restored(file, count, max_tokens) if may_restore else ("", "")
         size_tokens = count.text(text) + 1
         if text and size_tokens <= left_tokens:
             chosen.append((file.path, action, text))
             left_tokens -= size_tokens
         else:
             named.append(file)
-    for file in named[:4]:
+    for file in named[:_MAX_NAMED_FILES]:
         name = placeholders.quoted(f"{file.path} ({file.note})" if file.note else file.path)
         left_tokens -= count.text(f", {name}")
         if left_tokens >= 0:
@@ -155,25 +159,24 @@ def _chosen(
     return chosen
 
 
-def _form_of(file: FileText, count: MessageCounter, most_tokens: int) -> tuple[str, str]:
-    """The file whole, or the lines around its last edit; an action and a text, "" if none fits."""
-    if file.text is not None and count.text(file.text) <= most_tokens:
+def _restored(file: FileText, count: MessageCounter, max_tokens: int) -> tuple[str, str]:
+    """Return the action, and the whole file or the lines around its last edit; "" if none fit."""
+    if file.text is not None and count.text(file.text) <= max_tokens:
         return "restored", placeholders.restored_file(file.path, file.text, file.note)
-    # A part of fewer tokens says nothing.
-    if most_tokens < 80:
+    if max_tokens < _MIN_PART_TOKENS:
         return "", ""
     parts = file.parts if file.text is None else ((1, file.text),)
     label = f"Parts of: {file.path}{f' ({file.note})' if file.note else ''}"
-    left_tokens = most_tokens - count.text(label) - 24
+    left_tokens = max_tokens - count.text(label) - _PART_FRAME_TOKENS
     texts: list[str] = []
-    for start, text in reversed(parts):  # the last one was read or written last
-        rows = text.split("\n")
+    for first_line, text in reversed(parts):  # the last part is the newest
+        lines = text.split("\n")
         focus = text.count("\n", 0, file.focus) if file.text is not None else 0
-        span = _rows_around(rows, focus, count, left_tokens)
+        span = _lines_around(lines, focus, count, left_tokens)
         if not span:
             break
-        part = "\n".join(rows[span.start : span.stop])
-        part = f"Lines {start + span.start}-{start + span.stop - 1}:\n{part}"
+        part = "\n".join(lines[span.start : span.stop])
+        part = f"Lines {first_line + span.start}-{first_line + span.stop - 1}:\n{part}"
         texts.append(part)
         left_tokens -= count.text(part) + 1
     if not texts:
@@ -181,13 +184,15 @@ def _form_of(file: FileText, count: MessageCounter, most_tokens: int) -> tuple[s
     return "outlined", placeholders.quoted("\n".join([label, *reversed(texts)]))
 
 
-def _rows_around(rows: Sequence[str], focus: int, count: MessageCounter, most_tokens: int) -> range:
-    """The rows around row `focus` that fit: as far before it as after it."""
-    start = stop = min(focus, len(rows))
-    while start > 0 or stop < len(rows):
-        is_before = start > 0 and (focus - start < stop - focus or stop == len(rows))
-        most_tokens -= count.text(rows[start - 1 if is_before else stop]) + 1
-        if most_tokens < 0:
+def _lines_around(
+    lines: Sequence[str], focus: int, count: MessageCounter, max_tokens: int
+) -> range:
+    """Return the range of lines around line `focus` that fit, equally far in both directions."""
+    start = stop = min(focus, len(lines))
+    while start > 0 or stop < len(lines):
+        is_before = start > 0 and (focus - start < stop - focus or stop == len(lines))
+        max_tokens -= count.text(lines[start - 1 if is_before else stop]) + 1
+        if max_tokens < 0:
             break
         start, stop = (start - 1, stop) if is_before else (start, stop + 1)
     return range(start, stop)

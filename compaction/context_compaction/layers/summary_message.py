@@ -1,7 +1,6 @@
-"""Layer: a summary message replaces history; a checkpoint replaces a turn's beginning.
+"""Layer: a summary message replaces history, and a checkpoint replaces the start of a turn.
 
-The text is returned by a writer. What the machine knows for certain is added here for every
-writer: pinned text verbatim, and for prose of a model the ledger of files and commands.
+A writer provides the text. Pinned texts are added here verbatim for every writer.
 """
 
 from collections.abc import Set
@@ -20,6 +19,7 @@ from context_compaction.messages.model import (
     Messages,
     Text,
     edit_message,
+    leading_system_count,
     make_message,
     starts_turn,
     text_of,
@@ -31,21 +31,21 @@ from context_compaction.tokens.counter import MessageCounter
 
 
 def summary_message(span: Span, text: str, pins: str = "", *, may_grow: bool = False) -> Message:
-    """The message that replaces history, with the block of pinned texts first.
+    """Return the message that replaces history, with the block of pinned texts first.
 
-    Where its text is still to be written and `may_grow`, it contains the frame of a long one.
+    If `text` is not written yet, `may_grow` reserves the tokens of a long summary's frame.
     """
     body = with_pin_block(pins, text)
     return make_message("user", placeholders.summary(span, body, is_long=may_grow and not text))
 
 
 def checkpoint_message(span: Span, text: str) -> Message:
-    """The message that replaces the beginning of the running turn."""
+    """Return the message that replaces the start of the running turn."""
     return make_message("user", placeholders.turn_context(span, text))
 
 
 def with_turn_context(summary: str, turn_prefix: str) -> str:
-    """One text for history and for the beginning of a split turn, as in the timeline paper."""
+    """Return one text for history and the start of a split turn, as in the timeline paper."""
     if not turn_prefix:
         return summary
     return f"{summary}\n## Turn Context (split turn)\n{turn_prefix}".strip()
@@ -54,59 +54,63 @@ def with_turn_context(summary: str, turn_prefix: str) -> str:
 def acknowledge(messages: Messages, *, ends_with_assistant: bool, count: MessageCounter) -> Step:
     """Insert an assistant message that acknowledges the summary.
 
-    Only where a user message follows, or where the list ended with an assistant message before:
-    elsewhere two messages of the assistant would be adjacent, or the list would end with the wrong
-    role.
+    It is inserted only if a user message follows, or if the list ended with the assistant before.
+    Otherwise two assistant messages would be adjacent, or the list would end with the wrong role.
     """
-    at = next(
-        (at for at, m in enumerate(messages) if placeholders.summary_text(m) is not None), None
-    )
-    if at is None:
+    texts = enumerate(map(placeholders.summary_text, messages))
+    index = next((index for index, text in texts if text is not None), None)
+    if index is None:
         return Step(messages)
-    rest = messages[at + 1 :]
+    rest = messages[index + 1 :]
     if not (starts_turn(rest[0]) if rest else ends_with_assistant):
         return Step(messages)
-    said = make_message("assistant", placeholders.ACKNOWLEDGED)
-    edit = Edit("acknowledge", "added", None, 0, count.message(said))
-    return Step((*messages[: at + 1], said, *rest), (edit,))
+    answer = make_message("assistant", placeholders.ACKNOWLEDGED)
+    edit = Edit("acknowledge", "added", None, 0, count.message(answer))
+    return Step((*messages[: index + 1], answer, *rest), (edit,))
 
 
 def summarize(messages: Messages, context: LayerContext) -> Step:
-    """Replace history by the summary, and the turn's beginning by the checkpoint.
+    """Replace history by the summary, and the start of the running turn by the checkpoint.
 
-    What stays, in order: preserved messages, the summary, the running turn's request where the cut
-    falls inside it, the checkpoint, and everything from the cut on. Of a system message that the
-    host sent again and again, word for word, the last alone stays: the others are in the history.
+    The new list contains, in order: preserved messages, the summary, the running turn's request if
+    the cut is inside the turn, the checkpoint, and everything from the cut on. If the host sent the
+    same system message repeatedly, only the last copy stays.
     """
     cut, count = context.cut, context.count
     summary, checkpoint = context.summary, context.checkpoint
     if cut is None:
         return Step(messages)
-    stop = cut.first_kept if cut.request_at is None else cut.request_at
-    repeated = _repeated(messages) if summary is not None else frozenset[int]()
-    if summary is None:  # nothing of them is replaced
-        out, edits = list(messages[:stop]), list[Edit]()
+    before = messages[: cut.history_end]
+    repeated = _repeated_system(messages) if summary is not None else frozenset[int]()
+    out: list[Message] = []
+    edits: list[Edit] = []
+    if summary is None:
+        out += before
     else:
-        out, edits = _kept(messages[:stop], repeated, count)
+        out, edits = _preserved(before, repeated, count)
         if cut.request_at is not None:
-            loaded = [one for one in tool_results(messages[stop]) if one.loads_tools]
-            out += [edit_message(messages[stop], loaded)] if loaded else []
+            request = messages[cut.request_at]
+            loaded = [result for result in tool_results(request) if result.loads_tools]
+            out += [edit_message(request, loaded)] if loaded else []
         out.append(summary)
         folded = turn_prefix_of(messages, cut) if cut.folds_request else ()
-        edits.append(_edit((*history_of(messages, cut), *folded), summary, count))
+        edits.append(_summary_edit((*history_of(messages, cut), *folded), summary, count))
     if cut.request_at is not None:
-        whole, request = messages[cut.request_at], request_of(messages, cut.request_at)
-        inside, more = _kept(messages[cut.request_at + 1 : cut.first_kept], repeated, count)
-        stays = [] if cut.folds_request else [request]
-        out += [*stays, *inside]
-        edits += [*(_shortened(whole, request, count) if stays else ()), *more]
+        if not cut.folds_request:
+            request = request_of(messages, cut.request_at)
+            out.append(request)
+            edits += _part_edits(messages[cut.request_at], request, count)
+        turn_prefix = messages[cut.request_at + 1 : cut.first_kept]
+        preserved, preserved_edits = _preserved(turn_prefix, repeated, count)
+        out += preserved
+        edits += preserved_edits
     if checkpoint is not None:
         out.append(checkpoint)
-        edits.append(_edit(turn_prefix_of(messages, cut), checkpoint, count))
+        edits.append(_summary_edit(turn_prefix_of(messages, cut), checkpoint, count))
     return Step((*out, *messages[cut.first_kept :]), tuple(edits))
 
 
-def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
+def _summary_edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
     span = placeholders.span_replaced_by(message)
     return Edit(
         "summarize",
@@ -119,38 +123,37 @@ def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
     )
 
 
-def _repeated(messages: Messages) -> frozenset[int]:
-    """The `id` of each system message behind others that stands again, word for word."""
-    start = next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
-    system = [one for one in messages[start:] if one.role == "system"]
-    # Blocks that are no text may differ beside the same words.
-    plain = [one for one in system if all(isinstance(block, Text) for block in one.blocks)]
-    sent = [(text_of(one.blocks), one) for one in plain]
-    last = dict(sent)
-    return frozenset(id(one) for text, one in sent if one is not last[text])
+def _repeated_system(messages: Messages) -> frozenset[int]:
+    """Return the `id` of each system message after the first others that is repeated later."""
+    later = messages[leading_system_count(messages) :]
+    system = [message for message in later if message.role == "system"]
+    # Blocks other than text may differ next to the same words.
+    plain = [m for m in system if all(isinstance(block, Text) for block in m.blocks)]
+    texts = [(text_of(message.blocks), message) for message in plain]
+    last = dict(texts)
+    return frozenset(id(message) for text, message in texts if message is not last[text])
 
 
-def _kept(
+def _preserved(
     messages: Messages, repeated: Set[int], count: MessageCounter
 ) -> tuple[list[Message], list[Edit]]:
-    """What of `messages` stays verbatim at any cut, and an edit for each that is not whole."""
+    """Return the parts of `messages` that survive every cut, and an edit for each shortened one."""
     out: list[Message] = []
     edits: list[Edit] = []
     for message in messages:
         part = preserved_part(message)
         if id(message) in repeated:
-            size_tokens = count.message(message)
-            note = "sent again later"
-            edits.append(Edit("summarize", "summarized", message.index, size_tokens, 0, note=note))
+            sizes = count.message(message), 0
+            edits.append(Edit("summarize", "summarized", message.index, *sizes, note="repeated"))
         elif part is not None:
             out.append(part)
-            edits += _shortened(message, part, count)
+            edits += _part_edits(message, part, count)
     return out, edits
 
 
-def _shortened(whole: Message, part: Message, count: MessageCounter) -> list[Edit]:
-    if part is whole:
+def _part_edits(message: Message, part: Message, count: MessageCounter) -> list[Edit]:
+    if part is message:
         return []
-    note = "its calls, results or request went with the rest"
-    sizes = count.message(whole), count.message(part)
-    return [Edit("summarize", "summarized", whole.index, *sizes, note=note)]
+    note = "its other content is in the summary"
+    sizes = count.message(message), count.message(part)
+    return [Edit("summarize", "summarized", message.index, *sizes, note=note)]

@@ -1,7 +1,7 @@
-"""What was counted before: counts by content hash, and within one call by object.
+"""Caches of token counts: by content hash across calls, and by object within a call.
 
-A conversation is counted again at every turn, and nearly all of it was there the last time. Within
-a call its layers weigh the same messages again and again.
+A conversation is counted again at every turn, and nearly all of its messages were counted before.
+Within a call, the layers count the same messages many times.
 """
 
 import hashlib
@@ -13,17 +13,19 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from context_compaction.messages.model import utf8_json
 
-MAX_ENTRIES = 12_000  # about 2 MB, no key being longer than a hash: a list of 2M tokens
-MAX_MESSAGES = 6_000  # where there is one entry for each message: a list of 5M tokens
+# About 2 MB, because keys are hashes: enough for a list of 2M tokens.
+MAX_ENTRIES = 12_000
+# For caches with one entry per message: enough for a list of 5M tokens.
+MAX_MESSAGES = 6_000
 
 Key: TypeAlias = bytes | int
 _T = TypeVar("_T")
 
 
 class RecentCache(Generic[_T]):
-    """Values by key; those that were not asked for longest go first, half of them at a time.
+    """Values by key. The least recently used half is dropped when the cache is full.
 
-    Threads may share it: at worst they compute something twice.
+    Threads may share it. In the worst case they compute a value twice.
     """
 
     def __init__(self, max_size: int = MAX_ENTRIES) -> None:
@@ -33,7 +35,7 @@ class RecentCache(Generic[_T]):
         self._newer_size = 0
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], _T], size: int = 1) -> _T:
-        """The value under `key`, which counts as `size`; computed where it is not known."""
+        """Return the value of `key`, computed if missing. `size` is its share of the limit."""
         value = self._newer.get(key)
         if value is None:
             value = self._older.get(key)
@@ -48,55 +50,56 @@ CountCache: TypeAlias = RecentCache[int]
 
 
 class ObjectCache:
-    """Counts of frozen objects, by identity.
+    """Counts of immutable objects, by identity.
 
-    It keeps each object alive, or another could come to stand at its address; so let it live for
-    one call.
+    The cache keeps every object alive, because another object could get the same address. So a
+    cache must not outlive its call.
     """
 
     def __init__(self, begin_with: "ObjectCache | None" = None) -> None:
-        self._known: dict[int, int] = dict(begin_with._known) if begin_with else {}
+        self._counts: dict[int, int] = dict(begin_with._counts) if begin_with else {}
         self._alive: list[object] = list(begin_with._alive) if begin_with else []
 
-    def get_or_compute(self, of: _T, compute: Callable[[_T], int]) -> int:
-        """What `compute` gives for `of`, computed once."""
-        known = self._known.get(id(of))
-        if known is None:
-            known = compute(of)
-            self.learn(of, known)
-        return known
+    def get_or_compute(self, value: _T, compute: Callable[[_T], int]) -> int:
+        """Return the count of `value`, computed once."""
+        count = self._counts.get(id(value))
+        if count is None:
+            count = compute(value)
+            self.learn(value, count)
+        return count
 
-    def total(self, of: Sequence[_T], compute: Callable[[_T], int]) -> int:
-        """The sum of what `compute` gives for each of `of`."""
+    def total(self, values: Sequence[_T], compute: Callable[[_T], int]) -> int:
+        """Return the sum of the counts of `values`."""
         try:
-            return sum(map(self._known.__getitem__, map(id, of)))  # in C: mostly all are known
+            # This loop runs in C. Usually all counts are known.
+            return sum(map(self._counts.__getitem__, map(id, values)))
         except KeyError:
-            return sum(self.get_or_compute(one, compute) for one in of)
+            return sum(self.get_or_compute(value, compute) for value in values)
 
-    def learn(self, of: object, count: int) -> None:
-        """Take over a count that was made before."""
-        self._alive.append(of)
-        self._known[id(of)] = count
+    def learn(self, value: object, count: int) -> None:
+        """Store a count that was computed elsewhere."""
+        self._alive.append(value)
+        self._counts[id(value)] = count
 
 
 @cache
 def cache_for(method: str) -> CountCache:  # noqa: ARG001 - the key of the cache
-    """The cache of this process for one way of counting, named by its method."""
+    """Return this process's cache for the counting method `method`."""
     return CountCache()
 
 
 def text_key(text: str) -> Key:
-    """The key of `text`: its hash, so that a cache keeps no texts."""
-    # Python keeps it with the text, so a text is hashed once however often it is asked for. Who
-    # does not know this process's secret can make no two texts alike.
+    """Return the cache key of `text`: a hash, so that the cache stores no texts."""
+    # Python stores the hash with the string, so each string is hashed once. The hash is keyed with
+    # a secret of the process, so nobody can construct a collision.
     return hash(text) << 32 | len(text)
 
 
 def json_key(value: Any) -> bytes:
-    """The key of a JSON value: 16 bytes.
+    """Return the cache key of a JSON value: 16 bytes.
 
-    It hashes marshal's bytes, which are made five times faster than JSON. Version 0 depends on
-    nothing but the value; the bytes themselves are never stored nor read back.
+    The key hashes marshal's bytes, which are five times faster than JSON. Version 0 depends on
+    nothing but the value. The bytes are never stored.
     """
     try:
         data = marshal.dumps(value, 0)
@@ -106,25 +109,26 @@ def json_key(value: Any) -> bytes:
 
 
 def bytes_key(data: bytes) -> bytes:
-    """The `json_key` of the value that marshal writes as `data`."""
+    """Return the `json_key` of the value that marshal writes as `data`."""
     return hashlib.blake2b(data, digest_size=16, person=b"json").digest()
 
 
-def run_once(make: Callable[[], _T]) -> Callable[[], _T]:
-    """`make`, run by whoever calls first, in any thread; the others wait for what it returns.
+def run_once(load: Callable[[], _T]) -> Callable[[], _T]:
+    """Return a function that calls `load` once in any thread and then returns its value.
 
-    For what takes long to load, and for packages whose files import each other: two threads that
-    import these at once get half of them.
+    Other threads wait for the first call. Use it for slow loading, and for imports of packages
+    whose modules import each other, because two threads that import them together see half of a
+    module.
     """
     lock = Lock()
-    made: list[_T] = []
+    values: list[_T] = []
 
-    @wraps(make)
+    @wraps(load)
     def get() -> _T:
-        if not made:
+        if not values:
             with lock:
-                if not made:
-                    made.append(make())
-        return made[0]
+                if not values:
+                    values.append(load())
+        return values[0]
 
     return get

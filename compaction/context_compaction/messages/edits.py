@@ -1,4 +1,4 @@
-"""What a layer gives back: the messages, what it changed, and what must be kept."""
+"""The outcome of a layer: the messages, its edits, and the content to archive."""
 
 import hashlib
 from dataclasses import dataclass
@@ -6,23 +6,28 @@ from dataclasses import dataclass
 from context_compaction.messages.model import Messages
 
 OUTPUT_ID_PREFIX = "o_"
-OUTPUT_ID_HEX_DIGITS = 24  # 96 bits of SHA-256; the full hash stands in the archive's record
+# 96 bits of the SHA-256; the archive stores the full hash.
+OUTPUT_ID_HEX_DIGITS = 24
 
 
 def output_id_of(data: bytes) -> str:
-    """The content address of `data`: known before anything is written."""
+    """Return the ID of the output `data`: a hash, so it is known before anything is written."""
     digest = hashlib.sha256(data).hexdigest()
     return OUTPUT_ID_PREFIX + digest[:OUTPUT_ID_HEX_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes that leave the context and must stay readable under `output_id`.
+    """Content that leaves the context and stays readable under `output_id`.
 
-    Text is UTF-8 with lone surrogates passed through ("surrogatepass"). A part that is not text
-    (an image, a document, an unknown block) is its JSON, of media type "application/json".
-    `seq` is the number of the archived message that held it, where that is known: its time is the
-    output's.
+    Attributes:
+        output_id: The ID, which is a hash of `data`.
+        data: The bytes. Text is UTF-8 with lone surrogates passed through ("surrogatepass"). An
+            image, a document or an unknown block is stored as its JSON.
+        media_type: "text/plain", or "application/json" for a part that is not text.
+        tool_name: Name of the tool that produced the content.
+        call_id: ID of the call that produced the content.
+        seq: Number of the archived message that contained it. The output gets its time.
     """
 
     output_id: str
@@ -40,26 +45,26 @@ def make_blob(
     tool_name: str | None = None,
     call_id: str | None = None,
 ) -> Blob:
-    """The blob that keeps `text`, byte for byte."""
+    """Return the blob that stores `text`, byte for byte."""
     data = text.encode("utf-8", "surrogatepass")
     return Blob(output_id_of(data), data, media_type, tool_name, call_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change that a layer made.
+    """A change made by a layer.
 
     Attributes:
         layer: Name of the layer.
-        action: What it did, one word: "persisted", "cleared", "clipped", "summarized", "dropped",
+        action: The change in one word: "persisted", "cleared", "clipped", "summarized", "dropped",
             "restored", "outlined", "named", "stripped", "repaired", "offloaded", "collapsed",
             "added".
-        index: Position in the list that came in, from 0; None for something added.
-        tokens_before: Estimated tokens of what was there.
-        tokens_after: Estimated tokens of what is there now.
-        pointers: Where the original can be read: output ids, or `transcript://` ranges.
-        tool_name: The tool whose call or result was changed, if one was.
-        note: A short reason, for people.
+        index: Index in the input list, from 0; None for an addition.
+        tokens_before: Estimated tokens before the change.
+        tokens_after: Estimated tokens after the change.
+        pointers: Output IDs or `transcript://` ranges of the original.
+        tool_name: Tool of the changed call or result; None for other content.
+        note: A short reason for people.
     """
 
     layer: str
@@ -74,7 +79,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The outcome of one layer. `messages` is the very input object where nothing was changed."""
+    """The outcome of a layer.
+
+    Attributes:
+        messages: The new list; the input object if nothing changed.
+        edits: The changes.
+        blobs: The content to archive.
+    """
 
     messages: Messages
     edits: tuple[Edit, ...] = ()
@@ -82,6 +93,6 @@ class Step:
 
 
 def first_difference(before: Messages, after: Messages) -> int:
-    """The first position that holds another object; the shorter length where none does."""
+    """Return the first index with different objects; the shorter length if there is none."""
     pairs = enumerate(zip(before, after, strict=False))
-    return next((at for at, (a, b) in pairs if a is not b), min(len(before), len(after)))
+    return next((index for index, (a, b) in pairs if a is not b), min(len(before), len(after)))

@@ -1,9 +1,8 @@
-"""Hashes that recognise a conversation: one per message, chained into one per history.
+"""Hashes that identify a conversation: one per message, chained into one per branch.
 
-A history is named by the chain hash of its last message, which covers every message before it. Two
-lists share a prefix exactly where their chains agree, so the prefix that a session already holds is
-found by looking up one hash per message. Whatever names a list of messages uses these, and all of
-them see messages in their normal form: a cache marker that the host moves names nothing new.
+The branch head is the chain hash of the last message and covers all messages before it. Two lists
+share a prefix exactly as far as their chain hashes agree, so one lookup per message finds the
+prefix that a session already has. All hashes ignore cache markers, because hosts move them.
 """
 
 import json
@@ -14,24 +13,29 @@ from typing import Any
 from context_compaction.messages.cache import MAX_MESSAGES, Key, RecentCache, json_key
 from context_compaction.messages.cache_control import canonical_form
 
-_HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
+# 128 bits, so that branches of one archive never collide by chance.
+_HASH_BYTES = 16
 _canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-ROOT = ""  # the chain hash of the empty history
-# How much of a chain hash names a history in pointers: 48 bits, for the histories of one session.
+# The chain hash of an empty list.
+ROOT = ""
+# Length of a branch head in pointers: 48 bits, for the branches of one session.
 HEAD_CHARS = 12
+_content_hashes: RecentCache[str] = RecentCache(MAX_MESSAGES)
 
 
 def content_hash(raw: Any, key: Key | None = None) -> str:
-    """Hex hash of a message; equal ones have equal hashes, whatever the order of their keys.
+    """Return the hex hash of a host's message, independent of key order and cache markers.
 
-    A message is the same with and without its host's cache markers. `key` is its `json_key`, where
-    the caller has it.
+    Args:
+        raw: The message.
+        key: The `json_key` of `raw`, if the caller has it.
 
     Raises:
         TypeError, ValueError, RecursionError: The value cannot be written as JSON.
     """
-    # A list comes again at every turn, nearly all of it as before, and sorting keys is dear.
-    return _known.get_or_compute(key or json_key(raw), lambda: _content_hash(raw))
+    # Cached, because a list is passed again at every turn and sorting keys is slow.
+    key = json_key(raw) if key is None else key
+    return _content_hashes.get_or_compute(key, lambda: _content_hash(raw))
 
 
 def _content_hash(raw: Any) -> str:
@@ -39,16 +43,13 @@ def _content_hash(raw: Any) -> str:
     return blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
 
 
-_known: RecentCache[str] = RecentCache(MAX_MESSAGES)
-
-
 def chain_hash(parent: str, content: str) -> str:
-    """The name of the history that `parent` names, with one message more."""
+    """Return the head of the branch that adds a message with the hash `content` to `parent`."""
     return blake2b((parent + content).encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
 
 
 def chain_hashes(contents: Sequence[str], parent: str = ROOT) -> list[str]:
-    """The chain hash after each of `contents`, beginning after `parent`."""
+    """Return the branch head after each of `contents`, starting from `parent`."""
     chain: list[str] = []
     for content in contents:
         parent = chain_hash(parent, content)
@@ -57,9 +58,9 @@ def chain_hashes(contents: Sequence[str], parent: str = ROOT) -> list[str]:
 
 
 def history_hash(raws: Iterable[Any], parent: str = ROOT) -> str:
-    """The name of the history that `parent` names, with `raws` more: messages as hosts write them.
+    """Return the head of the branch that adds the host's messages `raws` to `parent`.
 
-    It is the chain hash under which an archive knows that history.
+    It is the ID under which an archive stores that branch.
 
     Raises:
         TypeError, ValueError, RecursionError: A value cannot be written as JSON.

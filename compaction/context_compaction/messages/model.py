@@ -1,12 +1,12 @@
-"""The one immutable model of a conversation, whatever format it came in.
+"""The immutable model of a conversation, independent of the provider's format.
 
-`formats/` turns a provider's JSON into these types and back. A message keeps the host's own object
-in `source`; a message that nobody edited is rendered as that very object. Layers never assign: they
-make an edited copy with `edit_message`, and rendering then starts from a copy of `source`, so that
-fields and blocks we do not know survive.
+`formats/` parses a provider's JSON into these types and renders it again. A message keeps the
+host's own object in `source`, and an unedited message is rendered as that object. Layers never
+assign to a message. They create a copy with `edit_message`, which is rendered from a copy of
+`source`, so that unknown fields and blocks survive.
 
-Roles are three. Tool results, which some formats carry in messages of a role of their own, are in
-messages of the role "user" here (Anthropic's convention); `system` covers OpenAI's "developer".
+There are three roles. Tool results are always in messages of the role "user" (Anthropic's
+convention), and `system` includes OpenAI's "developer".
 """
 
 import json
@@ -20,12 +20,11 @@ Role: TypeAlias = Literal["system", "user", "assistant"]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-
-# Who said a text. Not the role: hosts hand over much in the user's name that no user typed.
+# The author of a text. The role does not prove it, because hosts put their own texts and tool
+# output into user messages.
 Author: TypeAlias = Literal["user", "agent", "tool", "host", "project", "compaction"]
 
-
-# What a repair puts in for a result that the list does not have.
+# Content of a result that `repair` adds to a call without a result.
 NO_RESULT = "[No result was recorded for this call.]"
 
 
@@ -35,11 +34,10 @@ class Text:
 
     Attributes:
         text: The text.
-        source: The host's own block, None where the content was a bare string.
-        edited: Whether `text` differs from what `source` has.
-        author: Who said it, where that is known to be another than the message's role says;
-            `speakers.py` tells of any text. "project" is for its rules, which stay at any cut;
-            "compaction" is for texts that we put there.
+        source: The host's own block; None if the content was a string.
+        edited: Whether `text` differs from the text in `source`.
+        author: The author, if it is known to differ from the role of the message. "project" marks
+            project rules, which survive every cut. "compaction" marks text of this library.
     """
 
     text: str
@@ -50,7 +48,14 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """Reasoning of the model. `signature` also holds encrypted content; `text` may be empty."""
+    """Reasoning of the model.
+
+    Attributes:
+        text: The reasoning; may be empty.
+        signature: The provider's signature, or the encrypted reasoning.
+        source: The host's own block.
+        edited: Whether the block differs from `source`.
+    """
 
     text: str
     signature: str | None = None
@@ -60,7 +65,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture: `data` is base64 text as the host wrote it, or None where `url` points to it."""
+    """An image: either `data` as base64 text, or a `url`."""
 
     media_type: str
     data: str | None = None
@@ -71,7 +76,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file given to the model (PDF, text, audio): base64 `data`, plain `text`, or a `url`."""
+    """A file passed to the model, such as PDF, text or audio: base64 `data`, `text`, or a `url`."""
 
     media_type: str
     data: str | None = None
@@ -83,10 +88,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block of a kind that we do not know, or must never edit (server tools, compaction blocks).
+    """A block of an unknown kind, or one that is never edited: server tools, compaction blocks.
 
-    `kind` is the host's type name; `source` is the block itself and takes part in equality.
-    `loads_tools`: it is a hosted tool search that loads tools, or its call, and stays at any cut.
+    Attributes:
+        kind: The host's name of the block type.
+        source: The block itself, which takes part in equality.
+        edited: Whether the block differs from the host's block.
+        loads_tools: Whether it is a hosted tool search that loads tools, or the call of one, which
+            survives every cut.
     """
 
     kind: str
@@ -100,11 +109,16 @@ Part: TypeAlias = Text | Image | Document | Opaque
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model's wish to run a tool.
+    """A request of the model to run a tool.
 
-    `arguments` is the parsed JSON value (an object in nearly every case), or the text itself where
-    it does not parse or the tool takes free text. `loads_tools`: it stays at any cut with its
-    result, which loads tools into the conversation. `memo` is the cache of `memoized_on_call`.
+    Attributes:
+        call_id: The ID that the result repeats.
+        name: Name of the tool.
+        arguments: The parsed JSON value, usually an object. The raw text if it is not JSON.
+        source: The host's own block.
+        edited: Whether the call differs from `source`.
+        loads_tools: Whether the result loads tools, so that call and result survive every cut.
+        memo: Cache of `memoized_on_call`.
     """
 
     call_id: str
@@ -120,10 +134,17 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answered. String content is one `Text` without a source; a list keeps its parts.
+    """The result of a tool call.
 
-    `name` is the tool's name where the format writes it beside the result, else None: use
-    `pairing.index_calls` to find it by the call. `loads_tools`: as that of its call.
+    Attributes:
+        call_id: ID of the call.
+        content: The parts. A string becomes one `Text` without a source.
+        is_error: Whether the host marks the call as failed.
+        name: Name of the tool, if the format writes it in the result. `tool_pairs.index_calls`
+            finds the name of every result.
+        source: The host's own block.
+        edited: Whether the result differs from `source`.
+        loads_tools: Whether the result loads tools, so that it survives every cut.
     """
 
     call_id: str
@@ -140,16 +161,16 @@ Block: TypeAlias = Text | Thinking | Image | Document | Opaque | ToolCall | Tool
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a conversation. `blocks` is a tuple so that no layer can edit in place.
+    """An entry of a conversation. `blocks` is a tuple, so no layer can edit it in place.
 
     Attributes:
-        role: Who speaks.
+        role: Role of the message.
         blocks: The content, in order; may be empty.
-        source: The host's own object, None for a message that we made.
-        edited: Whether `blocks` differ from what `source` has.
-        index: Position in the list that came in, from 0; None for a message that we made.
-        timestamp_seconds: When it was written (Unix time), where the file says so.
-        key: The `json_key` of `source`, where it is known.
+        source: The host's own object; None for a message created by this library.
+        edited: Whether `blocks` differ from the content of `source`.
+        index: Index in the input list, from 0; None for a message created by this library.
+        timestamp_seconds: Unix time of the message, if the session file contains it.
+        key: The `json_key` of `source`; empty if it is unknown.
     """
 
     role: Role
@@ -165,8 +186,9 @@ Messages: TypeAlias = tuple[Message, ...]
 
 
 def edit_message(message: Message, blocks: Sequence[Block]) -> Message:
-    """A copy of `message` with other blocks, marked as edited."""
-    # Written out: `replace` takes four times as long, and a compaction edits most messages.
+    """Return a copy of `message` with other blocks, marked as edited."""
+    # Not `dataclasses.replace`, because it takes four times as long and a compaction edits most
+    # messages.
     return Message(
         message.role,
         tuple(blocks),
@@ -177,8 +199,13 @@ def edit_message(message: Message, blocks: Sequence[Block]) -> Message:
     )
 
 
+def is_same(blocks: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether two sequences contain the very same objects in the same order."""
+    return len(blocks) == len(others) and all(map(is_, blocks, others))
+
+
 def edit_result(result: ToolResult, content: str | tuple[Part, ...]) -> ToolResult:
-    """A copy of `result` with other content, marked as edited. A string becomes one `Text`."""
+    """Return a copy of `result` with other content, marked as edited. A string becomes a `Text`."""
     parts: tuple[Part, ...] = (Text(content),) if isinstance(content, str) else content
     return ToolResult(
         result.call_id, parts, result.is_error, result.name, source=result.source, edited=True
@@ -186,73 +213,74 @@ def edit_result(result: ToolResult, content: str | tuple[Part, ...]) -> ToolResu
 
 
 def make_message(role: Role, text: str) -> Message:
-    """A message of our own making, with one text block and no source."""
+    """Return a message of this library, with one text block and no source."""
     return Message(role, (Text(text, author="compaction"),))
 
 
 def leading_system_count(messages: Sequence[Message]) -> int:
-    """How many system messages `messages` begins with; 0 where there are no others."""
-    return next((at for at, message in enumerate(messages) if message.role != "system"), 0)
+    """Return the number of system messages at the start; 0 if there are no other messages."""
+    indices = (index for index, message in enumerate(messages) if message.role != "system")
+    return next(indices, 0)
 
 
 def tool_calls(message: Message) -> tuple[ToolCall, ...]:
-    """The calls that `message` makes, in order."""
+    """Return the calls in `message`, in order."""
     return tuple([block for block in message.blocks if isinstance(block, ToolCall)])
 
 
 def memoized_on_call(
     call: ToolCall,
-    make: Callable[Concatenate[ToolCall, _P], _T],
-    *given: _P.args,
-    **more: _P.kwargs,
+    compute: Callable[Concatenate[ToolCall, _P], _T],
+    *args: _P.args,
+    **kwargs: _P.kwargs,
 ) -> _T:
-    """What `make` returns for `call` and the very objects `given`, worked out once.
+    """Return `compute(call, *args, **kwargs)`, computed once per call and `args` objects.
 
-    Every layer and every writer asks the same of the same call.
+    Every layer and every writer asks the same questions about a call.
     """
-    known = call.memo.get(make.__name__)
-    if known is None or not all(map(is_, known[0], given)):
-        known = call.memo[make.__name__] = given, make(call, *given, **more)
-    return known[1]
+    entry = call.memo.get(compute.__name__)
+    if entry is None or not all(map(is_, entry[0], args)):
+        entry = call.memo[compute.__name__] = args, compute(call, *args, **kwargs)
+    return entry[1]
 
 
 def tool_results(message: Message) -> tuple[ToolResult, ...]:
-    """The results that `message` carries, in order."""
+    """Return the results in `message`, in order."""
     return tuple([block for block in message.blocks if isinstance(block, ToolResult)])
 
 
 def is_rules(block: Block) -> TypeGuard[Text]:
-    """Whether `block` holds rules of the project, which stay at any cut."""
+    """Whether `block` contains project rules, which survive every cut."""
     return isinstance(block, Text) and block.author == "project"
 
 
 def is_synthetic_result(result: ToolResult) -> bool:
-    """Whether `result` is what a repair put in, and no tool's answer."""
+    """Whether a repair added `result` to a call without a result."""
     only = result.content[0] if len(result.content) == 1 else None
     return isinstance(only, Text) and only.text == NO_RESULT
 
 
 def named_arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments of `call` by name; empty where they are not a JSON object."""
+    """Return the arguments of `call` by name; empty if they are not a JSON object."""
     arguments: object = call.arguments
     return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
 
 
 def text_of(blocks: Sequence[Block]) -> str:
-    """The text blocks among `blocks`, joined by newlines; everything else is left out."""
+    """Return the text blocks among `blocks`, joined by newlines."""
     return "\n".join(block.text for block in blocks if isinstance(block, Text))
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether a turn begins here: the user speaks, rather than a tool answering.
+    """Whether `message` starts a turn: the user speaks.
 
-    What the host says beside a result begins none.
+    Tool results, and text of the host next to them, do not start a turn.
     """
     if message.role != "user":
         return False
     blocks = [block for block in message.blocks if not isinstance(block, ToolResult)]
     if len(blocks) < len(message.blocks):
-        return any(not isinstance(one, Text) or one.author != "host" for one in blocks)
+        return any(not isinstance(block, Text) or block.author != "host" for block in blocks)
     return bool(blocks)
 
 
@@ -262,9 +290,9 @@ compact_json: Callable[[Any], str] = json.JSONEncoder(
 
 
 def utf8_json(value: Any) -> bytes:
-    """A JSON value as UTF-8 without white space; lone surrogates pass."""
-    # Imported here for those who start and write none, and whole, which is looked up soonest. It
-    # takes a third of the time.
+    """Return a JSON value as UTF-8 without white space. Lone surrogates are passed through."""
+    # Imported here, because many programs never write JSON and the import is slow. It takes a third
+    # of the time of `json`.
     import pydantic_core
 
     try:

@@ -1,12 +1,11 @@
-"""Pinned text: what every summary carries word for word, and how it comes back out of a summary.
+"""Pinned texts, which every summary carries verbatim, and how they are read back from a summary.
 
-Pins are in a block at the head of a summary, in sections by their origin, with the ids of those
-that were taken back. That block is all the memory that pins need: the next compaction reads it, so
-they outlive any number of rounds, with an archive or without. Pure.
+A block at the start of a summary lists the pins in sections by origin, and the IDs of unpinned
+texts. This block is the only memory that pins need. The next compaction reads it, so pins survive
+any number of compactions, with or without an archive. All functions are pure.
 """
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -20,30 +19,30 @@ Origin: TypeAlias = Literal["manual", "marker", "automatic"]
 _TITLES: dict[Origin, str] = {
     "manual": "## Pinned (verbatim, still in force)",
     "marker": "## Pinned in a message (verbatim, still in force)",
-    # Only what is surely a rule stands apart; the user's other words bind as well.
+    # Only sentences that are certainly rules. Other words of the user bind as well.
     "automatic": "## User rules (verbatim; more may follow below)",
 }
 _ORIGINS: dict[str, Origin] = {title: origin for origin, title in _TITLES.items()}
 _UNPINNED_TITLE = "## Unpinned"
 _OPEN, _CLOSE = "<pinned>\n", "</pinned>"
 _BLOB_NAME = "pinned"
-_PIN_ID = re.compile(r"p_[0-9a-f]{8}")
+_ID_PREFIX = "p_"
+_ID_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One text that is carried.
+    """A pinned text.
 
     Attributes:
-        text: The text, without white space around it.
-        origin: "manual" where the caller gave it, "marker" where a message is marked, "automatic"
-            where the user stated a rule.
-        tokens: What it counts; 0 before it is known to be carried.
-        index: Position of the message that it is in, in the list that came in; None for one
-            that the caller gave or a summary carried.
-        pointer: Where it can be read.
-        mark: What precedes it in a summary: that it differs from the system prompt; mostly
-            nothing.
+        text: The text, without surrounding white space.
+        origin: "manual" if the caller passed it, "marker" if the user marked it in a message,
+            "automatic" if it is a rule of the user that was found.
+        tokens: Size of the text with its mark; 0 if it is not counted yet.
+        index: Index of the message that contains it; None if the caller passed it or a summary
+            carried it.
+        pointer: Address at which it can be read.
+        mark: Words before it in a summary, for example that it conflicts with the system prompt.
     """
 
     text: str
@@ -55,28 +54,28 @@ class Pin:
 
     @property
     def pin_id(self) -> str:
-        """The name of its text."""
+        """The ID of the text."""
         return pin_id_of(self.text)
 
     @property
     def is_automatic(self) -> bool:
-        """Whether nobody asked for it."""
+        """Whether nobody asked for this pin."""
         return self.origin == "automatic"
 
     @property
-    def shown(self) -> str:
-        """Its text with its mark."""
+    def marked_text(self) -> str:
+        """The text with its mark."""
         return f"{self.mark}{self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedPins:
-    """What the block of a summary says.
+    """The content of a summary.
 
     Attributes:
-        pins: Each pin, with its text, origin and mark.
-        unpinned: The ids of those that were taken back.
-        body: The summary's own text, without the block.
+        pins: The pins, with text, origin and mark.
+        unpinned: IDs of unpinned texts.
+        body: The summary without the block of pins.
     """
 
     pins: tuple[Pin, ...]
@@ -86,12 +85,12 @@ class CarriedPins:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What is pinned in one call.
+    """The pins of one call.
 
     Attributes:
-        candidates: Every pin, oldest first; those of messages that stay are not carried.
-        unpinned: The ids of texts that must not come back by themselves.
-        marked: Positions of the messages that are pinned as a whole.
+        candidates: All pins, oldest first. A summary carries those whose message it replaces.
+        unpinned: IDs of texts that must not be pinned again automatically.
+        marked: Indices of the messages that are pinned as a whole.
     """
 
     candidates: tuple[Pin, ...] = ()
@@ -100,52 +99,55 @@ class Pins:
 
     @property
     def pinned_indices(self) -> frozenset[int]:
-        """Positions of the messages that hold a text which somebody asked to pin."""
+        """Indices of the messages with a text that the caller or the user pinned."""
         asked = (pin.index for pin in self.candidates if not pin.is_automatic)
-        return self.marked.union(at for at in asked if at is not None)
+        return self.marked.union(index for index in asked if index is not None)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Every text that is pinned."""
+        """All pinned texts."""
         return tuple(pin.text for pin in self.candidates)
 
 
 def pin_id_of(text: str) -> str:
-    """The id of a pinned text: the same wherever the text stands."""
-    digest = hashlib.blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=4)
-    return f"p_{digest.hexdigest()}"
+    """Return the ID of a pinned text, which depends on the text alone."""
+    data = text.strip().encode("utf-8", "surrogatepass")
+    return _ID_PREFIX + hashlib.blake2b(data, digest_size=_ID_BYTES).hexdigest()
 
 
 def is_pin_id(text: str) -> bool:
-    """Whether `text` has the form of an id."""
-    return _PIN_ID.fullmatch(text) is not None
+    """Whether `text` has the form of a pin ID."""
+    digits = text.removeprefix(_ID_PREFIX)
+    has_form = text.startswith(_ID_PREFIX) and len(digits) == 2 * _ID_BYTES
+    return has_form and set(digits) <= set("0123456789abcdef")
 
 
 def fit_to_budget(
     pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int
 ) -> tuple[Pin, ...]:
-    """Of `pins`, oldest first, those that may be carried, in the same order.
+    """Return the pins that fit, in the same order (oldest first).
 
-    Automatic ones have `automatic_tokens`. All together have `limit_tokens`: above that the
-    oldest of the automatic ones go first, then the oldest of the others.
+    Args:
+        pins: The pins, oldest first.
+        limit_tokens: Limit for all pins. Above it the oldest automatic pins are dropped first, then
+            the oldest others.
+        automatic_tokens: Limit for automatic pins.
     """
     automatic = [pin for pin in pins if pin.is_automatic]
     others = [pin for pin in pins if not pin.is_automatic]
-    left = limit_tokens - sum(pin.tokens for pin in others)
-    kept = {
-        id(pin)
-        for pin in (
-            *_newest_within(others, limit_tokens),
-            *_newest_within(automatic, min(automatic_tokens, left)),
-        )
-    }
-    return tuple(pin for pin in pins if id(pin) in kept)
+    left_tokens = limit_tokens - sum(pin.tokens for pin in others)
+    fitting = (
+        *_newest_within(others, limit_tokens),
+        *_newest_within(automatic, min(automatic_tokens, left_tokens)),
+    )
+    fitting_objects = set(map(id, fitting))
+    return tuple(pin for pin in pins if id(pin) in fitting_objects)
 
 
 def restore_pinned(before: Messages, step: Step, marked: Collection[int]) -> Step:
-    """`step` of a clearing layer, without what it did to messages that are pinned as a whole.
+    """Return `step` without its edits of messages that are pinned as a whole.
 
-    A layer that takes whole messages out leaves these standing by itself.
+    Layers that drop whole messages keep pinned messages themselves.
     """
     if step.messages is before or not marked or len(step.messages) != len(before):
         return step
@@ -155,47 +157,45 @@ def restore_pinned(before: Messages, step: Step, marked: Collection[int]) -> Ste
     messages = tuple(
         old if old.index in marked else new for old, new in zip(before, step.messages, strict=True)
     )
-    wanted = {pointer for edit in edits for pointer in edit.pointers}
-    return Step(messages, edits, tuple(b for b in step.blobs if b.output_id in wanted))
+    used_ids = {pointer for edit in edits for pointer in edit.pointers}
+    return Step(messages, edits, tuple(b for b in step.blobs if b.output_id in used_ids))
 
 
 def pin_block(pins: Sequence[Pin], unpinned: Sequence[str]) -> str:
-    """The block that is at the head of a summary; empty where there is nothing to say."""
+    """Return the block at the start of a summary; empty without pins and unpinned texts."""
     lines: list[str] = []
     for origin, title in _TITLES.items():
-        mine = [pin.shown for pin in pins if pin.origin == origin]
-        if mine:
-            lines += [title, *map(_shown, mine)]
+        texts = [pin.marked_text for pin in pins if pin.origin == origin]
+        if texts:
+            lines += [title, *map(_list_item, texts)]
     if unpinned:
         lines += [_UNPINNED_TITLE, f"- {' '.join(unpinned)}"]
     return _OPEN + "\n".join([*lines, _CLOSE]) if lines else ""
 
 
 def with_pin_block(block: str, text: str) -> str:
-    """The body of a summary. Nothing in the text can be taken for a block, or for its end."""
-    text = placeholders.quoted(text)
-    return "\n".join(filter(None, (block, text)))
+    """Return the body of a summary. The text is escaped, so that it cannot imitate the block."""
+    return "\n".join(filter(None, (block, placeholders.quoted(text))))
 
 
 def carried_by(message: Message) -> CarriedPins | None:
-    """The pins of a summary of ours, and its text without them; None for any other message."""
+    """Return the pins and the body of a summary; None for other messages."""
     body = placeholders.body_of(message)
-    if body is None:
-        return None
-    if not body.startswith(_OPEN):
-        return CarriedPins((), (), body)
-    return _read(body)
+    if body is None or body.startswith(_OPEN):
+        return None if body is None else _parse(body)
+    return CarriedPins((), (), body)
 
 
 def _newest_within(pins: Sequence[Pin], tokens: int) -> list[Pin]:
-    kept = list(pins)
-    total = sum(pin.tokens for pin in kept)
-    while kept and total > tokens:
-        total -= kept.pop(0).tokens
-    return kept
+    newest = list(pins)
+    total = sum(pin.tokens for pin in newest)
+    while newest and total > tokens:
+        total -= newest.pop(0).tokens
+    return newest
 
 
-def _shown(text: str) -> str:
+def _list_item(text: str) -> str:
+    """Return a text as a list item, or as a fenced block if it has several lines."""
     if "\n" not in text:
         return f"- {text}"
     fence = "```"
@@ -204,32 +204,33 @@ def _shown(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _read(body: str) -> CarriedPins:
+def _parse(body: str) -> CarriedPins:
+    """Return the content of the body of a summary that starts with a block of pins."""
     pins: list[Pin] = []
     unpinned: list[str] = []
     origin: Origin | None = "manual"
     lines = body.removeprefix(_OPEN).split("\n")
-    at = 0
-    while at < len(lines) and lines[at] != _CLOSE:
-        line = lines[at]
+    number = 0
+    while number < len(lines) and lines[number] != _CLOSE:
+        line = lines[number]
         if line in _ORIGINS or line == _UNPINNED_TITLE:
             origin = _ORIGINS.get(line)
         elif origin is None:
-            unpinned += _PIN_ID.findall(line)
-        elif line.startswith("```") and not line.strip("`") and line in lines[at + 1 :]:
-            end = lines.index(line, at + 1)
-            pins.append(Pin("\n".join(lines[at + 1 : end]), origin))
-            at = end
+            unpinned += filter(is_pin_id, line.split())
+        elif line.startswith("```") and not line.strip("`") and line in lines[number + 1 :]:
+            end = lines.index(line, number + 1)
+            pins.append(Pin("\n".join(lines[number + 1 : end]), origin))
+            number = end
         else:
-            shown = line.removeprefix("- ")
-            mark, text = placeholders.split_mark(shown) if origin == "automatic" else ("", shown)
-            pins.append(Pin(text, origin, mark=mark))
-        at += 1
-    return CarriedPins(tuple(pins), tuple(unpinned), "\n".join(lines[at + 1 :]))
+            text = line.removeprefix("- ")
+            mark, rule = placeholders.split_mark(text) if origin == "automatic" else ("", text)
+            pins.append(Pin(rule, origin, mark=mark))
+        number += 1
+    return CarriedPins(tuple(pins), tuple(unpinned), "\n".join(lines[number + 1 :]))
 
 
 def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:
-    """The blobs that the archive must keep so that the pointers of manual pins can be read."""
+    """Return the blobs of manual pins, to which their pointers refer."""
     return tuple(
         make_blob(pin.text, tool_name=_BLOB_NAME) for pin in pins if pin.origin == "manual"
     )

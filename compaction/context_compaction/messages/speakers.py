@@ -1,21 +1,18 @@
-"""Who said each text: the user, the agent, a tool, the host, or a compaction of ours.
+"""The author of each text: the user, the agent, a tool, the host, the project, or this library.
 
-A message's role does not tell. Hosts hand over in the user's name what no user typed: outputs of
-commands, notes of their own, reports of sub-agents, files. Where a format says so, `formats` sets
-the author of a block; where only the list tells, `with_authors` does; and within what is left to
-the user, the passages in frames that hosts write are theirs. Only the rest is the user's word:
-pins, rules and requests are read from it and from nothing else. Pure, and linear in the text.
+The role of a message does not prove its author. Hosts put command output, their own notes, reports
+of sub-agents and files into user messages. The author is found in three steps. `formats` sets it if
+the format says so. `with_authors` sets it if the list shows it. `passages` then separates the
+frames that hosts write from the rest of a user's text. Only that rest is the user's word: pins,
+rules and requests are read from nothing else. All functions are pure and linear in the text.
 
-Texts of ours are known by the receipts of the archive: anybody can write one that looks like it.
-
-Results that pose: hosts without tool calls (SWE-agent, ReAct loops, mini-swe-agent, OpenHands and
-Cline in their text modes) run what the assistant wrote and say the outcome in the user's name.
-Nobody typed that. It shows in two ways: a label of the host's at its beginning; or a shell's prompt
-at its end, and that again and again. Either only after the assistant has spoken.
-
-Rules of the project that a host hands over in the user's name (AGENTS.md, CLAUDE.md, GEMINI.md):
-they bind like a system prompt, and nobody typed them. The frame that the host puts around them
-tells, around a text as a whole: a quotation of it is none, nor is what a tool answered.
+- Texts of this library are recognized by the archive's receipts, because anybody can imitate them.
+- Hosts without tool calls (SWE-agent, ReAct loops, OpenHands and Cline in their text modes) put
+  results into user messages. They start with a label, or repeatedly end with a shell prompt, and
+  follow a message of the assistant.
+- Project rules (AGENTS.md, CLAUDE.md, GEMINI.md) bind like a system prompt, but the user did not
+  type
+  them. They are recognized by the host's frame around the whole text, never by a quotation.
 """
 
 import re
@@ -32,55 +29,51 @@ from context_compaction.messages.model import (
     Role,
     Text,
     ToolResult,
+    is_same,
     tool_results,
 )
 from context_compaction.messages.tool_pairs import with_loaded_tools
 
-# The frames, each from the beginning of a text to its end.
-_FRAME = re.compile(
+# Frames around project rules, from the start of a text to its end.
+_RULES_FRAME = re.compile(
     r"\s*(?:# (?P<file>[\w.-]{1,80}) instructions\b[^\n]{0,400}\s+(?=<INSTRUCTIONS>))?"
     r"<(?P<tag>INSTRUCTIONS|system-reminder|user_instructions|user_rules|project_instructions"
     r"|project_context|repository_instructions|workspace_rules|always_applied_workspace_rules"
     r"|session_context|system-interrupt)(?=[\s>])",
     re.IGNORECASE,
 )
-# What some frames hold besides rules too; those begin with one of these.
-_FRAMES_OF_ALL = frozenset({"system-reminder", "session_context"})
-_MEMORY = ("# claudeMd", "Codebase and user instructions are shown below")
-_CONTENTS = re.compile(
-    r"Contents of ([^\n]{0,400}?(?:(?:CLAUDE|AGENTS|GEMINI)(?:\.\w+)?\.md|/rules/[^/\n]{1,120}))"
-    r"(?: \([^\n]{1,200}\))?:"
-)
-_LOADED = ("--- Context from: ", "<loaded_context>")
+# These frames also contain other texts. They contain rules if they start with certain words.
+_SHARED_FRAMES = frozenset({"system-reminder", "session_context"})
+_CLAUDE_HEADS = ("# claudeMd", "Codebase and user instructions are shown below")
+_RULES_FILES = ("CLAUDE.", "AGENTS.", "GEMINI.")
+_GEMINI_HEADS = ("--- Context from: ", "<loaded_context>")
 _HEAD_CHARS = 600
 
 
-def with_project_rules(messages: Messages, *, is_posed: bool) -> Messages:
-    """`messages`, of every text of project rules the newest with the author "project".
+def with_project_rules(messages: Messages, *, has_posed_results: bool) -> Messages:
+    """Return `messages` with the author "project" on the newest text of each kind of rules.
 
-    What precedes it of the same kind is the host's. A message in which nobody else speaks is the
-    project's as a whole.
+    Earlier texts of the same kind get the author "host". A message in which only the host and the
+    project speak becomes the project's as a whole.
 
     Args:
         messages: The list, with the authors that are known.
-        is_posed: Whether tools answer in the user's name: then only a text counts that no tool can
-            have written, which is one before the assistant has spoken.
+        has_posed_results: Whether tool results are in user messages. Then only texts before the
+            first assistant message count, because a tool could have written later ones.
     """
-    places = list(_places(messages, is_posed=is_posed))
-    if not places:
-        return messages
-    newest = {kind: (at, number) for kind, at, number in places}
+    places = list(_rules_places(messages, has_posed_results=has_posed_results))
+    newest = {kind: (index, number) for kind, index, number in places}
     out = list(messages)
-    for kind, at, number in places:
-        is_newest = newest[kind] == (at, number)
-        out[at] = with_author("project" if is_newest else "host", out[at], {number})
-    for at in {at for _, at, _ in places}:
-        out[at] = _as_a_whole(out[at])
-    return tuple(out)
+    for kind, index, number in places:
+        is_newest = newest[kind] == (index, number)
+        out[index] = with_author("project" if is_newest else "host", out[index], {number})
+    for index in {index for _, index, _ in places}:
+        out[index] = _with_project_as_only_author(out[index])
+    return tuple(out) if places else messages
 
 
 def with_author(author: Author, message: Message, numbers: Container[int]) -> Message:
-    """`message` with `author` as that of the texts among its blocks `numbers`."""
+    """Return `message` with `author` set on the texts among its blocks `numbers`."""
     blocks = (
         replace(block, author=author) if number in numbers and isinstance(block, Text) else block
         for number, block in enumerate(message.blocks)
@@ -89,52 +82,60 @@ def with_author(author: Author, message: Message, numbers: Container[int]) -> Me
 
 
 def rules_kind_of(block: Text) -> str | None:
-    """The name of the file whose rules `block` holds, or of their frame; None for other texts."""
+    """Return the file name of the rules in `block`, or the name of their frame; else None."""
     text = block.text
     if block.author == "project" and (kind := placeholders.rules_kind(text)):
         return kind
     if block.author not in (None, "host", "project"):
         return None
-    if _sets_up(text):
-        return "GEMINI.md" if _is_loaded(text) else None
-    frame = _FRAME.match(text)
+    if _is_gemini_setup(text):
+        return _gemini_kind(text)
+    frame = _RULES_FRAME.match(text)
     if frame is None or not text.rstrip().lower().endswith(f"</{frame['tag'].lower()}>"):
         return None
-    if frame["tag"].lower() not in _FRAMES_OF_ALL:
-        # Oh My Pi interrupts an answer with the one rule that it breaks, and names it.
-        tag = text[frame.end() : frame.end() + _HEAD_CHARS].partition(">")[0]
-        rule = tag.partition(' rule="')[2].partition('"')[0]
+    head = text[frame.end() : frame.end() + _HEAD_CHARS]
+    if frame["tag"].lower() not in _SHARED_FRAMES:
+        # Oh My Pi interrupts an answer with the one rule that it breaks, and names the rule.
+        rule = head.partition(">")[0].partition(' rule="')[2].partition('"')[0]
         return rule or frame["file"] or frame["tag"]
-    if _sets_up(text[frame.end() + 1 : frame.end() + _HEAD_CHARS]):
-        return "GEMINI.md" if _is_loaded(text) else None
-    if any(mark in text[:_HEAD_CHARS] for mark in _MEMORY):
+    if _is_gemini_setup(head[1:]):
+        return _gemini_kind(text)
+    if any(words in text[:_HEAD_CHARS] for words in _CLAUDE_HEADS):
         return "CLAUDE.md"
-    contents = _CONTENTS.search(text, 0, _HEAD_CHARS)
-    return contents[1] if contents else None
+    return _rules_file_in(text[:_HEAD_CHARS])
 
 
-def _places(messages: Messages, *, is_posed: bool) -> Iterator[tuple[str, int, int]]:
-    """The kind of each text of rules, the position of its message, and of the block in that."""
-    for at, message in enumerate(messages):
-        if is_posed and message.role == "assistant":
+def _rules_file_in(head: str) -> str | None:
+    """Return the path in the line "Contents of PATH (description):" if it is a file of rules."""
+    line = head.partition("Contents of ")[2].partition("\n")[0]
+    path = line.partition(" (")[0].partition(":")[0]
+    name = path.rpartition("/")[2]
+    is_rules_file = name.startswith(_RULES_FILES) and name.endswith(".md")
+    return path if ":" in line and (is_rules_file or "/rules/" in path) else None
+
+
+def _rules_places(messages: Messages, *, has_posed_results: bool) -> Iterator[tuple[str, int, int]]:
+    """Yield each text of rules: its kind, the message index, and the block number."""
+    for index, message in enumerate(messages):
+        if has_posed_results and message.role == "assistant":
             return
         for number, block in enumerate(message.blocks if message.role == "user" else ()):
             if isinstance(block, Text) and (kind := rules_kind_of(block)):
-                yield kind, at, number
+                yield kind, index, number
 
 
-def _sets_up(text: str) -> bool:
-    """Whether a text begins as Gemini CLI and its kin hand over what they have loaded."""
+def _is_gemini_setup(text: str) -> bool:
+    """Whether a text starts like the context that Gemini CLI and its forks load."""
     line = text[:_HEAD_CHARS].lstrip().partition("\n")[0]
     return line.startswith("This is ") and ". We are setting up the context for " in line
 
 
-def _is_loaded(text: str) -> bool:
-    return any(mark in text[:100_000] for mark in _LOADED)
+def _gemini_kind(text: str) -> str | None:
+    return "GEMINI.md" if any(words in text[:100_000] for words in _GEMINI_HEADS) else None
 
 
-def _as_a_whole(message: Message) -> Message:
-    """`message`, the project's where it has its rules, and no word of the user's or of a tool's."""
+def _with_project_as_only_author(message: Message) -> Message:
+    """Return `message` as the project's if it has rules and no words of the user or a tool."""
     texts = [block for block in message.blocks if isinstance(block, Text)]
     is_mixed = len(texts) < len(message.blocks) or any(a != "host" for a, _ in passages(message))
     if is_mixed or all(text.author != "project" for text in texts):
@@ -142,7 +143,8 @@ def _as_a_whole(message: Message) -> Message:
     return with_author("project", message, range(len(texts)))
 
 
-_LABEL = re.compile(
+# The start of a tool result in a user message.
+_RESULT_LABEL = re.compile(
     r"\s*(?:"
     r"\W{0,4}(?:(?:tool|command|function|code|terminal|shell|execution|action)[ _]"
     r"(?:results?|output|response)|observation|stdout|exit ?code|return ?code)\b"
@@ -156,12 +158,11 @@ _LABEL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ProvenTexts:
-    """What the archive vouches for.
+    """The texts that the archive proves to be written by this library.
 
     Attributes:
-        hashes: `placeholders.receipt_hash` of the messages that compactions have put into the
-            session.
-        output_ids: Outputs that it keeps.
+        hashes: `placeholders.receipt_hash` of the messages that compactions added to the session.
+        output_ids: IDs of the stored outputs.
     """
 
     hashes: Set[str] = frozenset()
@@ -173,12 +174,11 @@ NO_PROVEN_TEXTS = ProvenTexts()
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a list says of itself, before anybody has looked into the archive.
+    """The texts in a list that look like texts of this library, before the archive is asked.
 
     Attributes:
-        messages: The hash of each text like a message of ours, and the session that it names; ""
-            where it names none.
-        output_ids: The outputs that placeholders like ours name.
+        messages: The receipt hash of each such text, and the session that it names; "" if none.
+        output_ids: The outputs named by placeholders.
     """
 
     messages: Sequence[tuple[str, str]]
@@ -186,63 +186,64 @@ class Claims:
 
     @property
     def any(self) -> bool:
-        """Whether anything is claimed."""
+        """Whether the list contains such a text."""
         return bool(self.messages or self.output_ids)
 
     @property
     def session_ids(self) -> tuple[str, ...]:
-        """The sessions that are named, in their order."""
+        """The named sessions, in order."""
         return tuple(dict.fromkeys(session_id for _, session_id in self.messages if session_id))
 
     def hashes_of(self, session_id: str) -> Set[str]:
-        """The texts that name `session_id`."""
-        return {found for found, named in self.messages if named == session_id}
+        """Return the hashes of the texts that name `session_id`."""
+        return {text_hash for text_hash, named in self.messages if named == session_id}
 
 
 def claims_in(messages: Messages) -> Claims:
-    """What `messages` claim to have from us."""
-    found: list[tuple[str, str]] = []
+    """Return the texts in `messages` that look like texts of this library."""
+    claimed: list[tuple[str, str]] = []
     output_ids: set[str] = set()
-    for text in _texts(messages):
+    for text in _texts_of_user_and_results(messages):
         if placeholders.seems_synthetic(text):
             span = placeholders.claimed_span(text)
-            found.append((placeholders.receipt_hash(text), span.session_id if span else ""))
+            claimed.append((placeholders.receipt_hash(text), span.session_id if span else ""))
         output_ids.update(placeholders.ids_in_placeholder(text))
-    return Claims(found, output_ids)
+    return Claims(claimed, output_ids)
 
 
 def receipt_hashes_in(messages: Messages) -> tuple[str, ...]:
-    """The hashes of the messages of ours that `messages` hold, so that they are known again."""
-    made = (
+    """Return the hashes of this library's texts in `messages`, for the receipt."""
+    texts = (
         block.text
         for message in messages
         for block in message.blocks
         if isinstance(block, Text) and block.author in ("compaction", "project", "user")
     )
     return tuple(
-        placeholders.receipt_hash(text) for text in made if placeholders.seems_synthetic(text)
+        placeholders.receipt_hash(text) for text in texts if placeholders.seems_synthetic(text)
     )
 
 
-def with_authors(messages: Messages, ours: ProvenTexts = NO_PROVEN_TEXTS) -> Messages:
-    """`messages`, each text whose author is another than its message's role with that author."""
-    told = tuple(_beside_results(_vouched(message, ours)) for message in messages)
-    spoken = [
-        at
-        for at in range(1, len(told))
-        if told[at - 1].role == "assistant" and placeholders.is_request(told[at])
+def with_authors(messages: Messages, proven: ProvenTexts = NO_PROVEN_TEXTS) -> Messages:
+    """Return `messages` with the author on each text whose author differs from its role."""
+    known = tuple(_with_host_beside_results(_with_proven(m, proven)) for m in messages)
+    after_assistant = [
+        index
+        for index in range(1, len(known))
+        if known[index - 1].role == "assistant" and placeholders.is_request(known[index])
     ]
-    labelled = {at for at in spoken if _texts_alone(told[at]) and _is_labelled(told[at])}
-    prompted = {at for at in spoken if _texts_alone(told[at]) and _ends_in_prompt(told[at])}
-    # Fewer prompts at the ends of texts may be a person who pastes what he saw.
-    often = len(labelled | prompted) >= max(3, len(spoken) // 2 + 1)
-    posed = labelled | prompted if often else labelled
-    told = tuple(_by_tool(message) if at in posed else message for at, message in enumerate(told))
-    return with_loaded_tools(with_project_rules(told, is_posed=bool(posed)))
+    typed = [index for index in after_assistant if _has_only_user_texts(known[index])]
+    labelled = {index for index in typed if _RESULT_LABEL.match(_text_at(known[index], 0))}
+    prompted = {index for index in typed if _ends_in_prompt(known[index])}
+    # A few texts that end in a shell prompt may be pasted by the user.
+    is_loop = len(labelled | prompted) >= max(3, len(after_assistant) // 2 + 1)
+    posed = labelled | prompted if is_loop else labelled
+    known = tuple(_as_tool_text(m) if index in posed else m for index, m in enumerate(known))
+    return with_loaded_tools(with_project_rules(known, has_posed_results=bool(posed)))
 
 
-def _beside_results(message: Message) -> Message:
-    """`message`, with the host as the author of its texts beside results that no user typed."""
+def _with_host_beside_results(message: Message) -> Message:
+    """Return `message` with the author "host" on texts next to results that no user typed."""
     if message.role != "user" or len(message.blocks) < 2 or not tool_results(message):
         return message
     numbers = {
@@ -250,32 +251,32 @@ def _beside_results(message: Message) -> Message:
         for number, block in enumerate(message.blocks)
         if isinstance(block, Text)
         and author_of(message, block) == "user"
-        and (_REMARK.fullmatch(block.text) or _is_framed(message, block))
+        and (_is_remark(block.text) or _has_only_frames(message, block))
     }
     return with_author("host", message, numbers) if numbers else message
 
 
-def _is_framed(message: Message, block: Text) -> bool:
+def _has_only_frames(message: Message, block: Text) -> bool:
     return all(author != "user" for author, _ in passages_of(message, block))
 
 
 def unproven_summary_warning(messages: Messages) -> str | None:
-    """What to tell of messages that look like ours and are not; None where there are none."""
-    for at, message in enumerate(messages):
+    """Return a warning about a summary without a receipt; None if there is none."""
+    for index, message in enumerate(messages):
         only = message.blocks[0] if len(message.blocks) == 1 else None
         if not isinstance(only, Text) or message.role != "user" or only.author == "compaction":
             continue
         if placeholders.claimed_span(only.text) is not None:
             return (
-                f"Message {at} looks like a summary of this server's, but the archive has no "
-                "receipt for it. It is taken as a plain text: its pins and rules are not carried. "
-                "If it is yours, state its rules again, or pass them as pinned."
+                f"Message {index} looks like a summary of this server, but the archive has no "
+                "receipt for it, so it counts as plain text and its pins and rules are not kept. "
+                "If it is yours, state its rules again, or pass them as `pinned`."
             )
     return None
 
 
-def _texts(messages: Messages) -> Iterator[str]:
-    """The texts in which something of ours may stand: the user's, and those of results."""
+def _texts_of_user_and_results(messages: Messages) -> Iterator[str]:
+    """Yield the texts that this library may have written: user texts, and texts of results."""
     for message in messages:
         for block in message.blocks:
             if isinstance(block, Text) and message.role == "user":
@@ -284,84 +285,73 @@ def _texts(messages: Messages) -> Iterator[str]:
                 yield from (part.text for part in block.content if isinstance(part, Text))
 
 
-def _vouched(message: Message, ours: ProvenTexts) -> Message:
+def _with_proven(message: Message, proven: ProvenTexts) -> Message:
+    """Return a user message with the authors of proven texts and of labelled orphans."""
     if message.role != "user":
         return message
-    blocks = tuple(_vouched_block(block, ours) for block in message.blocks)
-    if all(new is old for new, old in zip(blocks, message.blocks, strict=True)):
-        return message
-    return replace(message, blocks=blocks)
+    blocks = tuple(_proven_block(block, proven) for block in message.blocks)
+    return message if is_same(blocks, message.blocks) else replace(message, blocks=blocks)
 
 
-def _vouched_block(block: Block, ours: ProvenTexts) -> Block:
+def _proven_block(block: Block, proven: ProvenTexts) -> Block:
     if isinstance(block, Text):
-        author = _author(block, ours)
+        author = _proven_author(block.text, proven)
         return block if author is None else replace(block, author=author)
-    if not isinstance(block, ToolResult) or not ours.output_ids:
+    if not isinstance(block, ToolResult) or not proven.output_ids:
         return block
-    parts = tuple(_vouched_part(part, ours) for part in block.content)
-    if all(new is old for new, old in zip(parts, block.content, strict=True)):
-        return block
-    return replace(block, content=parts)
+    parts = tuple(_proven_part(part, proven) for part in block.content)
+    return block if is_same(parts, block.content) else replace(block, content=parts)
 
 
-def _vouched_part(part: Part, ours: ProvenTexts) -> Part:
-    if isinstance(part, Text) and _is_known(part.text, ours):
+def _proven_part(part: Part, proven: ProvenTexts) -> Part:
+    if isinstance(part, Text) and _is_stored_placeholder(part.text, proven):
         return replace(part, author="compaction")
     return part
 
 
-def _author(block: Text, ours: ProvenTexts) -> Author | None:
-    """The author of a text in a message of the user's; None where it is as it says."""
-    if placeholders.seems_synthetic(block.text):
-        if not ours.hashes or placeholders.receipt_hash(block.text) not in ours.hashes:
+def _proven_author(text: str, proven: ProvenTexts) -> Author | None:
+    """Return the author of a text in a user message; None if this library did not write it."""
+    if placeholders.seems_synthetic(text):
+        if not proven.hashes or placeholders.receipt_hash(text) not in proven.hashes:
             return None
-        if placeholders.rules_kind(block.text):
+        if placeholders.rules_kind(text):
             return "project"
-        return "user" if placeholders.is_long_request(block.text) else "compaction"
-    if _is_known(block.text, ours):
+        return "user" if placeholders.is_long_request(text) else "compaction"
+    if _is_stored_placeholder(text, proven):
         return "compaction"
-    return (
-        "tool"
-        if block.text.startswith((placeholders.ORPHAN_RESULT, placeholders.ORPHAN_CALL))
-        else None
-    )
+    is_orphan = text.startswith((placeholders.ORPHAN_RESULT, placeholders.ORPHAN_CALL))
+    return "tool" if is_orphan else None
 
 
-def _is_known(text: str, ours: ProvenTexts) -> bool:
-    ids = placeholders.ids_in_placeholder(text) if ours.output_ids else ()
-    return bool(ids) and ours.output_ids >= set(ids)
+def _is_stored_placeholder(text: str, proven: ProvenTexts) -> bool:
+    ids = placeholders.ids_in_placeholder(text) if proven.output_ids else ()
+    return bool(ids) and proven.output_ids >= set(ids)
 
 
-def _texts_alone(message: Message) -> bool:
+def _has_only_user_texts(message: Message) -> bool:
     return all(
         isinstance(block, Text) and author_of(message, block) == "user" for block in message.blocks
     )
 
 
-def _is_labelled(message: Message) -> bool:
-    return bool(_LABEL.match(_text(message, 0)))
-
-
 def _ends_in_prompt(message: Message) -> bool:
-    end = _text(message, -1)[-_HEAD_CHARS:].rstrip()
-    line = end.rpartition("\n")[2]
+    """Whether the last line of `message` looks like a shell prompt."""
+    line = _text_at(message, -1)[-_HEAD_CHARS:].rstrip().rpartition("\n")[2]
     is_short = len(line) <= 60 and not any(map(str.isspace, line))
     return is_short and line.endswith(("$", "#", "%", ">"))
 
 
-def _text(message: Message, at: int) -> str:
-    block = message.blocks[at] if message.blocks else None
+def _text_at(message: Message, number: int) -> str:
+    block = message.blocks[number] if message.blocks else None
     return block.text if isinstance(block, Text) else ""
 
 
-def _by_tool(message: Message) -> Message:
-    texts = (block for block in message.blocks if isinstance(block, Text))
-    return replace(message, blocks=tuple(replace(block, author="tool") for block in texts))
+def _as_tool_text(message: Message) -> Message:
+    return with_author("tool", message, range(len(message.blocks)))
 
 
-# Frames in which hosts put what they, tools and sub-agents say into a message of the user's:
-# Claude Code, Codex, Cline and its kin, loops without tool calls, documents in a prompt, ourselves.
+# Frames in which hosts put texts of the host, tools and sub-agents into user messages: Claude Code,
+# Codex, Cline and its forks, loops without tool calls, documents in a prompt, and this library.
 _FRAMES = frozenset({
     "system-reminder", "local-command-stdout", "local-command-stderr", "local-command-caveat",
     "command-name", "command-message", "bash-input", "bash-stdout", "bash-stderr",
@@ -379,10 +369,7 @@ _FRAMES = frozenset({
     "persisted-output",
     "pinned",
 })  # fmt: skip
-# How the text of a skill begins that its host sends for it.
-SKILL_HEAD = "Base directory for this skill: "
-# How texts begin that hosts write whole: of a file, of commands, of what was summarised, what a
-# peer says with the host's advice behind it.
+# First words of texts that a host writes as a whole.
 _HOST_HEADS = (
     "# AGENTS.md instructions for ",
     "Caveat: The messages below were generated by the user while running local commands.",
@@ -390,128 +377,137 @@ _HOST_HEADS = (
     "Another language model started to solve this problem",
     "This is the Gemini CLI. We are setting up the context for our chat.",
     "Another Claude session sent a message:\n",
-    SKILL_HEAD,
-    "[Media archived: ",
+    "Base directory for this skill: ",
+    placeholders.OFFLOADED,
 )
-# What Claude Code puts around what the user typed behind a command, or alone in its place.
+# Claude Code's tags and notes around text that the user typed after a command.
 _TYPED_TAG = re.compile(
     r"</?command-args>|^\[Request interrupted by user(?: for tool use)?\]$"
     r"|^Read the output file to retrieve the result: /\S+\.output$",
     re.M,
 )
-# What a host says beside a result ("Tool loaded.", "2 tools loaded: Read, Grep").
-_REMARK = re.compile(
-    r"\s*(?:\d+ )?(?:[\w-]+ ){0,3}(?:tool|skill|function|schema|command|call|result)s? "
-    r"(?:[\w-]+ ){0,3}(?:loaded|available|enabled|ready|executed|completed|finished|returned)"
-    r"(?: successfully)?(?:: [\w ,.-]{1,200})?[.!]?\s*",
-    re.IGNORECASE,
-)
-# The name is looked up after the match, because a choice of 60 words is tried at every bracket.
+# Words of a host's remark next to a result, such as "Tool loaded." or "2 tools loaded: Read, Grep".
+_REMARK_NOUNS = frozenset({"tool", "skill", "function", "schema", "command", "call", "result"})
+_REMARK_VERBS = frozenset({
+    "loaded", "available", "enabled", "ready", "executed", "completed", "finished", "returned",
+})  # fmt: skip
+# The name is looked up after the match, because trying 60 names at every bracket is slow.
 _TAG = re.compile(r"<(/?)([a-z_-]{4,24}+)(?=[\s/>])", re.IGNORECASE)
-# What stands before a line in a summary.
+# Precede the lines of a summary.
 LABELS: Mapping[Author, str] = {
     "user": "user: ", "agent": "agent: ", "tool": "tool: ", "host": "host: ",
 }  # fmt: skip
-_LABELS: Mapping[str, Author] = {label.rstrip(": "): author for author, label in LABELS.items()}
+_AUTHORS: Mapping[str, Author] = {label.rstrip(": "): author for author, label in LABELS.items()}
 _BY_ROLE: Mapping[Role, Author] = {"user": "user", "assistant": "agent", "system": "host"}
 
 
+def _is_remark(text: str) -> bool:
+    """Whether `text` is one short sentence of a host about a tool, next to its result."""
+    head, _, names = text.strip().rstrip(".!").partition(": ")
+    if len(text) > 300 or "\n" in text.strip() or "." in head:
+        return False
+    words = head.lower().removesuffix(" successfully").split()
+    is_about_tool = any(word.removesuffix("s") in _REMARK_NOUNS for word in words[:-1])
+    is_list = all(
+        part.replace("-", "").replace(".", "").isalnum() for part in names.replace(",", "").split()
+    )
+    return is_about_tool and is_list and len(words) <= 8 and words[-1] in _REMARK_VERBS
+
+
 def author_of(message: Message, block: Text) -> Author:
-    """Who said `block` of `message`, on the whole; `passages` tells more of a user's text."""
+    """Return the author of `block` as a whole. `passages` separates the frames in a user's text."""
     return block.author or _BY_ROLE[message.role]
 
 
 def passages(message: Message) -> Iterator[tuple[Author, str]]:
-    """The texts of `message` with their authors, in order; tool results are left out."""
+    """Yield the texts of `message` with their authors, in order, without tool results."""
     for block in message.blocks:
         if isinstance(block, Text):
             yield from passages_of(message, block)
 
 
 def passages_of(message: Message, block: Text) -> Iterator[tuple[Author, str]]:
-    """The same for one text of `message`."""
+    """Yield the passages of one text of `message` with their authors, in order."""
     author = "host" if placeholders.is_labelled_system(message) else author_of(message, block)
-    author = "host" if author == "project" else author  # who hands its rules over
+    author = "host" if author == "project" else author  # the host passes on the project's rules
     if block.author == "user":
-        yield from _by_line(block.text)
+        yield from _labelled_lines(block.text)
     elif author != "user":
         yield author, block.text
     elif placeholders.seems_synthetic(block.text) or block.text.startswith(_HOST_HEADS):
         yield "host", block.text
     else:
-        yield from _apart(block.text)
+        yield from _split_by_frames(block.text)
 
 
 def user_texts(message: Message) -> list[str]:
-    """What the user typed in `message`; nothing where somebody else speaks in the user's name."""
+    """Return the texts that the user typed in `message`; empty if the user typed nothing."""
     if message.role != "user":
         return []
     return [text for author, text in passages(message) if author == "user"]
 
 
 def user_text(message: Message) -> str:
-    """What the user typed in `message`, as one text."""
+    """Return the texts that the user typed in `message`, joined by newlines."""
     return "\n".join(user_texts(message))
 
 
-def _by_line(text: str) -> Iterator[tuple[Author, str]]:
-    """The lines of an extract of ours from a text of the user's, which says whose others are."""
+def _labelled_lines(text: str) -> Iterator[tuple[Author, str]]:
+    """Yield the lines of a shortened user message, whose labels name other authors."""
     lines = text.splitlines()
-    for line in lines[2:-1] if placeholders.is_long_request(text) else lines:  # within its frame
-        label = line.partition(": ")[0]
-        yield _LABELS.get(label, "user"), line
+    for line in lines[2:-1] if placeholders.is_long_request(text) else lines:
+        yield _AUTHORS.get(line.partition(": ")[0], "user"), line
 
 
-def _apart(text: str) -> Iterator[tuple[Author, str]]:
-    """The passages of a text of the user's: in a host's frame, and outside of all frames."""
-    at = 0
-    for start, stop in sorted(_framed(text)):
-        if typed := _typed(text[at:start]):
+def _split_by_frames(text: str) -> Iterator[tuple[Author, str]]:
+    """Yield the passages of a user's text: the host's inside frames, the user's outside."""
+    position = 0
+    for start, stop in sorted(_frames_in(text)):
+        if typed := _without_host_tags(text[position:start]):
             yield "user", typed
-        if stop > at:
-            yield "host", text[max(start, at) : stop]
-        at = max(at, stop)
-    if typed := _typed(text[at:]):
+        if stop > position:
+            yield "host", text[max(start, position) : stop]
+        position = max(position, stop)
+    if typed := _without_host_tags(text[position:]):
         yield "user", typed
 
 
-def _typed(text: str) -> str:
-    """`text` without the host's tags and notes; empty where nothing is left."""
-    bare = _TYPED_TAG.sub("", text)
-    return bare if bare.strip() else ""
+def _without_host_tags(text: str) -> str:
+    """Return `text` without the host's tags and notes; empty if only white space remains."""
+    rest = _TYPED_TAG.sub("", text)
+    return rest if rest.strip() else ""
 
 
-def _framed(text: str) -> list[tuple[int, int]]:
-    """Where frames stand; they may overlap.
+def _frames_in(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of each frame. Frames may overlap.
 
-    A frame goes from the first tag of its name to the last: what is in it may hold such tags,
-    forged to look like its end, and what follows them is no user's. One without an end, where it
-    begins a line, goes to the end of the text.
+    A frame extends from the first tag of its name to the last, because its content may contain
+    forged end tags. A frame without an end that starts a line extends to the end of the text.
     """
     if "<" not in text:
         return []
-    opened: dict[str, int] = {}  # by name the first
-    reopened: dict[str, int] = {}  # by name the last that begins a line
-    closed: dict[str, int] = {}  # by name the end of the last
-    seen = 0  # a tag before this one in its line stands behind here: no line is read twice
-    for found in _TAG.finditer(text):
-        name = found[2].lower()
+    first_start: dict[str, int] = {}
+    last_line_start: dict[str, int] = {}
+    last_end: dict[str, int] = {}
+    previous = 0  # each tag reads its line only from the previous tag, to stay linear
+    for tag in _TAG.finditer(text):
+        name = tag[2].lower()
         if name not in _FRAMES:
             continue
-        line = text[seen : found.start()].rpartition("\n")[2]
-        seen = found.start()
-        if found[1]:
-            end = text.find(">", found.end())
-            closed[name] = len(text) if end < 0 else end + 1
+        before = text[previous : tag.start()].rpartition("\n")[2]
+        previous = tag.start()
+        if tag[1]:
+            end = text.find(">", tag.end())
+            last_end[name] = len(text) if end < 0 else end + 1
             continue
-        opened.setdefault(name, found.start())
-        if not line.strip():
-            reopened[name] = found.start()
+        first_start.setdefault(name, tag.start())
+        if not before.strip():
+            last_line_start[name] = tag.start()
     frames: list[tuple[int, int]] = []
-    for name, start in opened.items():
-        stop = closed.get(name, 0)
-        if reopened.get(name, -1) >= stop:
-            frames.append((start if stop > start else reopened[name], len(text)))
+    for name, start in first_start.items():
+        stop = last_end.get(name, 0)
+        if last_line_start.get(name, -1) >= stop:
+            frames.append((start if stop > start else last_line_start[name], len(text)))
         elif stop > start:
             frames.append((start, stop))
     return frames

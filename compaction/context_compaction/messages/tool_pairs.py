@@ -1,24 +1,22 @@
-"""What a provider demands of a list: its rules, which call has which result, where a cut is safe.
+"""A provider's rules for a list, pairs of calls and results, and safe places to cut.
 
-A *run* is an assistant's turn between two other messages: several adjacent messages where the
-provider joins them, else a single one. The calls of a run are answered in the messages that
-directly follow it. Everything here is linear in the number of messages.
+A *run* is one turn of the assistant: several adjacent messages if the provider joins them, else one
+message. The messages after a run contain the results of its calls. All functions are linear in the
+number of messages.
 
-Providers match calls and results by id, and some take the same id again in a later turn, as local
-servers number the calls of each answer anew. Who reads a list by ids reads
-`with_unique_call_ids` of it.
+Providers match calls and results by ID. Some accept an ID again in a later turn, because local
+servers number the calls of each answer from the start. Code that looks up messages by ID first
+calls `with_unique_call_ids`.
 
-Calls of the provider's own tools (`server_tool_use`, `mcp_tool_use`) are answered by the provider
-in the same turn of the assistant, mostly in the same message. If the assistant calls a tool of the
-host's beside them, if their code does, or if the turn was paused, the result is in a later message:
-only messages of the assistant, and such as have results, are between the two.
+Calls of the provider's own tools (`server_tool_use`, `mcp_tool_use`) get their result from the
+provider in the same turn, usually in the same message. The result is in a later message if the
+assistant also calls a tool of the host, if the code of the tool does, or if the turn was paused. In
+between are only messages of the assistant, and messages with results.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from operator import is_not
 from typing import Any, Literal, TypeAlias
 
 from context_compaction.messages.model import (
@@ -26,26 +24,26 @@ from context_compaction.messages.model import (
     Message,
     Messages,
     Opaque,
-    Text,
-    Thinking,
     ToolCall,
     ToolResult,
     edit_message,
     is_list,
     is_object,
+    is_same,
     is_synthetic_result,
     tool_calls,
     tool_results,
 )
 
-_CALL_KINDS = ("server_tool_use", "mcp_tool_use")
-_RESULT_ENDING = "_tool_result"
-# By type of the block of a hosted tool search: the field that joins call and result.
+_SERVER_CALL_KINDS = ("server_tool_use", "mcp_tool_use")
+_SERVER_RESULT_SUFFIX = "_tool_result"
+# The field that joins call and result of a hosted tool search, by type of the block.
 _SEARCH_CALL_KEYS = {"server_tool_use": "id", "tool_search_call": "call_id"}
 _SEARCH_RESULT_KEYS = {"tool_search_tool_result": "tool_use_id", "tool_search_output": "call_id"}
+# Only the newest tools stay loaded, so that the number of messages that survive a cut is limited.
 _MAX_LOADED_TOOLS = 100
 
-# Position of a message, and of a block in it.
+# Index of a message, and number of a block in it.
 BlockPlace: TypeAlias = tuple[int, int]
 
 
@@ -54,35 +52,33 @@ class ProviderRules:
     """The rules of one format.
 
     Attributes:
-        groups_results: All results of one assistant message stand together in the one message
-            that follows it (Anthropic, Gemini), rather than in a message each.
+        groups_results: All results of an assistant message are in the one message after it
+            (Anthropic, Gemini). Otherwise each result is a message.
         first_role_user: The first message that is not a system message must be the user's.
-        text_after_results: In a message that carries results, text follows them.
+        text_after_results: Text must follow the results in a message.
         refuses_empty_text: Text blocks without a visible character are refused.
-        thinking_is_bound: A thinking block is void once anything before it was edited.
-        joins_assistant_messages: Adjacent assistant messages count as one (Anthropic, Gemini, and
-            Responses, whose items are parts of a turn).
-        results_follow_call: Results are directly after the call; else anywhere after it.
-        refuses_empty_messages: A message without any content is refused.
+        thinking_is_bound: A thinking block is invalid once anything before it was edited.
+        joins_assistant_messages: Adjacent assistant messages count as one (Anthropic, Gemini,
+            Responses).
+        results_follow_call: Results directly follow the call. Otherwise they may be anywhere later.
+        refuses_empty_messages: A message without content is refused.
         refuses_thinking_alone: A message of the assistant needs more than thinking (Chat).
-        refuses_trailing_thinking: An assistant turn may not end with a thinking block.
-        refuses_trailing_space: A last message of the assistant may not end in white space.
-        calls_follow_user: A message with calls may not follow another of the assistant (Gemini).
-        refuses_empty_lists: A message may not name an empty list of content or of calls.
-        unique_call_ids: No call id may come twice in a list; else only not twice in a message.
-        system_follows_user: A system message may stand only between a user message and the
-            assistant's answer (Anthropic); elsewhere it may stand anywhere.
+        refuses_trailing_thinking: An assistant turn must not end with a thinking block.
+        refuses_trailing_space: A last message of the assistant must not end in white space.
+        unique_call_ids: A call ID must be unique in the list. Otherwise only in its message.
+        calls_follow_user: A message with calls must not follow an assistant message (Gemini).
+        refuses_empty_lists: A message must not contain an empty list of content or calls.
+        system_follows_user: A system message must be between a user message and the assistant's
+            answer (Anthropic).
         roles_alternate: "all" if no message may follow one of the same role (Bedrock Converse).
-            "ours" if no message that we add may: some servers behind the format refuse that, and
-            a host that uses them sends no such list (OpenAI Chat). Else the provider joins them.
-        may_end_empty: A last message of the assistant may be empty, as some hosts ask for a
-            continuation; Gemini refuses it there too.
-        joins_results: Results in adjacent messages count as those of one, as the provider joins
-            them; Gemini counts the results in the one message that follows the calls.
-        unique_item_ids: No two messages may have the same `id` (Responses).
-        outputs: By the type of a call, the type of what answers it, where each kind of call has
-            one of its own (Responses).
-        calls_have_ids: Calls and results are matched by an id; without, by order and name.
+            "ours" if that applies to messages added by this library, because some servers of the
+            format refuse them (OpenAI Chat). "" if the provider joins such messages.
+        may_end_empty: A last message of the assistant may be empty, which asks for a continuation.
+        joins_results: Results in adjacent messages count as one message. Gemini counts only the
+            message after the calls.
+        calls_have_ids: Calls and results are matched by ID. Otherwise by order and name.
+        unique_item_ids: The `id` of a message must be unique in the list (Responses).
+        outputs: Type of the result for each type of call, if they have types (Responses).
     """
 
     groups_results: bool = False
@@ -108,34 +104,34 @@ class ProviderRules:
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def answers_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
-    """By the place of each call of the assistant that of the user's result that answers it.
+def results_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
+    """Return the place of the result for the place of each call of the assistant.
 
-    An id means the calls of the newest turn of the assistant that uses it: every provider has
-    results behind their calls. Of several such calls each result answers the next one; only where
-    a result merely stands in, one that follows takes its place. All other results answer none.
+    An ID refers to the calls of the newest turn that uses it, because results follow calls. If a
+    turn has several calls with the same ID, each result belongs to the next of them. A synthetic
+    result is replaced by a later real one. Results without a call are not in the mapping.
     """
-    waiting: dict[str, tuple[int, deque[BlockPlace]]] = {}  # by id, behind the number of the turn
-    answers: dict[BlockPlace, BlockPlace] = {}
-    turn, spoke_last = 0, False
-    for at, message in enumerate(messages):
-        speaks = message.role == "assistant"
-        turn += speaks and not spoke_last
-        spoke_last = speaks
-        for n, block in enumerate(message.blocks):
-            if isinstance(block, ToolCall) and speaks:
-                known = waiting.get(block.call_id)
-                if known is None or known[0] != turn:
-                    known = waiting[block.call_id] = turn, deque()
-                known[1].append((at, n))
+    waiting: dict[str, tuple[int, deque[BlockPlace]]] = {}  # the turn and its calls, by ID
+    results: dict[BlockPlace, BlockPlace] = {}
+    turn, was_assistant = 0, False
+    for index, message in enumerate(messages):
+        is_assistant = message.role == "assistant"
+        turn += is_assistant and not was_assistant
+        was_assistant = is_assistant
+        for number, block in enumerate(message.blocks):
+            if isinstance(block, ToolCall) and is_assistant:
+                entry = waiting.get(block.call_id)
+                if entry is None or entry[0] != turn:
+                    entry = waiting[block.call_id] = turn, deque()
+                entry[1].append((index, number))
             elif isinstance(block, ToolResult) and message.role == "user":
                 _, calls = waiting.get(block.call_id, (0, deque[BlockPlace]()))
                 if calls and is_synthetic_result(block):
-                    answers.setdefault(calls[0], (at, n))
+                    results.setdefault(calls[0], (index, number))
                     calls.rotate(-1)
                 elif calls:
-                    answers[calls.popleft()] = at, n
-    return answers
+                    results[calls.popleft()] = index, number
+    return results
 
 
 def with_loaded_tools(messages: Messages) -> Messages:
@@ -147,26 +143,26 @@ def with_loaded_tools(messages: Messages) -> Messages:
     """
     loading: set[BlockPlace] = set()
     loaded: set[str] = set()
-    for at in reversed(range(len(messages))):
-        for n, block in enumerate(messages[at].blocks):
-            tools = loaded_tools(block) - loaded
+    for index in reversed(range(len(messages))):
+        for number, block in enumerate(messages[index].blocks):
+            tools = _loaded_tools(block) - loaded
             if tools and len(loaded) < _MAX_LOADED_TOOLS:
-                loading.add((at, n))
+                loading.add((index, number))
                 loaded |= tools
     if not loading:
         return messages
-    calls = {call for call, result in answers_by_call(messages).items() if result in loading}
+    calls = {call for call, result in results_by_call(messages).items() if result in loading}
     out = list(messages)
-    for at, n in loading | calls | _hosted_search_calls(messages, loading):
-        blocks = list(out[at].blocks)
-        block = blocks[n]
+    for index, number in loading | calls | _hosted_search_calls(messages, loading):
+        blocks = list(out[index].blocks)
+        block = blocks[number]
         if isinstance(block, ToolCall | ToolResult | Opaque):
-            blocks[n] = replace(block, loads_tools=True)
-        out[at] = replace(out[at], blocks=tuple(blocks))
+            blocks[number] = replace(block, loads_tools=True)
+        out[index] = replace(out[index], blocks=tuple(blocks))
     return tuple(out)
 
 
-def loaded_tools(block: Block) -> set[str]:
+def _loaded_tools(block: Block) -> set[str]:
     """Return the names of the tools that a result loads into the conversation.
 
     A host's search tool returns `tool_reference` blocks. A hosted search of Anthropic has them in a
@@ -185,65 +181,66 @@ def loaded_tools(block: Block) -> set[str]:
 
 
 def _hosted_search_calls(messages: Messages, results: set[BlockPlace]) -> set[BlockPlace]:
-    """Return the positions of the calls of hosted tool searches with the given results."""
+    """Return the places of the calls of hosted tool searches with the given results."""
     calls: set[BlockPlace] = set()
-    latest: dict[str, BlockPlace] = {}  # The Responses API gives hosted searches no call ID.
-    for at, message in enumerate(messages):
-        for n, block in enumerate(message.blocks):
+    latest: dict[str, BlockPlace] = {}  # the Responses API gives hosted searches no call ID
+    for index, message in enumerate(messages):
+        for number, block in enumerate(message.blocks):
             if not isinstance(block, Opaque):
                 continue
             if key := _SEARCH_CALL_KEYS.get(block.kind):
-                latest[str(block.source.get(key))] = at, n
-            elif (at, n) in results:
+                latest[str(block.source.get(key))] = index, number
+            elif (index, number) in results:
                 call = latest.get(str(block.source.get(_SEARCH_RESULT_KEYS[block.kind])))
                 calls |= {call} if call else set()
     return calls
 
 
 def with_unique_call_ids(messages: Messages) -> Messages:
-    """The same messages; each call has an id of its own, and with it the result that answers it.
+    """Return `messages` with a unique ID for each call, repeated by its result.
 
-    A result that answers none has an id that no call has. What is already so stays the same object.
+    A result without a call gets an ID that no call has. Unchanged messages stay the same objects.
     """
-    if _is_plain(messages):
+    if _has_plain_pairs(messages):
         return messages
-    results = {place: call for call, place in answers_by_call(messages).items()}
-    ids = _Ids(open_ids(messages))
-    called = {call.call_id for message in messages for call in tool_calls(message)}
-    names: dict[BlockPlace, str] = {}
+    calls = {result: call for call, result in results_by_call(messages).items()}
+    ids = _UniqueIds(_open_ids(messages))
+    call_ids = {call.call_id for message in messages for call in tool_calls(message)}
+    new_ids: dict[BlockPlace, str] = {}
     out = list(messages)
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         blocks = list(message.blocks)
-        for n, block in enumerate(blocks):
+        for number, block in enumerate(blocks):
             if isinstance(block, ToolCall):
-                name = names[at, n] = ids.own(block.call_id, is_last=at == len(out) - 1)
+                is_last = index == len(out) - 1
+                new_id = new_ids[index, number] = ids.take(block.call_id, is_last=is_last)
             elif not isinstance(block, ToolResult):
                 continue
-            elif call := results.get((at, n)):
-                name = names[call]
+            elif call := calls.get((index, number)):
+                new_id = new_ids[call]
             else:
-                name = ids.own(block.call_id, is_taken=block.call_id in called)
-            if name != block.call_id:
-                blocks[n] = replace(block, call_id=name, edited=True)
-        if any(map(is_not, blocks, message.blocks)):
-            out[at] = edit_message(message, blocks)
-    return tuple(out) if any(map(is_not, out, messages)) else messages
+                new_id = ids.take(block.call_id, is_taken=block.call_id in call_ids)
+            if new_id != block.call_id:
+                blocks[number] = replace(block, call_id=new_id, edited=True)
+        if not is_same(blocks, message.blocks):
+            out[index] = edit_message(message, blocks)
+    return messages if is_same(out, messages) else tuple(out)
 
 
-def open_ids(messages: Messages) -> frozenset[str]:
-    """The ids of the calls that the list ends with."""
+def _open_ids(messages: Messages) -> frozenset[str]:
+    """Return the IDs of the calls in the last message."""
     return frozenset(call.call_id for call in tool_calls(messages[-1])) if messages else frozenset()
 
 
-def _is_plain(messages: Messages) -> bool:
-    """Whether no id is used twice, and every result stands behind its call: as nearly all are."""
+def _has_plain_pairs(messages: Messages) -> bool:
+    """Whether each ID is used once and each result follows its call, as in nearly all lists."""
     called: set[str] = set()
     answered: set[str] = set()
     for message in messages:
-        speaks = message.role == "assistant"
+        is_assistant = message.role == "assistant"
         for block in message.blocks:
             if isinstance(block, ToolCall):
-                if not speaks or block.call_id in called:
+                if not is_assistant or block.call_id in called:
                     return False
                 called.add(block.call_id)
             elif isinstance(block, ToolResult):
@@ -254,34 +251,39 @@ def _is_plain(messages: Messages) -> bool:
     return True
 
 
-class _Ids:
-    """Gives ids of their own, in order, so that a list that grows keeps those it has."""
+class _UniqueIds:
+    """The IDs used so far. Calls that the host is about to answer keep their ID."""
 
     def __init__(self, still_open: frozenset[str]) -> None:
-        # The host will answer calls that are still open by the ids it knows: those stay.
         self._still_open = still_open
         self._used: set[str] = set()
-        self._next: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
-    def own(self, call_id: str, *, is_last: bool = False, is_taken: bool = False) -> str:
-        """`call_id`, or one made of it; `is_last`: of the last message, which has it if open."""
-        name = call_id
-        while is_taken or name in self._used or (name in self._still_open and not is_last):
-            number = self._next[call_id] = self._next.get(call_id, 1) + 1
-            name, is_taken = f"{call_id}_{number}", False
-        self._used.add(name)
-        return name
+    def take(self, call_id: str, *, is_last: bool = False, is_taken: bool = False) -> str:
+        """Return `call_id`, or a new ID made from it if it is used.
+
+        Args:
+            call_id: The ID in the list.
+            is_last: Whether it is in the last message, which may use the IDs of open calls.
+            is_taken: Whether `call_id` itself must not be returned.
+        """
+        new_id = call_id
+        while is_taken or new_id in self._used or (new_id in self._still_open and not is_last):
+            number = self._counts[call_id] = self._counts.get(call_id, 1) + 1
+            new_id, is_taken = f"{call_id}_{number}", False
+        self._used.add(new_id)
+        return new_id
 
 
 @dataclass(slots=True)
 class ServerCalls:
-    """What `server_calls` finds.
+    """The calls of the provider's own tools in a list.
 
     Attributes:
-        spans: Positions of the messages that hold a call and its result.
-        waiting: By id the places of calls that still have no result at the end of the list.
-        unanswered: Places of calls whose turn ended without their result.
-        orphans: Places of results that answer no call of their turn.
+        spans: Indices of the messages with a call and with its result.
+        waiting: Places of calls without a result at the end of the list, by ID.
+        unanswered: Places of calls whose turn ended without a result.
+        orphans: Places of results without a call in their turn.
     """
 
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -291,39 +293,39 @@ class ServerCalls:
 
 
 def server_calls(messages: Messages) -> ServerCalls:
-    """The calls of the provider's own tools in `messages`, and how they were answered."""
-    found = ServerCalls()
-    called_at: dict[str, int] = {}  # of this turn, answered or not
-    for position, message in enumerate(messages):
+    """Return the calls of the provider's own tools in `messages`."""
+    server = ServerCalls()
+    called_at: dict[str, int] = {}  # all calls of this turn
+    for index, message in enumerate(messages):
         if called_at and message.role == "user" and not tool_results(message):
-            found.unanswered.update(found.waiting.values())
-            found.waiting.clear()
+            server.unanswered.update(server.waiting.values())
+            server.waiting.clear()
             called_at.clear()
-        for at, block in enumerate(message.blocks):
+        for number, block in enumerate(message.blocks):
             if not isinstance(block, Opaque):
                 continue
-            if block.kind in _CALL_KINDS:
-                key = str(block.source.get("id"))
-                called_at[key] = position
-                found.waiting[key] = (position, at)
-            elif block.kind.endswith(_RESULT_ENDING):
-                key = str(block.source.get("tool_use_id"))
-                if key in called_at:
-                    found.spans.append((called_at[key], position))
-                    found.waiting.pop(key, None)
+            if block.kind in _SERVER_CALL_KINDS:
+                call_id = str(block.source.get("id"))
+                called_at[call_id] = index
+                server.waiting[call_id] = (index, number)
+            elif block.kind.endswith(_SERVER_RESULT_SUFFIX):
+                call_id = str(block.source.get("tool_use_id"))
+                if call_id in called_at:
+                    server.spans.append((called_at[call_id], index))
+                    server.waiting.pop(call_id, None)
                 else:
-                    found.orphans.add((position, at))
-    return found
+                    server.orphans.add((index, number))
+    return server
 
 
 @dataclass(frozen=True, slots=True)
 class CallIndex:
-    """Calls and results by call id, built once for a list whose ids are unique.
+    """Calls and results by call ID, for a list with unique IDs.
 
     Attributes:
-        calls: The call of each id.
-        call_at: Position of the message that makes the call.
-        result_at: Position of the message that answers it.
+        calls: The call of each ID.
+        call_at: Index of the message with the call.
+        result_at: Index of the message with the result.
     """
 
     calls: Mapping[str, ToolCall]
@@ -331,283 +333,149 @@ class CallIndex:
     result_at: Mapping[str, int]
 
     def name_of(self, result: ToolResult) -> str:
-        """The name of the tool that `result` comes from; "tool" where nobody says."""
+        """Return the name of the tool of `result`; "tool" if it is unknown."""
         call = self.calls.get(result.call_id)
         return (call.name if call else result.name) or "tool"
 
 
 def index_calls(messages: Messages) -> CallIndex:
-    """The index of `messages`."""
+    """Return the calls and results of `messages` by call ID."""
     calls: dict[str, ToolCall] = {}
     call_at: dict[str, int] = {}
     result_at: dict[str, int] = {}
-    for position, message in enumerate(messages):
+    for index, message in enumerate(messages):
         for block in message.blocks:
             if isinstance(block, ToolCall):
                 calls[block.call_id] = block
-                call_at[block.call_id] = position
+                call_at[block.call_id] = index
             elif isinstance(block, ToolResult):
-                result_at[block.call_id] = position
+                result_at[block.call_id] = index
     return CallIndex(calls, call_at, result_at)
 
 
 def run_end(messages: Messages, start: int, rules: ProviderRules) -> int:
-    """The position after the run that begins at `start`, an assistant message."""
+    """Return the index after the run that starts at `start`, an assistant message."""
     stop = start + 1
-    while stop < len(messages) and _joined(messages[stop - 1], messages[stop], rules):
+    while stop < len(messages) and _are_joined(messages[stop - 1], messages[stop], rules):
         stop += 1
     return stop
 
 
-def _joined(one: Message, other: Message, rules: ProviderRules) -> bool:
-    """Whether the provider takes two adjacent messages as one turn of the assistant.
+def _are_joined(message: Message, following: Message, rules: ProviderRules) -> bool:
+    """Whether the provider treats two adjacent messages as one turn of the assistant.
 
-    Where results come in one message, that message follows each message with calls, so the turn
+    If results are grouped in one message, that message follows each message with calls, so the turn
     ends there.
     """
-    if not rules.joins_assistant_messages or one.role != "assistant" or other.role != "assistant":
+    if not rules.joins_assistant_messages:
         return False
-    return not (rules.groups_results and tool_calls(one))
+    if message.role != "assistant" or following.role != "assistant":
+        return False
+    return not (rules.groups_results and tool_calls(message))
 
 
 def runs(messages: Messages, rules: ProviderRules) -> Iterator[tuple[int, int]]:
-    """Start and end of every run, in order."""
-    position = 0
-    while position < len(messages):
-        if messages[position].role != "assistant":
-            position += 1
-            continue
-        stop = run_end(messages, position, rules)
-        yield position, stop
-        position = stop
+    """Yield the start and end of every run, in order."""
+    stop = 0
+    for index, message in enumerate(messages):
+        if message.role == "assistant" and index >= stop:
+            stop = run_end(messages, index, rules)
+            yield index, stop
 
 
-def answers(messages: Messages, start: int) -> list[tuple[int, ToolResult]]:
-    """The results that stand where the calls of a run ending at `start` are answered.
+def results_after(messages: Messages, start: int) -> Iterator[BlockPlace]:
+    """Yield the places of the results from `start` up to the first other block.
 
-    Where the provider joins adjacent user messages, results precede anything else in them;
-    elsewhere each result is a message of its own. Both are the results up to the first other block.
+    If the provider joins user messages, results come first in them. Otherwise each result is a
+    message of its own.
     """
-    found: list[tuple[int, ToolResult]] = []
-    for position in range(start, len(messages)):
-        message = messages[position]
+    for index in range(start, len(messages)):
+        message = messages[index]
         if message.role != "user" or not message.blocks:
-            break
-        for block in message.blocks:
+            return
+        for number, block in enumerate(message.blocks):
             if not isinstance(block, ToolResult):
-                return found
-            found.append((position, block))
-    return found
-
-
-def problems(messages: Messages, rules: ProviderRules) -> list[str]:
-    """What the provider would refuse, one sentence each; empty for a valid list."""
-    found = server_calls(messages)
-    orphans = (
-        f"message {at} has a server tool's result without its call" for at, _ in found.orphans
-    )
-    unanswered = (
-        f"message {at} has a call of a server tool without its result" for at, _ in found.unanswered
-    )
-    item_ids = [found for found in map(item_id, messages) if found] if rules.unique_item_ids else []
-    return [
-        *(f"item id {found!r} is used twice" for found in _repeated(item_ids, set())),
-        *_content_problems(messages, rules),
-        *sorted(orphans),
-        *sorted(unanswered),
-        *_order_problems(messages, rules),
-        *_pair_problems(messages, rules),
-    ]
+                return
+            yield index, number
 
 
 def item_id(message: Message) -> str | None:
-    """The provider's id of the item that `message` is; None where it has none."""
-    found = (message.source or {}).get("id")
-    return found if isinstance(found, str) else None
-
-
-def has_repeated_ids(messages: Messages) -> bool:
-    """Whether two calls of the list have the same id."""
-    ids = [call.call_id for message in messages for call in tool_calls(message)]
-    return len(set(ids)) < len(ids)
+    """Return the provider's ID of the item that `message` represents; None without an ID."""
+    value = (message.source or {}).get("id")
+    return value if isinstance(value, str) else None
 
 
 def has_empty_list(message: Message) -> bool:
-    """Whether the host's object says "nothing" by an empty list, and still stands."""
-    return bool(message.blocks) and _names_empty_list(message)
-
-
-def _names_empty_list(message: Message) -> bool:
+    """Whether the host's object has an empty list of content or calls, and is not edited yet."""
     if message.source is None or message.edited:
         return False
     return message.source.get("tool_calls") == [] or message.source.get("content") == []
 
 
 def has_misplaced_calls(message: Message) -> bool:
-    """Whether somebody else than the assistant makes a call."""
+    """Whether a message that is not the assistant's makes a call."""
     return message.role != "assistant" and bool(tool_calls(message))
 
 
 def is_blank(text: str) -> bool:
     """Whether `text` has no visible character."""
-    return not text or text.isspace()  # which stops at the first that is visible
+    return not text or text.isspace()  # isspace stops at the first visible character
 
 
 def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
-    """For each position 0..n: whether the list may be cut before it.
+    """Return for each index 0..n whether the list may be cut before it.
 
-    A cut is safe where it parts no call from its result and no run in two. A call whose result is
-    still to come is open beyond the end: no cut is safe behind it, not even the one at n. A call
-    of an earlier run that nobody answered is waited for no more, and holds up no cut. So for
-    calls of the provider's own tools, which may be answered after results of the host's.
+    A safe cut separates no call from its result and splits no run. A call whose result may still
+    come is open beyond the end, so no cut after it is safe, not even at n. A call of an earlier run
+    without a result does not block cuts. The same applies to calls of the provider's own tools.
     """
     size = len(messages)
-    change = [0] * (size + 2)
     messages = with_unique_call_ids(messages)
     index = index_calls(messages)
     awaited = _awaited_ids(messages)
-    newest = max((start for start, _ in runs(messages, rules)), default=0)
-    for call_id, position in index.call_at.items():
-        given_up_at = position if position < newest else None
-        answered_at = None if call_id in awaited else index.result_at.get(call_id, given_up_at)
-        change[position + 1] += 1
-        change[size + 1 if answered_at is None else answered_at + 1] -= 1
-    on_server = server_calls(messages)
-    for start, stop in (*on_server.spans, *((at, size) for at, _ in on_server.waiting.values())):
+    newest_run = max((start for start, _ in runs(messages, rules)), default=0)
+    spans: list[tuple[int, int]] = []
+    for call_id, call_at in index.call_at.items():
+        default = call_at if call_at < newest_run else size
+        end = size if call_id in awaited else index.result_at.get(call_id, default)
+        spans.append((call_at, end))
+    server = server_calls(messages)
+    spans += [*server.spans, *((call_at, size) for call_at, _ in server.waiting.values())]
+    change = [0] * (size + 2)
+    for start, end in spans:
         change[start + 1] += 1
-        change[stop + 1] -= 1
-    safe = [True] * (size + 1)
+        change[end + 1] -= 1
+    safe: list[bool] = []
     open_calls = 0
     for position in range(size + 1):
         open_calls += change[position]
-        inside_run = 0 < position < size and _joined(
+        splits_run = 0 < position < size and _are_joined(
             messages[position - 1], messages[position], rules
         )
-        safe[position] = open_calls == 0 and not inside_run
+        safe.append(open_calls == 0 and not splits_run)
     return safe
 
 
 def _awaited_ids(messages: Messages) -> frozenset[str]:
-    """The calls of a list that ends with results, some of which only stand in.
+    """Return the IDs of synthetic results at the end of the list.
 
-    The host has answered a part of parallel calls; the other results may still come.
+    The host has answered some of several parallel calls, and the other results may still come.
     """
-    found: set[str] = set()
+    ids: set[str] = set()
     for message in reversed(messages):
         results = tool_results(message)
         if message.role != "user" or not results or len(results) < len(message.blocks):
             break
-        found.update(result.call_id for result in results if is_synthetic_result(result))
-    return frozenset(found)
-
-
-def has_thinking_alone(message: Message) -> bool:
-    """Whether the message has thinking and nothing else."""
-    return bool(message.blocks) and all(isinstance(b, Thinking) for b in message.blocks)
+        ids.update(result.call_id for result in results if is_synthetic_result(result))
+    return frozenset(ids)
 
 
 def misplaced_system(messages: Messages) -> Iterator[int]:
-    """Positions of system messages that do not stand between the user and the assistant."""
-    for position, message in enumerate(messages):
+    """Yield the indices of system messages that are not between the user and the assistant."""
+    for index, message in enumerate(messages):
         if message.role != "system":
             continue
-        follows_user = position > 0 and messages[position - 1].role == "user"
-        after = messages[position + 1].role if position + 1 < len(messages) else "assistant"
-        if not follows_user or after != "assistant":
-            yield position
-
-
-def _content_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
-    for position, message in enumerate(messages):
-        if has_misplaced_calls(message):
-            yield f"message {position} makes calls, which only the assistant may"
-        is_last = position == len(messages) - 1
-        may_be_empty = rules.may_end_empty and is_last and message.role == "assistant"
-        if rules.refuses_empty_lists and _names_empty_list(message):
-            may_be_empty = False
-        if rules.refuses_empty_messages and not message.blocks and not may_be_empty:
-            yield f"message {position} is empty"
-        if rules.refuses_thinking_alone and has_thinking_alone(message):
-            yield f"message {position} has thinking alone"
-        if rules.refuses_empty_text and any(
-            isinstance(block, Text) and is_blank(block.text) for block in message.blocks
-        ):
-            yield f"message {position} has a text block without a visible character"
-        if rules.refuses_empty_lists and has_empty_list(message):
-            yield f"message {position} has an empty list of content or of calls"
-        if rules.text_after_results and _has_result_after_other(message):
-            yield f"message {position} has a tool result after other content"
-    if rules.refuses_trailing_space and messages and _ends_in_space(messages[-1]):
-        yield "the last message is the assistant's and ends in white space"
-
-
-def _order_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
-    first = next((message for message in messages if message.role != "system"), None)
-    if rules.first_role_user and first is not None and first.role != "user":
-        yield "the first message is not the user's"
-    for position, (one, other) in enumerate(pairwise(messages), 1):
-        if one.role == other.role and rules.roles_alternate == "all":
-            yield f"message {position} follows another of the role {other.role}"
-        speaks_on = one.role == other.role == "assistant"
-        if speaks_on and rules.calls_follow_user and tool_calls(other):
-            yield f"message {position} makes calls right after the assistant spoke"
-    if rules.system_follows_user:
-        for position in misplaced_system(messages):
-            yield f"message {position} is a system message where none is allowed"
-    if rules.refuses_trailing_thinking:
-        for _, stop in runs(messages, rules):
-            if messages[stop - 1].blocks and isinstance(messages[stop - 1].blocks[-1], Thinking):
-                yield f"the assistant's turn ending at message {stop - 1} ends with thinking"
-
-
-def _pair_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
-    seen: set[str] = set()
-    answered: set[tuple[int, str]] = set()
-    places = _result_places(messages)
-    for start, stop in runs(messages, rules):
-        ids = [call.call_id for message in messages[start:stop] for call in tool_calls(message)]
-        if not rules.unique_call_ids:
-            seen.clear()
-        yield from (f"call id {call_id!r} is used twice" for call_id in _repeated(ids, seen))
-        if not ids or stop == len(messages):
-            continue
-        if rules.results_follow_call:
-            near = [(at, result.call_id) for at, result in answers(messages, stop)]
-            mine = [(at, i) for at, i in near if i in ids and (rules.joins_results or at == stop)]
-        else:
-            mine = [(at, i) for i in ids for at in places.get(i, ()) if at >= stop]
-        answered.update(mine)
-        given = Counter(call_id for _, call_id in mine)
-        for call_id in (call_id for call_id in ids if given[call_id] != 1):
-            yield f"call {call_id!r} has {given[call_id]} results where one belongs"
-    for call_id, positions in places.items():
-        for position in positions:
-            if (position, call_id) not in answered:
-                yield f"message {position} answers call {call_id!r}, which is not before it"
-
-
-def _repeated(ids: list[str], seen: set[str]) -> Iterator[str]:
-    for found in ids:
-        if found in seen:
-            yield found
-        seen.add(found)
-
-
-def _result_places(messages: Messages) -> Mapping[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for position, message in enumerate(messages):
-        for result in tool_results(message):
-            places.setdefault(result.call_id, []).append(position)
-    return places
-
-
-def _has_result_after_other(message: Message) -> bool:
-    is_result = [isinstance(block, ToolResult) for block in message.blocks]
-    return any(after and not before for before, after in pairwise(is_result))
-
-
-def _ends_in_space(message: Message) -> bool:
-    if message.role != "assistant" or not message.blocks:
-        return False
-    last = message.blocks[-1]
-    return isinstance(last, Text) and last.text != last.text.rstrip()
+        follows_user = index > 0 and messages[index - 1].role == "user"
+        next_role = messages[index + 1].role if index + 1 < len(messages) else "assistant"
+        if not follows_user or next_role != "assistant":
+            yield index

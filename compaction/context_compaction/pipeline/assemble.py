@@ -13,7 +13,7 @@ from context_compaction.layers.cut_point import (
     history_of,
     turn_prefix_of,
 )
-from context_compaction.layers.repair import alternate_roles, repairs_after_removal
+from context_compaction.layers.repair import alternate_roles, repair_after_removal
 from context_compaction.layers.summary_message import (
     acknowledge,
     checkpoint_message,
@@ -61,8 +61,8 @@ def assemble(
             ends = bool(context.messages) and context.messages[-1].role == "assistant"
             step = acknowledge(edited.messages, ends_with_assistant=ends, count=context.count)
             edited = edited.then("acknowledge", step, context.count)
-    for repair_step in repairs_after_removal(context.rules):
-        edited = edited.then("repair", repair_step(edited.messages), context.count)
+    repaired = repair_after_removal(edited.messages, context.rules)
+    edited = edited.then("repair", repaired, context.count)
     return _without_invalid_thinking(context, edited)
 
 

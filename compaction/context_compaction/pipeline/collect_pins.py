@@ -104,7 +104,7 @@ def _with_rules(
 ) -> list[Pin]:
     """Return `pins` with the user's rules, without rules that later rules replace."""
     # Carried rules precede the list as one message, because their turns are unknown.
-    listed = "\n".join(["Rules:", *(f"- {pin.shown}" for pin in carried)])
+    listed = "\n".join(["Rules:", *(f"- {pin.marked_text}" for pin in carried)])
     rules = find_instructions(
         (Message("user", (Text(listed),)), *messages), system=_system_of(session.request, messages)
     )
@@ -169,7 +169,7 @@ def _counted(pin: Pin, count: MessageCounter) -> Pin:
     # A text from the caller is in no message, so it becomes a separate output.
     pointer = make_blob(pin.text).output_id if pin.origin == "manual" else pin.pointer
     pin = replace(pin, pointer=pointer, mark=pin.mark if pin.is_automatic else "")
-    return replace(pin, tokens=count.text(pin.shown) + 1)
+    return replace(pin, tokens=count.text(pin.marked_text) + 1)
 
 
 def _carried(messages: Messages) -> tuple[list[Pin], list[str]]:

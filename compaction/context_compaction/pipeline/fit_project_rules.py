@@ -110,7 +110,9 @@ def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacem
     saved_tokens = count.block(block) - count.block(shorter)
     if saved_tokens <= 0:
         return None
-    return Replacement(shorter, blobs, saved_tokens, "persisted", note=kind, kept=archived_ids)
+    return Replacement(
+        shorter, blobs, saved_tokens, "persisted", note=kind, archived_ids=archived_ids
+    )
 
 
 def _binding_in(text: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from context_compaction.errors import (
 from context_compaction.formats.detection import format_of_tools
 from context_compaction.formats.list_cache import LIST_CACHE, CachedList
 from context_compaction.layers.drop_messages import snip_chosen
-from context_compaction.layers.repair import repair, repairs_after_removal
+from context_compaction.layers.repair import repair, repair_after_removal
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.edits import Step
@@ -154,11 +154,9 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
     step = snip_chosen(context.messages, layer_context, request.snip_messages)
     if step.messages is context.messages:
         return context
-    edits, messages = (*context.repairs, *step.edits), step.messages
-    for repair_step in repairs_after_removal(context.rules):
-        repaired = repair_step(messages)
-        edits, messages = (*edits, *repaired.edits), repaired.messages
-    stripped = without_invalid_thinking(context, messages, context.parsed)
+    repaired = repair_after_removal(step.messages, context.rules)
+    edits = (*context.repairs, *step.edits, *repaired.edits)
+    stripped = without_invalid_thinking(context, repaired.messages, context.parsed)
     messages = keep_cache_markers(cache_markers(context.parsed), stripped.messages)
     budget = _measured_again(context.budget, messages, context.count)
     return replace(context, messages=messages, repairs=(*edits, *stripped.edits), budget=budget)

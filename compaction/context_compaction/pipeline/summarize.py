@@ -209,10 +209,10 @@ def _record_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
 def _format_pin(context: CompactionContext, pin: Pin, later: Messages) -> str:
     """Return a pinned text for the writer's prompt, with the place of its message."""
     if pin.index is None:
-        return f"[beside the record] {pin.shown}"
+        return f"[beside the record] {pin.marked_text}"
     number = context.session.seqs[pin.index]
     place = ", after the record" if any(m.index == pin.index for m in later) else ""
-    return f"[{'earlier' if number < 0 else number}{place}] {pin.shown}"
+    return f"[{'earlier' if number < 0 else number}{place}] {pin.marked_text}"
 
 
 def _source_of(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:

@@ -6,7 +6,7 @@ from context_compaction.activity.digest import open_todos
 from context_compaction.activity.known_file import changed_warning, unreported_changes
 from context_compaction.budget import limit_tokens
 from context_compaction.context import CompactionContext, EditedMessages, FilesInWork, Validation
-from context_compaction.layers.repair import alternate_roles
+from context_compaction.layers.repair import alternate_roles, repair
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
@@ -17,7 +17,6 @@ from context_compaction.messages.model import (
     tool_calls,
 )
 from context_compaction.messages.speakers import user_texts
-from context_compaction.messages.tool_pairs import problems
 from context_compaction.pipeline.files_in_work import reports_changed_files, returns_list
 from context_compaction.request import Mode
 from context_compaction.result import Piece, Status
@@ -39,9 +38,10 @@ def validate(context: CompactionContext, edited: EditedMessages) -> Validation:
     count, mode, valid = context.count, context.request.mode, context.messages
     if edited.messages is valid:
         return _validate_unedited(context, edited)
-    faults = problems(edited.messages, context.rules)
-    if faults:
-        return _fallback(context, f"the provider would reject the result ({'; '.join(faults[:3])})")
+    repairs = repair(edited.messages, context.rules).edits
+    if repairs:
+        notes = "; ".join(edit.note for edit in repairs[:3])
+        return _fallback(context, f"the provider would reject the result ({notes})")
     before, after = count.messages(valid), count.messages(edited.messages)
     fewer_bytes = count.request_bytes(valid) * _FEWER_BYTES
     if after >= before and count.request_bytes(edited.messages) >= fewer_bytes:

@@ -1,4 +1,4 @@
-"""Finished sub-tasks become a line each: which, when, and how they read back."""
+"""Collapse: finished sub-tasks become one line each, with a pointer to the originals."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ def plan(call_id: str, *states: str, name: str = "TodoWrite") -> list[Json]:
 
 
 def work(label: str, calls: int = 6) -> list[Json]:
-    """Steps whose results are each too small to be cleared, and a file that is changed."""
+    """Return steps whose results are too small to be cleared, and that change a file."""
     change = {"file_path": f"{label}.py", "old_string": "x", "new_string": "y"}
     return [
         message
@@ -57,7 +57,7 @@ def session(calls: int = 6) -> list[Json]:
     ]
 
 
-# The thresholds of a large window: no result of these conversations is worth clearing.
+# With the thresholds of a large window, no result of these conversations is cleared.
 WISH = CompactRequest(
     format="anthropic",
     session_id="s",
@@ -81,7 +81,7 @@ def collapsed_lines(answer: CompactResult) -> list[str]:
     return [text for text in found if str(text).startswith("[Finished sub-task: ")]
 
 
-async def test_all_finished_sub_tasks_but_the_newest_become_lines_that_name_what_was_done() -> None:
+async def test_collapse_replaces_all_finished_sub_tasks_except_the_newest() -> None:
     answer = await compacted(session(), 0.8)
     assert [layer.name for layer in answer.layers] == ["collapse"]
     assert answer.fits
@@ -97,25 +97,23 @@ async def test_all_finished_sub_tasks_but_the_newest_become_lines_that_name_what
     assert answer.messages[-26:] == session()[-26:]
 
 
-async def test_where_it_is_not_enough_history_is_summarised_from_the_messages_as_they_stood() -> (
-    None
-):
+async def test_history_is_summarized_from_originals_when_collapsing_is_not_enough() -> None:
     answer = await compacted(session(), 0.2)
     assert collapsed_lines(answer) == []
     assert "summarize" in [layer.name for layer in answer.layers]
     assert "collapse" not in [layer.name for layer in answer.layers]
 
 
-async def test_the_words_of_the_user_in_a_sub_task_stay() -> None:
+async def test_collapse_keeps_user_messages_in_a_sub_task() -> None:
     said = user("Name the token class Tok, please.")
     payload = session()
     payload[15:15] = [said]
     answer = await compacted(payload, 0.8)
     assert said in answer.messages
-    assert len(collapsed_lines(answer)) == 3  # what stood before it, and what stood after
+    assert len(collapsed_lines(answer)) == 3  # one line before the user's message and one after
 
 
-async def test_a_line_is_unfolded_when_history_is_summarised_later() -> None:
+async def test_later_summary_reads_the_originals_of_a_collapsed_sub_task() -> None:
     async with temporary_archive() as archive:
         wish = await aimed(session(), 0.8, archive)
         first = await compact(session(), wish, archive=archive)
@@ -124,12 +122,12 @@ async def test_a_line_is_unfolded_when_history_is_summarised_later() -> None:
         second = await compact(grown, replace(WISH, mode="full"), archive=archive)
     assert second.boundary is not None
     assert second.boundary.start_seq == 0
-    assert "lexer.py" in (second.summary or "")  # what the line stood for was read again
+    assert "lexer.py" in (second.summary or "")  # the originals of the line were read again
     assert not problems(second.messages, "anthropic", original=grown)
 
 
 @pytest.mark.parametrize("name", ["TodoWrite", "mcp__todo__write_todos", "update_plan"])
-def test_plans_are_known_by_what_they_are_called(name: str) -> None:
+def test_collapse_recognizes_plan_tools_by_name(name: str) -> None:
     payload = [
         user("Go."),
         *plan("p0", "in_progress", "pending", "pending", name=name),
@@ -175,7 +173,7 @@ def played(steps: list[tuple[str, Any]]) -> list[Json]:
 @pytest.mark.timeout(240)
 @given(steps=STEPS, share=st.sampled_from([0.9, 0.7, 0.5, 0.3]))
 @EXAMPLES
-def test_every_promise_holds_where_sub_tasks_are_collapsed(
+def test_promises_hold_when_sub_tasks_are_collapsed(
     steps: list[tuple[str, Any]], share: float
 ) -> None:
     anyio.run(compacted, played(steps), share)

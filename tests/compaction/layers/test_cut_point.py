@@ -1,4 +1,4 @@
-"""Where history is cut, and what then stands in its place."""
+"""Cut points: where history is cut, and which messages replace it."""
 
 import re
 
@@ -32,7 +32,7 @@ OPENING = re.compile(
 
 
 def turn(number: int, calls: int = 2) -> list[Json]:
-    """A request, `calls` steps of about 500 tokens each, and an answer."""
+    """Return a request, `calls` steps of about 500 tokens each, and an answer."""
     steps = [
         message
         for step in range(calls)
@@ -47,7 +47,7 @@ def cut_of(messages: Messages, keep_tokens: int, **more: int | bool) -> CutPoint
     return find_cut(messages, count=COUNT, rules=RULES, keep_tokens=keep_tokens, **more)  # type: ignore[arg-type]
 
 
-def test_a_cut_prefers_the_beginning_of_a_turn() -> None:
+def test_find_cut_prefers_the_start_of_a_turn() -> None:
     messages = read([m for n in range(4) for m in turn(n)])
     kept = COUNT.messages(messages[12:])
     cut = cut_of(messages, kept + 700)  # a message boundary would keep a little more
@@ -55,14 +55,14 @@ def test_a_cut_prefers_the_beginning_of_a_turn() -> None:
     assert messages[12].blocks == read([user("Request 2")])[0].blocks
 
 
-def test_the_last_turns_stay_whole_where_they_fit() -> None:
+def test_find_cut_keeps_the_last_turns_when_they_fit() -> None:
     messages = read([m for n in range(4) for m in turn(n)])
     whole = COUNT.messages(messages)
     assert cut_of(messages, 100, keep_turns=2, max_tokens=whole) == CutPoint(12)
     assert cut_of(messages, 100, keep_turns=2, max_tokens=50) != CutPoint(12)
 
 
-def test_no_cut_ever_parts_a_call_from_its_result() -> None:
+def test_find_cut_never_separates_a_call_from_its_result() -> None:
     payload = [
         user("go"),
         assistant(call("a", "Read", path="a"), call("b", "Read", path="b")),
@@ -79,7 +79,7 @@ def test_no_cut_ever_parts_a_call_from_its_result() -> None:
         assert called == {r.call_id for m in tail for r in tool_results(m)}
 
 
-def test_a_cut_inside_the_running_turn_keeps_its_request_and_folds_what_lies_between() -> None:
+def test_cut_inside_the_running_turn_keeps_its_request() -> None:
     messages = read([*turn(0), *turn(1, calls=6)[:-1]])
     cut = cut_of(messages, 1_500)
     assert cut is not None
@@ -88,13 +88,13 @@ def test_a_cut_inside_the_running_turn_keeps_its_request_and_folds_what_lies_bet
     assert turn_prefix_of(messages, cut) == messages[7 : cut.first_kept]
 
 
-def test_there_is_no_cut_where_only_our_own_texts_would_be_replaced() -> None:
+def test_find_cut_returns_none_when_only_synthetic_messages_would_be_replaced() -> None:
     summary = placeholders.summary(placeholders.Span("s", 0, 9), "what was said")
     assert cut_of(ours(read([user(summary), user("go on")])), 0) is None
     assert cut_of(read([user("go")]), 0) is None
 
 
-async def test_a_full_summary_stands_first_and_names_what_it_stands_for() -> None:
+async def test_full_summary_is_first_and_contains_its_pointer() -> None:
     payload = [m for n in range(3) for m in turn(n)]
     answer = await compacted(payload, mode="full", session_id="s")
     [first] = [m for m in answer.messages if "<context_summary" in str(m["content"])]
@@ -111,7 +111,7 @@ async def test_a_full_summary_stands_first_and_names_what_it_stands_for() -> Non
     assert not problems(answer.messages, "anthropic", original=payload)
 
 
-async def test_a_split_turn_has_a_checkpoint_after_the_request_it_belongs_to() -> None:
+async def test_split_turn_has_a_checkpoint_after_its_request() -> None:
     payload = [*turn(0), *turn(1, calls=12)[:-1]]
     answer = await compacted(payload, target_tokens=4_000, session_id="s")
     texts = [str(message["content"]) for message in answer.messages]
@@ -124,7 +124,7 @@ async def test_a_split_turn_has_a_checkpoint_after_the_request_it_belongs_to() -
     assert answer.fits
 
 
-async def test_a_request_beside_results_stays_and_its_results_go_with_their_calls() -> None:
+async def test_request_stays_and_results_in_its_message_are_replaced() -> None:
     steered = user([result("x", lines("x", 60)), text("No, look into the parser instead.")])
     payload = [
         *turn(0),
@@ -141,7 +141,7 @@ async def test_a_request_beside_results_stays_and_its_results_go_with_their_call
     assert any(edit.index == 8 and edit.pointers for edit in answer.edits)
 
 
-async def test_a_turn_too_big_for_its_target_keeps_the_request_in_full() -> None:
+async def test_oversized_turn_keeps_its_request_in_full() -> None:
     request = "Mend the parser. " * 20
     payload = [user(request), *turn(0, calls=10)[1:-1]]
     answer = await compacted(payload, target_tokens=2_500)
@@ -150,7 +150,7 @@ async def test_a_turn_too_big_for_its_target_keeps_the_request_in_full() -> None
     assert "<context_summary" not in str(answer.messages)
 
 
-async def test_system_messages_and_the_providers_own_summaries_stay_verbatim() -> None:
+async def test_system_messages_and_provider_summaries_stay_verbatim() -> None:
     compaction = assistant({"type": "compaction", "content": "sealed"}, "go on")
     payload = [
         user("start"),
@@ -164,7 +164,7 @@ async def test_system_messages_and_the_providers_own_summaries_stay_verbatim() -
     assert not problems(answer.messages, "anthropic", original=payload)
 
 
-async def test_a_list_whose_first_kept_message_is_the_assistants_opens_with_the_users() -> None:
+async def test_list_starts_with_a_user_message_when_the_first_kept_is_the_assistants() -> None:
     compaction = assistant({"type": "compaction", "content": "sealed"}, "go on")
     payload = [user("start"), compaction, *[m for n in range(4) for m in turn(n)]]
     answer = await compacted(payload, mode="full")
@@ -176,7 +176,7 @@ async def test_a_list_whose_first_kept_message_is_the_assistants_opens_with_the_
     assert not problems(answer.messages, "anthropic", original=payload)
 
 
-async def test_a_call_beside_the_providers_own_summary_goes_with_its_result() -> None:
+async def test_call_next_to_a_provider_summary_is_replaced_with_its_result() -> None:
     block = {"type": "compaction", "content": "sealed"}
     payload = [
         user("start"),
@@ -191,7 +191,7 @@ async def test_a_call_beside_the_providers_own_summary_goes_with_its_result() ->
     assert not problems(answer.messages, "anthropic", original=payload)
 
 
-async def test_pinned_text_stands_verbatim_once_at_the_head_of_every_summary() -> None:
+async def test_pinned_text_is_verbatim_once_at_the_start_of_every_summary() -> None:
     rule = "Never touch the production database."
     payload = [m for n in range(4) for m in turn(n)]
     answer = await compacted(payload, mode="full", pinned=(rule, f" {rule} ", ""))
@@ -200,13 +200,13 @@ async def test_pinned_text_stands_verbatim_once_at_the_head_of_every_summary() -
     assert f"## Pinned (verbatim, still in force)\n- {rule}\n" in summary
 
 
-async def test_a_later_summary_takes_the_place_of_the_earlier_one() -> None:
+async def test_later_summary_replaces_the_earlier_summary() -> None:
     full = CompactRequest(mode="full", format="anthropic", session_id="s")
     async with temporary_archive() as archive:
         first = await compact([m for n in range(3) for m in turn(n)], full, archive=archive)
         grown = [*first.messages, *[m for n in range(3, 6) for m in turn(n)]]
         second = await compact(grown, full, archive=archive)
     assert str(second.messages).count("<context_summary ") == 1
-    assert "Request 0" in (second.summary or "")  # from the originals, not from a summary of one
+    assert "Request 0" in (second.summary or "")  # from the originals, not from the earlier summary
     assert second.boundary is not None
     assert second.boundary.start_seq == 0

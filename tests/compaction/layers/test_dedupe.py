@@ -1,4 +1,4 @@
-"""Dedupe: what a later result makes worthless is cleared first, and nothing else."""
+"""Dedupe: results that a later result supersedes are cleared."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def notes(step: Step) -> dict[int | None, str]:
     return {edit.index: edit.note for edit in step.edits}
 
 
-def test_an_older_read_goes_when_a_later_whole_read_shows_the_file() -> None:
+def test_dedupe_clears_an_older_read_when_the_file_is_read_again() -> None:
     step = deduped(
         answered("a", "Read", OLD, file_path="x.py"), answered("b", "Read", NEW, file_path="x.py")
     )
@@ -49,7 +49,7 @@ def test_an_older_read_goes_when_a_later_whole_read_shows_the_file() -> None:
     assert step.blobs[0].data.decode() == OLD
 
 
-def test_an_unchanged_read_says_where_the_same_content_stands() -> None:
+def test_dedupe_marks_an_unchanged_read_with_file_unchanged() -> None:
     step = deduped(
         answered("a", "read_file", OLD, path="x.py"), answered("b", "read_file", OLD, path="x.py")
     )
@@ -58,7 +58,7 @@ def test_an_unchanged_read_says_where_the_same_content_stands() -> None:
 
 
 @pytest.mark.parametrize(("path", "is_same"), [("y.py", False), ("x.py", True)])
-async def test_where_ids_come_again_a_read_is_unchanged_only_where_that_file_was_read(
+async def test_repeated_call_ids_do_not_confuse_reads_of_different_files(
     path: str, *, is_same: bool
 ) -> None:
     reads = (chat_calls(("0", "Read", {"file_path": read}, OLD)) for read in ("x.py", path))
@@ -67,7 +67,7 @@ async def test_where_ids_come_again_a_read_is_unchanged_only_where_that_file_was
     assert (done.messages != payload) is is_same
 
 
-def test_a_read_goes_when_a_later_edit_changed_the_file() -> None:
+def test_dedupe_clears_a_read_when_the_file_is_edited_later() -> None:
     step = deduped(
         answered("a", "Read", OLD, file_path="x.py"),
         answered("b", "Edit", "ok", file_path="x.py", old_string="1", new_string="2"),
@@ -75,7 +75,7 @@ def test_a_read_goes_when_a_later_edit_changed_the_file() -> None:
     assert notes(step) == {2: "superseded by a later edit of x.py"}
 
 
-def test_a_read_of_a_part_does_not_supersede_a_whole_one() -> None:
+def test_dedupe_keeps_a_whole_read_when_a_part_is_read_later() -> None:
     step = deduped(
         answered("a", "Read", OLD, file_path="x.py"),
         answered("b", "Read", NEW, file_path="x.py", offset=10, limit=5),
@@ -83,7 +83,7 @@ def test_a_read_of_a_part_does_not_supersede_a_whole_one() -> None:
     assert notes(step) == {}
 
 
-def test_an_edit_that_failed_changed_nothing() -> None:
+def test_dedupe_ignores_failed_edits() -> None:
     failed = [
         assistant(call("b", "Edit", file_path="x.py", old_string="1", new_string="2")),
         user([result("b", "no such text", is_error=True)]),
@@ -92,7 +92,7 @@ def test_an_edit_that_failed_changed_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["Bash", "mcp__db__lookup", "whatever"])
-def test_the_older_of_two_equal_calls_with_equal_answers_goes(name: str) -> None:
+def test_dedupe_clears_the_older_of_two_equal_calls_with_equal_results(name: str) -> None:
     step = deduped(
         answered("a", name, OLD, q="1"),
         answered("b", name, OLD, q="2"),
@@ -104,11 +104,11 @@ def test_the_older_of_two_equal_calls_with_equal_answers_goes(name: str) -> None
 @pytest.mark.parametrize(
     ("name", "constants"), [("TodoWrite", {}), ("Bash", {"protected_tools": ("bash",)})]
 )
-def test_protected_and_steering_tools_are_left_alone(name: str, constants: dict[str, Any]) -> None:
+def test_dedupe_keeps_protected_and_steering_tools(name: str, constants: dict[str, Any]) -> None:
     step = deduped(answered("a", name, OLD, q="1"), answered("b", name, OLD, q="1"), **constants)
     assert step.edits == ()
 
 
-def test_the_same_list_comes_back_as_the_same_object_where_nothing_repeats() -> None:
+def test_dedupe_returns_the_same_object_when_results_differ() -> None:
     messages = read([user("go"), *answered("a", "Read", OLD, file_path="x.py")])
     assert dedupe(messages, layer_context()).messages is messages

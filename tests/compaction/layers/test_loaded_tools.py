@@ -1,4 +1,4 @@
-"""References to tools that a search loaded stay; what the host says beside them is no request."""
+"""References to loaded tools survive, and the host's remarks next to them are not requests."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def steps(label: str, number: int) -> list[Json]:
 
 
 def searched(call_id: str, remark: str, *names: str) -> list[Json]:
-    """A search for tools, in parallel with another call, with a remark of the host's."""
+    """Return a tool search in parallel with another call, with a remark of the host."""
     calls = assistant(call(call_id, "ToolSearch", query="select"), call(f"{call_id}b", "Bash"))
     told = [result(call_id, references(*names)), result(f"{call_id}b", lines(call_id, 60))]
     return [calls, user([*told, text(remark)])]
@@ -45,9 +45,7 @@ def alone(messages: list[Json], words: str) -> bool:
 @pytest.mark.parametrize("remark", REMARKS)
 @pytest.mark.parametrize("mode", ["micro", "full", "reactive"])
 @pytest.mark.parametrize("before", [0, 3, 8])
-async def test_loaded_tools_stay_loaded_through_every_compaction(
-    remark: str, mode: Any, before: int
-) -> None:
+async def test_loaded_tools_survive_every_compaction(remark: str, mode: Any, before: int) -> None:
     request = CompactRequest(
         format="anthropic", mode=mode, context_window=14_000, max_output_tokens=1_000
     )
@@ -64,7 +62,7 @@ async def test_loaded_tools_stay_loaded_through_every_compaction(
             assert all(str(references(name)[0]) in str(payload) for name in loaded)
 
 
-async def test_a_request_beside_loaded_tools_stays_a_request() -> None:
+async def test_request_next_to_loaded_tools_stays_a_request() -> None:
     payload = [user("Look."), *searched("s", ASKED, "WebFetch"), *steps("c", 12)]
     request = CompactRequest(format="anthropic", mode="full", context_window=14_000)
     async with temporary_archive() as archive:
@@ -73,7 +71,7 @@ async def test_a_request_beside_loaded_tools_stays_a_request() -> None:
     assert "tool_reference" in str(answer.messages)
 
 
-async def test_only_the_newest_reference_to_a_tool_stays() -> None:
+async def test_newest_reference_to_a_tool_survives() -> None:
     payload = [user(ASKED)]
     for number in range(6):
         payload += [*searched(f"s{number}", "Tool loaded.", "WebFetch"), *steps(f"c{number}_", 3)]

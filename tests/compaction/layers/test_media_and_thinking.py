@@ -1,4 +1,4 @@
-"""Pictures leave when a request is too many bytes; thinking leaves when it became void."""
+"""Images are archived if a request has too many bytes; invalid thinking is stripped."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ PICTURES = [f"{n}" + "iVBORw0KGgo" * 2_000 + "=" for n in range(4)]  # 22 KB eac
 
 
 def album() -> list[Json]:
-    """Pictures in a result, in a message of the user, and in the newest turn."""
+    """Return images in a result, in a user message, and in the newest turn."""
     return [
         user([text("Look at these."), image(PICTURES[0])]),
         assistant("I see."),
@@ -42,7 +42,7 @@ def album() -> list[Json]:
     ]
 
 
-def test_the_oldest_picture_goes_first_and_no_more_than_needed() -> None:
+def test_offload_archives_the_oldest_images_first_until_the_list_fits() -> None:
     messages = read(album())
     step = offload_media(messages, layer_context(limit_bytes=COUNT.request_bytes(messages) - 1))
     [edit] = step.edits
@@ -56,7 +56,7 @@ def test_the_oldest_picture_goes_first_and_no_more_than_needed() -> None:
     assert step.messages[0].blocks[0] is messages[0].blocks[0]
 
 
-def test_pictures_inside_results_go_and_their_text_stays() -> None:
+def test_offload_archives_images_in_results_and_keeps_their_text() -> None:
     messages = read(album())
     step = offload_media(messages, layer_context(limit_bytes=60_000))
     assert [edit.index for edit in step.edits] == [0, 3]
@@ -68,13 +68,13 @@ def test_pictures_inside_results_go_and_their_text_stays() -> None:
     ]
 
 
-def test_the_newest_turn_keeps_its_pictures_whatever_the_limit() -> None:
+def test_offload_keeps_images_of_the_newest_turn() -> None:
     messages = read(album())
     step = offload_media(messages, layer_context(limit_bytes=1))
     assert step.messages[5:] == messages[5:]
 
 
-async def test_a_request_of_too_many_bytes_is_brought_within_its_limit_and_reads_back() -> None:
+async def test_offload_brings_a_request_within_its_byte_limit_and_media_reads_back() -> None:
     request = CompactRequest(
         format="anthropic", context_window=200_000, settings={"max_request_bytes": 60_000}
     )
@@ -87,7 +87,7 @@ async def test_a_request_of_too_many_bytes_is_brought_within_its_limit_and_reads
 
 
 def thoughtful() -> list[Json]:
-    """A large old result, with thinking before and after it."""
+    """Return a large old result with thinking before and after it."""
     result = [
         assistant(thinking("what to run"), *answered("a", "Bash", "")[0]["content"]),
         answered("a", "Bash", lines("a", 900))[1],
@@ -100,17 +100,17 @@ def thoughtful() -> list[Json]:
 MICRO = {"min_savings_tokens": 0, "keep_recent_results": 1}
 
 
-async def test_thinking_behind_an_edit_is_stripped_and_the_answer_says_so() -> None:
+async def test_thinking_after_an_edit_is_stripped_and_reported() -> None:
     payload = thoughtful()
     answer = await compacted(payload, mode="micro", settings=MICRO)
-    assert answer.messages[1] is payload[1]  # before the edit: still bound to what it was
+    assert answer.messages[1] is payload[1]  # before the edit, so its thinking is still valid
     assert "thinking" not in str(answer.messages[3:])
     stripped = [edit for edit in answer.edits if edit.layer == "thinking"]
     assert [edit.index for edit in stripped] == [3, 5]
     assert all(edit.pointers and edit.tokens_after < edit.tokens_before for edit in stripped)
 
 
-async def test_summaries_mention_pictures_and_where_they_are_through_three_rounds() -> None:
+async def test_summaries_list_images_through_three_rounds() -> None:
     document: Json = {
         "type": "document",
         "source": {"type": "base64", "media_type": "application/pdf", "data": PICTURES[0]},
@@ -137,7 +137,7 @@ async def test_summaries_mention_pictures_and_where_they_are_through_three_round
 
 
 def thinking_loop() -> list[Json]:
-    """A running tool loop in which each call follows thinking."""
+    """Return a running tool loop in which each call follows thinking."""
     messages = [user("Count the rows.")]
     for number in range(12):
         asked, told = answered(f"c{number}", "Bash", lines(f"n{number}", 60), command=f"n {number}")
@@ -161,7 +161,7 @@ def thinking_loop() -> list[Json]:
     ],
 )
 @pytest.mark.parametrize("mode", ["micro", "full", "reactive"])
-async def test_a_running_loop_keeps_its_thinking_when_the_model_needs_it(
+async def test_running_loop_keeps_its_thinking_when_the_model_needs_it(
     model: str | None, rule: str, stays: bool, mode: Any
 ) -> None:
     for extra in ([], [{"role": "system", "content": "Five calls are left."}]):
@@ -172,7 +172,7 @@ async def test_a_running_loop_keeps_its_thinking_when_the_model_needs_it(
         assert newest["content"][0]["type"] == ("thinking" if stays else "tool_use")
 
 
-async def test_a_message_of_void_thinking_alone_goes_whole() -> None:
+async def test_message_with_only_invalid_thinking_is_removed() -> None:
     before = read([user("go"), user("on"), assistant(thinking("hm")), assistant("so")])
     after = (*before[1:],)
     step = strip_invalid_thinking(before, after, count=COUNT, rule="strip")
@@ -180,7 +180,7 @@ async def test_a_message_of_void_thinking_alone_goes_whole() -> None:
     assert [edit.tokens_after for edit in step.edits] == [0]
 
 
-async def test_thinking_behind_an_edit_of_its_own_message_is_void() -> None:
+async def test_thinking_after_an_edit_of_its_own_message_is_stripped() -> None:
     block: Json = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     said = assistant(thinking("bound"), block, thinking("void"), "Done.")
     request = CompactRequest(format="anthropic")
@@ -191,7 +191,7 @@ async def test_thinking_behind_an_edit_of_its_own_message_is_void() -> None:
     assert "void" not in str(answer.messages[1])
 
 
-async def test_formats_that_bind_no_thinking_keep_it() -> None:
+async def test_thinking_is_kept_when_the_format_does_not_bind_it() -> None:
     payload = [
         {"role": "user", "content": "go"},
         {

@@ -1,4 +1,4 @@
-"""Microcompact: old results of tools are cleared and old calls clipped, in one batch."""
+"""Microcompact: old tool results are cleared and old calls are clipped in one batch."""
 
 from dataclasses import replace
 from typing import Any
@@ -55,12 +55,12 @@ def run(payload: list[Json], settings: Settings = PLAIN, **more: Any) -> Step:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3, 9])
-def test_the_newest_results_are_kept(keep: int) -> None:
+def test_microcompact_keeps_the_newest_results(keep: int) -> None:
     step = run([user("go"), *steps(6)], replace(PLAIN, keep_recent_results=keep))
     assert cleared(step) == [2 * n + 2 for n in range(max(0, 6 - keep))]
 
 
-def test_oldest_go_first_and_only_until_the_limit_is_met() -> None:
+def test_microcompact_clears_oldest_first_until_the_limit_is_met() -> None:
     payload = [user("go"), *steps(8)]
     before = COUNT.messages(read(payload))
     step = run(payload, limit_tokens=before - 400)
@@ -68,7 +68,7 @@ def test_oldest_go_first_and_only_until_the_limit_is_met() -> None:
     assert COUNT.messages(step.messages) <= before - 400
 
 
-def test_nothing_is_done_for_less_than_the_minimum_unless_that_is_waived() -> None:
+def test_microcompact_does_nothing_when_it_saves_less_than_the_minimum() -> None:
     payload = [user("go"), *steps(6)]
     careful = replace(PLAIN, min_savings_tokens=20_000)
     messages = read(payload)
@@ -76,7 +76,7 @@ def test_nothing_is_done_for_less_than_the_minimum_unless_that_is_waived() -> No
     assert cleared(run(payload, replace(careful, min_savings_tokens=0))) == [2, 4, 6]
 
 
-def test_a_batch_clears_at_least_the_minimum_even_where_less_would_do() -> None:
+def test_microcompact_clears_at_least_the_minimum() -> None:
     payload = [user("go"), *steps(8)]
     limit = COUNT.messages(read(payload)) - 1
     assert cleared(run(payload, replace(PLAIN, min_savings_tokens=1_200), limit_tokens=limit)) == [
@@ -84,21 +84,21 @@ def test_a_batch_clears_at_least_the_minimum_even_where_less_would_do() -> None:
     ]  # fmt: skip
 
 
-def test_small_results_stay() -> None:
+def test_microcompact_keeps_small_results() -> None:
     payload = [user("go"), *answered("a", "Bash", "ok"), *steps(4)]
     assert cleared(run(payload)) == [4]
 
 
 @pytest.mark.parametrize("name", ["AskUserQuestion", "TodoWrite", "Skill", "update_plan"])
-def test_results_that_steer_the_work_stay(name: str) -> None:
+def test_microcompact_keeps_results_of_steering_tools(name: str) -> None:
     assert cleared(run([user("go"), *steps(6, name)])) == []
 
 
-def test_protected_tools_stay_whatever_the_case_of_their_name() -> None:
+def test_microcompact_matches_protected_tools_without_case() -> None:
     assert cleared(run([user("go"), *steps(6)], replace(PLAIN, protected_tools=("BASH",)))) == []
 
 
-def test_a_list_with_a_picture_is_cleared_like_a_string_and_kept_part_by_part() -> None:
+def test_microcompact_clears_a_result_with_an_image_and_archives_each_part() -> None:
     parts = [text(lines("a")), image(TINY_PNG)]
     step = run([user("go"), *answered("a", "Shot", parts), *steps(3)])
     placeholder = result_of(step.messages, "a").content
@@ -108,7 +108,7 @@ def test_a_list_with_a_picture_is_cleared_like_a_string_and_kept_part_by_part() 
     assert placeholder[0].text.count("\n") == 0
 
 
-def test_a_failed_result_keeps_the_line_that_says_what_failed() -> None:
+def test_cleared_failed_result_keeps_its_error_line() -> None:
     trace = lines("trace") + "\nValueError: the port is taken\n"
     payload = [
         user("go"),
@@ -129,9 +129,7 @@ def test_a_failed_result_keeps_the_line_that_says_what_failed() -> None:
         ("Bash", COMMAND, COMMAND[:100]),
     ],
 )
-def test_the_head_of_a_clipped_argument_says_what_the_call_did(
-    name: str, argument: str, head: str
-) -> None:
+def test_head_of_a_clipped_argument_describes_the_call(name: str, argument: str, head: str) -> None:
     said: Json = {"role": "assistant", "content": [call("c", name, input=argument)]}
     payload = [user("Go."), said, user([result("c", "ok")]), *steps(3)]
     messages = list(read(payload))
@@ -142,7 +140,7 @@ def test_the_head_of_a_clipped_argument_says_what_the_call_did(
     assert [blob.data.decode() for blob in step.blobs][:1] == [argument]
 
 
-def test_long_arguments_of_old_calls_are_clipped_to_a_head_and_kept() -> None:
+def test_microcompact_clips_and_archives_long_arguments_of_old_calls() -> None:
     source = lines("source", 300)
     payload = [
         user("go"),
@@ -164,12 +162,12 @@ def run_again_changes_nothing(step: Step) -> bool:
     return again.messages is step.messages
 
 
-def test_what_was_cleared_is_not_cleared_again_and_its_bytes_stay() -> None:
+def test_microcompact_leaves_cleared_results_unchanged() -> None:
     step = run([user("go"), *steps(6)])
     assert run_again_changes_nothing(step)
 
 
-async def test_after_a_long_pause_old_results_go_though_nothing_is_over_the_trigger() -> None:
+async def test_old_results_are_cleared_below_the_trigger_after_a_long_pause() -> None:
     payload = [user("go"), *steps(6, size_lines=600), user("I am back")]
     fresh = await compacted(payload, idle_seconds=3_600.0)
     cold = await compacted(payload, idle_seconds=3_601.0)
@@ -179,14 +177,14 @@ async def test_after_a_long_pause_old_results_go_though_nothing_is_over_the_trig
     assert [layer.name for layer in cold.layers] == ["microcompact"]
 
 
-async def test_after_a_long_pause_what_repeats_itself_goes_first() -> None:
+async def test_repeated_results_are_cleared_first_after_a_long_pause() -> None:
     again = [answered(f"r{n}", "Read", lines("file", 60), file_path="x.py") for n in range(2)]
     payload = [user("go"), *again[0], *steps(4, size_lines=900), *again[1], user("I am back")]
     cold = await compacted(payload, idle_seconds=3_601.0)
     assert [layer.name for layer in cold.layers] == ["dedupe", "microcompact"]
 
 
-async def test_micro_mode_clears_now_and_replaces_no_history() -> None:
+async def test_micro_mode_clears_results_and_keeps_history() -> None:
     payload = [user("go"), *steps(6, size_lines=900), user("more")]
     answer = await compacted(payload, mode="micro")
     assert answer.status == "compacted"
@@ -194,7 +192,7 @@ async def test_micro_mode_clears_now_and_replaces_no_history() -> None:
     assert len(answer.messages) == len(payload)
 
 
-def test_the_preview_of_a_persisted_result_goes_once_it_is_old() -> None:
+def test_microcompact_clears_the_preview_of_an_old_persisted_result() -> None:
     big = lines("big", 2_000)
     messages = read([
         user("go"),
@@ -226,7 +224,7 @@ def test_the_preview_of_a_persisted_result_goes_once_it_is_old() -> None:
         ("Copyright (c) 2014 Jonathan Ong", ""),
     ],
 )
-def test_what_a_command_came_to_stays_of_its_cleared_output(told: str, kept: str) -> None:
+def test_cleared_command_output_keeps_its_outcome_line(told: str, kept: str) -> None:
     output = f"{lines('output', 200)}\n{told}"
     step = run([user("go"), *answered("seen", "Bash", output, command="npm test"), *steps(3)])
     [cleared_part] = result_of(step.messages, "seen").content

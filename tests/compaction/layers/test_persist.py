@@ -1,4 +1,4 @@
-"""Persist: a large result goes to the archive, and a preview made for its kind stays."""
+"""Persist: a large result is archived, and a marker with a preview stays."""
 
 from context_compaction.layers.persist import persist
 from context_compaction.layers.preview import preview
@@ -26,11 +26,11 @@ from tests.support.small import (
 
 BIG = lines("big", 2_000)
 WITHIN_1_000 = layer_context(Settings(persist_result_tokens=1_000))
-# Without a room of their own for the newest results.
+# Without a separate limit for the newest results.
 PLAIN_LIMITS = {"scale_to_budget": False}
 
 
-def test_a_result_above_the_limit_becomes_a_marker_wherever_it_stands() -> None:
+def test_persist_replaces_a_result_above_the_limit_by_a_marker() -> None:
     messages = read([user("go"), *answered("a", "Bash", BIG), *answered("b", "Bash", "small")])
     step = persist(messages, WITHIN_1_000)
     [blob] = step.blobs
@@ -44,7 +44,7 @@ def test_a_result_above_the_limit_becomes_a_marker_wherever_it_stands() -> None:
     assert step.messages[0] is messages[0]
 
 
-def test_of_the_newest_results_the_largest_go_first_until_the_rest_is_within_its_limit() -> None:
+def test_persist_archives_largest_new_results_first_when_their_total_exceeds_the_limit() -> None:
     payload = [
         user("go"),
         assistant(call("a", "Bash"), call("b", "Bash"), call("c", "Bash")),
@@ -63,14 +63,14 @@ def test_of_the_newest_results_the_largest_go_first_until_the_rest_is_within_its
     assert result_of(step.messages, "a") is result_of(messages, "a")
 
 
-def test_older_results_do_not_count_against_the_newest_message() -> None:
+def test_persist_counts_only_the_newest_message_against_its_limit() -> None:
     messages = read([user("go"), *answered("a", "Bash", BIG), *answered("b", "Bash", "small")])
     assert (
         persist(messages, layer_context(Settings(persist_newest_chars=1_000))).messages is messages
     )
 
 
-def test_pictures_stay_beside_the_marker_of_a_lists_text() -> None:
+def test_persist_keeps_images_next_to_the_marker() -> None:
     messages = read([user("go"), *answered("a", "Shot", [text(BIG), image(TINY_PNG), text("end")])])
     step = persist(messages, WITHIN_1_000)
     marker, picture = result_of(step.messages, "a").content
@@ -80,14 +80,14 @@ def test_pictures_stay_beside_the_marker_of_a_lists_text() -> None:
     assert all(blob.output_id in marker.text for blob in step.blobs)
 
 
-def test_a_persisted_result_is_not_persisted_again() -> None:
+def test_persist_leaves_persisted_results_unchanged() -> None:
     messages = read([user("go"), *answered("a", "Bash", BIG)])
 
     once = persist(messages, WITHIN_1_000).messages
     assert persist(once, layer_context(Settings(persist_result_tokens=10))).messages is once
 
 
-async def test_below_the_trigger_only_the_newest_result_is_persisted() -> None:
+async def test_persist_edits_only_the_newest_result_below_the_trigger() -> None:
     huge = lines("huge", 30_000)
     old = [user("go"), *answered("a", "Bash", huge), assistant("seen"), user("more")]
     payload = [*old, *answered("b", "Bash", lines("other", 30_000))]
@@ -97,7 +97,7 @@ async def test_below_the_trigger_only_the_newest_result_is_persisted() -> None:
     assert answer.status == "compacted"
 
 
-async def test_a_persisted_result_reads_back_under_the_id_in_its_marker() -> None:
+async def test_persisted_result_reads_back_by_the_id_in_its_marker() -> None:
     payload = [user("go"), *answered("a", "Bash", lines("huge", 30_000))]
     request = CompactRequest(format="anthropic", context_window=1_200_000, settings=PLAIN_LIMITS)
     async with temporary_archive() as archive:
@@ -108,7 +108,7 @@ async def test_a_persisted_result_reads_back_under_the_id_in_its_marker() -> Non
     assert found.data.decode() == lines("huge", 30_000)
 
 
-def test_a_preview_of_plain_text_is_its_head_and_tail_with_the_gap_counted() -> None:
+def test_preview_shows_head_and_tail_and_counts_the_gap() -> None:
     whole = "\n".join(f"The {n}th thing that happened was quiet." for n in range(900))
     shown = preview(whole, max_chars=600).split("\n")
     [gap] = [at for at, line in enumerate(shown) if line.endswith(" lines omitted …")]

@@ -1,4 +1,4 @@
-"""What stays of a large output: within its room, and never less of it where there is more room."""
+"""Previews of a large output: they fit their room, and more room never shows less."""
 
 import pytest
 from context_compaction.layers.preview import Measure, extract, preview, search_words
@@ -26,13 +26,13 @@ MEASURES: st.SearchStrategy[Measure] = st.sampled_from([len, COUNT.text])
 
 
 def lines_of(shown: str) -> list[str]:
-    """The lines of a preview that stand in the text as they are."""
+    """Return the lines of a preview that are copied from the text."""
     return [line for line in shown.split("\n") if line and not line.startswith("…")]
 
 
 @given(text=TEXTS | st.text(), room=st.integers(0, 3_000), measure=MEASURES)
-def test_an_extract_is_within_its_room(text: str, room: int, measure: Measure) -> None:
-    shown = extract(text, room, measure=measure, sought=["alpha"])
+def test_extract_fits_its_room(text: str, room: int, measure: Measure) -> None:
+    shown = extract(text, room, measure=measure, words=["alpha"])
     assert not lines_of(shown) or measure(shown) <= room or shown == text
 
 
@@ -43,46 +43,46 @@ def test_an_extract_is_within_its_room(text: str, room: int, measure: Measure) -
     sought=st.lists(st.sampled_from(WORDS), max_size=3),
     measure=MEASURES,
 )
-def test_more_room_never_keeps_less(
+def test_extract_never_shows_less_when_it_has_more_room(
     text: str, room: int, more: int, sought: list[str], measure: Measure
 ) -> None:
     less, fuller = (
-        extract(text, size, measure=measure, sought=sought) for size in (room, room + more)
+        extract(text, size, measure=measure, words=sought) for size in (room, room + more)
     )
     shown = lines_of(fuller)
     for line in lines_of(less):
         start = line.removesuffix(" …")
-        assert any(told.startswith(start) for told in shown)
+        assert any(line.startswith(start) for line in shown)
 
 
 @pytest.mark.parametrize("said", ["TypeError: no", "FAILED test_a.py", "exited with exit code 3"])
-def test_a_line_that_names_a_failure_is_shown_wherever_it_stands(said: str) -> None:
+def test_preview_shows_a_failure_line_at_any_position(said: str) -> None:
     rows = [f"entry {n}: nothing of note was seen here" for n in range(2_000)]
     rows[1_100] = f"entry 1100: {said}"
     assert rows[1_100] in preview("\n".join(rows)).split("\n")
 
 
-def test_what_a_request_names_is_shown_before_what_stands_beside_it() -> None:
+def test_extract_shows_lines_with_search_words() -> None:
     rows = [f"entry {n}: nothing of note was seen here" for n in range(2_000)]
     rows[1_234] = "entry 1234: retry_budget was seen at 17"
     asked = search_words("Where do we set the retry_budget, and to what?")
-    shown = extract("\n".join(rows), 120, measure=COUNT.text, sought=asked)
+    shown = extract("\n".join(rows), 120, measure=COUNT.text, words=asked)
     assert rows[1_234] in shown
     assert shown.startswith(rows[0])
     assert rows[-1] in shown
 
 
-def test_a_word_that_stands_everywhere_leads_nowhere() -> None:
+def test_extract_ignores_a_search_word_that_occurs_in_every_line() -> None:
     rows = [f"entry {n}: of the journal" for n in range(400)]
     asked = search_words("What does the journal say?")
-    assert extract("\n".join(rows), 60, measure=COUNT.text, sought=asked) == extract(
+    assert extract("\n".join(rows), 60, measure=COUNT.text, words=asked) == extract(
         "\n".join(rows), 60, measure=COUNT.text
     )
 
 
-def test_a_gap_counts_the_lines_of_a_text_too_long_to_look_through() -> None:
+def test_gap_counts_lines_that_were_not_scanned() -> None:
     whole = "\n".join(f"line {n} of very many, none of which says much" for n in range(40_000))
     shown = preview(whole).split("\n")
     left_out = sum(int(line.split(" ")[1]) for line in shown if line.endswith("omitted …"))
-    told = sum(1 for line in shown if not line.startswith("…"))
-    assert told + left_out == 40_000
+    shown_lines = sum(1 for line in shown if not line.startswith("…"))
+    assert shown_lines + left_out == 40_000

@@ -1,4 +1,4 @@
-"""The registry of layers: all that a new layer needs is a function and a line there."""
+"""The registry of layers: a new layer needs a function and an entry."""
 
 import pytest
 from context_compaction import policies
@@ -13,7 +13,7 @@ from tests.support.small import answered, compacted, lines, user
 
 
 def clear_first_result(messages: Messages, context: LayerContext) -> Step:
-    """A layer that nobody has heard of: it clears the oldest result."""
+    """Clear the oldest result: a layer that is not in the registry."""
     found = (
         (Place(at, nth), block)
         for at, message in enumerate(messages)
@@ -27,13 +27,13 @@ def clear_first_result(messages: Messages, context: LayerContext) -> Step:
 
 
 @pytest.mark.parametrize("acts_below_trigger", [False, True])
-async def test_a_line_in_the_registry_is_all_that_a_new_layer_needs(
+async def test_new_layer_runs_when_it_is_registered(
     monkeypatch: pytest.MonkeyPatch, *, acts_below_trigger: bool
 ) -> None:
     layer = Layer(clear_first_result, "cleared the first", acts_below_trigger=acts_below_trigger)
     monkeypatch.setattr(policies, "LAYERS", {**LAYERS, "first": layer})
-    mine = Policy("mine", "Clears the oldest result.", ("first",))
-    monkeypatch.setattr(policies, "POLICIES", {**POLICIES, "mine": mine})
+    policy = Policy("mine", "Clears the oldest result.", ("first",))
+    monkeypatch.setattr(policies, "POLICIES", {**POLICIES, "mine": policy})
     payload = [user("go"), *answered("c1", "Bash", lines("n", 200), command="run")]
 
     quiet = await compacted(payload, policy="mine")
@@ -44,12 +44,12 @@ async def test_a_line_in_the_registry_is_all_that_a_new_layer_needs(
     assert quiet.changed is acts_below_trigger
 
 
-def test_every_layer_is_named_by_a_policy() -> None:
+def test_layers_are_all_used_by_a_policy() -> None:
     named = {name for policy in POLICIES.values() for name in policy.layers}
     assert named == set(LAYERS)
 
 
-def test_only_a_summary_replaces_history() -> None:
+def test_summarize_is_the_layer_that_replaces_history() -> None:
     assert [name for name, layer in LAYERS.items() if layer.replaces_history] == ["summarize"]
     replacing = {name for name, policy in POLICIES.items() if policy.replaces_history}
     assert replacing == {name for name, p in POLICIES.items() if "summarize" in p.layers}

@@ -1,4 +1,4 @@
-"""Repair: a broken list becomes one that the provider takes, and says what was mended."""
+"""Repair: an invalid list becomes valid, and each repair is reported."""
 
 import json
 from itertools import pairwise
@@ -17,11 +17,11 @@ BROKEN: dict[str, tuple[list[Json], str]] = {
     ),
     "a call without its result": (
         [user("go"), assistant(call("a", "Bash")), user("never mind"), assistant("ok")],
-        "the call Bash had no result; one was put in that says so",
+        "the call Bash had no result; a synthetic one was added",
     ),
     "a call without its result before another answer": (
         [user("go"), assistant(call("a", "Bash", command="ls")), assistant("gave up"), user("ok")],
-        "the call Bash had no result; one was put in that says so",
+        "the call Bash had no result; a synthetic one was added",
     ),
     "a result away from its call": (
         [
@@ -39,11 +39,11 @@ BROKEN: dict[str, tuple[list[Json], str]] = {
             assistant(call("a", "Bash", command="ls")),
             user([text("here it is"), result("a", "x")]),
         ],
-        "tool results were put first",
+        "tool results were moved before other content",
     ),
     "an id that is used twice": (
         [user("go"), *answered("a", "Bash", "one", command="1"), *answered("a", "Bash", "two")],
-        "a call id was used twice; the later call was renamed",
+        "a call ID was used twice; the later call was renamed",
     ),
     "a result given twice": (
         [
@@ -55,7 +55,7 @@ BROKEN: dict[str, tuple[list[Json], str]] = {
     ),
     "a call in a message of the user": (
         [user([call("a", "Bash", command="ls")]), user([result("a", "42 files")]), user("and?")],
-        "a tool call outside of the assistant's messages was turned into text",
+        "a tool call outside of assistant messages was turned into text",
     ),
     "a result in a message of the assistant": (
         [user("go"), assistant(call("a", "Bash"), result("a", "42 files")), user("and?")],
@@ -63,23 +63,23 @@ BROKEN: dict[str, tuple[list[Json], str]] = {
     ),
     "an empty message": (
         [user("go"), assistant(), user("still there?")],
-        "an empty message was left out",
+        "an empty message was removed",
     ),
     "a blank text block": (
         [user("go"), assistant("  \n", "done"), user("thanks")],
-        "an empty text block was left out",
+        "an empty text block was removed",
     ),
     "an assistant who speaks first": (
         [assistant("Hello, how can I help?"), user("go")],
-        "a user message was put before the assistant's first one",
+        "a user message was added before the first assistant message",
     ),
     "a system message at the end": (
         [user("go"), assistant("done"), {"role": "system", "content": "Be brief."}],
-        "a system message stood where none is allowed; it is the user's now",
+        "a system message at an invalid position became a user message",
     ),
     "white space at the very end": (
         [user("go"), assistant("The answer is ")],
-        "white space at the end of the last message was left out",
+        "white space at the end of the last message was removed",
     ),
     "a server tool's result without its call": (
         [
@@ -108,7 +108,7 @@ BROKEN: dict[str, tuple[list[Json], str]] = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-async def test_a_broken_list_becomes_valid_and_the_answer_says_what_was_mended(fault: str) -> None:
+async def test_repair_makes_a_broken_list_valid_and_reports_the_fault(fault: str) -> None:
     payload, note = BROKEN[fault]
     assert problems(payload, "anthropic")
     answer = await compacted(payload)
@@ -119,7 +119,7 @@ async def test_a_broken_list_becomes_valid_and_the_answer_says_what_was_mended(f
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-async def test_a_repair_leaves_every_sound_message_as_the_hosts_own_object(fault: str) -> None:
+async def test_repair_returns_valid_messages_as_the_hosts_own_objects(fault: str) -> None:
     payload, _ = BROKEN[fault]
     answer = await compacted(payload)
     mended = {edit.index for edit in answer.edits}
@@ -128,7 +128,7 @@ async def test_a_repair_leaves_every_sound_message_as_the_hosts_own_object(fault
         assert any(message is kept for kept in answer.messages)
 
 
-async def test_calls_that_the_host_is_still_to_answer_stay_open_under_their_own_ids() -> None:
+async def test_repair_keeps_the_ids_of_open_calls() -> None:
     payload = [
         user("go"),
         *answered("a", "Bash", "one"),
@@ -143,7 +143,7 @@ async def test_calls_that_the_host_is_still_to_answer_stay_open_under_their_own_
 @pytest.mark.parametrize("role", ["user", "function"])
 @pytest.mark.parametrize("has_ids", [True, False])
 @pytest.mark.parametrize("stops", [(1, 2), (1,), (2,)])
-async def test_geminis_results_of_one_turn_come_into_one_content(
+async def test_repair_groups_gemini_results_of_one_turn(
     role: str, has_ids: bool, stops: tuple[int, ...]
 ) -> None:
     def named(at: int, **more: Any) -> Json:
@@ -169,7 +169,7 @@ async def test_geminis_results_of_one_turn_come_into_one_content(
 @pytest.mark.parametrize(
     "wish", [{"target_tokens": 9_000}, {"settings": {"trigger_tokens": 9_000}}]
 )
-async def test_a_list_that_only_its_repair_brings_above_the_trigger_is_compacted(
+async def test_compact_runs_when_repair_raises_the_list_above_the_trigger(
     wish: dict[str, Any],
 ) -> None:
     broken = [user("Begin.")]
@@ -183,7 +183,7 @@ async def test_a_list_that_only_its_repair_brings_above_the_trigger_is_compacted
     assert not problems(made.messages, "anthropic")
 
 
-async def test_an_empty_answer_at_the_end_stays_only_where_the_provider_takes_it() -> None:
+async def test_empty_answer_at_the_end_is_kept_when_the_provider_accepts_it() -> None:
     anthropic: list[Json] = [user("go"), {"role": "assistant", "content": ""}]
     gemini: list[Json] = [
         {"role": "user", "parts": [{"text": "go"}]},
@@ -213,7 +213,7 @@ USERS_CALLS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("format", USERS_CALLS)
-async def test_a_call_that_the_user_would_make_is_text_in_every_format(format: str) -> None:
+async def test_repair_turns_a_call_in_a_user_message_into_text(format: str) -> None:
     payload = [USERS_CALLS[format]]
     answer = await compacted(payload, format=format, mode="auto")
     assert answer.status == "repaired"
@@ -245,16 +245,16 @@ SERVER_TURNS: dict[str, list[Json]] = {
 
 
 @pytest.mark.parametrize("where", SERVER_TURNS)
-async def test_a_server_tool_may_answer_in_a_later_message_of_its_turn(where: str) -> None:
+async def test_server_tool_result_may_be_in_a_later_message_of_its_turn(where: str) -> None:
     turn = SERVER_TURNS[where]
-    for stop in range(1, len(turn) + 1):  # as the host sends it again and again
+    for stop in range(1, len(turn) + 1):  # as the host passes a growing list
         payload = [user("go"), *turn[:stop]]
         answer = await compacted(payload)
         assert (answer.status, answer.messages) == ("unchanged", payload)
 
 
 @pytest.mark.parametrize("where", SERVER_TURNS)
-async def test_no_cut_parts_a_server_tool_from_its_result(where: str) -> None:
+async def test_cuts_never_separate_a_server_tool_from_its_result(where: str) -> None:
     turn = SERVER_TURNS[where]
     long = [user("go " * 400), *turn, assistant("well " * 90), user("and " * 90)]
     for target_tokens in range(150, 1_200, 50):
@@ -279,7 +279,7 @@ CALLS_OF_RESPONSES: list[Json] = [
 
 
 @pytest.mark.parametrize("asked", CALLS_OF_RESPONSES, ids=lambda item: item["type"])
-async def test_a_call_without_its_result_gets_one_of_its_own_kind(asked: Json) -> None:
+async def test_missing_result_has_the_type_that_matches_its_call(asked: Json) -> None:
     payload: list[Json] = [
         {"role": "user", "content": "Do it."},
         asked,
@@ -293,7 +293,7 @@ async def test_a_call_without_its_result_gets_one_of_its_own_kind(asked: Json) -
     assert again.messages == done.messages
 
 
-async def test_no_item_id_of_responses_comes_twice() -> None:
+async def test_repair_removes_repeated_item_ids_of_responses() -> None:
     turn: list[Json] = [
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
         {"type": "message", "id": "msg_1", "role": "assistant", "content": [text("Hello.")]},

@@ -1,4 +1,4 @@
-"""Restore: recently used files come back after history was replaced, within a budget."""
+"""Restore: recently used files are inserted after history was replaced, within a budget."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def text_of(step: Step) -> str:
     return getattr(block, "text", "")
 
 
-def test_files_are_one_message_of_the_user_marked_as_data() -> None:
+def test_restored_files_are_one_user_message_labelled_as_data() -> None:
     step = restored([FileText("x.py", "print(1)\n"), FileText("y.py", None, "not at hand")])
     assert [message.role for message in step.messages] == ["user", "user", "assistant"]
     assert text_of(step) == (
@@ -46,7 +46,7 @@ def test_files_are_one_message_of_the_user_marked_as_data() -> None:
     assert [edit.action for edit in step.edits] == ["restored", "named"]
 
 
-def test_at_most_five_files_come_back_and_four_more_are_named() -> None:
+def test_restore_inserts_five_files_and_names_four_more() -> None:
     step = restored([FileText(f"{n}.py", "x = 1") for n in range(12)])
     assert whole(step) == ["0.py", "1.py", "2.py", "3.py", "4.py"]
     assert [edit.note for edit in step.edits][5:] == ["5.py", "6.py", "7.py", "8.py"]
@@ -58,7 +58,7 @@ def test_at_most_five_files_come_back_and_four_more_are_named() -> None:
     limit_tokens=st.integers(0, 30_000),
     focus=st.integers(0, 50_000),
 )
-def test_all_together_stay_within_their_limits(
+def test_restored_files_stay_within_their_limits(
     sizes: list[int], total_tokens: int, limit_tokens: int, focus: int
 ) -> None:
     files = [
@@ -72,7 +72,7 @@ def test_all_together_stay_within_their_limits(
     assert all(edit.tokens_after <= 5_000 for edit in step.edits)
 
 
-def test_a_large_file_comes_back_as_the_lines_around_its_last_edit() -> None:
+def test_large_file_is_restored_as_the_lines_around_its_last_edit() -> None:
     text = "".join(f"line {n}\n" for n in range(5_000))
     step = restored([FileText("a.py", text, focus=text.index("line 3000"))])
     assert [edit.action for edit in step.edits] == ["outlined"]
@@ -99,7 +99,7 @@ def test_a_large_file_comes_back_as_the_lines_around_its_last_edit() -> None:
         ("environment.ts", False), ("keyboard.json", False), ("docs/secrets.md", False),
     ],
 )  # fmt: skip
-def test_a_file_that_holds_secrets_comes_back_by_name_only(path: str, is_secret: bool) -> None:
+def test_file_with_secrets_is_only_named(path: str, is_secret: bool) -> None:
     assert holds_secrets(path) is is_secret
     used = answered("r", "Read", "     1\tPASSWORD=hunter2", file_path=path)
     messages = read([user("Go."), *used])
@@ -114,7 +114,7 @@ def recent(*parts: list[Json]) -> list[FileText]:
     return recent_files(follow_files(messages), messages, number_of=lambda at: at + 100)
 
 
-def test_certain_texts_come_first_and_the_newest_use_first() -> None:
+def test_recent_files_lists_certain_contents_first_then_newest_use() -> None:
     found = recent(
         answered("a", "Read", "     1\told a", file_path="a.py"),
         answered("b", "Read", "     1\ttext of b", file_path="b.py"),
@@ -132,7 +132,7 @@ def test_certain_texts_come_first_and_the_newest_use_first() -> None:
     ]
 
 
-def test_lines_that_were_read_after_a_doubt_come_back_instead_of_the_older_text() -> None:
+def test_ranges_read_after_an_unsure_change_are_restored() -> None:
     [file] = recent(
         answered("a", "Write", "ok", file_path="a.py", content="one\ntwo\nthree\n"),
         answered("b", "Bash", "", command="sed -i s/two/2/ a.py"),
@@ -142,7 +142,7 @@ def test_lines_that_were_read_after_a_doubt_come_back_instead_of_the_older_text(
 
 
 @pytest.mark.parametrize("way", ["read", "write", "part"])
-def test_text_that_is_visible_in_the_kept_messages_is_not_restored(way: str) -> None:
+def test_restore_skips_files_shown_in_kept_messages(way: str) -> None:
     text = "".join(f"value_{n} = {n}\n" for n in range(40))
     numbered = "".join(f"{n:6}\t{line}\n" for n, line in enumerate(text.splitlines(), 1))
     calls = {
@@ -179,7 +179,7 @@ def restored_message(messages: Messages) -> str:
     return "\n".join(text for text in texts if text.startswith("<restored_files>"))
 
 
-async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
+async def test_restore_prefers_the_file_on_disk_and_reports_changes() -> None:
     disk = {"same.py": "one\ntwo\n", "changed.py": "one\nthree\n", ".env": "KEY=hunter2"}
 
     async def read_file(path: str) -> DiskFile | None:
@@ -202,7 +202,7 @@ async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
     assert "hunter2" not in str(answer.messages)
 
 
-async def test_a_relative_path_starts_from_the_folder_of_the_session_or_from_a_root(
+async def test_relative_path_is_resolved_from_the_session_folder_or_a_root(
     tmp_path: Path,
 ) -> None:
     for name in ("one", "two"):
@@ -215,7 +215,7 @@ async def test_a_relative_path_starts_from_the_folder_of_the_session_or_from_a_r
     assert "in one" in str(rooted.messages)
 
 
-async def test_a_file_outside_the_roots_is_never_opened(tmp_path: Path) -> None:
+async def test_restore_never_opens_a_file_outside_the_roots(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     outside = tmp_path / "outside.py"

@@ -1,16 +1,18 @@
-"""Snip: the middle of a long list goes by message count, pairs kept."""
+"""Snip: the middle of a long list is removed by message count, and pairs stay together."""
 
 from context_compaction.layers.drop_messages import snip
-from context_compaction.messages.model import Text
-from context_compaction.messages.tool_pairs import problems
+from context_compaction.layers.repair import repair
+from context_compaction.messages.model import Text, tool_calls
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json
 from tests.support.small import (
     RULES,
+    answered,
     assistant,
     call,
     layer_context,
+    lines,
     read,
     result,
     user,
@@ -25,12 +27,12 @@ def chat(turns: int) -> list[Json]:
     ]
 
 
-def test_up_to_its_limit_a_list_is_left_alone() -> None:
+def test_snip_returns_the_same_object_up_to_its_limit() -> None:
     messages = read(chat(25))
     assert snip(messages, layer_context()).messages is messages
 
 
-def test_the_first_three_and_the_newest_forty_seven_stay_around_a_pointer() -> None:
+def test_snip_keeps_the_first_3_and_the_newest_47_messages() -> None:
     messages = read(chat(40))
     step = snip(messages, layer_context())
     note = step.messages[3]
@@ -41,7 +43,7 @@ def test_the_first_three_and_the_newest_forty_seven_stay_around_a_pointer() -> N
     assert sum(e.tokens_after for e in step.edits) < sum(e.tokens_before for e in step.edits)
 
 
-def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
+def test_snip_moves_its_cuts_outward_to_keep_pairs() -> None:
     payload = [user("go")]
     for n in range(40):
         payload += [
@@ -52,23 +54,23 @@ def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
     for most in range(10, 16):
         step = snip(messages, layer_context(Settings(snip_max_messages=most)))
         assert step.messages is not messages
-        assert problems(step.messages, RULES) == []
+        assert repair(step.messages, RULES).edits == ()
         assert most <= len(step.messages) <= most + 3
 
 
-def test_the_newest_stays_where_the_head_alone_would_be_more_than_may_stay() -> None:
+def test_snip_keeps_the_newest_message_when_the_limit_is_below_the_head() -> None:
     messages = read(chat(4))
     for most in (0, 1, 2, 3):
         step = snip(messages, layer_context(Settings(snip_max_messages=most)))
         assert step.messages[-1] is messages[-1]
 
 
-def test_what_was_snipped_is_not_snipped_again() -> None:
+def test_snip_is_idempotent() -> None:
     once = snip(read(chat(40)), layer_context()).messages
     assert snip(once, layer_context()).messages is once
 
 
-def test_system_messages_and_the_providers_own_summaries_are_not_snipped() -> None:
+def test_snip_keeps_system_messages_and_provider_summaries() -> None:
     payload = chat(40)
     payload[7] = assistant({"type": "compaction", "content": "sealed"}, "go on")
     payload[11:11] = [{"role": "system", "content": "Speak French."}]
@@ -76,3 +78,17 @@ def test_system_messages_and_the_providers_own_summaries_are_not_snipped() -> No
     step = snip(messages, layer_context())
     assert messages[7] in step.messages
     assert messages[11] in step.messages
+
+
+def test_snip_keeps_the_newest_plan_and_a_loaded_skill() -> None:
+    def planned(call_id: str, state: str) -> list[Json]:
+        todos = [{"content": "parse", "status": state}]
+        return answered(call_id, "TodoWrite", "ok", todos=todos)
+
+    skill = answered("s", "Skill", lines("rule", 40), skill="review")
+    messages = read([*chat(3), *planned("a", "pending"), *skill, *planned("b", "done"), *chat(40)])
+    step = snip(messages, layer_context())
+    kept = {call.call_id for message in step.messages for call in tool_calls(message)}
+    assert kept == {"s", "b"}
+    assert repair(step.messages, RULES).edits == ()
+    assert snip(step.messages, layer_context()).messages is step.messages

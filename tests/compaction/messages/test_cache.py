@@ -1,4 +1,4 @@
-"""What is remembered across calls, and by threads that ask for it at once."""
+"""Values that are loaded once per process, also by several threads."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -7,14 +7,14 @@ from contextlib import suppress
 from context_compaction.messages.cache import run_once
 
 
-def test_what_is_loaded_once_is_loaded_by_one_of_the_threads_that_ask_for_it() -> None:
+def test_run_once_calls_the_loader_in_one_thread() -> None:
     loads: list[object] = []
     two_at_once = threading.Barrier(2)
 
     def load() -> object:
         loads.append(object())
         with suppress(threading.BrokenBarrierError):
-            two_at_once.wait(timeout=0.2)  # passed at once where two are in here
+            two_at_once.wait(timeout=0.2)  # passes immediately if two threads are here
         return loads[-1]
 
     get = run_once(load)

@@ -1,4 +1,4 @@
-"""Each result belongs to one call at most, however ids are used; providers' rules decide which."""
+"""Pairs of calls and results in lists that use IDs more than once."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ HOSTILE = st.lists(MESSAGES, max_size=10).map(tuple)
 
 
 def renamed(messages: Messages) -> list[tuple[str, str, str]]:
-    """Kind, id as it came and own id of each call and result, in order."""
+    """Return kind, ID in the list and unique ID of each call and result, in order."""
     named = with_unique_call_ids(messages)
     assert [message.role for message in named] == [message.role for message in messages]
     found: list[tuple[str, str, str]] = []
@@ -57,7 +57,7 @@ def renamed(messages: Messages) -> list[tuple[str, str, str]]:
 
 
 @given(HOSTILE)
-def test_each_call_has_an_id_of_its_own_and_each_result_belongs_to_one_call_before_it_or_none(
+def test_unique_call_ids_match_each_result_to_at_most_one_earlier_call(
     messages: Messages,
 ) -> None:
     blocks = renamed(messages)
@@ -69,13 +69,13 @@ def test_each_call_has_an_id_of_its_own_and_each_result_belongs_to_one_call_befo
     for kind, came, own in blocks:
         if kind == "assistant calls":
             made[own] = came
-        elif kind != "user calls" and own in calls:  # it answers one
+        elif kind != "user calls" and own in calls:  # a result with a call
             assert kind in ("user's result", "user's stand-in")
             assert made[own] == came
 
 
 @given(HOSTILE)
-def test_no_call_loses_its_only_answer_and_a_tools_own_goes_before_what_stands_in(
+def test_real_result_takes_precedence_over_a_synthetic_one(
     messages: Messages,
 ) -> None:
     blocks = renamed(messages)
@@ -91,13 +91,13 @@ def test_no_call_loses_its_only_answer_and_a_tools_own_goes_before_what_stands_i
 
 
 @given(HOSTILE)
-def test_what_has_ids_of_its_own_stays_the_same_object(messages: Messages) -> None:
+def test_unique_call_ids_return_the_same_object_when_ids_are_unique(messages: Messages) -> None:
     named = with_unique_call_ids(messages)
     assert with_unique_call_ids(named) is named
 
 
 @given(st.lists(st.tuples(st.lists(IDS, min_size=1, max_size=3), st.booleans()), max_size=6))
-def test_results_that_follow_their_calls_answer_these_whatever_was_called_before(
+def test_results_belong_to_the_calls_directly_before_them(
     turns: Sequence[tuple[list[str], bool]],
 ) -> None:
     talk: list[Json] = [user("Go.")]
@@ -114,8 +114,8 @@ def test_results_that_follow_their_calls_answer_these_whatever_was_called_before
     assert len(told) == sum(len(ids) for ids, is_answered in turns if is_answered)
 
 
-def test_an_interrupted_calls_id_used_again_answers_the_newer_call() -> None:
-    """Of OpenAI's chats, where a list may have it so; the older call stays without an answer."""
+def test_reused_id_of_an_interrupted_call_belongs_to_the_newer_call() -> None:
+    """OpenAI Chat allows such lists. The older call stays without a result."""
     function = {"name": "Bash", "arguments": "{}"}
     speaks = {
         "role": "assistant",

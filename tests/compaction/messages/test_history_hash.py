@@ -1,4 +1,4 @@
-"""One name for one history, however a host dresses its messages this time."""
+"""History hashes: equal for the same messages, whatever markers the host adds."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ TEXT_TYPE = {"openai-responses": "input_text"}
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_a_moved_cache_marker_and_a_text_as_block_name_the_same_history(
+def test_history_hash_ignores_cache_markers_and_text_blocks(
     format: str, data: st.DataObject
 ) -> None:
     payload = data.draw(conversations(format))
@@ -36,7 +36,7 @@ def test_a_moved_cache_marker_and_a_text_as_block_name_the_same_history(
     assert len(ids) == 1
 
 
-def test_an_argument_called_cache_control_is_part_of_what_was_said() -> None:
+def test_history_hash_includes_an_argument_named_cache_control() -> None:
     def call(value: str) -> Json:
         use = {"type": "tool_use", "id": "a", "name": "put", "input": {"cache_control": value}}
         return {"role": "assistant", "content": [use]}
@@ -46,18 +46,14 @@ def test_an_argument_called_cache_control_is_part_of_what_was_said() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(first=st.lists(st.text(), max_size=4), second=st.lists(st.text(), max_size=4))
-def test_two_histories_share_a_name_only_where_all_that_was_said_is_the_same(
-    first: list[str], second: list[str]
-) -> None:
+def test_history_hash_differs_when_content_differs(first: list[str], second: list[str]) -> None:
     names = [history_hash([_said(word) for word in words]) for words in (first, second)]
     assert (names[0] == names[1]) == (first == second)
 
 
 @settings(max_examples=60, deadline=None)
 @given(value=well_formed_json(), number=st.floats(), words=st.text())
-def test_a_name_is_made_of_sorted_ascii_json_as_archives_of_before_know_it(
-    value: Any, number: float, words: str
-) -> None:
+def test_history_hash_uses_sorted_ascii_json(value: Any, number: float, words: str) -> None:
     message = {"role": "user", "content": words, "z": value, "a": [number, "\x7f\u2028\ud800"]}
     written = json.dumps(message, sort_keys=True, separators=(",", ":"))
     known = blake2b(written.encode("ascii"), digest_size=16).hexdigest()
@@ -69,7 +65,7 @@ def _said(words: str) -> Json:
 
 
 def _marked(message: Json, format: str) -> Json:
-    """`message` as a host writes it that has just set its cache marker there."""
+    """Return `message` as a host writes it after it added a cache marker."""
     marked = copy.deepcopy(message)
     content: Any = marked.get("content")
     if isinstance(content, str):

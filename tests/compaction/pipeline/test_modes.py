@@ -152,7 +152,7 @@ async def test_usage_report_decides_when_to_compact() -> None:
         ({"overhead_tokens": -1}, "overhead_tokens must not be negative, but is -1."),
         ({"target_tokens": 0}, "target_tokens must be at least 1, but is 0."),
         ({"context_window": 0}, "`context_window` is 0. Pass a whole number of at least 1."),
-        ({"policy": "none"}, "There is no policy 'none'. Choose one of: default, economy"),
+        ({"policy": "none"}, "Unknown policy 'none'. Choose one of: default, economy"),
         ({"settings": {"nothing": 1}}, "There is no setting 'nothing'. Did you mean: "),
         (
             {"session_id": "no/slash"},

@@ -97,7 +97,7 @@ def test_paper_policy_is_not_scaled() -> None:
 def test_unknown_policy_is_refused_with_known_names() -> None:
     with pytest.raises(SettingsError) as caught:
         policy_named("gentel")
-    assert str(caught.value).startswith("There is no policy 'gentel'. Choose one of: default, ec")
+    assert str(caught.value).startswith("Unknown policy 'gentel'. Choose one of: default, ec")
     assert all(name in str(caught.value) for name in POLICIES)
 
 

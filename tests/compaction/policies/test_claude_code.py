@@ -26,12 +26,12 @@ WINDOW = {"context_window": 200_000, "max_output_tokens": 16_384}
         (65_535, 16_384, 36_151),
         (64_000, 16_384, 34_616),
         (32_000, 4_096, 14_904),
-        # Less than a quarter would be left: the reserve has at most 30 %, the buffer 20 %.
+        # Less than a quarter would remain, so the reserve has at most 30 %, the buffer 20 %.
         (32_000, 16_384, 15_888),
         (16_000, 16_384, 7_945),
     ],
 )
-async def test_the_threshold_is_the_window_less_the_output_reserve_less_13_000(
+async def test_threshold_is_window_minus_output_reserve_minus_13_000(
     context_window: int, max_output_tokens: int, threshold: int
 ) -> None:
     result = await under(
@@ -44,7 +44,7 @@ async def test_the_threshold_is_the_window_less_the_output_reserve_less_13_000(
 
 
 @pytest.mark.parametrize("policy", ["claude-code", "default"])
-async def test_a_reserve_and_a_buffer_that_are_named_are_never_cut(policy: str) -> None:
+async def test_named_reserve_and_buffer_are_never_reduced(policy: str) -> None:
     named = {"buffer_tokens": 13_000, "output_reserve_cap_tokens": 20_000}
     window: Json = {"context_window": 32_000, "max_output_tokens": 16_384}
     result = await under(policy, [user("hi")], settings=named, **window)
@@ -53,7 +53,7 @@ async def test_a_reserve_and_a_buffer_that_are_named_are_never_cut(policy: str) 
         await under(policy, [user("hi")], settings=named, **window | {"context_window": 29_384})
 
 
-async def test_an_answer_that_a_small_window_has_no_room_for_is_told_of() -> None:
+async def test_warning_is_given_when_a_small_window_has_no_room_for_an_answer() -> None:
     result = await under(
         "claude-code", [user("hi")], context_window=32_000, max_output_tokens=16_384
     )
@@ -66,7 +66,7 @@ async def test_an_answer_that_a_small_window_has_no_room_for_is_told_of() -> Non
     ("tokens", "status"),
     [(170_615, "unchanged"), (170_616, "unchanged"), (170_617, "compacted")],
 )
-async def test_auto_compact_begins_above_the_threshold(tokens: int, status: str) -> None:
+async def test_auto_compact_starts_above_the_threshold(tokens: int, status: str) -> None:
     result = await under("claude-code", long_talk(tokens), **WINDOW)
     assert result.tokens.before == tokens
     assert result.status == status
@@ -79,27 +79,25 @@ async def test_the_production_estimator_multiplies_by_four_thirds() -> None:
     assert (plain.tokens.before, padded.tokens.before) == (3_014, 4_014)
 
 
-async def test_everything_but_the_open_request_is_replaced_by_a_summary_that_is_acknowledged() -> (
-    None
-):
+async def test_acknowledged_summary_replaces_everything_except_the_open_request() -> None:
     payload = long_talk(170_617)
     result = await under("claude-code", payload, **WINDOW)
     assert shape(result.messages) == ["summary", "acknowledgement", "user"]
     assert result.messages[-1] is payload[-1]
 
 
-async def test_a_finished_conversation_becomes_summary_and_acknowledgement() -> None:
+async def test_finished_conversation_becomes_summary_and_acknowledgement() -> None:
     payload = [user("Say hi to " + chars(500)), assistant("hi " * 300)]
     result = await under("claude-code", payload, mode="full", **WINDOW)
     assert shape(result.messages) == ["summary", "acknowledgement"]
 
 
-# Ten old results and three that are kept: 10 * 2 000 tokens are exactly the minimum.
+# Ten old results of 2 000 tokens are exactly the minimum; three newer results stay.
 OLD, NEW = [chars(2_000, letter) for letter in "abcdefghij"], [chars(2_000, c) for c in "xyz"]
 
 
 def finished_turns(turns: int) -> list[Json]:
-    """Turns of which each has 20 000 tokens of small results, and then a new request."""
+    """Return turns with 20 000 tokens of small results each, and then a new request."""
     talk: list[Json] = []
     for turn in range(turns):
         talk.append(user(f"Look into part {turn}."))
@@ -135,14 +133,14 @@ async def test_old_results_are_cleared_on_any_turn_once_that_saves_20_000_tokens
     assert results_of(result.messages) == [*(f"{CLEARED} {kept(old)}" for old in OLD), *NEW]
 
 
-async def test_one_token_less_than_20_000_clears_nothing() -> None:
+async def test_results_of_19_999_tokens_are_not_cleared() -> None:
     payload = steps([chars(1_999, "a"), *OLD[1:], *NEW])
     result = await under("claude-code", payload, **WINDOW)
     assert result.status == "unchanged"
     assert all(one is other for one, other in zip(payload, result.messages, strict=True))
 
 
-async def test_the_newest_three_results_and_all_calls_stay() -> None:
+async def test_newest_three_results_and_all_calls_stay() -> None:
     payload = steps([*OLD, *NEW])
     result = await under("claude-code", payload, **WINDOW)
     assert results_of(result.messages)[-3:] == NEW
@@ -151,7 +149,7 @@ async def test_the_newest_three_results_and_all_calls_stay() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "is_cleared"), [(999, False), (1_000, False), (1_001, True)])
-async def test_only_a_result_of_more_than_1_000_tokens_is_cleared(
+async def test_result_is_cleared_when_it_has_more_than_1_000_tokens(
     tokens: int, is_cleared: bool
 ) -> None:
     border = chars(tokens, "q")
@@ -190,7 +188,7 @@ async def test_results_of_other_tools_stay_and_do_not_count_as_recent(name: str)
     assert all(CLEARED in content for content in contents[: len(OLD)])
 
 
-async def test_a_list_of_parts_is_cleared_too_which_the_paper_passes_over() -> None:
+async def test_result_with_a_list_of_parts_is_cleared() -> None:
     payload = steps([*OLD, *NEW])
     payload[2]["content"][0]["content"] = [text(OLD[0])]
     result = await under("claude-code", payload, **WINDOW)
@@ -210,7 +208,7 @@ async def test_after_60_minutes_old_results_are_cleared_without_a_minimum(
 async def test_an_output_of_more_than_40_000_tokens_becomes_a_preview_of_2_000_characters(
     tokens: int, is_demoted: bool
 ) -> None:
-    size_chars = len(chars(tokens))  # of lines of which none is another's repetition
+    size_chars = len(chars(tokens))  # all lines differ
     output = "".join(f"{number:09}\n" for number in range(size_chars))[:size_chars]
     result = await under("claude-code", steps([output]), **WINDOW)
     [content] = results_of(result.messages)
@@ -228,7 +226,7 @@ def files(paths: list[str], size_tokens: int = 100) -> list[list[dict[str, objec
     ]
 
 
-async def test_five_files_come_back_newest_read_first_each_once() -> None:
+async def test_five_files_are_restored_newest_read_first() -> None:
     reads = files(["a.py", "b.py", "c.py", "d.py", "e.py", "f.py", "b.py"])
     payload = [user("Read."), *(message for read in reads for message in read)]
     result = await under("claude-code", payload, mode="full", **WINDOW)
@@ -236,7 +234,7 @@ async def test_five_files_come_back_newest_read_first_each_once() -> None:
     assert shape(result.messages) == ["summary", "acknowledgement", "files"]
 
 
-async def test_files_that_were_only_written_do_not_come_back() -> None:
+async def test_written_files_are_not_restored() -> None:
     written = answered("w", "write_file", "ok", path="w.py", content=chars(200))
     payload = [user("Work."), *written, *files(["r.py"])[0], assistant("More of " + chars(4_000))]
     result = await under("claude-code", payload, mode="full", **WINDOW)
@@ -244,9 +242,7 @@ async def test_files_that_were_only_written_do_not_come_back() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "is_whole"), [(5_000, True), (5_001, False)])
-async def test_a_file_of_more_than_5_000_tokens_comes_back_as_its_path(
-    tokens: int, is_whole: bool
-) -> None:
+async def test_file_above_5_000_tokens_is_restored_as_its_path(tokens: int, is_whole: bool) -> None:
     payload = [user("Read."), *files(["big.py"], tokens)[0], assistant("y" * 40_000)]
     result = await under("claude-code", payload, mode="full", **WINDOW)
     assert (chars(tokens, "b") in json.dumps(result.messages)) is is_whole
@@ -254,7 +250,7 @@ async def test_a_file_of_more_than_5_000_tokens_comes_back_as_its_path(
     assert "big.py" in json.dumps(result.messages)
 
 
-async def test_all_files_together_have_at_most_50_000_tokens() -> None:
+async def test_restored_files_have_at_most_50_000_tokens() -> None:
     reads = files([f"{letter}.py" for letter in "abcdefghijkl"], 4_950)
     payload = [user("Read."), *(message for read in reads for message in read)]
     result = await under(

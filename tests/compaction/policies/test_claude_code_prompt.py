@@ -12,7 +12,7 @@ from tests.support.json_types import Json
 from tests.support.messages_api import Fails, MessagesApi, Reply, Says, Script, serve
 from tests.support.story import GOAL, RULE, story
 
-# The provider's SDK is imported once, which takes long on a busy machine.
+# Importing the provider's SDK takes long on a busy machine.
 pytestmark = pytest.mark.timeout(120)
 
 SECTIONS = [
@@ -65,13 +65,13 @@ def assert_nine_sections(system: str) -> None:
     assert "untrusted data" in system
 
 
-async def test_a_model_is_asked_for_an_analysis_and_nine_sections(tmp_path: Path) -> None:
+async def test_prompt_asks_for_an_analysis_and_nine_sections(tmp_path: Path) -> None:
     _, api = await summarised(tmp_path, REQUEST)
     (request,) = api.requests
     assert_nine_sections(request["system"][0]["text"])
 
 
-async def test_the_analysis_is_thrown_away_and_the_nine_sections_stay(tmp_path: Path) -> None:
+async def test_analysis_is_removed_and_nine_sections_stay(tmp_path: Path) -> None:
     result, _ = await summarised(tmp_path, REQUEST)
     summary = result.summary or ""
     assert result.receipt["writer"] == "anthropic"
@@ -80,7 +80,7 @@ async def test_the_analysis_is_thrown_away_and_the_nine_sections_stay(tmp_path: 
     assert "<summary>" not in summary
 
 
-async def test_a_record_that_is_too_long_is_shown_without_its_oldest_groups_of_messages(
+async def test_too_long_record_is_retried_without_its_oldest_groups(
     tmp_path: Path,
 ) -> None:
     messages = story(turns=40, result_lines=40)

@@ -13,19 +13,19 @@ LONG = ["".join(f"{name}{n:04}" for n in range(50)) for name in "abcde"]
 
 
 def talk(messages: int) -> list[Json]:
-    """So many messages, the user's and the assistant's in turn."""
+    """Return `number` messages of the user and the assistant in turn."""
     return [
         user(f"Request {n}.") if n % 2 == 0 else assistant(f"Answer {n}.") for n in range(messages)
     ]
 
 
 def numbered(size_chars: int) -> str:
-    """Lines of which none is another's repetition."""
+    """Return a text of lines that all differ."""
     return "".join(f"{number:09}\n" for number in range(size_chars // 10 + 1))[:size_chars]
 
 
 def several(sizes_chars: list[int]) -> list[Json]:
-    """One message with so many results."""
+    """Return a message with several results."""
     calls = [call(f"c{n}", "bash", command=str(n)) for n in range(len(sizes_chars))]
     results = [result(f"c{n}", numbered(size)) for n, size in enumerate(sizes_chars)]
     return [user("Go on."), assistant(*calls), user(results)]
@@ -36,7 +36,7 @@ def test_the_layers_run_in_the_order_budget_snip_micro_summary() -> None:
 
 
 @pytest.mark.parametrize(("last_chars", "persisted"), [(59_999, 0), (60_000, 0), (60_001, 1)])
-async def test_above_200_000_characters_in_the_newest_message_the_largest_is_persisted(
+async def test_largest_result_is_persisted_above_200_000_characters(
     last_chars: int, persisted: int
 ) -> None:
     given = await under("four-layer", several([50_000, 90_000, last_chars]))
@@ -48,7 +48,7 @@ async def test_above_200_000_characters_in_the_newest_message_the_largest_is_per
         assert 1_500 < len(contents[1]) < 2_500
 
 
-async def test_persisting_goes_on_largest_first_until_the_budget_is_met() -> None:
+async def test_results_are_persisted_largest_first_until_the_budget_is_met() -> None:
     given = await under("four-layer", several([150_000, 120_000, 130_000]))
     assert ["<persisted-output" in content for content in results_of(given.messages)] == [
         True,
@@ -57,11 +57,11 @@ async def test_persisting_goes_on_largest_first_until_the_budget_is_met() -> Non
     ]
 
 
-async def test_fifty_messages_are_left_alone() -> None:
+async def test_fifty_messages_are_unchanged() -> None:
     assert (await under("four-layer", talk(50))).status == "unchanged"
 
 
-async def test_of_51_messages_3_and_47_stay_around_a_line() -> None:
+async def test_3_and_47_of_51_messages_stay() -> None:
     payload = talk(51)
     payload[3] = assistant("long " * 100)
     given = await under("four-layer", payload)
@@ -72,22 +72,22 @@ async def test_of_51_messages_3_and_47_stay_around_a_line() -> None:
     assert note["content"].startswith("[Messages removed: 1; originals: transcript://")
 
 
-async def test_the_head_takes_the_results_of_its_last_call_with_it() -> None:
+async def test_head_includes_the_results_of_its_last_call() -> None:
     payload = [*talk(2), *answered("c", "bash", "ok", command="ls"), *talk(60)[1:]]
     given = await under("four-layer", payload)
     assert given.messages[:4] == payload[:4]
     assert shape(given.messages[:5])[-1] == "snipped"
 
 
-async def test_the_tail_takes_the_call_of_its_first_result_with_it() -> None:
+async def test_tail_includes_the_call_of_its_first_result() -> None:
     payload = [*talk(13), *answered("c", "bash", "ok", command="ls"), *talk(47)[1:]]
-    assert len(payload) - 47 == 14  # the paper's tail would begin with the result
+    assert len(payload) - 47 == 14  # the paper's tail would start with the result
     given = await under("four-layer", payload)
     assert shape(given.messages)[3:6] == ["snipped", "call", "result"]
     assert given.messages[4:] == payload[13:]
 
 
-async def test_each_result_but_the_newest_three_becomes_one_line() -> None:
+async def test_results_except_the_newest_three_become_one_line() -> None:
     given = await under("four-layer", steps(LONG))
     words = "[Earlier tool result compacted. Re-run if needed.]"
     assert results_of(given.messages) == [
@@ -98,16 +98,16 @@ async def test_each_result_but_the_newest_three_becomes_one_line() -> None:
 
 
 @pytest.mark.parametrize(("size_chars", "is_cleared"), [(120, False), (121, True)])
-async def test_only_a_result_of_more_than_120_characters_becomes_a_line(
+async def test_result_becomes_a_line_when_it_has_more_than_120_characters(
     size_chars: int, is_cleared: bool
 ) -> None:
-    # Dense text: counted by the tokenizer, the line is the smaller one.
+    # Dense text, of which the tokenizer counts more tokens than of the line.
     border = "".join(f"{n * 7919 % 65_536:04x}" for n in range(31))[:size_chars]
     given = await under("four-layer", steps([border, *LONG[:3]]), settings={"estimator": "auto"})
     assert (results_of(given.messages)[0] != border) is is_cleared
 
 
-async def test_the_summary_is_one_message_of_the_user() -> None:
+async def test_summary_is_one_user_message() -> None:
     given = await under("four-layer", steps(["x" * 4_000] * 3), mode="full")
     assert shape(given.messages) == ["summary"]
 
@@ -119,7 +119,7 @@ async def test_after_a_refusal_a_summary_and_the_newest_five_messages_stay() -> 
     assert given.messages[1:] == payload[-5:]
 
 
-async def test_after_a_refusal_one_more_stays_where_a_pair_would_part() -> None:
+async def test_after_a_refusal_one_more_message_stays_to_keep_a_pair() -> None:
     payload = [user("x" * 60_000), assistant("y" * 900), user("Go on.")]
     payload += [*answered("c", "bash", "ok", command="ls"), *talk(5)[1:]]
     assert "tool_result" in json.dumps(payload[-5])

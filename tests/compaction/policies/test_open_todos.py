@@ -1,4 +1,4 @@
-"""Where a policy asks for it, the open items of the todo list are repeated at each turn."""
+"""Open items of the todo list are repeated at each turn if the policy says so."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ BEGUN = [
 
 @pytest.mark.parametrize("name", sorted(formats.FORMATS))
 @pytest.mark.parametrize("adopts", [True, False])
-async def test_each_request_has_one_note_whether_the_host_adopts_the_list_or_not(
+async def test_request_has_one_todo_note_when_the_host_adopts_the_list_or_not(
     tmp_path: Path, name: str, adopts: bool
 ) -> None:
     request = CompactRequest(policy="claude-code", format=name, session_id="s")
@@ -77,7 +77,7 @@ async def _run(tmp_path: Path, messages: list[Json], **options: Any) -> CompactR
         return await compact(messages, request, archive=archive)
 
 
-async def test_the_note_has_the_newest_open_items_also_after_a_compaction(tmp_path: Path) -> None:
+async def test_todo_note_lists_the_newest_open_items_after_a_compaction(tmp_path: Path) -> None:
     work = [row for n in range(9) for row in answered(f"c{n}", "Bash", f"{n} " * 900, command="ls")]
     messages = [*BEGUN, *planned("u", "completed", "completed", "in_progress"), *work]
     for end in ([], [said("Done."), user("Go on.")]):
@@ -98,7 +98,7 @@ async def test_the_note_has_the_newest_open_items_also_after_a_compaction(tmp_pa
         ([user("Hello."), said("Hi."), user("Next.")], "claude-code"),
     ],
 )
-async def test_nothing_is_said_without_open_items_or_a_policy_that_asks(
+async def test_todo_note_is_absent_without_open_items_or_the_setting(
     tmp_path: Path, messages: list[Json], policy: str
 ) -> None:
     result = await _run(tmp_path, messages, policy=policy)

@@ -1,4 +1,4 @@
-"""Pins under every policy: no layer takes them away, and no promise is broken for them."""
+"""Pins under every policy: no layer removes them, and all promises hold."""
 
 from typing import Any
 
@@ -35,9 +35,7 @@ def talk(start: int, stop: int) -> list[Json]:
 
 @pytest.mark.parametrize("mode", ["auto", "micro", "full", "reactive"])
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_what_is_pinned_stands_after_any_number_of_compactions(
-    policy: str, mode: Any
-) -> None:
+async def test_pinned_text_survives_any_number_of_compactions(policy: str, mode: Any) -> None:
     marked = [
         *talk(0, 4),
         user(f"Take note. <pin>{PASSAGE}</pin> Go on."),
@@ -59,7 +57,7 @@ async def test_what_is_pinned_stands_after_any_number_of_compactions(
             for wanted in (PASSAGE, WHOLE, SHOWN, *([GIVEN] if result.boundary else [])):
                 assert wanted in text, (round_number, wanted)
             context = [*result.messages, *talk(20 + 9 * round_number, 29 + 9 * round_number)]
-            # Messages that stand are told again by their places, as a host does that marks them.
+            # A host that marks messages passes their new indices with each call.
             places = [at for at, m in enumerate(context) if _holds(m, WHOLE) or _holds(m, SHOWN)]
             wish = {"pinned_messages": tuple(places), "pinned": (GIVEN,)}
 
@@ -79,10 +77,10 @@ def _holds(message: Json, text: str) -> bool:
     pinned=st.lists(st.text(min_size=1, max_size=40).filter(str.strip), max_size=2),
 )
 @POLICY_EXAMPLES
-def test_a_conversation_with_pins_keeps_every_promise(
+def test_promises_hold_for_a_conversation_with_pins(
     format: str, data: st.DataObject, mode: Mode, share: float, policy: str, pinned: list[str]
 ) -> None:
-    # Drawn outside of the event loop: a draw that ends an example would leave its tasks behind.
+    # Drawn outside of the event loop, because a draw that ends an example leaves its tasks open.
     payload = data.draw(conversations(format))
 
     async def run() -> None:

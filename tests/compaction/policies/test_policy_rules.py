@@ -1,4 +1,4 @@
-"""The list of the papers' rules names tests that exist."""
+"""The list of the papers' rules refers to existing tests."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ FOLDER = Path(__file__).parent
 ROW = re.compile(r"^\| (?:S\d|S4's successor|ours) \| .+ \| (\w+\.py)::(\w+) \|$", re.MULTILINE)
 
 
-def test_every_rule_of_the_papers_names_a_test_that_exists() -> None:
+def test_policy_rules_list_existing_tests() -> None:
     rows = ROW.findall((FOLDER / "policy_rules.md").read_text(encoding="utf-8"))
     assert len(rows) > 50
     for file, name in rows:

@@ -8,7 +8,7 @@ from tests.support.small import assistant, user
 LONG = ["".join(f"{name}{n:04}" for n in range(40)) for name in "abcde"]
 
 
-async def test_each_result_but_the_newest_three_becomes_one_line_on_every_turn() -> None:
+async def test_results_except_the_newest_three_become_one_line_on_every_turn() -> None:
     result = await under("three-layer", steps(LONG, name="read_notes"))
     assert results_of(result.messages) == [
         f"[Previous: used read_notes] {kept(LONG[0])}",
@@ -17,16 +17,16 @@ async def test_each_result_but_the_newest_three_becomes_one_line_on_every_turn()
     ]
 
 
-async def test_three_results_are_left_alone() -> None:
+async def test_three_results_are_unchanged() -> None:
     result = await under("three-layer", steps(LONG[:3]))
     assert result.status == "unchanged"
 
 
 @pytest.mark.parametrize(("size_chars", "is_cleared"), [(99, False), (100, False), (101, True)])
-async def test_only_a_result_of_more_than_100_characters_becomes_a_line(
+async def test_result_becomes_a_line_when_it_has_more_than_100_characters(
     size_chars: int, is_cleared: bool
 ) -> None:
-    # Dense text: counted by the tokenizer, the line is the smaller one.
+    # Dense text, of which the tokenizer counts more tokens than of the line.
     border = "".join(f"{n * 7919 % 65_536:04x}" for n in range(26))[:size_chars]
     payload = steps([border, *LONG[:3]])
     result = await under("three-layer", payload, settings={"estimator": "auto"})

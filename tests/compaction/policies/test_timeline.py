@@ -1,4 +1,4 @@
-"""Policy timeline, from the rules of S4; its seven cases stand here under their names."""
+"""Policy timeline, from the rules of S4. Its seven cases have the paper's names."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from tests.support.small import answered, assistant, text, user
 
 
 def turn(number: int, tokens: int = 500) -> list[Json]:
-    """A request of `tokens` tokens and its answer: `tokens` and 10 more in all."""
+    """Return a request of `tokens` tokens and its answer: `tokens` + 10 tokens in all."""
     return [user(chars(tokens, chr(97 + number % 26))), assistant("Done, yes.")]
 
 
@@ -24,7 +24,7 @@ def turns(number: int, tokens: int = 500) -> list[Json]:
 
 
 def one_turn(calls: int, tokens: int = 900) -> list[Json]:
-    """A request and `calls` calls, whose results have `tokens` tokens each."""
+    """Return a request and `calls` calls, whose results have `tokens` tokens each."""
     messages = [user("Refactor the parser, and keep the public names.")]
     for number in range(calls):
         messages += answered(
@@ -36,7 +36,7 @@ def one_turn(calls: int, tokens: int = 900) -> list[Json]:
 @pytest.mark.parametrize(
     ("tokens", "status"), [(8_999, "unchanged"), (9_000, "unchanged"), (9_001, "compacted")]
 )
-async def test_it_begins_above_0_9_of_the_window(tokens: int, status: str) -> None:
+async def test_timeline_acts_above_0_9_of_the_window(tokens: int, status: str) -> None:
     frames = 10 + 7 * 4
     payload = [*turns(3, 1_000), user("")]
     payload[-1] = user(chars(tokens - frames - 3 * 1_002))
@@ -52,7 +52,7 @@ async def test_the_system_prompt_counts() -> None:
     assert (await timeline(payload, system=chars(400))).status == "compacted"
 
 
-async def test_the_last_six_turns_stay_where_they_are_more_than_70_percent() -> None:
+async def test_last_six_turns_stay_when_they_are_more_than_70_percent() -> None:
     payload = turns(7, 1_300)
     given = await timeline(payload)
     assert given.messages[1:] == payload[-12:]
@@ -150,10 +150,10 @@ async def test_cache_points_retained_after_render() -> None:
     assert given.messages[-2] is payload[-2]
 
 
-# Beside them.
+# Further rules.
 
 
-async def test_hooks_are_told_before_and_after() -> None:
+async def test_hooks_are_called_before_and_after() -> None:
     told: list[tuple[str, CompactionStats]] = []
 
     async def before(stats: CompactionStats) -> None:
@@ -177,7 +177,7 @@ async def test_hooks_are_told_before_and_after() -> None:
     assert at_end == CompactionStats(given.tokens.before, given.tokens.after, 10, 1)
 
 
-async def test_the_successor_folds_the_running_turn_behind_a_checkpoint_with_a_ledger() -> None:
+async def test_timeline_checkpoint_replaces_the_running_turn_by_a_ledger() -> None:
     payload = one_turn(10)
     given = await under("timeline-checkpoint", payload, settings=SHORT, **WINDOW)
     assert shape(given.messages)[:3] == ["user", "checkpoint", "call"]

@@ -16,7 +16,7 @@ KEPT_TOKENS = 7_000
 
 
 def turn(tokens: int, letter: str) -> list[Json]:
-    """A turn of `tokens` tokens in all: a request and its answer, with their frames."""
+    """Return a turn of `tokens` tokens in all: a request and its answer."""
     return [user(chars(tokens - 10, letter)), assistant("Done, yes.")]
 
 
@@ -24,7 +24,7 @@ def turn(tokens: int, letter: str) -> list[Json]:
     ("newest_tokens", "kept_turns"),
     [(KEPT_TOKENS - 6_000 - 1, 7), (KEPT_TOKENS - 6_000, 7), (KEPT_TOKENS - 6_000 + 1, 6)],
 )
-async def test_a_turn_stays_that_brings_the_recent_to_exactly_70_percent(
+async def test_turn_stays_when_recent_messages_are_exactly_70_percent(
     newest_tokens: int, kept_turns: int
 ) -> None:
     payload = [m for n in range(8) for m in turn(1_000, chr(97 + n))]
@@ -33,18 +33,18 @@ async def test_a_turn_stays_that_brings_the_recent_to_exactly_70_percent(
     assert given.messages[1:] == payload[-2 * kept_turns :]
 
 
-async def test_a_turn_boundary_is_preferred_to_a_message_boundary() -> None:
+async def test_cut_prefers_a_turn_boundary_to_a_message_boundary() -> None:
     long_turn = [user("Work.")]
     for number in range(4):
         long_turn += answered(f"c{number}", "bash", chars(700), command=f"run {number}")
     long_turn.append(assistant("Done."))
     payload = [*long_turn, *(m for n in range(6) for m in turn(1_050, chr(97 + n))), user("Next.")]
     given = await timeline(payload, settings={"keep_recent_turns": 0})
-    # 0.7 of the window would take in the last call of the long turn as well.
+    # 0.7 of the window would include the last call of the long turn.
     assert given.messages[1:] == payload[len(long_turn) :]
 
 
-async def test_inside_a_turn_the_cut_falls_on_a_message_boundary_and_never_on_a_result() -> None:
+async def test_cut_inside_a_turn_is_at_a_message_boundary_and_never_at_a_result() -> None:
     payload = [user("Refactor.")]
     for number in range(10):
         payload += answered(f"c{number}", "bash", chars(900), command=f"run {number}")
@@ -56,7 +56,7 @@ MEMORY = """found in docs/plan.md (0.93, turn_id: "turn_7"), and 3.14 times in
 {"path": "notes/2026/port.txt", "turn_ids": ["turn_7", "turn_9"]}"""
 
 
-async def test_the_digest_names_writes_patches_runs_and_memory_reads() -> None:
+async def test_digest_lists_writes_patches_runs_and_memory_reads() -> None:
     payload = [
         user("Work."),
         *answered("a", "write_file", "ok", path="src/new.py", content=chars(200)),
@@ -87,7 +87,7 @@ async def test_the_digest_names_writes_patches_runs_and_memory_reads() -> None:
     ]
 
 
-async def test_the_digest_names_artifacts_with_path_type_visibility_and_sources() -> None:
+async def test_digest_lists_artifacts_with_path_type_visibility_and_sources() -> None:
     data = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
     picture = {"type": "image", "source": data}
     paper = {
@@ -116,7 +116,7 @@ async def test_the_digest_names_artifacts_with_path_type_visibility_and_sources(
     ]
 
 
-async def test_the_digest_names_what_the_host_hides_with_its_replacement_text() -> None:
+async def test_digest_lists_hidden_blocks_with_their_replacement_text() -> None:
     meta = {"hidden": True, "replacement_text": "[screenshot of the old page]"}
     said = user([{**text("A long log."), "meta": meta}, text("Look at it.")])
     shown = {**assistant("Seen."), "meta": {"hidden": False, "replacement_text": "no"}}
@@ -137,7 +137,7 @@ def artifact(path: str, media_type: str, visibility: str, *sources: str) -> Json
     }
 
 
-async def test_there_are_never_more_cache_markers_than_the_host_had() -> None:
+async def test_cache_markers_never_exceed_the_hosts_number() -> None:
     marker = {"type": "ephemeral"}
     payload = [m for n in range(18) for m in turn(510, chr(97 + n))]
     for at in (0, 2, 4, len(payload) - 2):
@@ -146,9 +146,7 @@ async def test_there_are_never_more_cache_markers_than_the_host_had() -> None:
     assert 2 <= json.dumps(given.messages).count("cache_control") <= 4
 
 
-async def test_the_visible_stream_begins_with_the_last_summary_which_tells_the_earlier_one() -> (
-    None
-):
+async def test_visible_stream_starts_with_the_last_summary_and_includes_the_earlier_one() -> None:
     request = CompactRequest(
         policy="timeline", format="anthropic", session_id="s", settings={**CHARS4, **SHORT},
         context_window=10_000, max_output_tokens=1_000,

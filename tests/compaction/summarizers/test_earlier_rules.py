@@ -95,7 +95,7 @@ async def test_rule_is_marked_with_message_number_when_its_value_changes() -> No
     older = "The nightly backup of the orders database must always start at 02:00."
     newer = "The nightly backup of the orders database starts at 04:30 from now on."
     text = await after_both(older, newer, keeps_originals=True)
-    number = re.search(r"\(changed: \[(\d+)\]\) " + re.escape(older), text)
+    number = re.search(r"\(changed by \[(\d+)\]\) " + re.escape(older), text)
     assert number, text
     assert not is_marked_replaced(newer, text)
 
@@ -125,7 +125,7 @@ async def test_series_of_requests_is_not_a_correction(asked: str) -> None:
     user_texts = [asked.format(number) for number in range(6)]
     text = await after_rounds([*user_texts, "Go on.", "And the last part."])
     assert "(changed" not in text
-    assert "changed: [" not in text
+    assert "(changed by [" not in text
 
 
 async def test_two_rules_in_one_turn_are_both_in_force() -> None:

@@ -109,7 +109,7 @@ def test_a_value_that_an_option_cannot_have_ends_with_2(
         ("read s", "s/0-9"),
         ("doctor nope", "goose"),
         ("compare nope.json", "nope.json"),
-        ("compare s.json --policies defualt", "There is no policy"),
+        ("compare s.json --policies defualt", "Unknown policy"),
         ("import nope", "nope"),
         ("prune", "--older-than"),
         ("wrap", "--url"),
