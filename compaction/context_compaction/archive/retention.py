@@ -12,8 +12,13 @@ class StoredSession:
     """Size of one session.
 
     Attributes:
-        blobs: SHA-256 of each large content that the session refers to. For the other attributes
-            see `SessionUsage`.
+        session_id: ID of the session.
+        parent_session_id: ID of the session that started this session; None if there is none.
+        is_retained: Whether the session is protected from pruning.
+        message_count: Number of messages.
+        last_seconds: Unix time at which the newest record was archived.
+        log_bytes: Size of the records in bytes, without large contents.
+        blobs: SHA-256 of each large content that the session refers to.
     """
 
     session_id: str
@@ -26,7 +31,12 @@ class StoredSession:
 
 
 class Stored:
-    """All sessions and large contents of an archive, with their sizes."""
+    """All sessions and large contents of an archive, with their sizes.
+
+    Attributes:
+        sessions: All sessions, oldest first.
+        blob_bytes: Stored size of each large content in bytes, by SHA-256.
+    """
 
     def __init__(self, sessions: Iterable[StoredSession], blob_bytes: Mapping[str, int]) -> None:
         """Sort the sessions by age and count the sessions that refer to each large content.
@@ -38,7 +48,7 @@ class Stored:
         self.sessions: list[StoredSession] = sorted(
             sessions, key=lambda session: (session.last_seconds, session.session_id)
         )
-        self.blob_bytes = blob_bytes
+        self.blob_bytes: Mapping[str, int] = blob_bytes
         # Number of sessions that refer to each large content.
         self._users = Counter(digest for session in self.sessions for digest in session.blobs)
         self._unnamed_bytes = self._bytes_of(blob_bytes.keys() - self._users.keys())

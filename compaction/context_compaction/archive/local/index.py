@@ -102,7 +102,7 @@ class SearchIndex:
 
     def __init__(self, root: Path, index_root: Path) -> None:
         key = blake2b(str(root).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        self.root = root
+        self.root: Path = root
         self.blobs: BlobStore = BlobStore(root / "blobs")
         self.counts: dict[str, tuple[int, int]] = {}
         self._file = IndexFile(index_root / key, SCHEMA, VERSION)

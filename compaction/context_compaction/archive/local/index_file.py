@@ -43,7 +43,7 @@ class IndexFile:
 
     def __init__(self, folder: Path, schema: str, version: str) -> None:
         """`schema` creates an empty index of `version`."""
-        self.folder = folder
+        self.folder: Path = folder
         self._schema = schema
         self._version = version
         self._connection: sqlite3.Connection | None = None

@@ -78,7 +78,7 @@ class LocalSessions:
     """All sessions under one root; see `Sessions`. Recently used states stay in memory."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root: Path = root
         self.blobs: BlobStore = BlobStore(root / "blobs")
         self._states = StateCache[LocalState]()
         self._writer: tuple[str, int] | None = None  # writer name, open lock file

@@ -39,7 +39,7 @@ class ObjectStore:
 
         self._obstore: Any = obstore
         self._failures: tuple[type[Exception], ...] = (BaseError, OSError)
-        self.address = address
+        self.address: str = address
         try:
             self._store: Any = from_url(address)
         except (BaseError, ValueError) as error:

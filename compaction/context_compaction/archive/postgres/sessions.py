@@ -55,7 +55,7 @@ class TenantSessions:
     ) -> None:
         self._connection = connection
         self._tenant = tenant
-        self.blobs = blobs
+        self.blobs: TenantBlobs = blobs
         self._cache = cache
         self._states: dict[str, RowState] = {}
 
