@@ -101,11 +101,11 @@ def test_exit_code_zero_is_no_failure() -> None:
 
 def test_digest_lists_failed_calls_of_other_tools_with_the_error_line() -> None:
     failed = [
-        assistant(call("a", "Read", file_path="gone.py")),
+        assistant(call("a", "Read", file_path="missing.py")),
         user([result("a", "looking\nerror: no such file", is_error=True)]),
     ]
     inventory = digest_of(failed)
-    assert inventory.errors == ["Read(gone.py): error: no such file"]
+    assert inventory.errors == ["Read(missing.py): error: no such file"]
     assert inventory.read == []
 
 

@@ -31,14 +31,14 @@ READERS = ("read_claude", "read_tabs", "read_opencode", "read_pi", "read_shell",
 # These share a tool name, and a tool formats all files in one way.
 READERS_OF_READ = ("read_opencode", "read_pi", "read_omp")
 COMMANDS = (
-    # Followed.
+    # These commands are followed.
     "cat > {0} <<'EOF'\nnew\ntext\nEOF", "cat >> {0} <<'EOF'\nadded\nEOF", "rm -f {0}",
     "head -n 2 {0}", "cat {0} | head -3", "sed -n 2,3p {0}", "nl -ba {0} | sed -n '1,2p'",
     "sed -n 1,2p {0}; sed -n 2,3p {1}", "cd . && head -1 {1} && sed -n 3p {0}", "ls; cat {0}",
     "mkdir -p sub && cd sub && cat > {0} <<E\nq\nE", "cat -n {0}", "tee {0} <<'E'\nt\nE",
     "tee {0} > {1} <<'E'\nt\nE", "cat > {0} <<'E' && cat {0}\nboth\nE",
     "cat > {0} <<'A'\none\nA\ncat > {1} <<'B'\ntwo\nB\nfalse", "cat > {0} <<-'E'\n\tq\n\tE",
-    # Not followed, or not certain.
+    # These commands are not followed, or not certain to succeed.
     "cat {0} {1}", "wc -l {0}", "grep x {0}", "cat > {0} <<E\n$HOME\nE", "> {0}",
     "sed -i 's/x/z/' {0}", "sed -i '2,3d' {0} {1}", "echo more >> {0}", "mv {0} {1}", "cp {1} {0}",
     "sort -o {0} {0}", "for f in *.py *.md; do echo '#' >> $f; done", "tac {0} > {1}",
@@ -302,7 +302,7 @@ def test_patch_leaves_the_text_of_a_moved_file_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "text", "is_sure"),
+    ("lines", "text", "is_certain"),
     [
         ("@@\n-one\n+1\n@@\n-three\n", "1\ntwo\ntwo\n", True),
         ("@@\n-two\n-three\n\\ No newline at end of file\n", "one\ntwo\n", True),
@@ -311,12 +311,12 @@ def test_patch_leaves_the_text_of_a_moved_file_unknown() -> None:
     ],
 )
 def test_patch_is_applied_when_each_of_its_hunks_occurs_once(
-    lines: str, text: str, is_sure: bool
+    lines: str, text: str, is_certain: bool
 ) -> None:
     written = answered("w", "Write", "ok", file_path="a.py", content="one\ntwo\ntwo\nthree\n")
     patch = f"*** Begin Patch\n*** Update File: a.py\n{lines}*** End Patch"
     file = followed(written, answered("1", "apply_patch", "Success.", input=patch))
-    assert (file.text, file.unsure_since is None) == (text, is_sure)
+    assert (file.text, file.unsure_since is None) == (text, is_certain)
 
 
 def test_refused_patch_changes_no_text() -> None:
@@ -345,7 +345,7 @@ TOP = "/home/me/w"
         ({"command": "cat /mnt/d/w/a.py"}, r"D:\w\a.py"),
     ],
 )
-def test_spellings_of_a_path_mean_one_file(shown: dict[str, Any], path: str) -> None:
+def test_spellings_of_a_path_mean_a_single_file(shown: dict[str, Any], path: str) -> None:
     reader = "Read" if "file_path" in shown else "Bash"
     editor, arguments = "Edit", {"file_path": path, "old_string": "two", "new_string": "2"}
     if path.startswith("patch"):
@@ -377,7 +377,7 @@ def joined(parts: Iterable[list[Json]]) -> list[Json]:
     return [message for part in parts for message in part]
 
 
-def edits_of_one_file(size: int) -> list[Json]:
+def many_edits(size: int) -> list[Json]:
     text = "".join(f"x{n}=1\n" for n in range(size))
     made = [
         answered(f"e{n}", "Edit", "ok", file_path="a.py", old_string=f"x{n}=1", new_string="y" * 9)
@@ -386,7 +386,7 @@ def edits_of_one_file(size: int) -> list[Json]:
     return [*answered("w", "Write", "ok", file_path="a.py", content=text), *joined(made)]
 
 
-def parts_of_one_file(size: int) -> list[Json]:
+def many_parts(size: int) -> list[Json]:
     reads = [
         answered(f"r{n}", "Read", f"{n:6}\tx{n}\n", file_path="a.py", offset=n, limit=1)
         for n in range(1, size, 2)
@@ -429,7 +429,7 @@ def shown_minified(size: int) -> list[Json]:
         ("cd /w/lib && ls; cd /w", {"a.py": ["a.py"], "/w/lib/a.py": ["/w/lib/a.py"]}),
     ],
 )
-def test_two_spellings_are_one_file_only_when_the_working_folder_is_known(
+def test_two_spellings_mean_a_single_file_when_the_working_folder_is_known(
     command: str, paths: dict[str, list[str]]
 ) -> None:
     calls = (
@@ -441,7 +441,7 @@ def test_two_spellings_are_one_file_only_when_the_working_folder_is_known(
     assert {file.path: file.names for file in files.values()} == paths
 
 
-SHAPES = (edits_of_one_file, parts_of_one_file, growing_edits, marked_files, long_command,
+SHAPES = (many_edits, many_parts, growing_edits, marked_files, long_command,
           shown_minified)  # fmt: skip
 
 
@@ -457,7 +457,7 @@ def test_texts_are_unsure_when_the_budget_is_spent(shape: Any) -> None:
     assert sum(len(file.text or "") for file in small.values()) <= 300
 
 
-@pytest.mark.parametrize("shape", [parts_of_one_file, growing_edits, long_command, shown_minified])
+@pytest.mark.parametrize("shape", [many_parts, growing_edits, long_command, shown_minified])
 def test_work_grows_linearly_with_the_input(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[int] = []
 

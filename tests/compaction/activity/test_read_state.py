@@ -175,7 +175,7 @@ async def test_change_is_not_reported_again_when_the_file_was_restored(tmp_path:
         first.messages
     ).replace("\\n", "\n")
     again = await call(tmp_path, earlier, mode="full", target_tokens=None)
-    assert again.messages == first.messages, "the same call gives the same bytes"
+    assert again.messages == first.messages, "equal calls return equal bytes"
     extended = [*first.messages, *chatter("b"), assistant("Done."), user("Go on.")]
     second = await call(tmp_path, extended, mode="full", target_tokens=None)
     assert changes(second) == []
@@ -341,7 +341,7 @@ async def test_claude_code_policy_replaces_a_repeated_read_at_once() -> None:
     assert again.status == "unchanged"
 
 
-async def test_repeated_read_stays_when_the_earlier_text_is_gone_or_differs() -> None:
+async def test_repeated_read_stays_when_the_earlier_text_is_cleared_or_differs() -> None:
     cleared = "[FILE_UNCHANGED: x] [archived: 9 chars; read_persisted_output o_" + "0" * 24 + "]"
     for earlier in (TEXT + "\nend", cleared):
         payload = [
