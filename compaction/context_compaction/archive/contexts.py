@@ -98,7 +98,7 @@ class StoredContexts:
     def match(self, contents: Sequence[str], chain: Sequence[str]) -> ContextMatch | None:
         """Return the context made from the longest start of a list.
 
-        None if there is none, or if the list already contains the context. The originals of a
+        None if no context matches, or if the list already contains the context. The originals of a
         context may themselves contain an earlier context.
 
         Args:

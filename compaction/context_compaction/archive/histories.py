@@ -134,7 +134,8 @@ class HistoryTree:
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     newest: tuple[int, str] = (-1, ROOT)
     _continued: set[str] = field(default_factory=set[str])  # by a message or a run
-    # The newest history that ends with each content, and for a history the one before it.
+    # For each content the newest history that ends with it, and for that history the previous
+    # history with the same end.
     _last_with: dict[str, str] = field(default_factory=dict[str, str])
     _previous_with: dict[str, str] = field(default_factory=dict[str, str])
     # Results of `find`: histories that end within a run, and whole hashes by their start.
@@ -244,7 +245,7 @@ class HistoryTree:
                 name, left = run.source, part
 
     def names(self, head: str) -> Iterator[str]:
-        """Yield `head` and the chain hashes of the histories before it, as far as they are kept."""
+        """Yield `head` and the chain hashes of the known histories before it."""
         while head != ROOT:
             yield head
             before = self.nodes.get(head) or self.runs.get(head) or self._within_runs.get(head)

@@ -103,17 +103,17 @@ async def context_name_is_the_hash_of_the_context(archive: Archive) -> None:
 
     with pytest.raises(NotFoundError):
         await archive.context_name("s")
-    said = [user("one"), assistant("two"), user("three")]
-    first = await archive.append("s", parsed(*said), format=FORMAT)
+    conversation = [user("one"), assistant("two"), user("three")]
+    first = await archive.append("s", parsed(*conversation), format=FORMAT)
     await check()
     summary = ContextEntry(-1, user("summary"))
     await archive.commit(
-        "s", receipt={}, context=[summary, ContextEntry(2, said[2])], head=first.head
+        "s", receipt={}, context=[summary, ContextEntry(2, conversation[2])], head=first.head
     )
     await check()
-    await add(archive, "s", *said, assistant("four"))
+    await add(archive, "s", *conversation, assistant("four"))
     await check()
-    await add(archive, "s", summary.raw, said[2], assistant("five"))
+    await add(archive, "s", summary.raw, conversation[2], assistant("five"))
     await check()
 
 
@@ -121,12 +121,14 @@ async def context_name_is_the_hash_of_the_context(archive: Archive) -> None:
 async def append_writes_only_new_messages_when_a_window_slides(
     archive: Archive,
 ) -> None:
-    said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(120)]
+    conversation = [
+        user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(120)
+    ]
     for stop in range(2, 121, 2):
-        window = said[max(0, stop - 40) : stop]
+        window = conversation[max(0, stop - 40) : stop]
         seqs = await add(archive, "s", *window)
         assert seqs == tuple(range(stop - len(window), stop))
-    assert await transcript(archive, "s") == said
+    assert await transcript(archive, "s") == conversation
     assert await found(archive, "77", session_id="s") == pointers("s", 77)
 
 
@@ -134,11 +136,13 @@ async def append_writes_only_new_messages_when_a_window_slides(
 async def append_writes_the_first_message_again_when_the_host_rewrites_it(
     archive: Archive,
 ) -> None:
-    said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(1, 120)]
+    conversation = [
+        user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(1, 120)
+    ]
     result = None
     for stop in range(2, 120, 2):
         dated = user(f"It is minute {stop}.")
-        raws = [dated, *said[:stop]]
+        raws = [dated, *conversation[:stop]]
         result = await archive.append("s", parsed(*raws), format=FORMAT)
         history = await archive.read_messages("s", 0, 1_000_000, head=result.head)
         assert [message.raw for message in history] == raws
@@ -179,13 +183,13 @@ async def search_finds_one_branch_when_a_head_is_given(
     start = [user("which colour?"), assistant("a colour of yours")]
     left = await archive.append("s", parsed(*start, user("the colour red")), format=FORMAT)
     right = await archive.append("s", parsed(*start, user("the colour blue")), format=FORMAT)
-    for said, colour in ((left, "red"), (right, "blue")):
+    for appended, colour in ((left, "red"), (right, "blue")):
         blob = make_blob(f"colour chart of {colour}")
-        await archive.commit("s", blobs=[blob], receipt={"of": colour}, head=said.head)
+        await archive.commit("s", blobs=[blob], receipt={"of": colour}, head=appended.head)
     everywhere = await found(archive, "colour", session_id="s")
     assert len(everywhere) == 6
-    for said, colour in ((left, "red"), (right, "blue")):
-        for head in (said.head, said.head[:12]):
+    for appended, colour in ((left, "red"), (right, "blue")):
+        for head in (appended.head, appended.head[:12]):
             query = Query("colour", session_id="s", head=head)
             for asked in (
                 query,
@@ -207,19 +211,25 @@ async def search_finds_one_branch_when_a_head_is_given(
 
 @promise
 async def short_repeated_message_is_a_new_message(archive: Archive) -> None:
-    said = [user("go on"), assistant("done"), user("go on"), assistant("done"), user("go on")]
-    assert await add(archive, "s", *said) == (0, 1, 2, 3, 4)
+    conversation = [
+        user("go on"),
+        assistant("done"),
+        user("go on"),
+        assistant("done"),
+        user("go on"),
+    ]
+    assert await add(archive, "s", *conversation) == (0, 1, 2, 3, 4)
     assert await add(archive, "s", user("other"), assistant("well"), user("go on")) == (5, 6, 7)
 
 
 @promise
 async def branch_continues_through_the_summary_in_it(archive: Archive) -> None:
     raws = [user("one"), assistant("two"), user("three"), assistant("four")]
-    said = await archive.append("s", parsed(*raws), format=FORMAT)
+    appended = await archive.append("s", parsed(*raws), format=FORMAT)
     summary = user("a summary of one and two")
-    context = [ContextEntry(-1, summary, stands_for=said.heads[1][:12])]
+    context = [ContextEntry(-1, summary, stands_for=appended.heads[1][:12])]
     context += [ContextEntry(seq, raws[seq]) for seq in (2, 3)]
-    await archive.commit("s", receipt={"round": 1}, context=context, head=said.head)
+    await archive.commit("s", receipt={"round": 1}, context=context, head=appended.head)
     grown = await archive.append("s", parsed(summary, *raws[2:], user("five")), format=FORMAT)
     assert grown.seqs == (-1, 2, 3, 4)
     assert (await archive.history("s", grown.head)).seqs == (0, 1, 2, 3, 4)
@@ -398,27 +408,29 @@ async def append_marks_the_receipts_of_the_list(archive: Archive) -> None:
     assert one.receipts == other.receipts == ()
     await archive.commit("s", receipt={"of": "one"}, head=one.head)
     await archive.commit("s", receipt={"of": "other"}, head=other.head)
-    on = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
-    assert on.receipts == (True, False)
-    assert [r["of"] for r in await archive.receipts("s", heads=on.heads)] == ["one"]
+    continued = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
+    assert continued.receipts == (True, False)
+    assert [r["of"] for r in await archive.receipts("s", heads=continued.heads)] == ["one"]
 
 
 @promise
 async def append_continues_the_branch_of_after(archive: Archive) -> None:
     first = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
-    on = await archive.append("s", parsed(user("three")), format=FORMAT, after=first.head)
-    assert (on.seqs, on.written) == ((2,), 1)
+    continued = await archive.append("s", parsed(user("three")), format=FORMAT, after=first.head)
+    assert (continued.seqs, continued.written) == ((2,), 1)
     again = await archive.append("s", parsed(user("three")), format=FORMAT, after=first.head)
-    assert (again.seqs, again.written, again.head) == ((2,), 0, on.head)
+    assert (again.seqs, again.written, again.head) == ((2,), 0, continued.head)
     raws = [user("one"), assistant("two"), user("three")]
     whole = await archive.append("s", parsed(*raws), format=FORMAT)
-    assert (whole.seqs, whole.written, whole.head) == ((0, 1, 2), 0, on.head)
+    assert (whole.seqs, whole.written, whole.head) == ((0, 1, 2), 0, continued.head)
     assert await archive.context("s") == (FORMAT, raws)
-    assert (await archive.append("s", (), format=FORMAT, after=on.head)).head == on.head
+    assert (
+        await archive.append("s", (), format=FORMAT, after=continued.head)
+    ).head == continued.head
     with pytest.raises(NotFoundError, match="whole message list"):
         await archive.append("s", parsed(user("x")), format=FORMAT, after="0" * 32)
     with pytest.raises(NotFoundError):
-        await archive.append("other", parsed(user("x")), format=FORMAT, after=on.head)
+        await archive.append("other", parsed(user("x")), format=FORMAT, after=continued.head)
     sessions, _ = await archive.sessions()
     assert [info.session_id for info in sessions] == ["s"]
 
@@ -617,8 +629,8 @@ async def receipts_have_times_and_lists_before_and_after(archive: Archive) -> No
     await archive.commit("s", receipt={"n": 3}, context=again, head=grown.head)
 
     stored = await archive.stored_receipts("s")
-    assert [one.receipt for one in stored] == [{"n": 1}, {"n": 2}, {"n": 3}]
-    times = [one.timestamp_seconds for one in stored]
+    assert [entry.receipt for entry in stored] == [{"n": 1}, {"n": 2}, {"n": 3}]
+    times = [entry.timestamp_seconds for entry in stored]
     assert times == sorted(times)
     assert times[0] > 0
     lists = await archive.compacted_lists("s", 0)
@@ -1013,7 +1025,7 @@ async def search_finds_readable_thinking_only(archive: Archive) -> None:
     assert await found(archive, "decoder refuses") == pointers("s", 1)
     for unread in ("c2lnbmVk", "c2VjcmV0bHk"):
         assert await found(archive, unread) == []
-    # What it thought of asking us is found as little as what it asked.
+    # Thinking about a call of this server is not found, and neither is the call.
     assert await found(archive, "porphyry") == pointers("s", 4)
 
 
@@ -1067,7 +1079,7 @@ async def search_pages_have_each_hit_once(archive: Archive) -> None:
             page = await archive.search(Query(needle, limit=10, cursor=cursor, **settings))  # type: ignore[arg-type]
             seen += [hit.seq for hit in page.hits]
             cursor = page.next_cursor
-            # What is said meanwhile does not push a hit to the next page.
+            # A message that is appended meanwhile does not move a hit to the next page.
             await add(archive, f"other-{needle}-{len(seen)}", user(f"{needle} again"))
             if cursor is None:
                 break
@@ -1085,8 +1097,8 @@ async def search_pages_have_each_hit_once(archive: Archive) -> None:
 async def recent_search_ranks_by_word_count_when_no_message_has_all_words(
     archive: Archive,
 ) -> None:
-    said = ("red fox at dawn", "red fox at dusk", "red paint", "a fox", "nothing")
-    await add(archive, "s", *map(user, said))
+    texts = ("red fox at dawn", "red fox at dusk", "red paint", "a fox", "nothing")
+    await add(archive, "s", *map(user, texts))
     assert await found(archive, "red fox unicorn", order="recent") == pointers("s", 1, 0, 3, 2)
     assert await found(archive, "red fox", order="recent") == pointers("s", 1, 0)
 
@@ -1285,7 +1297,9 @@ async def usage_lists_sessions_least_recently_used_first(archive: Archive) -> No
         assert session.parent_session_id == "root"
         assert session.own_bytes > 0
         assert session.shared_bytes == 0
-    assert usage.total_bytes == sum(one.log_bytes + one.own_bytes for one in usage.sessions)
+    assert usage.total_bytes == sum(
+        session.log_bytes + session.own_bytes for session in usage.sessions
+    )
     assert usage.unnamed_bytes == 0
 
 
@@ -1334,11 +1348,11 @@ async def prune_removes_the_sessions_of_its_plan(archive: Archive) -> None:
 @promise
 async def copied_records_make_the_same_session(archive: Archive) -> None:
     raws = [user("one"), assistant("two"), user("x" * 100_000 + "\ud800")]
-    said = await archive.append("s", parsed(*raws), format=FORMAT, parent_session_id="top")
+    appended = await archive.append("s", parsed(*raws), format=FORMAT, parent_session_id="top")
     blobs = [make_blob("small"), make_blob("large\n" * 40_000)]
-    context = [ContextEntry(-1, user("summary"), stands_for=said.heads[1][:12])]
+    context = [ContextEntry(-1, user("summary"), stands_for=appended.heads[1][:12])]
     context.append(ContextEntry(2, raws[2]))
-    await archive.commit("s", blobs=blobs, receipt={"n": 1}, context=context, head=said.head)
+    await archive.commit("s", blobs=blobs, receipt={"n": 1}, context=context, head=appended.head)
     await archive.append("s", parsed(user("summary"), raws[2], user("four")), format=FORMAT)
     await archive.append("s", parsed(raws[0], assistant("TWO")), format=FORMAT)
     await archive.retain("s")
@@ -1352,7 +1366,7 @@ async def copied_records_make_the_same_session(archive: Archive) -> None:
     assert await archive.records("s", after=3 + len(rest), limit=9) == []
     assert await other.records("nobody", after=0, limit=9) == []
 
-    async def told(by: Archive) -> list[Any]:
+    async def contents_of(by: Archive) -> list[Any]:
         return [
             await by.read_messages("s", 0, 99),
             await by.context("s"),
@@ -1366,8 +1380,8 @@ async def copied_records_make_the_same_session(archive: Archive) -> None:
             await by.records("s", after=0, limit=99),
         ]
 
-    assert await told(other) == await told(archive)
-    assert [one.is_retained for one in (await other.usage()).sessions] == [True]
+    assert await contents_of(other) == await contents_of(archive)
+    assert [session.is_retained for session in (await other.usage()).sessions] == [True]
 
 
 # Tenants
@@ -1375,9 +1389,9 @@ async def copied_records_make_the_same_session(archive: Archive) -> None:
 
 @promise
 async def tenant_cannot_reach_another_tenant(archive: Archive) -> None:
-    said = await archive.append("s", parsed(user("needle of one")), format=FORMAT)
+    appended = await archive.append("s", parsed(user("needle of one")), format=FORMAT)
     blob = make_blob("large needle of one\n" * 9_000)
-    await archive.commit("s", blobs=[blob], receipt={"of": "one"}, head=said.head)
+    await archive.commit("s", blobs=[blob], receipt={"of": "one"}, head=appended.head)
     other = await archive.for_tenant("other")
     assert (archive.tenant, other.tenant) == (DEFAULT_TENANT, "other")
     assert await other.for_tenant("other") is other
@@ -1386,7 +1400,7 @@ async def tenant_cannot_reach_another_tenant(archive: Archive) -> None:
         other.receipts("s"),
         other.session_info("s"),
         other.read_messages("s", 0, 9),
-        other.append("s", parsed(user("x")), format=FORMAT, after=said.head),
+        other.append("s", parsed(user("x")), format=FORMAT, after=appended.head),
         other.outputs("s"),
         other.output_info(blob.output_id),
         other.read_output(blob.output_id),
