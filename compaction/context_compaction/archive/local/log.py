@@ -27,7 +27,7 @@ import os
 import platform
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -62,6 +62,8 @@ from context_compaction.messages.model import JsonObject
 _OPENING = b'{"crc":"'
 _CRC_END = len(_OPENING) + 8
 _BODY = b',"body":'
+# Adjacent lines are read together until they have this many bytes, which bounds the memory.
+_READ_BYTES = 1024 * 1024
 
 # Parses the JSON value that starts at an index of a text, and ignores the text after it.
 _parse = json.JSONDecoder().raw_decode
@@ -222,20 +224,47 @@ def read_segment(
     return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged), lines)
 
 
-def read_body(folder: Path, place: LinePlace, get_blob: Callable[[str], bytes]) -> Any:
-    """Return the body of one record; `get_blob` returns the bytes of a string stored as a blob.
+def read_bodies(
+    folder: Path, places: Sequence[LinePlace], get_blob: Callable[[str], bytes]
+) -> list[Any]:
+    """Return the bodies of records, in order; adjacent lines are read together.
+
+    Args:
+        folder: The session's folder.
+        places: The places of the records' lines.
+        get_blob: Returns the bytes of a string stored as a blob.
 
     Raises:
-        ArchiveDamagedError: The line does not match its checksum.
-        ArchiveError: The segment cannot be read.
+        ArchiveDamagedError: A line does not match its checksum.
+        ArchiveError: A segment cannot be read.
     """
-    path = folder / place.segment
+    bodies: list[Any] = []
+    start = 0
+    while start < len(places):
+        stop, size_bytes = start + 1, places[start].length
+        while stop < len(places) and size_bytes < _READ_BYTES:
+            before, place = places[stop - 1], places[stop]
+            if (place.segment, place.offset) != (before.segment, before.offset + before.length):
+                break
+            stop, size_bytes = stop + 1, size_bytes + place.length
+        bodies += _read_adjacent(folder, places[start:stop], size_bytes, get_blob)
+        start = stop
+    return bodies
+
+
+def _read_adjacent(
+    folder: Path, places: Sequence[LinePlace], size_bytes: int, get_blob: Callable[[str], bytes]
+) -> Iterator[Any]:
+    """Yield the bodies of adjacent lines, which have `size_bytes` together."""
+    path, first = folder / places[0].segment, places[0].offset
     with explaining(path, "Reading"):
-        line = read_at(path, place.offset, place.length)
-    try:
-        return decode_body(line, get_blob)
-    except ArchiveDamagedError as error:
-        raise ArchiveDamagedError(f"{path} at byte {place.offset}: {error}") from error
+        data = read_at(path, first, size_bytes)
+    for place in places:
+        line = data[place.offset - first : place.offset - first + place.length]
+        try:
+            yield decode_body(line, get_blob)
+        except ArchiveDamagedError as error:
+            raise ArchiveDamagedError(f"{path} at byte {place.offset}: {error}") from error
 
 
 def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[Path]:

@@ -20,7 +20,7 @@ from context_compaction.archive.local.log import (
     BlobStore,
     append_records,
     claim_writer,
-    read_body,
+    read_bodies,
     read_segment,
     segment_sizes,
     session_folder,
@@ -156,8 +156,8 @@ class LocalSessions:
 
     def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """See `Sessions.bodies`."""
-        get = self.blobs.read_whole
-        return [read_body(state.folder, record.place, get) for record in records]
+        places = [record.place for record in records]
+        return read_bodies(state.folder, places, self.blobs.read_whole)
 
     def all_records(self, state: LocalState) -> list[LoggedRecord]:
         """See `Sessions.all_records`. Reads the session's whole log."""
