@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from anyio import to_thread
 
@@ -20,9 +21,10 @@ from context_compaction.formats.list_cache import LIST_CACHE, CachedList
 from context_compaction.layers.drop_messages import snip_chosen
 from context_compaction.layers.repair import repair, repair_after_removal
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
+from context_compaction.messages.cache import MAX_MESSAGES, RecentCache
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.edits import Step
-from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.speakers import claims_in, with_authors
 from context_compaction.pipeline.clear import first_level
@@ -36,6 +38,8 @@ from context_compaction.settings import Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
 NOT_COMPACTED = "The list was archived, but not compacted, because no format fits it. {}"
+# Tokens and bytes of messages that this process has counted.
+_COUNTS: RecentCache[tuple[int, int]] = RecentCache(MAX_MESSAGES)
 
 
 async def read(
@@ -201,13 +205,23 @@ def _pins(session: Session, parsed: Messages, count: MessageCounter, *, finds_ru
 
 
 def _counter(session: Session, settings: Settings, parsed: Messages) -> MessageCounter:
-    """Return a counter that has counted `parsed`, in this call or an earlier one with this list."""
+    """Return a counter that has counted `parsed`, in this call or an earlier one.
+
+    Counts are remembered by list and by message, so a grown list counts only new messages.
+    """
     model, estimator = session.request.model, settings.estimator
 
     def counted() -> MessageCounter:
         count = counter_for(model, estimator=estimator).for_one_call()
-        count.messages(parsed)
-        count.request_bytes(parsed)
+
+        def counts_of(message: Message) -> tuple[int, int]:
+            return count.message(message), count.request_bytes((message,))
+
+        for message in parsed:
+            if message.key:
+                name = model, estimator, session.given.format, message.key
+                counts = _COUNTS.get_or_compute(name, partial(counts_of, message))
+                count.learn(message, *counts)
         return count
 
     given = model, estimator, session.proven

@@ -141,6 +141,12 @@ class MessageCounter:
         """The same counter, with a memory of messages and blocks that nobody else adds to."""
         return replace(self, tokens=ObjectCache(self.tokens), sizes=ObjectCache(self.sizes))
 
+    def learn(self, message: Message, tokens: int, size_bytes: int) -> None:
+        """Remember the counts of a message, which an equal message had in an earlier call."""
+        if self.tokens is not None and self.sizes is not None:
+            self.tokens.learn(message, tokens)
+            self.sizes.learn(message, size_bytes)
+
     def text(self, text: str) -> int:
         """Tokens of a text."""
         return self.cache.get_or_compute(text_key(text), lambda: self.counter.count(text))
