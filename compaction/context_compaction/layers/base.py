@@ -58,7 +58,7 @@ class LayerContext:
         limit_bytes: Byte limit for the messages in a request.
         newest_only: Whether only the newest results may be edited, because they are not cached yet.
         fresh_tokens: Token limit for the newest tool results, which the model has not seen yet.
-        unread_tokens: Token limit for the newest tool results once one of them is persisted. 0
+        unread_tokens: Token limit for the newest tool results once a result is persisted. 0
         keeps
             only a preview of the policy's length.
         cut: Where the replaced history ends; only for the stages "replace" and "restore".

@@ -58,7 +58,7 @@ def session(calls: int = 6) -> list[Json]:
 
 
 # With the thresholds of a large window, no result of these conversations is cleared.
-WISH = CompactRequest(
+OPTIONS = CompactRequest(
     format="anthropic",
     session_id="s",
     settings={"scale_to_budget": False, "min_savings_tokens": 0},
@@ -66,14 +66,14 @@ WISH = CompactRequest(
 
 
 async def aimed(payload: list[Json], share: float, archive: Archive) -> CompactRequest:
-    counted = await compact(payload, replace(WISH, mode="record"), archive=archive)
-    return replace(WISH, target_tokens=max(1, int(counted.tokens.before * share)))
+    counted = await compact(payload, replace(OPTIONS, mode="record"), archive=archive)
+    return replace(OPTIONS, target_tokens=max(1, int(counted.tokens.before * share)))
 
 
-async def compacted(payload: list[Json], share: float, **wishes: Any) -> CompactResult:
+async def compacted(payload: list[Json], share: float, **changes: Any) -> CompactResult:
     async with temporary_archive() as archive:
-        wish = replace(await aimed(payload, share, archive), **wishes)
-        return await check_promises(payload, wish, archive)
+        options = replace(await aimed(payload, share, archive), **changes)
+        return await check_promises(payload, options, archive)
 
 
 def collapsed_lines(answer: CompactResult) -> list[str]:
@@ -105,21 +105,21 @@ async def test_history_is_summarized_from_originals_when_collapsing_is_not_enoug
 
 
 async def test_collapse_keeps_user_messages_in_a_sub_task() -> None:
-    said = user("Name the token class Tok, please.")
+    content = user("Name the token class Tok, please.")
     payload = session()
-    payload[15:15] = [said]
+    payload[15:15] = [content]
     answer = await compacted(payload, 0.8)
-    assert said in answer.messages
+    assert content in answer.messages
     assert len(collapsed_lines(answer)) == 3  # one line before the user's message and one after
 
 
 async def test_later_summary_reads_the_originals_of_a_collapsed_sub_task() -> None:
     async with temporary_archive() as archive:
-        wish = await aimed(session(), 0.8, archive)
-        first = await compact(session(), wish, archive=archive)
+        options = await aimed(session(), 0.8, archive)
+        first = await compact(session(), options, archive=archive)
         assert collapsed_lines(first)
         grown = [*first.messages, assistant("I begin."), user("Go on.")]
-        second = await compact(grown, replace(WISH, mode="full"), archive=archive)
+        second = await compact(grown, replace(OPTIONS, mode="full"), archive=archive)
     assert second.boundary is not None
     assert second.boundary.start_seq == 0
     assert "lexer.py" in (second.summary or "")  # the originals of the line were read again

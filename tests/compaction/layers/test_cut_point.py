@@ -49,16 +49,16 @@ def cut_of(messages: Messages, keep_tokens: int, **more: int | bool) -> CutPoint
 
 def test_find_cut_prefers_the_start_of_a_turn() -> None:
     messages = read([m for n in range(4) for m in turn(n)])
-    kept = COUNT.messages(messages[12:])
-    cut = cut_of(messages, kept + 700)  # a message boundary would keep a little more
+    kept_tokens = COUNT.messages(messages[12:])
+    cut = cut_of(messages, kept_tokens + 700)  # a message boundary would keep a little more
     assert cut == CutPoint(12)
     assert messages[12].blocks == read([user("Request 2")])[0].blocks
 
 
 def test_find_cut_keeps_the_last_turns_when_they_fit() -> None:
     messages = read([m for n in range(4) for m in turn(n)])
-    whole = COUNT.messages(messages)
-    assert cut_of(messages, 100, keep_turns=2, max_tokens=whole) == CutPoint(12)
+    all_tokens = COUNT.messages(messages)
+    assert cut_of(messages, 100, keep_turns=2, max_tokens=all_tokens) == CutPoint(12)
     assert cut_of(messages, 100, keep_turns=2, max_tokens=50) != CutPoint(12)
 
 

@@ -41,8 +41,8 @@ def test_dedupe_clears_an_older_read_when_the_file_is_read_again() -> None:
         answered("a", "Read", OLD, file_path="x.py"), answered("b", "Read", NEW, file_path="x.py")
     )
     assert notes(step) == {2: "superseded by a later read of x.py"}
-    [left] = result_of(step.messages, "a").content
-    assert left == Text(
+    [part] = result_of(step.messages, "a").content
+    assert part == Text(
         f"[Old tool result cleared: Read, {len(OLD)} chars, superseded by a later read of x.py; "
         f"read_persisted_output {step.blobs[0].output_id}]"
     )
@@ -62,7 +62,7 @@ async def test_repeated_call_ids_do_not_confuse_reads_of_different_files(
     path: str, *, is_same: bool
 ) -> None:
     reads = (chat_calls(("0", "Read", {"file_path": read}, OLD)) for read in ("x.py", path))
-    payload = [user("go"), *(message for one in reads for message in one)]
+    payload = [user("go"), *(message for item in reads for message in item)]
     done = await compacted(payload, format="openai-chat", policy="claude-code")
     assert (done.messages != payload) is is_same
 

@@ -34,12 +34,12 @@ def steps(label: str, number: int) -> list[Json]:
 def searched(call_id: str, remark: str, *names: str) -> list[Json]:
     """Return a tool search in parallel with another call, with a remark of the host."""
     calls = assistant(call(call_id, "ToolSearch", query="select"), call(f"{call_id}b", "Bash"))
-    told = [result(call_id, references(*names)), result(f"{call_id}b", lines(call_id, 60))]
-    return [calls, user([*told, text(remark)])]
+    reported = [result(call_id, references(*names)), result(f"{call_id}b", lines(call_id, 60))]
+    return [calls, user([*reported, text(remark)])]
 
 
 def alone(messages: list[Json], words: str) -> bool:
-    return any(one["content"] in (words, [text(words)]) for one in messages)
+    return any(item["content"] in (words, [text(words)]) for item in messages)
 
 
 @pytest.mark.parametrize("remark", REMARKS)

@@ -140,13 +140,14 @@ def thinking_loop() -> list[Json]:
     """Return a running tool loop in which each call follows thinking."""
     messages = [user("Count the rows.")]
     for number in range(12):
-        asked, told = answered(f"c{number}", "Bash", lines(f"n{number}", 60), command=f"n {number}")
-        messages += [assistant(thinking(f"step {number}"), *asked["content"]), told]
+        output = lines(f"n{number}", 60)
+        asked, reported = answered(f"c{number}", "Bash", output, command=f"n {number}")
+        messages += [assistant(thinking(f"step {number}"), *asked["content"]), reported]
     return messages
 
 
 @pytest.mark.parametrize(
-    ("model", "rule", "stays"),
+    ("model", "rule", "keeps_thinking"),
     [
         ("claude-3-7-sonnet-20250219", "auto", True),
         ("claude-sonnet-4-20250514", "auto", True),
@@ -162,14 +163,14 @@ def thinking_loop() -> list[Json]:
 )
 @pytest.mark.parametrize("mode", ["micro", "full", "reactive"])
 async def test_running_loop_keeps_its_thinking_when_the_model_needs_it(
-    model: str | None, rule: str, stays: bool, mode: Any
+    model: str | None, rule: str, keeps_thinking: bool, mode: Any
 ) -> None:
     for extra in ([], [{"role": "system", "content": "Five calls are left."}]):
         answer = await compacted(
             [*thinking_loop(), *extra], mode=mode, model=model, settings={"thinking": rule}
         )
         newest = next(m for m in reversed(answer.messages) if m["role"] == "assistant")
-        assert newest["content"][0]["type"] == ("thinking" if stays else "tool_use")
+        assert newest["content"][0]["type"] == ("thinking" if keeps_thinking else "tool_use")
 
 
 async def test_message_with_only_invalid_thinking_is_removed() -> None:

@@ -200,11 +200,11 @@ def test_microcompact_clears_the_preview_of_an_old_persisted_result() -> None:
         *(part for name in "bcd" for part in answered(name, "Bash", "short")),
     ])
     settings = Settings(persist_result_tokens=1_000, preview_chars=8_000)
-    kept = persist(messages, layer_context(settings))
+    persisted = persist(messages, layer_context(settings))
     step = microcompact(
-        kept.messages, layer_context(Settings(min_result_tokens=50, min_savings_tokens=0))
+        persisted.messages, layer_context(Settings(min_result_tokens=50, min_savings_tokens=0))
     )
-    [blob] = kept.blobs
+    [blob] = persisted.blobs
     [part] = result_of(step.messages, "a").content
     assert isinstance(part, Text)
     assert part.text == (
@@ -215,7 +215,7 @@ def test_microcompact_clears_the_preview_of_an_old_persisted_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("last_line", "outcome"),
     [
         ("FAILED test_a.py::test_b\n1 failed, 28 passed in 0.19s", "1 failed, 28 passed in 0.19s"),
         ("# tests 52\n# pass 52\n# fail 0\n# duration_ms 3608.2", "# pass 52"),
@@ -224,11 +224,11 @@ def test_microcompact_clears_the_preview_of_an_old_persisted_result() -> None:
         ("Copyright (c) 2014 Jonathan Ong", ""),
     ],
 )
-def test_cleared_command_output_keeps_its_outcome_line(told: str, kept: str) -> None:
-    output = f"{lines('output', 200)}\n{told}"
+def test_cleared_command_output_keeps_its_outcome_line(last_line: str, outcome: str) -> None:
+    output = f"{lines('output', 200)}\n{last_line}"
     step = run([user("go"), *answered("seen", "Bash", output, command="npm test"), *steps(3)])
     [cleared_part] = result_of(step.messages, "seen").content
     head, _, line = getattr(cleared_part, "text", "").partition("\n")
     assert head.startswith("[Old tool result cleared: Bash")
-    assert line.startswith(kept)
-    assert bool(line) == bool(kept)
+    assert line.startswith(outcome)
+    assert bool(line) == bool(outcome)

@@ -93,7 +93,7 @@ async def test_persist_edits_only_the_newest_result_below_the_trigger() -> None:
     payload = [*old, *answered("b", "Bash", lines("other", 30_000))]
     answer = await compacted(payload, context_window=1_500_000, settings=PLAIN_LIMITS)
     assert [edit.index for edit in answer.edits] == [6]
-    assert all(one is other for one, other in zip(old, answer.messages, strict=False))
+    assert all(item is other for item, other in zip(old, answer.messages, strict=False))
     assert answer.status == "compacted"
 
 
@@ -109,10 +109,10 @@ async def test_persisted_result_reads_back_by_the_id_in_its_marker() -> None:
 
 
 def test_preview_shows_head_and_tail_and_counts_the_gap() -> None:
-    whole = "\n".join(f"The {n}th thing that happened was quiet." for n in range(900))
-    shown = preview(whole, max_chars=600).split("\n")
+    complete = "\n".join(f"The {n}th thing that happened was quiet." for n in range(900))
+    shown = preview(complete, max_chars=600).split("\n")
     [gap] = [at for at, line in enumerate(shown) if line.endswith(" lines omitted …")]
     assert gap > 1
-    assert whole.startswith("\n".join(shown[:gap]).removesuffix(" …"))
-    assert whole.endswith("\n".join(shown[gap + 1 :]))
+    assert complete.startswith("\n".join(shown[:gap]).removesuffix(" …"))
+    assert complete.endswith("\n".join(shown[gap + 1 :]))
     assert int(shown[gap].split(" ")[1]) == 900 - (len(shown) - 1)

@@ -21,7 +21,7 @@ WORDS = [
 LINES = st.lists(
     st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join), min_size=1, max_size=120
 )
-TEXTS = LINES.map(lambda said: "\n".join(f"{n}: {line}" for n, line in enumerate(said)))
+TEXTS = LINES.map(lambda content: "\n".join(f"{n}: {line}" for n, line in enumerate(content)))
 MEASURES: st.SearchStrategy[Measure] = st.sampled_from([len, COUNT.text])
 
 
@@ -55,10 +55,12 @@ def test_extract_never_shows_less_when_it_has_more_room(
         assert any(line.startswith(start) for line in shown)
 
 
-@pytest.mark.parametrize("said", ["TypeError: no", "FAILED test_a.py", "exited with exit code 3"])
-def test_preview_shows_a_failure_line_at_any_position(said: str) -> None:
+@pytest.mark.parametrize(
+    "content", ["TypeError: no", "FAILED test_a.py", "exited with exit code 3"]
+)
+def test_preview_shows_a_failure_line_at_any_position(content: str) -> None:
     rows = [f"entry {n}: nothing of note was seen here" for n in range(2_000)]
-    rows[1_100] = f"entry 1100: {said}"
+    rows[1_100] = f"entry 1100: {content}"
     assert rows[1_100] in preview("\n".join(rows)).split("\n")
 
 
@@ -81,8 +83,8 @@ def test_extract_ignores_a_search_word_that_occurs_in_every_line() -> None:
 
 
 def test_gap_counts_lines_that_were_not_scanned() -> None:
-    whole = "\n".join(f"line {n} of very many, none of which says much" for n in range(40_000))
-    shown = preview(whole).split("\n")
-    left_out = sum(int(line.split(" ")[1]) for line in shown if line.endswith("omitted …"))
+    complete = "\n".join(f"line {n} of very many, none of which says much" for n in range(40_000))
+    shown = preview(complete).split("\n")
+    omitted = sum(int(line.split(" ")[1]) for line in shown if line.endswith("omitted …"))
     shown_lines = sum(1 for line in shown if not line.startswith("…"))
-    assert shown_lines + left_out == 40_000
+    assert shown_lines + omitted == 40_000

@@ -122,10 +122,10 @@ async def test_repair_makes_a_broken_list_valid_and_reports_the_fault(fault: str
 async def test_repair_returns_valid_messages_as_the_hosts_own_objects(fault: str) -> None:
     payload, _ = BROKEN[fault]
     answer = await compacted(payload)
-    mended = {edit.index for edit in answer.edits}
-    sound = [message for at, message in enumerate(payload) if at not in mended]
+    repaired = {edit.index for edit in answer.edits}
+    sound = [message for at, message in enumerate(payload) if at not in repaired]
     for message in sound:
-        assert any(message is kept for kept in answer.messages)
+        assert any(message is returned for returned in answer.messages)
 
 
 async def test_repair_keeps_the_ids_of_open_calls() -> None:
@@ -159,23 +159,23 @@ async def test_repair_groups_gemini_results_of_one_turn(
         {"role": "model", "parts": [{"text": "done"}]},
     ]
     assert problems(broken, "gemini")
-    mended = await compacted(broken, mode="record", format="gemini")
-    assert not problems(mended.messages, "gemini")
-    assert mended.messages[2]["parts"] == results
-    assert mended.messages[3] is broken[-1]
-    assert any("moved next to its call" in warning for warning in mended.warnings)
+    repaired = await compacted(broken, mode="record", format="gemini")
+    assert not problems(repaired.messages, "gemini")
+    assert repaired.messages[2]["parts"] == results
+    assert repaired.messages[3] is broken[-1]
+    assert any("moved next to its call" in warning for warning in repaired.warnings)
 
 
 @pytest.mark.parametrize(
-    "wish", [{"target_tokens": 9_000}, {"settings": {"trigger_tokens": 9_000}}]
+    "options", [{"target_tokens": 9_000}, {"settings": {"trigger_tokens": 9_000}}]
 )
 async def test_compact_runs_when_repair_raises_the_list_above_the_trigger(
-    wish: dict[str, Any],
+    options: dict[str, Any],
 ) -> None:
     broken = [user("Begin.")]
     for at in range(80):
         broken += [assistant("word " * 34, call(f"c{at}", "Bash")), user(f"Never mind {at}.")]
-    made = await compacted(broken, **wish)
+    made = await compacted(broken, **options)
     assert made.tokens.before_upper <= 9_000
     assert made.status == "compacted"
     assert made.fits
@@ -190,11 +190,11 @@ async def test_empty_answer_at_the_end_is_kept_when_the_provider_accepts_it() ->
         {"role": "model", "parts": []},
     ]
     chat: list[Json] = [user("go"), {"role": "assistant", "content": []}]
-    kept = await compacted(anthropic, mode="record")
-    mended = await compacted(gemini, mode="record", format="gemini")
+    accepted = await compacted(anthropic, mode="record")
+    repaired = await compacted(gemini, mode="record", format="gemini")
     without_list = await compacted(chat, mode="record", format="openai-chat")
-    assert not problems(kept.messages, "anthropic", original=anthropic)
-    assert mended.messages == gemini[:1]
+    assert not problems(accepted.messages, "anthropic", original=anthropic)
+    assert repaired.messages == gemini[:1]
     assert without_list.messages == chat[:1]
 
 

@@ -25,7 +25,7 @@ def restored(files: list[FileText], limit_tokens: int = 1_000_000, **constants: 
     return restore_files(read([user("the summary"), assistant("answer")]), context)
 
 
-def whole(step: Step) -> list[str]:
+def restored_paths(step: Step) -> list[str]:
     return [edit.note for edit in step.edits if edit.action == "restored"]
 
 
@@ -48,7 +48,7 @@ def test_restored_files_are_one_user_message_labelled_as_data() -> None:
 
 def test_restore_inserts_five_files_and_names_four_more() -> None:
     step = restored([FileText(f"{n}.py", "x = 1") for n in range(12)])
-    assert whole(step) == ["0.py", "1.py", "2.py", "3.py", "4.py"]
+    assert restored_paths(step) == ["0.py", "1.py", "2.py", "3.py", "4.py"]
     assert [edit.note for edit in step.edits][5:] == ["5.py", "6.py", "7.py", "8.py"]
 
 
@@ -209,8 +209,8 @@ async def test_relative_path_is_resolved_from_the_session_folder_or_a_root(
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.py").write_text(f"in {name}", encoding="utf-8")
     roots = roots_of([tmp_path / "one", tmp_path])
-    told = await full(session("x.py"), read_file=roots.reader(str(tmp_path / "two")))
-    assert "in two" in str(told.messages)
+    result_of_second = await full(session("x.py"), read_file=roots.reader(str(tmp_path / "two")))
+    assert "in two" in str(result_of_second.messages)
     rooted = await full(session("x.py"), read_file=roots.reader())
     assert "in one" in str(rooted.messages)
 

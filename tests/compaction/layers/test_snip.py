@@ -88,7 +88,7 @@ def test_snip_keeps_the_newest_plan_and_a_loaded_skill() -> None:
     skill = answered("s", "Skill", lines("rule", 40), skill="review")
     messages = read([*chat(3), *planned("a", "pending"), *skill, *planned("b", "done"), *chat(40)])
     step = snip(messages, layer_context())
-    kept = {call.call_id for message in step.messages for call in tool_calls(message)}
-    assert kept == {"s", "b"}
+    call_ids = {call.call_id for message in step.messages for call in tool_calls(message)}
+    assert call_ids == {"s", "b"}
     assert repair(step.messages, RULES).edits == ()
     assert snip(step.messages, layer_context()).messages is step.messages

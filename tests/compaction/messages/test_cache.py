@@ -20,6 +20,6 @@ def test_run_once_calls_the_loader_in_one_thread() -> None:
     get = run_once(load)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(get) for _ in range(8)]
-    found = [one.result() for one in asked]
+    found = [item.result() for item in asked]
     assert found == loads * 8
     assert len(loads) == 1

@@ -66,12 +66,12 @@ def test_unique_call_ids_match_each_result_to_at_most_one_earlier_call(
     assert len(set(calls)) == len(calls)
     assert len(set(results)) == len(results)
     made: dict[str, str] = {}
-    for kind, came, own in blocks:
+    for kind, original, own in blocks:
         if kind == "assistant calls":
-            made[own] = came
+            made[own] = original
         elif kind != "user calls" and own in calls:  # a result with a call
             assert kind in ("user's result", "user's stand-in")
-            assert made[own] == came
+            assert made[own] == original
 
 
 @given(HOSTILE)
@@ -80,13 +80,15 @@ def test_real_result_takes_precedence_over_a_synthetic_one(
 ) -> None:
     blocks = renamed(messages)
     kinds = {own: kind for kind, _, own in blocks if not kind.endswith("calls")}
-    for at, (kind, came, own) in enumerate(blocks):
-        others = [one for one, given, _ in blocks if given == came and one == "assistant calls"]
-        if kind != "assistant calls" or len(others) > 1:
+    for at, (kind, original, own) in enumerate(blocks):
+        rest = [
+            item for item, given, _ in blocks if given == original and item == "assistant calls"
+        ]
+        if kind != "assistant calls" or len(rest) > 1:
             continue
-        later = [one for one, given, _ in blocks[at:] if given == came]
-        expected = next((one for one in later if one == "user's result"), None)
-        expected = expected or next((one for one in later if one == "user's stand-in"), None)
+        later = [item for item, given, _ in blocks[at:] if given == original]
+        expected = next((item for item in later if item == "user's result"), None)
+        expected = expected or next((item for item in later if item == "user's stand-in"), None)
         assert kinds.get(own) == expected
 
 
@@ -102,16 +104,18 @@ def test_results_belong_to_the_calls_directly_before_them(
 ) -> None:
     talk: list[Json] = [user("Go.")]
     for n, (ids, is_answered) in enumerate(turns):
-        talk.append(assistant(*(call(one, "Bash", n=f"{n}.{k}") for k, one in enumerate(ids))))
-        answers = [result(one, f"{n}.{k}") for k, one in enumerate(ids)]
+        talk.append(assistant(*(call(item, "Bash", n=f"{n}.{k}") for k, item in enumerate(ids))))
+        answers = [result(item, f"{n}.{k}") for k, item in enumerate(ids)]
         talk.append(user(answers if is_answered else "Never mind."))
     named = with_unique_call_ids(read(talk))
-    asked = {one.call_id: one.arguments["n"] for message in named for one in tool_calls(message)}
-    told = {one.call_id: result_text(one) for message in named for one in tool_results(message)}
+    asked = {item.call_id: item.arguments["n"] for message in named for item in tool_calls(message)}
+    reported = {
+        item.call_id: result_text(item) for message in named for item in tool_results(message)
+    }
     assert len(asked) == sum(len(ids) for ids, _ in turns)
-    assert told.keys() <= asked.keys()
-    assert all(asked[one] == text for one, text in told.items())
-    assert len(told) == sum(len(ids) for ids, is_answered in turns if is_answered)
+    assert reported.keys() <= asked.keys()
+    assert all(asked[item] == text for item, text in reported.items())
+    assert len(reported) == sum(len(ids) for ids, is_answered in turns if is_answered)
 
 
 def test_reused_id_of_an_interrupted_call_belongs_to_the_newer_call() -> None:
@@ -124,5 +128,5 @@ def test_reused_id_of_an_interrupted_call_belongs_to_the_newer_call() -> None:
     tool = {"role": "tool", "tool_call_id": "call_0", "content": "printed"}
     talk: list[Json] = [user("Go."), speaks, user("Stop; now this."), speaks, tool]
     named = with_unique_call_ids(formats.parse(talk, format="openai-chat"))
-    assert [one.call_id for one in tool_calls(named[3])] == ["call_0_2"]
-    assert [one.call_id for one in tool_results(named[4])] == ["call_0_2"]
+    assert [item.call_id for item in tool_calls(named[3])] == ["call_0_2"]
+    assert [item.call_id for item in tool_results(named[4])] == ["call_0_2"]

@@ -47,7 +47,7 @@ def test_history_hash_includes_an_argument_named_cache_control() -> None:
 @settings(max_examples=50, deadline=None)
 @given(first=st.lists(st.text(), max_size=4), second=st.lists(st.text(), max_size=4))
 def test_history_hash_differs_when_content_differs(first: list[str], second: list[str]) -> None:
-    names = [history_hash([_said(word) for word in words]) for words in (first, second)]
+    names = [history_hash([_content(word) for word in words]) for words in (first, second)]
     assert (names[0] == names[1]) == (first == second)
 
 
@@ -60,7 +60,7 @@ def test_history_hash_uses_sorted_ascii_json(value: Any, number: float, words: s
     assert history_hash([message]) == blake2b(known.encode("ascii"), digest_size=16).hexdigest()
 
 
-def _said(words: str) -> Json:
+def _content(words: str) -> Json:
     return {"role": "user", "content": words}
 
 

@@ -54,7 +54,7 @@ def pins_of(result: CompactResult) -> dict[str, Json]:
 
 
 async def rounds(
-    wishes: list[dict[str, Any]],
+    option_sets: list[dict[str, Any]],
     *,
     archive: Archive,
     requests: dict[int, str] | None = None,
@@ -62,9 +62,9 @@ async def rounds(
     """Compact a growing list once for each of `wishes`."""
     context: list[Json] = []
     results: list[CompactResult] = []
-    for n, wish in enumerate(wishes):
+    for n, options in enumerate(option_sets):
         context = [*context, *talk(n * 3, n * 3 + 3, (requests or {}).get(n, ""))]
-        asked: dict[str, Any] = {"mode": "full", "format": "anthropic", **wish}
+        asked: dict[str, Any] = {"mode": "full", "format": "anthropic", **options}
         request = CompactRequest(**asked)
         results.append(await compact(context, request, archive=archive))
         context = results[-1].messages
@@ -95,24 +95,24 @@ def texts_in(value: Any) -> list[str]:
     return [text for item in items for text in texts_in(item)]
 
 
-@pytest.mark.parametrize("wish", SUMMARISING, ids=str)
+@pytest.mark.parametrize("options", SUMMARISING, ids=str)
 @settings(max_examples=6, deadline=None)
 @given(format=st.sampled_from(PROVIDER_FORMATS), texts=pinned_texts())
 async def test_pinned_text_is_in_every_summary_of_every_writer(
-    format: str, wish: dict[str, Any], texts: list[str]
+    format: str, options: dict[str, Any], texts: list[str]
 ) -> None:
     async with archive_without_originals() as archive:
-        told = CompactRequest(format=format, pinned=tuple(texts), **wish)
-        first = await compact(conversation(format), told, archive=archive)
+        reported = CompactRequest(format=format, pinned=tuple(texts), **options)
+        first = await compact(conversation(format), reported, archive=archive)
         assert first.status == "compacted"
         grown = [*first.messages, *conversation(format)]
         # The second call does not repeat the pin.
-        untold = CompactRequest(format=format, **wish)
+        untold = CompactRequest(format=format, **options)
         second = await compact(grown, untold, archive=archive)
         assert second.status == "compacted"
     for result in (first, second):
-        said = texts_in(result.messages)
-        assert all(any(text in place for place in said) for text in texts)
+        content = texts_in(result.messages)
+        assert all(any(text in place for place in content) for text in texts)
         carried = result.receipt["pins"]["carried"]
         manual = [pin["text"] for pin in carried if pin["origin"] == "manual"]
         assert manual == texts
@@ -124,14 +124,14 @@ async def test_pins_of_every_origin_survive_five_rounds(keeps_originals: bool) -
         0: f"Mend the parser. {RULE} And mind this: <pin>{NOTE}</pin>",
         2: "Always run the linter before you answer me.",
     }
-    wishes: list[dict[str, Any]] = [
+    option_sets: list[dict[str, Any]] = [
         {"pinned": ("Speak French.",), "pinned_messages": (3,)},
         {"pinned": ("Speak French.",)},
         *[{}] * 3,
     ]
     opened = temporary_archive() if keeps_originals else archive_without_originals()
     async with opened as archive:
-        *_, last = await rounds(wishes, archive=archive, requests=asked)
+        *_, last = await rounds(option_sets, archive=archive, requests=asked)
     pins = pins_of(last)
     origins = {text: pin["origin"] for text, pin in pins.items()}
     assert origins["Speak French."] == "manual"
@@ -149,10 +149,10 @@ async def test_unpinned_text_is_absent_until_it_is_pinned_again(
     keeps_originals: bool, by_id: bool
 ) -> None:
     async with temporary_archive() as archive:
-        wish = {"pinned": ("Speak French.",)}
-        first = await rounds([wish], archive=archive, requests={0: RULE})
+        options = {"pinned": ("Speak French.",)}
+        first = await rounds([options], archive=archive, requests={0: RULE})
     names = {text: pin["id"] if by_id else text for text, pin in pins_of(first[0]).items()}
-    wishes: list[dict[str, Any]] = [
+    option_sets: list[dict[str, Any]] = [
         {"pinned": ("Speak French.",)},
         {"unpin": (names["Speak French."], names[RULE])},
         {},
@@ -161,7 +161,7 @@ async def test_unpinned_text_is_absent_until_it_is_pinned_again(
     ]
     opened = temporary_archive() if keeps_originals else archive_without_originals()
     async with opened as archive:
-        results = await rounds(wishes, archive=archive, requests={0: RULE, 3: RULE})
+        results = await rounds(option_sets, archive=archive, requests={0: RULE, 3: RULE})
     carried = [set(pins_of(result)) & {"Speak French.", RULE} for result in results]
     assert carried == [{"Speak French.", RULE}, set(), set(), set(), {"Speak French."}]
     assert results[1].receipt["pins"]["unpinned"] == results[3].receipt["pins"]["unpinned"]
@@ -180,23 +180,27 @@ async def test_oldest_rules_are_dropped_first_and_dropped_pins_are_reported() ->
         "Always quote prices without tax.",
         "Always sign every release by hand.",
     ]
-    wish: dict[str, Any] = {"mode": "full", "target_tokens": 2_500}
+    options: dict[str, Any] = {"mode": "full", "target_tokens": 2_500}
     payload = [message for n, rule in enumerate(rules) for message in turn(n, rule)]
-    roomy = await compacted(payload, **wish, settings={"automatic_pin_tokens": 60})
+    roomy = await compacted(payload, **options, settings={"automatic_pin_tokens": 60})
     found = [rules.index(text) for text in pins_of(roomy)]
     assert 0 < len(found) < 8
     assert found == list(range(found[0], found[0] + len(found)))
-    said = str(roomy.messages)
-    assert all(rule in said for rule in rules[found[-1] + 1 :]), "the newest stay as they were said"
+    content = str(roomy.messages)
+    assert all(rule in content for rule in rules[found[-1] + 1 :]), (
+        "the newest stay as they were said"
+    )
 
     given_texts = tuple(f"Given text {n}: " + "word " * 30 for n in range(4))
-    roomy = await compacted(payload, **wish, pinned=given_texts)
+    roomy = await compacted(payload, **options, pinned=given_texts)
     assert len(pins_of(roomy)) > len(given_texts)
     limit = sum(pin["tokens"] for pin in pins_of(roomy).values() if pin["origin"] == "manual") // 2
-    tight = await compacted(payload, **wish, pinned=given_texts, settings={"pinned_tokens": limit})
+    tight = await compacted(
+        payload, **options, pinned=given_texts, settings={"pinned_tokens": limit}
+    )
     assert [text.strip() for text in given_texts[2:]] == list(pins_of(tight))
-    left_out = tight.receipt["pins"]["left_out"]
-    for pin in left_out:
+    omitted = tight.receipt["pins"]["left_out"]
+    for pin in omitted:
         if pin["origin"] == "manual":
             assert any(pin["pointer"] in warning for warning in tight.warnings)
     assert sum("Given text" in warning for warning in tight.warnings) == 2
@@ -245,9 +249,9 @@ async def test_contradictory_pins_are_refused_before_anything_is_written() -> No
         ({"pinned_messages": (99,)}, "contains index 99, but the list has 12"),
         ({"pinned": (RULE,), "unpin": (RULE,)}, "pinned and unpin both contain"),
     ]
-    for wish, problem in refused:
+    for options, problem in refused:
         async with temporary_archive() as archive:
-            request = CompactRequest(format="anthropic", **wish)
+            request = CompactRequest(format="anthropic", **options)
             with pytest.raises(SettingsError, match=problem):
                 await compact(payload, request, archive=archive)
             assert (await archive.sessions())[0] == []
