@@ -461,9 +461,7 @@ def test_sentences_at_the_cut_are_marked_when_text_is_too_long() -> None:
     assert re.fullmatch(r"The word goes on (and on )*and( on)? \[…\]", cut[0])
 
 
-@pytest.mark.parametrize(
-    "sentence", ["don't touch {}", "leave {} as it is", "keep {} public, please"]
-)
+@pytest.mark.parametrize("form", ["don't touch {}", "leave {} as it is", "keep {} public, please"])
 @pytest.mark.parametrize("name", ["parse()", "`Config.load()`", "self.run()"])
 def test_typed_sentence_may_name_a_function(form: str, name: str) -> None:
     assert not any(one.is_pasted for one in sentences_of(form.format(name)))
