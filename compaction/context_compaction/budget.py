@@ -337,6 +337,17 @@ def usage_warnings(requests: RequestCount) -> tuple[str, ...]:
     )
 
 
+def margin_warnings(request: CompactRequest, method: str) -> tuple[str, ...]:
+    """Return the warning that a target was filled by cautious counts, because no model is named."""
+    if request.target_tokens is None or request.model is not None or "/unknown" not in method:
+        return ()
+    return (
+        f"No model is named, so tokens were counted with a cautious margin ({method}). A part of "
+        f"the target of {request.target_tokens:,} tokens can stay unused. Name the model in "
+        "`model` to fill it.",
+    )
+
+
 def _kept_tokens(movable_tokens: int, request: CompactRequest, settings: Settings) -> int:
     """Tokens of the movable part that a compaction leaves.
 

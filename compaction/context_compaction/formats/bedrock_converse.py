@@ -47,6 +47,7 @@ RULES = ProviderRules(
     thinking_is_bound=True,
     results_follow_call=True,
     refuses_empty_messages=True,
+    documents_need_text=True,
     refuses_trailing_thinking=True,
     refuses_trailing_space=True,
     unique_call_ids=True,

@@ -15,6 +15,7 @@ from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     NO_RESULT,
     Block,
+    Document,
     Message,
     Messages,
     Opaque,
@@ -251,7 +252,15 @@ def _drop_empty_content(state: _Repair) -> Iterator[Message]:
         if rules.refuses_thinking_alone and _has_only_thinking(message):
             state.log(message, "a message with thinking alone got an empty text")
             message = edit_message(message, (*message.blocks, Text("")))
+        if rules.documents_need_text and _has_document_without_text(message):
+            state.log(message, "a document without a text got one")
+            message = edit_message(message, (*message.blocks, Text("(document)")))
         yield message
+
+
+def _has_document_without_text(message: Message) -> bool:
+    kinds = {type(block) for block in message.blocks}
+    return Document in kinds and Text not in kinds
 
 
 def _has_only_thinking(message: Message) -> bool:

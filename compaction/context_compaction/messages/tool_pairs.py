@@ -62,6 +62,7 @@ class ProviderRules:
             Responses).
         results_follow_call: Results directly follow the call. Otherwise they may be anywhere later.
         refuses_empty_messages: A message without content is refused.
+        documents_need_text: A message with a document needs a text as well (Bedrock).
         refuses_thinking_alone: A message of the assistant needs more than thinking (Chat).
         refuses_trailing_thinking: An assistant turn must not end with a thinking block.
         refuses_trailing_space: A last message of the assistant must not end in white space.
@@ -89,6 +90,7 @@ class ProviderRules:
     joins_assistant_messages: bool = False
     results_follow_call: bool = False
     refuses_empty_messages: bool = False
+    documents_need_text: bool = False
     refuses_thinking_alone: bool = False
     refuses_trailing_thinking: bool = False
     refuses_trailing_space: bool = False

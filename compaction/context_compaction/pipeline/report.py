@@ -7,7 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.activity.known_file import changed_warning
-from context_compaction.budget import limit_tokens, reserve_warnings, usage_warnings, window_of
+from context_compaction.budget import (
+    limit_tokens,
+    margin_warnings,
+    reserve_warnings,
+    usage_warnings,
+    window_of,
+)
 from context_compaction.compaction_state import PreparedList
 from context_compaction.context import CompactionContext, Finished, Plan, SummaryText
 from context_compaction.formats.list_cache import as_given
@@ -279,6 +285,7 @@ def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> t
         *done.words.warnings,
         *reserve_warnings(context.request, context.settings),
         *usage_warnings(context.request_count),
+        *(margin_warnings(context.request, context.count.method) if was_cut else ()),
         *pin_warnings(
             context.request, context.pins, context.parsed, edited.messages, was_cut=was_cut
         ),

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.json_types import Json
 from tests.support.provider_rules import problems
+from tests.support.script import TINY_PDF
 from tests.support.small import answered, assistant, call, compacted, result, text, user
 
 BROKEN: dict[str, tuple[list[Json], str]] = {
@@ -319,3 +320,17 @@ async def test_repair_gives_chat_thinking_an_empty_text_when_a_message_has_nothi
     answer = await compacted(payload, mode=mode, format="openai-chat")
     assert not problems(answer.messages, "openai-chat", original=payload)
     assert all(edit.pointers for edit in answer.edits)
+
+
+@pytest.mark.parametrize("place", [0, 2])
+async def test_repair_gives_bedrock_documents_a_text_when_they_have_none(place: int) -> None:
+    source = {"bytes": TINY_PDF}
+    document = {"document": {"format": "pdf", "name": "notes", "source": source}}
+    texts = [{"text": "go"}, {"text": "ok"}, {"text": "and?"}]
+    payload = [
+        {"role": "assistant" if n % 2 else "user", "content": [document if n == place else block]}
+        for n, block in enumerate(texts)
+    ]
+    assert problems(payload, "bedrock-converse")
+    answer = await compacted(payload, format="bedrock-converse")
+    assert not problems(answer.messages, "bedrock-converse", original=payload)

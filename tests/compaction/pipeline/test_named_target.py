@@ -19,7 +19,7 @@ from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
 from tests.support.rendering import render
 from tests.support.script import Call, Part, Step, Turn
-from tests.support.small import answered, assistant, compacted, lines, user
+from tests.support.small import answered, assistant, compacted, lines, session, user
 from tests.support.strategies import FORMATS
 
 pytestmark = pytest.mark.slow
@@ -145,6 +145,15 @@ async def test_named_target_is_filled_next_to_a_long_system_message(
             rest.append(result.tokens.after - more_tokens)
     # But for a result that just finds place in one of them.
     assert abs(rest[1] - rest[0]) < 0.05 * target_tokens
+
+
+@pytest.mark.parametrize(("model", "is_reported"), [(None, True), ("gpt-4o", False)])
+async def test_compaction_reports_the_margin_when_a_target_has_no_model(
+    model: str | None, is_reported: bool
+) -> None:
+    result = await compacted(session(30), target_tokens=3_000, model=model)
+    assert result.boundary is not None
+    assert any("(o200k*1.50/unknown)" in warning for warning in result.warnings) == is_reported
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
