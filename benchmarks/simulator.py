@@ -142,7 +142,7 @@ def uncompacted(case: Case, payload: list[Any]) -> Figures:
     hits, calls = read / (read + written), len(stops)
     new, carried = written / calls, (read + written) / calls
     return Figures(
-        "no compaction, no window", calls, billed, 1.0, 1.0, hits, new, carried, 0, 0, 0, calls
+        "no compaction, no window", calls, billed, 1.0, 1.0, hits, new, carried, 0, 0, calls
     )
 
 

@@ -25,7 +25,6 @@ class Figures:
         carried_tokens: ... and all of its input.
         compactions: How often the list was changed.
         breaks: The most prefix breaks in any `WITHIN_CALLS` calls.
-        repeated_edits: Edits of messages that the policy itself had put there.
         calls_over: Requests that did not fit the window beside the answer.
     """
 
@@ -39,7 +38,6 @@ class Figures:
     carried_tokens: float
     compactions: int
     breaks: int
-    repeated_edits: int
     calls_over: int
 
 
@@ -60,7 +58,6 @@ def figures_of(label: str, replay: Replay) -> Figures:
         (new_tokens + read_tokens) / len(steady),
         replay.compactions,
         max(sum(breaks[at : at + WITHIN_CALLS]) for at in range(len(breaks))),
-        sum(call.repeated_edits for call in replay.calls),
         replay.calls_over,
     )
 
@@ -74,8 +71,8 @@ def section(number: int, name: str, message_count: int, runs: Sequence[Figures])
         "",
         f"| policy | billed input tokens | of {usual.label}'s | beaten | recall | in context | "
         "cache hits | new tokens a call | carried | between compactions | compactions | "
-        f"prefix breaks in {WITHIN_CALLS} calls | repeated edits | calls over the window |",
-        f"|---|--:|--:|:-:|{'--:|' * 10}",
+        f"prefix breaks in {WITHIN_CALLS} calls | calls over the window |",
+        f"|---|--:|--:|:-:|{'--:|' * 9}",
         *(_line(run, economy, usual) for run in runs),
         "",
         f"![cost against recall](simulator-{number}.svg)",
@@ -98,7 +95,6 @@ def _line(run: Figures, economy: Figures, usual: Figures) -> str:
         f"{between:.1%}",
         run.compactions,
         run.breaks,
-        run.repeated_edits,
         run.calls_over if run.compactions else "-",
     )
     return f"| {' | '.join(map(str, cells))} |"

@@ -1,1 +1,1 @@
-"""Policies compared on a conversation: what each keeps, and what a replay costs."""
+"""Compare policies on a conversation: what each one keeps, and what a replay costs."""

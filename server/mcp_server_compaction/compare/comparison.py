@@ -1,7 +1,7 @@
-"""Compares policies on one conversation: what each leaves of it, and what the session costs.
+"""Compare policies on one conversation: what each one keeps, and what the session costs.
 
-Two runs for each policy, in an archive that is thrown away: one compaction of the whole, and the
-session replayed call by call.
+Each policy runs twice in a temporary archive: one compaction of the whole conversation, and a
+replay of the session request by request.
 """
 
 import json
@@ -30,13 +30,13 @@ from context_compaction.hooks import silent
 
 from mcp_server_compaction.compare.replay import Report, replay
 
-# The row of the session as it would be if every call sent all of it.
+# Name of the first row: the session if every request contained all messages.
 NO_COMPACTION = "no compaction"
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many of something are left."""
+    """A part of a number of items, for example of all tool results."""
 
     kept: int
     total: int
@@ -44,28 +44,28 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One policy.
+    """The figures of one policy.
 
     Attributes:
-        policy: Its name.
-        status: What one compaction of the whole said.
-        fits: Whether its result fits the window.
-        tokens_before: Tokens of the whole.
-        tokens_after: Tokens of the result.
-        saved_by_layer: Tokens that each layer saved; below 0 for what it added.
-        user_turns: Requests of the user that stand in the result word for word.
-        results: Tool results that do.
-        files: Files that the result names.
-        compact_seconds: Wall time of that compaction.
-        calls: Calls of the model in the replayed session.
-        compactions: How often the policy changed the list.
-        calls_over: Calls that did not fit the window.
-        recall: Names that the model used again and that stood in its request, as a part.
-        recall_with_context: The same of those that stood there beside words that explain them.
-        cache_hit_share: Part of all input that was read from the cache.
-        rebilled_tokens: Tokens written to the cache again after a change.
-        billed_tokens: All input, in tokens at the plain price.
-        cost_usd: The same in dollars.
+        policy: Name of the policy.
+        status: Status of one compaction of the whole conversation.
+        fits: Whether the result of this compaction fits the window.
+        tokens_before: Tokens of the whole conversation.
+        tokens_after: Tokens of the compacted conversation.
+        saved_by_layer: Tokens saved by each layer; negative if the layer added text.
+        user_turns: Messages of the user that the result contains verbatim.
+        results: Tool results that the result contains verbatim.
+        files: Files whose path the result contains.
+        compact_seconds: Wall time of the compaction.
+        calls: Number of requests in the replayed session.
+        compactions: Number of requests in which the policy changed the message list.
+        calls_over: Number of requests that were too long for the window.
+        recall: Share of the names needed by the model's answers that the requests contained.
+        recall_with_context: Share of these names that the requests contained near the same words.
+        cache_hit_share: Share of all input tokens that was read from the prompt cache.
+        rebilled_tokens: Tokens written to the cache again because an earlier message changed.
+        billed_tokens: Cost of all input, converted to tokens at the price of uncached input.
+        cost_usd: Cost of all input in US dollars.
     """
 
     policy: str
@@ -96,30 +96,29 @@ async def compare(
     price_usd: float,
     report: ReportProgress = silent,
 ) -> list[PolicyRow]:
-    """A row for each policy, and before them one of the session as it would be without any.
+    """Return a row without compaction, then a row for each policy.
 
     Args:
         payload: The conversation.
-        request: Window, format and model; its policy is replaced.
-        policies: Names.
-        price_usd: Of a million input tokens.
-        report: Told how far the work is.
+        request: Window, format and model. The policies replace its policy.
+        policies: Names of the policies.
+        price_usd: Price of one million input tokens, in US dollars.
+        report: Receives the share of the work that is done, and the name of the policy.
 
     Raises:
-        SettingsError: There is no such policy.
+        SettingsError: A policy does not exist.
     """
     request = replace(request, session_id="whole")
-    names = [NO_COMPACTION, *policies]
-    requests = [replace(request, mode="record")]
-    requests += [replace(request, policy=name) for name in policies]
+    requests = {NO_COMPACTION: replace(request, mode="record")}
+    requests |= {name: replace(request, policy=name) for name in policies}
     rows: list[PolicyRow] = []
-    for at, (name, wanted) in enumerate(zip(names, requests, strict=True)):
+    for name, policy_request in requests.items():
 
-        async def tell(part: float, at: int = at, name: str = name) -> None:
-            await report((at + part) / len(names), name)
+        async def report_share(share: float, name: str = name) -> None:
+            await report((len(rows) + share) / len(requests), name)
 
-        await tell(0.0)
-        rows.append(await _row(payload, wanted, name, price_usd, tell))
+        await report_share(0.0)
+        rows.append(await _row(payload, policy_request, name, price_usd, report_share))
     return rows
 
 
@@ -133,9 +132,9 @@ async def _row(
     with TemporaryDirectory() as folder:
         root = Path(folder)
         async with open_archive(root / "archive", index_root=root / "index") as archive:
-            began = time.perf_counter()
+            start_seconds = time.perf_counter()
             result = await compact(payload, request, archive=archive)
-            seconds = time.perf_counter() - began
+            compact_seconds = time.perf_counter() - start_seconds
             session = await replay(payload, request, archive, report)
     before = formats.parse(payload, format=result.format)
     after = formats.parse(result.messages, format=result.format)
@@ -145,11 +144,11 @@ async def _row(
         fits=result.fits,
         tokens_before=result.tokens.before,
         tokens_after=result.tokens.after,
-        saved_by_layer=_saved(result),
-        user_turns=_user_turns(before, after),
-        results=_results(before, after),
-        files=_files(before, result.messages),
-        compact_seconds=seconds,
+        saved_by_layer=_saved_by_layer(result),
+        user_turns=_kept_user_turns(before, after),
+        results=_kept_results(before, after),
+        files=_kept_files(before, result.messages),
+        compact_seconds=compact_seconds,
         calls=len(session.calls),
         compactions=session.compactions,
         calls_over=session.calls_over,
@@ -162,32 +161,29 @@ async def _row(
     )
 
 
-def _saved(result: CompactResult) -> dict[str, int]:
+def _saved_by_layer(result: CompactResult) -> dict[str, int]:
     saved: Counter[str] = Counter()
     for layer in result.layers:
         saved[layer.name] += layer.tokens_before - layer.tokens_after
-    return dict(saved)  # `asdict` would count the items of a Counter
+    return dict(saved)  # because `asdict` would count the items of a Counter
 
 
-def _user_turns(before: Messages, after: Messages) -> Share:
-    asked = [message.blocks for message in before if is_request(message)]
-    left = [message.blocks for message in after if is_request(message)]
-    return Share(sum(blocks in left for blocks in asked), len(asked))
+def _kept_user_turns(before: Messages, after: Messages) -> Share:
+    requests = [message.blocks for message in before if is_request(message)]
+    kept = [message.blocks for message in after if is_request(message)]
+    return Share(sum(blocks in kept for blocks in requests), len(requests))
 
 
-def _results(before: Messages, after: Messages) -> Share:
-    def contents(messages: Messages) -> list[tuple[str, object]]:
-        return [(one.call_id, one.content) for m in messages for one in tool_results(m)]
-
-    left = dict(contents(after))
-    given = contents(before)
-    return Share(sum(left.get(call_id) == content for call_id, content in given), len(given))
+def _kept_results(before: Messages, after: Messages) -> Share:
+    originals = [result for message in before for result in tool_results(message)]
+    kept = {result.call_id: result.content for m in after for result in tool_results(m)}
+    kept_count = sum(kept.get(result.call_id) == result.content for result in originals)
+    return Share(kept_count, len(originals))
 
 
-def _files(before: Messages, after: Sequence[JsonObject]) -> Share:
+def _kept_files(before: Messages, after: Sequence[JsonObject]) -> Share:
     uses = (classify(call) for message in before for call in tool_calls(message))
     paths = {use.path for use in uses if use.path}
     text = json.dumps(after, ensure_ascii=False)
-    return Share(
-        sum(json.dumps(path, ensure_ascii=False)[1:-1] in text for path in paths), len(paths)
-    )
+    escaped_paths = (json.dumps(path, ensure_ascii=False)[1:-1] for path in paths)
+    return Share(sum(path in text for path in escaped_paths), len(paths))

@@ -1,104 +1,106 @@
-"""The names in messages (paths, identifiers, numbers), and the ordinary words that stand near them.
+"""Measure which names (paths, identifiers, numbers) of a conversation a request still contains.
 
-A name that the model uses again is known where it stands in the request. It is known with its
-context where words that stood near it in the conversation stand near it in the request as well: a
-bare list of names explains nothing.
+A name is found if the request contains it. It is found in context if the request also contains
+words near it that were near it in the conversation, because a bare list of names explains nothing.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 from context_compaction import JsonObject
 
-# Names with inner structure: what an agent copies rather than says. Plain words prove nothing.
+# Only names with an inner structure count: a model copies them, but may choose plain words itself.
 _NAME = re.compile(
     r"[\w.~-]{1,200}+/[\w./-]+|\b[A-Za-z]\w*[._-]\w[\w.-]*|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*"
     r"|\b(?=\w*\d)[0-9a-zA-Z]{5,}\b"
 )
 _MIN_NAME_CHARS = 5
-# Whole words beside blanks, quotes and brackets, so that a name's own parts are none of them.
+# Words between blanks, quotes and brackets, because the parts of a name do not explain the name.
 _WORD = re.compile(r"(?<![^\s\"'(\[{])[A-Za-z][a-z]{2,}(?![^\s\"'.,;:!?)\]}])")
-# As benchmarks/needed.py judges: two words within 160 characters.
+# The same criterion as in benchmarks/needed.py: two words within 160 characters.
 CONTEXT_CHARS = 160
 CONTEXT_WORDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A message's text and the names in it."""
+class _NamedText:
+    """The text of a message, and the names in it."""
 
     text: str
     names: frozenset[str]
 
-    def near(self, name: str) -> set[str]:
-        """The words near any place of `name`, in lower case."""
-        found: set[str] = set()
-        at = self.text.find(name) if name in self.names else -1
-        while at >= 0:
-            start, stop = max(0, at - CONTEXT_CHARS), at + len(name) + CONTEXT_CHARS
-            found.update(match[0].lower() for match in _WORD.finditer(self.text, start, stop))
-            at = self.text.find(name, at + len(name))
-        return found
+    def words_near(self, name: str) -> set[str]:
+        """Return the words near each occurrence of `name`, in lower case."""
+        words: set[str] = set()
+        position = self.text.find(name)
+        while position >= 0:
+            start, stop = max(0, position - CONTEXT_CHARS), position + len(name) + CONTEXT_CHARS
+            words.update(match[0].lower() for match in _WORD.finditer(self.text, start, stop))
+            position = self.text.find(name, position + len(name))
+        return words
 
 
-@dataclass(slots=True)
-class Names:
-    """What messages name, by object: the same ones come back call after call."""
+class NameRecall:
+    """Names of the messages of one conversation.
 
-    _named: dict[int, tuple[JsonObject, Named]] = field(
-        default_factory=dict[int, tuple[JsonObject, Named]]
-    )
-    _stood_in: dict[str, list[Named]] = field(default_factory=dict[str, list[Named]])
+    Texts are cached by object, because every request repeats most messages.
+    """
+
+    def __init__(self) -> None:
+        # The cache keeps the message, so that no other object can get its id.
+        self._texts: dict[int, tuple[JsonObject, _NamedText]] = {}
+        self._occurrences: dict[str, list[_NamedText]] = {}
 
     def learn(self, messages: Iterable[JsonObject]) -> None:
-        """Messages that the conversation has had from now on."""
+        """Add new messages to the conversation."""
         for message in messages:
-            named = self._of(message)
-            for name in named.names:
-                self._stood_in.setdefault(name, []).append(named)
+            text = self._named_text(message)
+            for name in text.names:
+                self._occurrences.setdefault(name, []).append(text)
 
-    def needed(self, answer: JsonObject) -> frozenset[str]:
-        """The names in an answer that had stood in the conversation before."""
-        return frozenset(name for name in self._of(answer).names if name in self._stood_in)
+    def needed_names(self, answer: JsonObject) -> frozenset[str]:
+        """Return the names in `answer` that occurred in the conversation before."""
+        return frozenset(self._named_text(answer).names & self._occurrences.keys())
 
-    def found(self, needed: Iterable[str], request: Sequence[JsonObject]) -> tuple[int, int]:
-        """How many of the names stand in the request, and how many with their context."""
-        shown = [self._of(message) for message in request]
-        bare = in_context = 0
-        for name in needed:
-            places = [named for named in shown if name in named.names]
-            bare += bool(places)
-            in_context += self._has_context(name, places)
-        return bare, in_context
+    def count_found(self, names: Iterable[str], request: Sequence[JsonObject]) -> tuple[int, int]:
+        """Return how many of `names` the request contains, and how many of them in context."""
+        texts = [self._named_text(message) for message in request]
+        found = found_in_context = 0
+        for name in names:
+            texts_with_name = [text for text in texts if name in text.names]
+            found += bool(texts_with_name)
+            found_in_context += self._is_in_context(name, texts_with_name)
+        return found, found_in_context
 
-    def _has_context(self, name: str, places: Sequence[Named]) -> bool:
-        originals = self._stood_in[name]
-        if any(named is other for named in places for other in originals):
+    def _is_in_context(self, name: str, texts: Sequence[_NamedText]) -> bool:
+        originals = self._occurrences[name]
+        if any(text is original for text in texts for original in originals):
             return True
-        near: set[str] = set()
-        for named in originals:
-            near |= named.near(name)
-        # A name that never had so many words beside it needs all that it had.
-        wanted = min(CONTEXT_WORDS, len(near))
-        return any(len(near & named.near(name)) >= wanted for named in places)
+        original_words: set[str] = set()
+        for original in originals:
+            original_words |= original.words_near(name)
+        # If the conversation has fewer words near the name, the request needs all of them.
+        needed_count = min(CONTEXT_WORDS, len(original_words))
+        return any(len(original_words & text.words_near(name)) >= needed_count for text in texts)
 
-    def _of(self, message: JsonObject) -> Named:
-        if id(message) not in self._named:
-            text = "\n".join(_texts(message))
+    def _named_text(self, message: JsonObject) -> _NamedText:
+        if id(message) not in self._texts:
+            text = "\n".join(_strings(message))
             matches = (match.rstrip("./-") for match in _NAME.findall(text))
             names = frozenset(name for name in matches if len(name) >= _MIN_NAME_CHARS)
-            self._named[id(message)] = (message, Named(text, names))
-        return self._named[id(message)][1]
+            self._texts[id(message)] = (message, _NamedText(text, names))
+        return self._texts[id(message)][1]
 
 
-def _texts(value: object) -> Iterator[str]:
+def _strings(value: object) -> Iterator[str]:
+    """Yield every string in a JSON value, without the keys of objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for item in cast("dict[str, object]", value).values():
-            yield from _texts(item)
+            yield from _strings(item)
     elif isinstance(value, list):
         for item in cast("list[object]", value):
-            yield from _texts(item)
+            yield from _strings(item)

@@ -1,19 +1,18 @@
-"""Replays a conversation call by call through a policy, as its host would have sent it.
+"""Send a conversation to a policy request by request, and measure what it costs and what it keeps.
 
-The bill is that of a provider's prompt cache: what begins like the request before is read from the
-cache, the rest is written to it. Recall asks at each answer of the model which of the names in it
-(paths, identifiers, numbers) had stood in the conversation before, and how many of those were still
-in the request that it would have answered, bare or with their context (recall_metric.py).
+The cost is that of a provider's prompt cache: the part of a request that equals the start of the
+previous request is read from the cache, and the rest is written to it. Recall asks for every answer
+of the model which of its names (paths, identifiers, numbers) occurred in the conversation before,
+and how many of these names the request contains (see recall_metric.py).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from context_compaction import (
     Archive,
     CompactRequest,
-    CompactResult,
     JsonObject,
     MessageCounter,
     compact,
@@ -23,11 +22,12 @@ from context_compaction import (
     profile_for,
 )
 
-from mcp_server_compaction.compare.recall_metric import Names
+from mcp_server_compaction.compare.recall_metric import NameRecall
+from mcp_server_compaction.reading.plain_text import shared_count
 
 Report: TypeAlias = Callable[[float], Awaitable[None]]
 
-# Anthropic's prices relative to plain input, and the shortest prefix that it caches.
+# Anthropic's prices relative to uncached input, and the shortest prefix that it caches.
 READ_PRICE = 0.1
 WRITE_PRICE = 1.25
 MIN_CACHED_TOKENS = 1_024
@@ -35,25 +35,23 @@ MIN_CACHED_TOKENS = 1_024
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
-    """One request of the replay.
+    """One request of a replayed conversation.
 
     Attributes:
-        read_tokens: Read from the cache.
-        written_tokens: Not in the cache before.
-        changed: Whether the policy changed the list.
-        breaks_prefix: Whether it does not begin with the whole request before.
-        repeated_edits: Edits of messages that the policy itself had put there.
-        is_over: Whether the request does not fit the window beside the answer.
-        needed: Names in the answer that had stood in the conversation before ...
-        found: ... how many of them stand in this request ...
-        found_in_context: ... and how many beside words that stood near them before.
+        read_tokens: Input tokens read from the cache.
+        written_tokens: Input tokens written to the cache.
+        changed: Whether the policy changed the message list.
+        breaks_prefix: Whether the request does not start with the whole previous request.
+        is_over: Whether the request and the answer together exceed the window.
+        needed: Number of names in the answer that occurred in the conversation before.
+        found: Number of these names that the request contains.
+        found_in_context: Number of these names that the request contains near the same words.
     """
 
     read_tokens: int
     written_tokens: int
     changed: bool
     breaks_prefix: bool
-    repeated_edits: int
     is_over: bool
     needed: int
     found: int
@@ -64,51 +62,55 @@ class ReplayedCall:
 class Replay:
     """All requests of one conversation under one policy."""
 
-    policy: str
     calls: tuple[ReplayedCall, ...]
 
     @property
     def billed_tokens(self) -> float:
-        """What all input costs, in tokens at the plain price."""
-        read = sum(call.read_tokens for call in self.calls)
-        written = sum(call.written_tokens for call in self.calls)
-        return read * READ_PRICE + written * WRITE_PRICE
+        """Cost of all input, converted to tokens at the price of uncached input."""
+        return self._read_tokens * READ_PRICE + self._written_tokens * WRITE_PRICE
 
     @property
     def rebilled_tokens(self) -> int:
-        """Tokens written to the cache by requests that broke the prefix."""
+        """Tokens written to the cache by requests that break the prefix."""
         return sum(call.written_tokens for call in self.calls if call.breaks_prefix)
 
     @property
     def hit_share(self) -> float:
-        """Part of all input that was read from the cache."""
-        read = sum(call.read_tokens for call in self.calls)
-        total = read + sum(call.written_tokens for call in self.calls)
-        return read / total if total else 0.0
+        """Share of all input tokens that was read from the cache."""
+        total = self._read_tokens + self._written_tokens
+        return self._read_tokens / total if total else 0.0
 
     @property
     def compactions(self) -> int:
-        """How often the policy changed the list."""
+        """Number of requests in which the policy changed the message list."""
         return sum(call.changed for call in self.calls)
 
     @property
     def calls_over(self) -> int:
-        """Requests that the provider would have refused for their length."""
+        """Number of requests that are too long for the window."""
         return sum(call.is_over for call in self.calls)
 
     @property
     def recall(self) -> float:
-        """Part of the names needed again that stood in the request; 1 where none was needed."""
-        return self._part_of_needed([call.found for call in self.calls])
+        """Share of the needed names that the requests contain; 1 if no name was needed."""
+        return self._share_of_needed(sum(call.found for call in self.calls))
 
     @property
     def recall_with_context(self) -> float:
-        """The same of names that stood there beside words that stood near them before."""
-        return self._part_of_needed([call.found_in_context for call in self.calls])
+        """Share of the needed names that the requests contain near the same words."""
+        return self._share_of_needed(sum(call.found_in_context for call in self.calls))
 
-    def _part_of_needed(self, found: Sequence[int]) -> float:
+    @property
+    def _read_tokens(self) -> int:
+        return sum(call.read_tokens for call in self.calls)
+
+    @property
+    def _written_tokens(self) -> int:
+        return sum(call.written_tokens for call in self.calls)
+
+    def _share_of_needed(self, count: int) -> float:
         needed = sum(call.needed for call in self.calls)
-        return sum(found) / needed if needed else 1.0
+        return count / needed if needed else 1.0
 
 
 async def replay(
@@ -117,17 +119,17 @@ async def replay(
     archive: Archive,
     report: Report | None = None,
 ) -> Replay:
-    """Send `payload` call by call, compacting before each call.
+    """Compact the conversation before each of its requests to the model, as its host would.
 
     Args:
         payload: The whole conversation.
-        request: The policy, the window and all else. In the mode "record" nothing is compacted;
-            any other means "auto".
-        archive: One of its own: the session's name is that of the policy.
-        report: Told which part of the calls is done.
+        request: Policy, window and other settings. Mode "record" compacts nothing; every other
+            mode is treated as "auto".
+        archive: An archive without a session of this policy, because the session is named after it.
+        report: Receives the share of requests that were replayed.
 
     Raises:
-        CompactionError: As `compact` does.
+        CompactionError: A compaction fails.
     """
     format_name = request.format or formats.detect(payload)
     request = replace(
@@ -136,43 +138,59 @@ async def replay(
         format=format_name,
         session_id=f"replay-{request.policy}",
     )
-    book = _Book(format_name, counter_for(request.model), _room_tokens(request))
+    count_tokens = _TokenCounts(format_name, counter_for(request.model))
+    input_limit_tokens = _input_limit_tokens(request)
+    recall = NameRecall()
     calls: list[ReplayedCall] = []
-    context: list[JsonObject] = []
-    sent: list[JsonObject] = []
-    names = Names()
-    at = 0
+    previous: Sequence[JsonObject] = []
+    start = 0
     positions = call_positions(payload, format_name)
-    for done, stop in enumerate(positions):
+    for call_number, position in enumerate(positions):
         if report is not None:
-            await report(done / len(positions))
-        new = list(payload[at:stop])
-        result = await compact([*context, *new], request, archive=archive)
-        names.learn(new)
-        needed = names.needed(payload[stop])
-        found = names.found(needed, result.messages)
-        calls.append(book.call([*context, *new], sent, result, (len(needed), *found)))
-        context = sent = result.messages
-        at = stop
-        book.own(result, payload)
-    return Replay(request.policy, tuple(calls))
+            await report(call_number / len(positions))
+        new = payload[start:position]
+        result = await compact([*previous, *new], request, archive=archive)
+        recall.learn(new)
+        needed = recall.needed_names(payload[position])
+        found, found_in_context = recall.count_found(needed, result.messages)
+        sizes = count_tokens(result.messages)
+        shared = shared_count(previous, result.messages)
+        read_tokens = sum(sizes[:shared])
+        if read_tokens < MIN_CACHED_TOKENS:
+            read_tokens = 0
+        call = ReplayedCall(
+            read_tokens=read_tokens,
+            written_tokens=sum(sizes) - read_tokens,
+            changed=result.changed,
+            breaks_prefix=shared < len(previous),
+            is_over=result.tokens.upper > input_limit_tokens,
+            needed=len(needed),
+            found=found,
+            found_in_context=found_in_context,
+        )
+        calls.append(call)
+        previous, start = result.messages, position
+    return Replay(tuple(calls))
 
 
 def call_positions(payload: Sequence[JsonObject], format_name: str) -> list[int]:
-    """Where the assistant begins to speak: before each of them a request was sent."""
+    """Return the index of the first message of each answer of the assistant.
+
+    The host sent a request before each of these messages.
+    """
     roles = ["user"] * len(payload)
     for message in formats.parse(payload, format=format_name):
         if message.index is not None:
             roles[message.index] = message.role
     return [
-        at
-        for at, role in enumerate(roles)
-        if role == "assistant" and at and roles[at - 1] != "assistant"
+        index
+        for index in range(1, len(roles))
+        if roles[index] == "assistant" and roles[index - 1] != "assistant"
     ]
 
 
-def _room_tokens(request: CompactRequest) -> int:
-    """What a request may have beside the answer."""
+def _input_limit_tokens(request: CompactRequest) -> int:
+    """Return the number of tokens that the window leaves for input."""
     profile = profile_for(request.model)
     budget = make_budget(
         context_window=request.context_window or profile.context_window,
@@ -182,66 +200,20 @@ def _room_tokens(request: CompactRequest) -> int:
     return budget.trigger_tokens
 
 
-@dataclass(slots=True)
-class _Book:
-    """Figures of messages, by object: the same ones come back call after call."""
+class _TokenCounts:
+    """Token counts of messages, cached by object because every request repeats most messages."""
 
-    format: str
-    count: MessageCounter
-    room_tokens: int
-    _tokens: dict[int, tuple[JsonObject, int]] = field(
-        default_factory=dict[int, tuple[JsonObject, int]]
-    )
-    _ours: dict[int, JsonObject] = field(default_factory=dict[int, JsonObject])
+    def __init__(self, format_name: str, counter: MessageCounter) -> None:
+        self._format = format_name
+        self._counter = counter
+        # The cache keeps the message, so that no other object can get its id.
+        self._tokens: dict[int, tuple[JsonObject, int]] = {}
 
-    def own(self, result: CompactResult, payload: Sequence[JsonObject]) -> None:
-        """Remember which messages of `result` are not the host's own."""
-        given = {id(message) for message in payload}
-        self._ours |= {id(m): m for m in result.messages if id(m) not in given}
-
-    def call(
-        self,
-        offered: Sequence[JsonObject],
-        before: Sequence[JsonObject],
-        result: CompactResult,
-        known: tuple[int, int, int],
-    ) -> ReplayedCall:
-        """The figures of one request; `before` is the request that was sent last.
-
-        `known` says how many names were needed, found, and found with their context.
-        """
-        sizes = self._sizes(result.messages)
-        same = _same_prefix(before, result.messages)
-        read = sum(sizes[:same])
-        read = read if read >= MIN_CACHED_TOKENS else 0
-        return ReplayedCall(
-            read,
-            sum(sizes) - read,
-            result.changed,
-            same < len(before),
-            sum(
-                1
-                for edit in result.edits
-                if edit.index is not None and id(offered[edit.index]) in self._ours
-                if edit.action not in ("summarized", "dropped")
-            ),
-            result.tokens.upper > self.room_tokens,
-            *known,
-        )
-
-    def _sizes(self, messages: Sequence[JsonObject]) -> list[int]:
+    def __call__(self, messages: Sequence[JsonObject]) -> list[int]:
+        """Return the token count of each message."""
         if any(id(message) not in self._tokens for message in messages):
-            for parsed in formats.parse(messages, format=self.format):
+            for parsed in formats.parse(messages, format=self._format):
                 if parsed.index is not None and id(messages[parsed.index]) not in self._tokens:
                     raw = messages[parsed.index]
-                    self._tokens[id(raw)] = (raw, self.count.message(parsed))
+                    self._tokens[id(raw)] = (raw, self._counter.message(parsed))
         return [self._tokens.get(id(message), (message, 0))[1] for message in messages]
-
-
-def _same_prefix(one: Sequence[JsonObject], other: Sequence[JsonObject]) -> int:
-    length = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine is not theirs and mine != theirs:
-            break
-        length += 1
-    return length
