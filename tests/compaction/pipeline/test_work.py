@@ -108,7 +108,7 @@ async def test_work_grows_linearly_with_the_input(
 ) -> None:
     monkeypatch.setattr(to_thread, "run_sync", in_this_thread)
     counts: list[int] = []
-    for size in (8, 150, 300):  # the first loads what is loaded once
+    for size in (8, 100, 400):  # the first call loads modules and tables
         messages = [*KINDS[kind](size), {"role": "assistant", "content": f"{size}"}, user("next")]
         async with open_archive(tmp_path / str(size)) as archive:
             request = CompactRequest(mode="full", context_window=60_000, target_tokens=2_000)
@@ -116,7 +116,8 @@ async def test_work_grows_linearly_with_the_input(
             with profile:
                 await compact(messages, request, archive=archive)
         counts.append(sum(entry.callcount for entry in profile.getstats()))
-    assert counts[2] <= 2.3 * counts[1], counts
+    # Two doublings, because a single one may also change the bounded number of passes of the fill.
+    assert counts[2] <= 2.3**2 * counts[1], counts
 
 
 @pytest.mark.parametrize("place", ["content", "parts", "content of a result"])
