@@ -39,10 +39,10 @@ def later() -> list[Json]:
     return [assistant("I begin."), user("Be brief."), *steps, assistant("Done.")]
 
 
-def applying(prepared: CompactResult, **wishes: Any) -> CompactRequest:
+def apply_request(prepared: CompactResult, **options: Any) -> CompactRequest:
     assert prepared.prepared is not None
-    wishes = {"format": "anthropic", "session_id": "s"} | wishes
-    return CompactRequest(apply=prepared.prepared.prepared_id, **wishes)
+    options = {"format": "anthropic", "session_id": "s"} | options
+    return CompactRequest(apply=prepared.prepared.prepared_id, **options)
 
 
 async def test_prepared_list_replaces_only_its_messages_when_applied() -> None:
@@ -58,18 +58,20 @@ async def test_prepared_list_replaces_only_its_messages_when_applied() -> None:
         assert prepared.tokens.after < prepared.tokens.before
         grown = [*payload, *later()]
         as_given = copy.deepcopy(grown)
-        answer = await compact(grown, applying(prepared), archive=archive)
+        result = await compact(grown, apply_request(prepared), archive=archive)
         _, context = await archive.context("s")
     assert grown == as_given
-    assert answer.status == "compacted"
-    assert answer.messages == context
-    assert "<context_summary" in str(answer.messages[0])
-    kept = answer.messages[-len(later()) :]
-    assert all(one is other for one, other in zip(kept, grown[len(payload) :], strict=True))
-    assert answer.boundary is not None
-    assert answer.boundary == prepared.boundary
-    assert answer.summary == prepared.summary
-    assert answer.receipt["applied"] == prepared.prepared.prepared_id
+    assert result.status == "compacted"
+    assert result.messages == context
+    assert "<context_summary" in str(result.messages[0])
+    tail = result.messages[-len(later()) :]
+    assert all(
+        message is original for message, original in zip(tail, grown[len(payload) :], strict=True)
+    )
+    assert result.boundary is not None
+    assert result.boundary == prepared.boundary
+    assert result.summary == prepared.summary
+    assert result.receipt["applied"] == prepared.prepared.prepared_id
 
 
 async def test_prepare_leaves_a_pending_call() -> None:
@@ -82,26 +84,26 @@ async def test_prepare_leaves_a_pending_call() -> None:
     async with temporary_archive() as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
         grown = [*payload, results]
-        answer = await compact(grown, applying(prepared), archive=archive)
+        result = await compact(grown, apply_request(prepared), archive=archive)
         read = await archive.read_messages("s", 0, 100)
     assert prepared.prepared is not None
     assert prepared.prepared.message_count == len(payload) - 1
-    assert answer.messages[-2] is open_calls
-    assert answer.messages[-1] is results
-    assert not problems(answer.messages, "anthropic", original=grown)
-    assert len(read) == len(grown)  # what is not settled is archived all the same
+    assert result.messages[-2] is open_calls
+    assert result.messages[-1] is results
+    assert not problems(result.messages, "anthropic", original=grown)
+    assert len(read) == len(grown)  # the pending call, too
 
 
 async def test_apply_ignores_moved_cache_markers() -> None:
     payload = session()
     marked = copy.deepcopy(payload)
-    for at in (2, 4, -2):
-        marked[at]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    for index in (2, 4, -2):
+        marked[index]["content"][-1]["cache_control"] = {"type": "ephemeral"}
     async with temporary_archive() as archive:
         prepared = await compact(marked, PREPARE, archive=archive)
-        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
-    assert answer.status == "compacted"
-    assert "cache_control" not in str(answer.messages)
+        result = await compact([*payload, *later()], apply_request(prepared), archive=archive)
+    assert result.status == "compacted"
+    assert "cache_control" not in str(result.messages)
 
 
 async def test_apply_works_in_another_process(tmp_path: Any) -> None:
@@ -111,27 +113,28 @@ async def test_apply_works_in_another_process(tmp_path: Any) -> None:
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "one") as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "two") as archive:
-        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
-        again = await compact([*payload, *later()], applying(prepared), archive=archive)
-    assert answer.status == "compacted"
-    assert again.messages == answer.messages
+        result = await compact([*payload, *later()], apply_request(prepared), archive=archive)
+        again = await compact([*payload, *later()], apply_request(prepared), archive=archive)
+    assert result.status == "compacted"
+    assert again.messages == result.messages
 
 
 async def test_apply_is_refused_when_the_list_starts_differently() -> None:
     payload = session()
-    changed = [user("Mend the lexer."), *payload[1:]]
+    changed = [user("Fix the lexer."), *payload[1:]]
     async with temporary_archive() as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
         with pytest.raises(
             SettingsError, match="for 27 messages, but the list starts with other messages"
         ):
-            await compact(changed, applying(prepared), archive=archive)
+            await compact(changed, apply_request(prepared), archive=archive)
         with pytest.raises(SettingsError, match="the list has only 4"):
-            await compact(payload[:4], applying(prepared), archive=archive)
-        found = await archive.read_messages("s", 0, 100)
-        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
-    assert changed[0] in [message.raw for message in found]
-    assert answer.status == "compacted"  # a refusal spoils nothing
+            await compact(payload[:4], apply_request(prepared), archive=archive)
+        archived = await archive.read_messages("s", 0, 100)
+        # The refusals leave the prepared compaction usable.
+        result = await compact([*payload, *later()], apply_request(prepared), archive=archive)
+    assert changed[0] in [message.raw for message in archived]
+    assert result.status == "compacted"
 
 
 async def test_apply_is_refused_in_another_session_and_when_expired(
@@ -141,38 +144,38 @@ async def test_apply_is_refused_in_another_session_and_when_expired(
     async with temporary_archive() as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
         with pytest.raises(NotFoundError, match="Session other has no prepared compaction"):
-            await compact(payload, applying(prepared, session_id="other"), archive=archive)
+            await compact(payload, apply_request(prepared, session_id="other"), archive=archive)
         receipts = await archive.receipts("s")
     assert prepared.prepared is not None
-    name = prepared.prepared.prepared_id
+    prepared_id = prepared.prepared.prepared_id
     late = time.time() + LIFETIME_SECONDS + 5
     with pytest.raises(SettingsError, match="has expired after 24 hours"):
-        find_prepared(states_of(receipts), name, payload, "s", late)
+        find_prepared(states_of(receipts), prepared_id, payload, "s", late)
 
 
 @pytest.mark.parametrize(
-    ("wishes", "said"),
+    ("options", "message"),
     [
         ({"prepare": True, "apply": "p_1"}, "given together"),
         ({"prepare": True, "mode": "plan"}, "no outcome to store"),
         ({"apply": "p_1", "mode": "full"}, "Remove the mode"),
     ],
 )
-async def test_contradicting_options_are_refused(wishes: Json, said: str) -> None:
+async def test_contradicting_options_are_refused(options: Json, message: str) -> None:
     async with temporary_archive() as archive:
-        with pytest.raises(SettingsError, match=said):
-            await compact(session(), CompactRequest(session_id="s", **wishes), archive=archive)
+        with pytest.raises(SettingsError, match=message):
+            await compact(session(), CompactRequest(session_id="s", **options), archive=archive)
         with pytest.raises(NotFoundError):
             await archive.session_info("s")
 
 
 async def test_prepare_warns_when_nothing_has_to_be_done() -> None:
     async with temporary_archive() as archive:
-        wish = replace(PREPARE, mode="auto", context_window=200_000)
-        answer = await compact([user("Hello.")], wish, archive=archive)
-    assert answer.status == "unchanged"
-    assert answer.prepared is None
-    assert any("Nothing was prepared" in warning for warning in answer.warnings)
+        request = replace(PREPARE, mode="auto", context_window=200_000)
+        result = await compact([user("Hello.")], request, archive=archive)
+    assert result.status == "unchanged"
+    assert result.prepared is None
+    assert any("Nothing was prepared" in warning for warning in result.warnings)
 
 
 async def test_apply_warns_when_newer_messages_exceed_the_target() -> None:
@@ -181,27 +184,27 @@ async def test_apply_warns_when_newer_messages_exceed_the_target() -> None:
     grown = [*payload, *(message for step in steps for message in step)]
     async with temporary_archive() as archive:
         prepared = await compact(payload, PREPARE, archive=archive)
-        answer = await compact(grown, applying(prepared, target_tokens=9_000), archive=archive)
-        wish = CompactRequest(format="anthropic", session_id="s", target_tokens=9_000)
-        second = await compact(answer.messages, wish, archive=archive)
-    assert answer.status == "compacted"
-    assert not answer.fits
-    assert any("Compact it without apply" in warning for warning in answer.warnings)
+        result = await compact(grown, apply_request(prepared, target_tokens=9_000), archive=archive)
+        request = CompactRequest(format="anthropic", session_id="s", target_tokens=9_000)
+        second = await compact(result.messages, request, archive=archive)
+    assert result.status == "compacted"
+    assert not result.fits
+    assert any("Compact it without apply" in warning for warning in result.warnings)
     assert second.fits
 
 
 async def test_prepared_host_summary_is_applied_later() -> None:
     payload = session()
-    words = "## Goal\nThe parser was mended by rewriting its lexer."
+    words = "## Goal\nThe parser was fixed by rewriting its lexer."
     async with temporary_archive() as archive:
         ask = replace(PREPARE, summarizer="host")
         asked = await compact(payload, ask, archive=archive)
         assert asked.summary_prompt is not None
         given = replace(ask, summary=words, continuation=asked.summary_prompt.continuation)
         prepared = await compact(payload, given, archive=archive)
-        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
-    assert words in (answer.summary or "")
-    assert answer.receipt["writer"] == "host"
+        result = await compact([*payload, *later()], apply_request(prepared), archive=archive)
+    assert words in (result.summary or "")
+    assert result.receipt["writer"] == "host"
 
 
 @pytest.mark.slow
@@ -218,27 +221,27 @@ def test_apply_is_valid_and_lossless_wherever_it_was_prepared(
 
     async def run() -> None:
         async with temporary_archive() as archive:
-            wish = CompactRequest(format=format, session_id="s")
-            counted = await compact(payload, replace(wish, mode="record"), archive=archive)
+            request = CompactRequest(format=format, session_id="s")
+            counted = await compact(payload, replace(request, mode="record"), archive=archive)
             target = max(1, int(counted.tokens.before * share))
-            ask = replace(wish, target_tokens=target, mode="full", prepare=True)
+            ask = replace(request, target_tokens=target, mode="full", prepare=True)
             prepared = await compact(payload[:stop], ask, archive=archive)
             if prepared.prepared is None:
                 return
             count = prepared.prepared.message_count
-            apply = replace(wish, apply=prepared.prepared.prepared_id)
-            answer = await compact(payload, apply, archive=archive)
-            if answer.status == "no_progress":
+            apply = replace(request, apply=prepared.prepared.prepared_id)
+            result = await compact(payload, apply, archive=archive)
+            if result.status == "no_progress":
                 return
-            faults = problems(answer.messages, format, original=payload)
+            faults = problems(result.messages, format, original=payload)
             assert not faults, faults
-            edited = {edit.index for edit in answer.edits}
-            present = {id(message) for message in answer.messages}
-            for at in range(count, len(payload)):
-                assert at in edited or id(payload[at]) in present
-            await check_readback(payload, answer, format, archive)
+            edited = {edit.index for edit in result.edits}
+            present = {id(message) for message in result.messages}
+            for index in range(count, len(payload)):
+                assert index in edited or id(payload[index]) in present
+            await check_readback(payload, result, format, archive)
             again = await compact(payload, apply, archive=archive)
-            assert json.dumps(again.messages) == json.dumps(answer.messages)
+            assert json.dumps(again.messages) == json.dumps(result.messages)
 
     with refusable(payload):
         anyio.run(run)

@@ -1,4 +1,4 @@
-"""A call reads the receipts of its own branch, however old, and of no other branch."""
+"""A call reads old receipts of its own branch and ignores those from other branches."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, lines, user
 
 FULL = CompactRequest(format="anthropic", session_id="s", context_window=24_000, mode="full")
-# More than a call reads without a reason.
+# More receipts than a call reads by default.
 MANY = 12
 
 

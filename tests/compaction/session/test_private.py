@@ -23,17 +23,17 @@ FILLING = "The listing was read and its items were compared with the plan. " * 2
 
 
 def _conversation(format: str, marked: str) -> list[Json]:
-    """A conversation whose first, middle and last words of the user hold what is private."""
-    said = [user("Move the service. PLACE And report.")]
+    """Return a conversation in which `marked` is in the first, middle and last user messages."""
+    messages = [user("Move the service. PLACE And report.")]
     for number in range(12):
-        said += answered(f"t{number}", "read_file", FILLING, path=f"/w/{number}.py")
-        said += [assistant(f"Step {number}. {FILLING}"), user(f"PLACE Go on with {number}.")]
-    payload = render(convert(parse(said, format="anthropic"), to=format), format=format)
+        messages += answered(f"t{number}", "read_file", FILLING, path=f"/w/{number}.py")
+        messages += [assistant(f"Step {number}. {FILLING}"), user(f"PLACE Go on with {number}.")]
+    payload = render(convert(parse(messages, format="anthropic"), to=format), format=format)
     return json.loads(json.dumps(payload).replace("PLACE", json.dumps(marked)[1:-1]))
 
 
 def _stored(folder: Path) -> bytes:
-    """All bytes below a folder, and what they are where they are packed."""
+    """Return all file names and bytes below a folder, with zstd frames decompressed."""
     stored: list[bytes] = []
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else b""
@@ -65,13 +65,13 @@ def test_private_text_is_never_stored_in_any_format(
             first = await compact(payload, request, archive=archive)
             grown = [*(first.messages or payload), *payload[-2:]]
             again = await compact(grown, request, archive=archive)
-            kept = await archive.read_messages(first.session_id, 0, 0)
+            archived = await archive.read_messages(first.session_id, 0, 0)
             hits = (await archive.search(Query(WORD))).hits
         assert again.session_id == first.session_id
         assert not hits
-        assert HIDDEN in json.dumps(kept[0].raw)
+        assert HIDDEN in json.dumps(archived[0].raw)
         assert WORD not in f"{first.summary} {again.summary} {json.dumps(first.receipt)}"
-        assert first.messages[-1] == payload[-1], "the model still sees it"
+        assert first.messages[-1] == payload[-1], "the model still sees the text"
 
     with tempfile.TemporaryDirectory() as folder:
         anyio.run(run, Path(folder))

@@ -1,4 +1,4 @@
-"""A host that passes its whole history gets the earlier result and the new messages."""
+"""A host that passes its whole conversation gets the earlier result plus the new messages."""
 
 import itertools
 import json
@@ -21,49 +21,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
+from tests.compaction.session.turns import session, turn
 from tests.support.json_types import Json
 from tests.support.promises import check_readback, temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.small import answered, assistant, lines, text, user
+from tests.support.small import assistant, text, user
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
-HandIn = Literal["whole", "compacted"]
+ListForm = Literal["whole", "compacted"]
 SYSTEM_ROLES = ("system", "developer")
 AUTO = CompactRequest(
     format="anthropic", session_id="s", context_window=50_000, max_output_tokens=4_000
 )
 
 
-def turn(number: int, size_lines: int = 120) -> list[Json]:
-    """A request, a read and an answer, all of them told apart by `number`."""
-    return [
-        user(f"Task {number}: look at f{number}.py."),
-        *answered(f"r{number}", "Read", lines(f"n{number}", size_lines), file_path=f"f{number}.py"),
-        assistant(f"I have seen f{number}.py."),
-    ]
-
-
-def session(turns: int, size_lines: int = 120) -> list[Json]:
-    return [message for n in range(turns) for message in turn(n, size_lines)]
-
-
-def bytes_of(messages: Sequence[Json]) -> str:
-    """As bytes, but for the names of histories: the two forms of a list have names of their own."""
+def json_without_heads(messages: Sequence[Json]) -> str:
+    """Return the JSON without branch heads, which differ between whole and compacted lists."""
     return re.sub(r"@[0-9a-f]{12}", "@", json.dumps(messages))
 
 
-def begins_with(longer: Sequence[Json], shorter: Sequence[Json]) -> bool:
+def starts_with(longer: Sequence[Json], shorter: Sequence[Json]) -> bool:
     return json.dumps(longer[: len(shorter)]) == json.dumps(shorter)
 
 
-async def whole_each_time(archive: LocalArchive, turns: int) -> list[CompactResult]:
-    """The answers to a host that hands in all it has after each turn."""
-    answers: list[CompactResult] = []
+async def pass_all_messages_each_turn(archive: LocalArchive, turns: int) -> list[CompactResult]:
+    """Return the results for a host that passes its whole list after each turn."""
+    results: list[CompactResult] = []
     history: list[Json] = []
     for number in range(turns):
         history = [*history, *turn(number)]
-        answers.append(await compact(history, AUTO, archive=archive))
-    return answers
+        results.append(await compact(history, AUTO, archive=archive))
+    return results
 
 
 def log_bytes(root: Path) -> int:
@@ -72,44 +60,44 @@ def log_bytes(root: Path) -> int:
 
 async def test_result_extends_the_earlier_result_until_the_trigger() -> None:
     async with temporary_archive() as archive:
-        answers = await whole_each_time(archive, 40)
-    begun_anew = 0
-    for before, after in itertools.pairwise(answers):
-        is_same = begins_with(after.messages, before.messages)
+        results = await pass_all_messages_each_turn(archive, 40)
+    recompactions = 0
+    for before, after in itertools.pairwise(results):
+        is_same = starts_with(after.messages, before.messages)
         assert is_same == (after.tokens.before_upper <= after.tokens.trigger)
-        begun_anew += not is_same
+        recompactions += not is_same
         assert after.fits
         assert not any("hrashing" in warning for warning in after.warnings)
-    assert 2 <= begun_anew <= 8
-    assert answers[-1].recognised is not None
+    assert 2 <= recompactions <= 8
+    assert results[-1].recognised is not None
     # Each compaction updates the summary before it, and none is stacked on another.
-    summaries = [str(m).count("<context_summary ") for m in answers[-1].messages]
+    summaries = [str(m).count("<context_summary ") for m in results[-1].messages]
     assert sum(summaries) == 1
-    assert "Task 0: look at f0.py." in str(answers[-1].messages)
+    assert "Task 0: look at f0.py." in str(results[-1].messages)
 
 
 async def test_edits_report_indices_of_the_callers_list() -> None:
     async with temporary_archive() as archive:
-        answers = await whole_each_time(archive, 40)
-    recognised = [answer for answer in answers if answer.recognised is not None]
-    summarised = [answer for answer in recognised if "<context_summary " in str(answer.messages)]
-    assert any(answer.layers for answer in summarised)
-    assert not all(answer.layers for answer in summarised)
-    assert all(answer.status == "compacted" and answer.changed for answer in recognised)
-    for answer in summarised:
-        assert answer.recognised is not None
-        assert answer.boundary is not None
-        assert answer.summary is not None
-        count = answer.recognised.message_count
-        kept = next(m for m in answer.messages if "Task" in str(m) and "summary" not in str(m))
-        number = int(str(kept["content"]).partition("Task ")[2].partition(":")[0])
-        # The tail begins in the turn before, or with this one.
-        assert 4 * number - 4 < answer.boundary.first_kept_index <= 4 * number
-        assert answer.receipt["recognised"]["message_count"] == count
-        for edit in answer.edits:
+        results = await pass_all_messages_each_turn(archive, 40)
+    recognised = [result for result in results if result.recognised is not None]
+    summarised = [result for result in recognised if "<context_summary " in str(result.messages)]
+    assert any(result.layers for result in summarised)
+    assert not all(result.layers for result in summarised)
+    assert all(result.status == "compacted" and result.changed for result in recognised)
+    for result in summarised:
+        assert result.recognised is not None
+        assert result.boundary is not None
+        assert result.summary is not None
+        count = result.recognised.message_count
+        tail = next(m for m in result.messages if "Task" in str(m) and "summary" not in str(m))
+        number = int(str(tail["content"]).partition("Task ")[2].partition(":")[0])
+        # The kept messages start in the turn before this message, or with the message.
+        assert 4 * number - 4 < result.boundary.first_kept_index <= 4 * number
+        assert result.receipt["recognised"]["message_count"] == count
+        for edit in result.edits:
             if edit.layer == "microcompact" and edit.index is not None:
                 assert edit.index % 4 == 2, "only results are cleared"
-                assert f"n{edit.index // 4} line 50" not in str(answer.messages)
+                assert f"n{edit.index // 4} line 50" not in str(result.messages)
 
 
 async def test_identical_calls_write_nothing(tmp_path: Path) -> None:
@@ -127,31 +115,33 @@ async def test_identical_calls_write_nothing(tmp_path: Path) -> None:
                 assert again.messages == first.messages
                 assert again.changed
             assert log_bytes(tmp_path / "a") == written
-            # Nor does a list that grew: its new messages are written, and nothing else.
+            # A longer list adds only its new messages to the archive.
             grown = [*payload, assistant("Done."), user("Thanks.")]
-            answer = await compact(grown, request, archive=archive)
-            assert answer.messages == [*first.messages, *grown[-2:]]
+            result = await compact(grown, request, archive=archive)
+            assert result.messages == [*first.messages, *grown[-2:]]
             assert log_bytes(tmp_path / "a") - written < 2_000
 
 
 async def test_host_may_pass_the_whole_list_or_the_compacted_list() -> None:
-    whole: list[Json] = []
+    conversation: list[Json] = []
     context: list[Json] = []
-    answers: list[CompactResult] = []
+    results: list[CompactResult] = []
     async with temporary_archive() as archive:
         for number in range(24):
-            new = turn(number)
-            whole = [*whole, *new]
-            given = whole if number % 3 else [*context, *new]
-            answers.append(await compact(given, AUTO, archive=archive))
+            added = turn(number)
+            conversation = [*conversation, *added]
+            payload = conversation if number % 3 else [*context, *added]
+            results.append(await compact(payload, AUTO, archive=archive))
             _, stored = await archive.context("s")
-            context = answers[-1].messages
+            context = results[-1].messages
             assert stored == context
         transcript = await archive.read_messages("s", 0, 10_000)
     async with temporary_archive() as archive:
-        expected = await whole_each_time(archive, 24)
-    assert [bytes_of(a.messages) for a in answers] == [bytes_of(a.messages) for a in expected]
-    assert [item.raw for item in transcript] == whole, "each message is archived once"
+        expected = await pass_all_messages_each_turn(archive, 24)
+    assert [json_without_heads(a.messages) for a in results] == [
+        json_without_heads(a.messages) for a in expected
+    ]
+    assert [item.raw for item in transcript] == conversation, "each message is archived once"
 
 
 async def test_edit_makes_a_branch_only_before_the_boundary() -> None:
@@ -159,12 +149,12 @@ async def test_edit_makes_a_branch_only_before_the_boundary() -> None:
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
         edited = [*history[:4], user("Task 1: look at g1.py."), *history[5:], user("More.")]
-        branch = await compact(edited, AUTO, archive=archive)
-        one = await compact([*history, user("One.")], AUTO, archive=archive)
-        other = await compact([*history, user("Two.")], AUTO, archive=archive)
-    assert branch.recognised is None
-    assert one.messages == [*first.messages, user("One.")]
-    assert other.messages == [*first.messages, user("Two.")]
+        edited_result = await compact(edited, AUTO, archive=archive)
+        first_branch = await compact([*history, user("One.")], AUTO, archive=archive)
+        second_branch = await compact([*history, user("Two.")], AUTO, archive=archive)
+    assert edited_result.recognised is None
+    assert first_branch.messages == [*first.messages, user("One.")]
+    assert second_branch.messages == [*first.messages, user("Two.")]
 
 
 async def test_moved_cache_markers_create_no_branch_or_extra_markers() -> None:
@@ -246,7 +236,7 @@ async def test_plan_reports_the_matched_context_and_writes_nothing(tmp_path: Pat
     assert plan.status == "planned"
     assert plan.messages == grown
     assert first.tokens.after < plan.tokens.before < first.tokens.after + 100
-    # What is recorded is what was handed in: it is counted as such, and stays.
+    # `record` archives and counts the caller's own list and leaves it unchanged.
     assert record.messages == grown
     assert record.tokens.before > first.tokens.before
 
@@ -256,12 +246,12 @@ async def test_pinned_index_refers_to_the_callers_list() -> None:
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
         grown = [*history, user("The key is ZEBRA-7."), *session(1), user("More.")]
-        wish = replace(AUTO, mode="full", pinned_messages=(len(history), 4))
-        answer = await compact(grown, wish, archive=archive)
+        request = replace(AUTO, mode="full", pinned_messages=(len(history), 4))
+        result = await compact(grown, request, archive=archive)
     assert first.recognised is None
-    assert answer.recognised is not None
-    assert "The key is ZEBRA-7." in str(answer.messages)
-    assert "look at f1.py" in str(answer.messages)
+    assert result.recognised is not None
+    assert "The key is ZEBRA-7." in str(result.messages)
+    assert "look at f1.py" in str(result.messages)
 
 
 async def test_prepared_recognised_list_applies_to_either_list() -> None:
@@ -275,13 +265,13 @@ async def test_prepared_recognised_list_applies_to_either_list() -> None:
         assert prepared.prepared.message_count == len(grown)
         later = [assistant("Done."), user("Thanks.")]
         apply = replace(AUTO, apply=prepared.prepared.prepared_id)
-        by_whole = await compact([*grown, *later], apply, archive=archive)
-        listed = [*first.messages, *session(2), *later]
-        by_compacted = await compact(listed, apply, archive=archive)
-    assert by_whole.status == "compacted"
-    assert by_whole.messages[-2:] == later
-    assert by_compacted.messages == by_whole.messages
-    assert by_whole.tokens.after < first.tokens.after
+        from_whole = await compact([*grown, *later], apply, archive=archive)
+        compacted_list = [*first.messages, *session(2), *later]
+        from_compacted = await compact(compacted_list, apply, archive=archive)
+    assert from_whole.status == "compacted"
+    assert from_whole.messages[-2:] == later
+    assert from_compacted.messages == from_whole.messages
+    assert from_whole.tokens.after < first.tokens.after
 
 
 async def test_reactive_continues_from_the_rejected_context() -> None:
@@ -300,64 +290,69 @@ async def test_reactive_continues_from_the_rejected_context() -> None:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a generated conversation is handed in: up to where, and in which of its two forms."""
+    """The calls in which a host passes a growing list.
+
+    Attributes:
+        stops: Number of messages that the conversation has at each call.
+        forms: Form of the list that each call passes.
+    """
 
     stops: tuple[int, ...]
-    hand_in: tuple[HandIn, ...]
+    forms: tuple[ListForm, ...]
 
 
 async def _grow(
-    payload: list[Json], growth: Growth, request: CompactRequest, *, tells_time: bool = False
+    payload: list[Json], growth: Growth, request: CompactRequest, *, has_clock: bool = False
 ) -> None:
-    """Check the answers to a host that hands in its list as it grows, and again the last time.
+    """Check the results for a growing list, and for its last state passed again.
 
-    It may have the time in its first message, the system's.
+    If `has_clock`, the first message is a system message with a different time at each call.
     """
 
     def now(messages: list[Json]) -> list[Json]:
-        told = {"role": "system", "content": f"Be brief. It is {at + 1} o'clock."}
-        return [told, *messages[1:]] if tells_time else messages
+        clock = {"role": "system", "content": f"Be brief. It is {start + 1} o'clock."}
+        return [clock, *messages[1:]] if has_clock else messages
 
     assert request.format is not None
     edits: list[Edit] = []
     context: list[Json] = []
     last: list[Json] = []
-    at = 0
+    start = 0
     async with temporary_archive() as archive:
-        for stop, form in zip(growth.stops, growth.hand_in, strict=True):
-            stood = now([*context, *payload[at:stop]])
-            handed = now(payload[:stop]) if form == "whole" else stood
+        for stop, form in zip(growth.stops, growth.forms, strict=True):
+            expected = now([*context, *payload[start:stop]])
+            passed = now(payload[:stop]) if form == "whole" else expected
             try:
-                answer = await compact(handed, request, archive=archive)
+                result = await compact(passed, request, archive=archive)
             except (InvalidMessageError, SettingsError):
-                return  # nested too deeply, or nothing fits beside the system message
-            if not problems(stood, request.format):
-                assert not problems(answer.messages, request.format, original=stood)
-            # What stands in for missing results may bring a list above the trigger.
-            is_repaired = any(layer.name == "repair" for layer in answer.layers)
-            if not answer.layers:
-                assert json.dumps(answer.messages) == json.dumps(stood)
-            elif answer.tokens.before_upper <= answer.tokens.trigger and not is_repaired:
-                assert {layer.name for layer in answer.layers} <= {"repair", "persist"}
+                return  # nested too deeply, or the system message leaves no room
+            if not problems(expected, request.format):
+                assert not problems(result.messages, request.format, original=expected)
+            # Synthetic results for missing ones may raise a list above the trigger.
+            is_repaired = any(layer.name == "repair" for layer in result.layers)
+            if not result.layers:
+                assert json.dumps(result.messages) == json.dumps(expected)
+            elif result.tokens.before_upper <= result.tokens.trigger and not is_repaired:
+                assert {layer.name for layer in result.layers} <= {"repair", "persist"}
             last = now(payload[:stop])
-            context, at = answer.messages, stop
-            edits += answer.edits
+            context, start = result.messages, stop
+            edits += result.edits
         again = await compact(last, request, archive=archive)
-        assert json.dumps(again.messages) == json.dumps(context), "the same list, other bytes"
-        told = replace(again, edits=tuple(edits))
-        await check_readback(last, told, request.format, archive)
+        assert json.dumps(again.messages) == json.dumps(context), "same list, different bytes"
+        combined = replace(again, edits=tuple(edits))
+        await check_readback(last, combined, request.format, archive)
 
 
 @st.composite
 def growths(draw: st.DrawFn, count: int) -> Growth:
     stops = sorted(draw(st.sets(st.integers(1, max(1, count)), min_size=1, max_size=6)))
-    forms: st.SearchStrategy[Any] = st.sampled_from(["whole", "whole", "compacted"])
-    hand_in = draw(st.lists(forms, min_size=len(stops), max_size=len(stops)))
-    return Growth(tuple(stops), tuple(hand_in))
+    form: st.SearchStrategy[Any] = st.sampled_from(["whole", "whole", "compacted"])
+    forms = draw(st.lists(form, min_size=len(stops), max_size=len(stops)))
+    return Growth(tuple(stops), tuple(forms))
 
 
-def _check(
-    payload: list[Json], format: str, growth: Growth, trigger: int, *, tells_time: bool = False
+def _check_growth(
+    payload: list[Json], format: str, growth: Growth, trigger: int, *, has_clock: bool = False
 ) -> None:
     request = CompactRequest(
         format=format,
@@ -366,7 +361,7 @@ def _check(
         settings={"trigger_tokens": trigger},
     )
 
-    anyio.run(partial(_grow, payload, growth, request, tells_time=tells_time))
+    anyio.run(partial(_grow, payload, growth, request, has_clock=has_clock))
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -377,7 +372,7 @@ def test_growing_list_keeps_its_context_whole_or_compacted(
     format: str, data: st.DataObject, trigger: int, hostile: bool
 ) -> None:
     payload = data.draw(hostile_conversations(format) if hostile else conversations(format))
-    _check(payload, format, data.draw(growths(len(payload))), trigger)
+    _check_growth(payload, format, data.draw(growths(len(payload))), trigger)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -391,4 +386,4 @@ def test_growing_list_keeps_its_context_when_the_system_message_changes(
     payload = [{}, *(message for message in drawn if message.get("role") not in SYSTEM_ROLES)]
     stops = data.draw(growths(len(payload))).stops
     growth = Growth(stops, ("whole",) * len(stops))
-    _check(payload, format, growth, trigger, tells_time=True)
+    _check_growth(payload, format, growth, trigger, has_clock=True)

@@ -1,4 +1,4 @@
-"""A saved summary replaces a new one if it is usable."""
+"""A saved summary is used instead of a new one if it is usable."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,23 +16,25 @@ from tests.support.promises import check_promises, temporary_archive
 from tests.support.small import answered, assistant, lines, user
 from tests.support.story import SUMMARY, story
 
-WORDS = "## Goal\nThe parser was mended by rewriting its lexer in handmade_lexer.py."
-ASK = CompactRequest(format="anthropic", session_id="s", summarizer="host", target_tokens=12_000)
-RECORD = replace(ASK, mode="record", summary=WORDS, target_tokens=None)
+SAVED = "## Goal\nThe parser was fixed by rewriting its lexer in handmade_lexer.py."
+HOST_WRITES = CompactRequest(
+    format="anthropic", session_id="s", summarizer="host", target_tokens=12_000
+)
+RECORD = replace(HOST_WRITES, mode="record", summary=SAVED, target_tokens=None)
 
 
 @dataclass
 class Model:
-    """A library user's model that writes the same each time, and counts how often it is asked."""
+    """A model that always writes SUMMARY and counts its requests."""
 
     writer: str = "test"
     model: str = "test-1"
     window_tokens: int = 200_000
     timeout_seconds: float = 30
-    asked: int = 0
+    request_count: int = 0
 
-    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
-        self.asked += 1
+    async def write(self, prompt: ModelPrompt, report_chars: TellChars) -> ModelAnswer:
+        self.request_count += 1
         return ModelAnswer(SUMMARY, ModelUsage())
 
 
@@ -48,87 +50,82 @@ def steps(name: str, calls: int) -> list[Json]:
     ]
 
 
-def told(steps_of: list[Json]) -> list[Json]:
-    return [user("Mend the parser."), *steps_of]
+BEFORE = [user("Fix the parser."), *steps("a", 8)]
+AFTER = steps("b", 12)
+EXACT_BUDGET = {"scale_to_budget": False}
 
 
-BEFORE, AFTER = told(steps("a", 8)), steps("b", 12)
-
-
-async def recorded(archive: Archive, payload: list[Json], **wishes: Any) -> CompactResult:
-    return await compact(payload, replace(RECORD, **wishes), archive=archive)
+async def record(archive: Archive, payload: list[Json], **options: Any) -> CompactResult:
+    return await compact(payload, replace(RECORD, **options), archive=archive)
 
 
 async def test_saved_summary_is_used_instead_of_a_request() -> None:
     async with temporary_archive() as archive:
-        noted = await recorded(archive, BEFORE)
-        answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
-    assert noted.status == "unchanged"
-    assert noted.warnings == ()
-    assert answer.status == "compacted"
-    assert WORDS in (answer.summary or "")
-    assert answer.receipt["writer"] == "memory"
-    used = answer.receipt["memory_used"]
+        recorded = await record(archive, BEFORE)
+        result = await compact(
+            [*BEFORE, *AFTER], replace(HOST_WRITES, settings=EXACT_BUDGET), archive=archive
+        )
+    assert recorded.status == "unchanged"
+    assert recorded.warnings == ()
+    assert result.status == "compacted"
+    assert SAVED in (result.summary or "")
+    assert result.receipt["writer"] == "memory"
+    used = result.receipt["memory_used"]
     assert used["writer"] == "host"
     assert used["stop_seq"] == len(BEFORE) - 1
 
 
-NEAR = {"scale_to_budget": False}
-
-
 @pytest.fixture(autouse=True)
 def _wide_gap(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    """The cut of these conversations lies a few messages behind the memory's end."""
+    """Accept a saved summary that ends a few messages before the cut point."""
     monkeypatch.setattr(summarize, "GAP_SHARE", 20.0)
 
 
-async def test_host_is_asked_when_no_summary_is_saved() -> None:
+@pytest.mark.parametrize(
+    ("saved", "instructions"),
+    [
+        ("", ""),
+        (SAVED, "Describe the lexer in detail."),
+        ("I'm sorry, I cannot help with that.", ""),
+    ],
+    ids=["none", "other instructions", "refusal"],
+)
+async def test_host_is_asked_when_no_usable_summary_is_saved(saved: str, instructions: str) -> None:
+    request = replace(HOST_WRITES, instructions=instructions, settings=EXACT_BUDGET)
     async with temporary_archive() as archive:
-        answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
-    assert answer.status == "needs_summary"
-
-
-async def test_saved_summary_is_ignored_when_instructions_differ() -> None:
-    wishes = replace(ASK, instructions="Dwell on the lexer.", settings=NEAR)
-    async with temporary_archive() as archive:
-        await recorded(archive, BEFORE)
-        answer = await compact([*BEFORE, *AFTER], wishes, archive=archive)
-    assert answer.status == "needs_summary"
+        if saved:
+            recorded = await record(archive, BEFORE, summary=saved)
+            assert any("is not saved" in text for text in recorded.warnings) == (saved != SAVED)
+        result = await compact([*BEFORE, *AFTER], request, archive=archive)
+    assert result.status == "needs_summary"
 
 
 async def test_saved_model_summary_is_not_requested_again() -> None:
-    wish = CompactRequest(format="anthropic", session_id="s", mode="full", target_tokens=8_000)
+    request = CompactRequest(format="anthropic", session_id="s", mode="full", target_tokens=8_000)
     model = Model()
     async with temporary_archive() as archive:
-        first = await compact(story(), wish, archive=archive, model=model)
-        asked = model.asked
-        again = await compact(story(), wish, archive=archive, model=model)
-        wish = replace(wish, target_tokens=9_500)  # the same cut, and more room
-        second = await compact(story(), wish, archive=archive, model=model)
-    assert asked > 0
+        first = await compact(story(), request, archive=archive, model=model)
+        count_before = model.request_count
+        again = await compact(story(), request, archive=archive, model=model)
+        # The same cut point, but more room.
+        request = replace(request, target_tokens=9_500)
+        second = await compact(story(), request, archive=archive, model=model)
+    assert count_before > 0
     assert first.receipt["writer"] == "test"
     assert again.messages == first.messages
     assert second.receipt["writer"] == "memory"
     assert second.receipt["memory_used"]["writer"] == "test"
-    assert model.asked == asked
+    assert model.request_count == count_before
     assert "float arithmetic lost cents" in (second.summary or "")
 
 
-async def test_unusable_summary_is_not_saved_and_warns() -> None:
-    async with temporary_archive() as archive:
-        noted = await recorded(archive, BEFORE, summary="I'm sorry, I cannot help with that.")
-        answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
-    assert any("is not saved" in warning for warning in noted.warnings)
-    assert answer.status == "needs_summary"
-
-
 async def test_recorded_summary_is_no_compaction() -> None:
-    wish = CompactRequest(format="anthropic", session_id="s", target_tokens=12_000)
+    request = CompactRequest(format="anthropic", session_id="s", target_tokens=12_000)
     async with temporary_archive() as archive:
-        first = await compact([*BEFORE, *AFTER], wish, archive=archive)
+        first = await compact([*BEFORE, *AFTER], request, archive=archive)
         await compact(first.messages, RECORD, archive=archive)
         receipts = await archive.receipts("s")
-        second = await compact(first.messages, wish, archive=archive)
+        second = await compact(first.messages, request, archive=archive)
     assert not second.changed
     assert "repeat_key" in receipts[0]["state"]
     assert set(receipts[1]) == {"session_id", "format", "status", "tokens", "state"}
@@ -137,7 +134,7 @@ async def test_recorded_summary_is_no_compaction() -> None:
 
 async def test_promises_hold_with_a_saved_summary() -> None:
     async with temporary_archive() as archive:
-        await recorded(archive, BEFORE)
-        wish = replace(ASK, settings=NEAR, summarizer="auto")
-        answer = await check_promises([*BEFORE, *AFTER], wish, archive)
-    assert answer.receipt["writer"] == "memory"
+        await record(archive, BEFORE)
+        request = replace(HOST_WRITES, settings=EXACT_BUDGET, summarizer="auto")
+        result = await check_promises([*BEFORE, *AFTER], request, archive)
+    assert result.receipt["writer"] == "memory"

@@ -1,7 +1,7 @@
-"""A host may say something for one call only; what was replaced is recognised all the same.
+"""Compacted messages are recognized when a host adds or rewrites text for a single call.
 
-Many hosts add the time, a reminder or the state of a list of tasks to each request, or rewrite
-their system message or the first one.
+Many hosts add the time, a reminder or the state of a task list to each request, or rewrite
+their system message or first message.
 """
 
 import json
@@ -28,12 +28,13 @@ class Host:
     """A host of one format that sends its whole history at every call.
 
     Attributes:
-        format: Its format.
-        says: What it makes of the history for the call of a number.
+        format: Wire format of its messages.
+        edit: Function that returns the list for a call, given the host, the history and the
+            number of the call.
     """
 
     format: str
-    says: Callable[["Host", list[Json], int], list[Json]]
+    edit: Callable[["Host", list[Json], int], list[Json]]
 
     def history(self, turns: int) -> list[Json]:
         return render([turn(number) for number in range(turns)], self.format)
@@ -44,7 +45,7 @@ class Host:
 
 
 def turn(number: int) -> Turn:
-    words = f"Part {number} of the parser was read, and its tokens were counted anew. " * 40
+    words = f"Part {number} of the parser was read, and its tokens were counted again. " * 40
     return Turn((Part("text", f"Task {number}: go on with part {number}."),), answer=words)
 
 
@@ -52,44 +53,44 @@ def reminder(call: int) -> str:
     return f"<system-reminder>It is 10:{call:02} now.</system-reminder>"
 
 
-def nothing(host: Host, history: list[Json], call: int) -> list[Json]:
+def unchanged(host: Host, history: list[Json], call: int) -> list[Json]:
     return history
 
 
-def last(host: Host, history: list[Json], call: int) -> list[Json]:
+def append(host: Host, history: list[Json], call: int) -> list[Json]:
     return [*history, host.user(reminder(call))]
 
 
-def before_the_last(host: Host, history: list[Json], call: int) -> list[Json]:
+def insert_before_last(host: Host, history: list[Json], call: int) -> list[Json]:
     return [*history[:-1], host.user(reminder(call)), history[-1]]
 
 
-def in_the_middle(host: Host, history: list[Json], call: int) -> list[Json]:
-    at = len(history) // 2
-    return [*history[:at], host.user(reminder(call)), *history[at:]]
+def insert_in_middle(host: Host, history: list[Json], call: int) -> list[Json]:
+    middle = len(history) // 2
+    return [*history[:middle], host.user(reminder(call)), *history[middle:]]
 
 
-def early(host: Host, history: list[Json], call: int) -> list[Json]:
+def insert_early(host: Host, history: list[Json], call: int) -> list[Json]:
     return [*history[:2], host.user(reminder(call)), *history[2:]]
 
 
-def now_and_then(host: Host, history: list[Json], call: int) -> list[Json]:
-    return in_the_middle(host, history, call) if call % 3 else history
+def insert_in_some_calls(host: Host, history: list[Json], call: int) -> list[Json]:
+    return insert_in_middle(host, history, call) if call % 3 else history
 
 
-def in_the_first(host: Host, history: list[Json], call: int) -> list[Json]:
+def rewrite_first(host: Host, history: list[Json], call: int) -> list[Json]:
     return [host.user(f"Task 0: go on with part 0. {reminder(call)}"), *history[1:]]
 
 
-def as_a_block_of_the_last(host: Host, history: list[Json], call: int) -> list[Json]:
+def add_block_to_last(host: Host, history: list[Json], call: int) -> list[Json]:
     request = f"Task {call}: go on with part {call}."
     parts = (Part("text", request), Part("text", reminder(call)))
     (message,) = render([Turn(parts, answer="")], host.format)
     return [*history[:-1], message]
 
 
-async def loop(host: Host) -> list[CompactResult]:
-    """The answers to a host that hands in all it has before each answer of the model."""
+async def run_calls(host: Host) -> list[CompactResult]:
+    """Return the results for a host that passes its whole list before each model response."""
     request = CompactRequest(
         format=host.format, session_id="s", context_window=14_000, max_output_tokens=1_000
     )
@@ -97,7 +98,7 @@ async def loop(host: Host) -> list[CompactResult]:
     async with temporary_archive() as archive:
         for call in range(CALLS):
             history = host.history(call + 1)[:-1]  # the last request is not answered yet
-            payload = host.says(host, history, call)
+            payload = host.edit(host, history, call)
             result = await compact(payload, request, archive=archive)
             assert problems(result.messages, host.format) == []
             assert result.fits
@@ -112,23 +113,23 @@ def summaries_written(results: list[CompactResult]) -> int:
 
 
 @pytest.mark.parametrize(
-    "says",
+    "edit",
     [
-        last,
-        before_the_last,
-        in_the_middle,
-        early,
-        now_and_then,
-        in_the_first,
-        as_a_block_of_the_last,
+        append,
+        insert_before_last,
+        insert_in_middle,
+        insert_early,
+        insert_in_some_calls,
+        rewrite_first,
+        add_block_to_last,
     ],
 )
 @pytest.mark.parametrize("format", FORMATS)
 async def test_transient_message_causes_no_further_summary(
-    format: str, says: Callable[[Host, list[Json], int], list[Json]]
+    format: str, edit: Callable[[Host, list[Json], int], list[Json]]
 ) -> None:
-    plain = await loop(Host(format, nothing))
-    results = await loop(Host(format, says))
+    plain = await run_calls(Host(format, unchanged))
+    results = await run_calls(Host(format, edit))
     assert summaries_written(plain) >= 3
     # A reminder takes a few tokens, so one compaction may come a call earlier.
     assert summaries_written(results) <= summaries_written(plain) + 1
@@ -139,5 +140,5 @@ async def test_transient_message_causes_no_further_summary(
 
 
 def summary_of(result: CompactResult) -> str:
-    found: list[Any] = [m for m in result.messages if "<context_summary" in json.dumps(m)]
-    return json.dumps(found)
+    summaries: list[Any] = [m for m in result.messages if "<context_summary" in json.dumps(m)]
+    return json.dumps(summaries)
