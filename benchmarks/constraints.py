@@ -1,23 +1,24 @@
-"""Whether what the user laid down is still in the context after compaction, word for word.
+"""Measure whether the user's rules survive a compaction word for word.
 
-Run: python benchmarks/constraints.py SET [--ours] [--lost], with a SET of `SETS`, else building;
-`--ours` leaves the controls out.
+Run: python benchmarks/constraints.py SET [--ours] [--lost]
 
-Into real histories of about 40,000 tokens (a coding session, joined runs of a coding agent, joined
-calls of a service agent) rules are put at the top, in the middle and at the bottom, half of them
-as turns of their own, half inside another request. The default pipeline brings each history to
-2,000 tokens: at once, and in five rounds on the growing transcript. A rule is kept where the output
-has each of its sentences word for word.
+SET is one of the sets in benchmarks/data/rules.json. `--ours` omits the controls, `--lost` lists
+the rules that were lost.
 
-Of each correction the older rule is looked for in the words of the compaction (a message of the
-user that is kept as it was is not ours to change). It is *dropped* where they have it no more,
-*marked* where each place that has it says that it is replaced, *before* the newer one where it
-stands as it was said and the newer one after it, else left *standing*.
-Companions are two rules on one subject that both hold: both must be kept; a mark on the older one
-does no harm, but is counted, and so is one on a rule that has nothing to do with any other.
-The controls get the same number of tokens. Tokens are those of o200k_base.
+Rules are inserted at the top, in the middle and near the bottom of real histories of about 40,000
+tokens. Half of them are messages of their own, half are added to another request. The default
+pipeline compacts each history to 2,000 tokens (o200k_base): in one round, and in five rounds on the
+growing list. A rule is kept if the result has each of its sentences word for word. The controls
+(controls.py) get the same number of tokens.
+
+A correction is an older rule and the newer one that replaces it. The columns say what the text that
+the compaction wrote does with the older rule: it is dropped, marked as replaced, unmarked before
+the newer rule, or still in force. Companions are two rules on one subject. Both must be kept, and a
+mark on the older one is an error.
 """
 
+import argparse
+import json
 import random
 import re
 import statistics
@@ -27,7 +28,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TypeAlias
 
 import anyio
 
@@ -41,37 +41,22 @@ from context_compaction.request import CompactRequest
 from context_compaction.summarizers.instructions.sentences import sentences_of
 from context_compaction.tokens.counter import counter_for
 
-from benchmarks.constraint_phrasings import (
-    BUILDING,
-    CORRECTIONS,
-    SECOND,
-    SECOND_CORRECTIONS,
-)
-from benchmarks.constraint_rewordings import COMPANIONS, REWORDED
-from benchmarks.constraints_fourth import (
-    FOURTH,
-    FOURTH_COMPANIONS,
-    FOURTH_CORRECTIONS,
-)
-from benchmarks.constraints_held_back import HELD_BACK, HELD_BACK_CORRECTIONS
-from benchmarks.constraints_third import THIRD, THIRD_COMPANIONS, THIRD_CORRECTIONS
 from benchmarks.controls import CONTROLS
-from benchmarks.needed import spoken
+from benchmarks.needed import texts_of
 from tests.support.corpus import all_transcripts
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 
-Pair: TypeAlias = tuple[str, str]
-
+RULES = Path(__file__).resolve().parent / "data" / "rules.json"
 MODEL = "gpt-4o"
 HISTORY_TOKENS = 40_000
 TARGET_TOKENS = 2_000
 ROUNDS = 5
 POSITIONS = {"top": 0.04, "middle": 0.5, "bottom": 0.85}
-RULES_EACH = 5  # rules at each position of one history
+RULES_EACH = 5  # at each position of one history
 CORRECTIONS_EACH = 3
 COMPANIONS_EACH = 3
-# Joined histories: which transcripts, from which of them on.
+# Prefix of the transcripts that are joined to one history, and how many of them are skipped.
 JOINED = (
     ("swe-agent/", 0),
     ("swe-agent/", 9),
@@ -79,49 +64,48 @@ JOINED = (
     ("tau-bench/airline-task", 40),
     ("tau-bench/airline-task", 75),
 )
-TRIALS = 3  # draws of rules for each history
-# Rules, corrections (older, newer), companions (older, newer).
-SETS: dict[str, tuple[Sequence[str], Sequence[Pair], Sequence[Pair]]] = {
-    "building": (BUILDING, CORRECTIONS, ()),
-    "second": (SECOND, SECOND_CORRECTIONS, ()),
-    "held-back": (HELD_BACK, HELD_BACK_CORRECTIONS, ()),
-    "third": (THIRD, THIRD_CORRECTIONS, THIRD_COMPANIONS),
-    "fourth": (FOURTH, FOURTH_CORRECTIONS, FOURTH_COMPANIONS),
-    "reworded": ((*BUILDING, *SECOND), REWORDED, COMPANIONS),
-}
+TRIALS = 3  # random choices of rules for each history
 OURS = "ours"
+NAMED_CONTROLS = ("random lines", "keep last", "head + tail", "TextRank (sumy)")
 _MARK_END = re.compile(r"\((?:changed|replaced)(?:: \[\d+\]| later)\) \Z")
 _MARK_CHARS = 40
-STANDING = "older standing"
-# What a share near 0 is wanted of; of everything else, one near 1.
-UNWANTED = (STANDING, "rules marked", "companions marked")
+IN_FORCE = "older in force"
+# These shares should be near 0, all others near 1.
+UNWANTED = (IN_FORCE, "rules marked", "companions marked")
 COLUMNS = (
     *POSITIONS,
     "corrections",
     "companions",
-    STANDING,
+    IN_FORCE,
     "older before",
     "older marked",
     "older dropped",
     "rules marked",
     "companions marked",
 )
-NAMED_CONTROLS = ("random lines", "keep last", "head + tail", "TextRank (sumy)")
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
-    """What was put into one history: rules by position, and corrections."""
+class History:
+    """A history with inserted rules.
+
+    Attributes:
+        payload: Messages in the host's format.
+        format: Name of that format.
+        rules: Inserted rules by position.
+        corrections: Inserted pairs of an older and a newer rule that replaces it.
+        companions: Inserted pairs of an older and a newer rule that both hold.
+    """
 
     payload: list[Json]
     format: str
     rules: dict[str, list[str]]
-    corrections: list[Pair]
-    companions: list[Pair]
+    corrections: list[tuple[str, str]]
+    companions: list[tuple[str, str]]
 
 
-def histories() -> Iterator[tuple[str, list[Json]]]:
-    """Real histories of the wished size, by format."""
+def real_histories() -> Iterator[tuple[str, list[Json]]]:
+    """Yield the format and the messages of each real history."""
     transcripts = all_transcripts()
     pi = next(item for item in transcripts if item.format == "pi")
     for start in (0, 250, 500):
@@ -133,8 +117,8 @@ def histories() -> Iterator[tuple[str, list[Json]]]:
 
 
 def _of_size(format: str, payload: list[Json]) -> list[Json]:
-    """From the first request on, as many messages as make `HISTORY_TOKENS`; ends with an answer."""
-    start = next(at for at, message in enumerate(payload) if message["role"] == "user")
+    """Return `HISTORY_TOKENS` of messages, from the first request up to before a response."""
+    start = next(index for index, message in enumerate(payload) if message["role"] == "user")
     payload = payload[start:]
     count = counter_for(MODEL)
     sizes = accumulate(count.message(message) for message in formats.parse(payload, format=format))
@@ -144,45 +128,46 @@ def _of_size(format: str, payload: list[Json]) -> list[Json]:
     return payload[:stop]
 
 
-def lay(
-    format: str,
-    payload: list[Json],
-    rules: Sequence[str],
-    corrections: Sequence[Pair],
-    companions: Sequence[Pair],
-    draw: random.Random,
-) -> Laid:
-    """`payload` with some of the rules, corrections and companions put into it."""
-    chosen = draw.sample(list(rules), RULES_EACH * len(POSITIONS))
-    pairs = draw.sample(list(corrections), CORRECTIONS_EACH)
-    both = draw.sample(list(companions), min(COMPANIONS_EACH, len(companions)))
+def insert_rules(
+    format: str, payload: list[Json], rule_set: Mapping[str, Sequence[str]], draw: random.Random
+) -> History:
+    """Insert a random choice of the set's rules, corrections and companions into `payload`."""
+    rules = draw.sample(list(rule_set["rules"]), RULES_EACH * len(POSITIONS))
+    corrections = _draw_pairs(rule_set["corrections"], CORRECTIONS_EACH, draw)
+    companions = _draw_pairs(rule_set["companions"], COMPANIONS_EACH, draw)
     texts: list[tuple[float, str]] = []
     by_position: dict[str, list[str]] = {}
     for name, share in POSITIONS.items():
-        mine = [chosen.pop() for _ in range(RULES_EACH)]
-        by_position[name] = mine
-        texts += [(share + 0.01 * step, rule) for step, rule in enumerate(mine)]
-    for step, (older, newer) in enumerate(pairs):
+        by_position[name] = [rules.pop() for _ in range(RULES_EACH)]
+        texts += [(share + 0.01 * step, rule) for step, rule in enumerate(by_position[name])]
+    for step, (older, newer) in enumerate(corrections):
         texts += [(0.15 + 0.05 * step, older), (0.6 + 0.05 * step, newer)]
-    for step, (older, newer) in enumerate(both):
+    for step, (older, newer) in enumerate(companions):
         texts += [(0.25 + 0.05 * step, older), (0.7 + 0.05 * step, newer)]
-    inserted: dict[int, list[str]] = {}
+    by_request: defaultdict[int, list[str]] = defaultdict(list)
     for share, text in texts:
-        inserted.setdefault(_request_at(payload, int(len(payload) * share)), []).append(text)
-    out: list[Json] = []
-    for at, message in enumerate(payload):
-        said = inserted.get(at, [])
-        apart, inside = said[::2], said[1::2]
-        for text in apart:
-            out += [_message(format, "user", text), _message(format, "assistant", "Understood.")]
-        out.append(_with_text(message, inside) if inside else message)
-    return Laid(out, format, by_position, pairs, both)
+        by_request[_request_index(payload, int(len(payload) * share))].append(text)
+    messages: list[Json] = []
+    for index, message in enumerate(payload):
+        own_messages, additions = by_request[index][::2], by_request[index][1::2]
+        for text in own_messages:
+            messages += [
+                _message(format, "user", text),
+                _message(format, "assistant", "Understood."),
+            ]
+        messages.append(_with_text(message, additions) if additions else message)
+    return History(messages, format, by_position, corrections, companions)
 
 
-def _request_at(payload: list[Json], at: int) -> int:
-    """The first message of the user from `at` on; the last one before it where there is none."""
-    places = [place for place, message in enumerate(payload) if message["role"] == "user"]
-    return next((place for place in places if place >= at), places[-1])
+def _draw_pairs(pairs: Sequence[str], number: int, draw: random.Random) -> list[tuple[str, str]]:
+    chosen = draw.sample(list(pairs), min(number, len(pairs)))
+    return [(older, newer) for older, newer in chosen]
+
+
+def _request_index(payload: list[Json], start: int) -> int:
+    """Return the index of the first user message from `start` on, or else of the last one."""
+    indices = [index for index, message in enumerate(payload) if message["role"] == "user"]
+    return next((index for index in indices if index >= start), indices[-1])
 
 
 def _message(format: str, role: str, text: str) -> Json:
@@ -193,102 +178,106 @@ def _message(format: str, role: str, text: str) -> Json:
 
 def _with_text(message: Json, texts: list[str]) -> Json:
     content = message["content"]
-    more = " ".join(texts)
+    addition = " ".join(texts)
     if isinstance(content, str):
-        return {**message, "content": f"{content}\n\n{more}"}
-    return {**message, "content": [*content, {"type": "text", "text": more}]}
+        return {**message, "content": f"{content}\n\n{addition}"}
+    return {**message, "content": [*content, {"type": "text", "text": addition}]}
 
 
-async def compacted(laid: Laid, rounds: int) -> list[Json]:
-    """The output of the default pipeline, after one or several rounds on the growing list."""
-    stops = [_answer_at(laid.payload, len(laid.payload) * n // rounds) for n in range(1, rounds)]
-    bounds = [0, *stops, len(laid.payload)]
+async def compacted(history: History, rounds: int) -> list[Json]:
+    """Return the messages after `rounds` compactions of the growing list."""
+    size = len(history.payload)
+    stops = [_answer_index(history.payload, size * n // rounds) for n in range(1, rounds)]
     context: list[Json] = []
     async with temporary_archive() as archive:
-        for start, stop in pairwise(bounds):
-            context = [*context, *laid.payload[start:stop]]
+        for start, stop in pairwise([0, *stops, size]):
+            context = [*context, *history.payload[start:stop]]
             request = CompactRequest(
-                format=laid.format, model=MODEL, target_tokens=TARGET_TOKENS, session_id="bench"
+                format=history.format, model=MODEL, target_tokens=TARGET_TOKENS, session_id="bench"
             )
             context = (await compact(context, request, archive=archive)).messages
     return context
 
 
-def _answer_at(payload: list[Json], at: int) -> int:
-    while payload[at]["role"] != "assistant":
-        at += 1
-    return at
+def _answer_index(payload: list[Json], start: int) -> int:
+    while payload[start]["role"] != "assistant":
+        start += 1
+    return start
 
 
-def flat(*texts: str) -> str:
-    """`texts` on one line, for comparison."""
+def on_one_line(*texts: str) -> str:
+    """Join `texts` with single spaces, for comparison."""
     return " ".join(" ".join(texts).split())
 
 
-def texts_of(laid: Laid, *, with_controls: bool) -> Iterator[tuple[str, str, str]]:
-    """Each method's name, its output, and what of that the compaction itself wrote."""
+def results(history: History, *, with_controls: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield each method's name, its result, and the part that the compaction wrote."""
     count = counter_for(MODEL)
     tokens = 0
     for rounds in (1, ROUNDS):
-        output = formats.parse(anyio.run(compacted, laid, rounds), format=laid.format)
+        output = formats.parse(anyio.run(compacted, history, rounds), format=history.format)
         tokens = tokens or count.messages(output)
-        made = tuple(m for m in output if placeholders.seems_synthetic(text_of(m.blocks)))
-        yield f"{OURS}, rounds: {rounds}", flat(*spoken(output)), flat(*spoken(made))
-    parsed = formats.parse(laid.payload, format=laid.format)
-    lines = [line for text in spoken(parsed) for line in text.splitlines() if line.strip()]
+        written = tuple(m for m in output if placeholders.seems_synthetic(text_of(m.blocks)))
+        yield (
+            f"{OURS}, rounds: {rounds}",
+            on_one_line(*texts_of(output)),
+            on_one_line(*texts_of(written)),
+        )
+    parsed = formats.parse(history.payload, format=history.format)
+    lines = [line for text in texts_of(parsed) for line in text.splitlines() if line.strip()]
     for name in NAMED_CONTROLS if with_controls else ():
-        text = flat(*CONTROLS[name](lines, tokens, count))
+        text = on_one_line(*CONTROLS[name](lines, tokens, count))
         yield name, text, text
 
 
-def judged(laid: Laid, text: str, made: str) -> Iterator[tuple[str, str, bool]]:
-    """Column, rule and verdict for everything that was laid.
+def judge(history: History, text: str, written: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield a column, a rule and whether the column is true of it, for each inserted rule.
 
     Args:
-        laid: What was laid.
-        text: The whole output.
-        made: What of it the compaction wrote.
+        history: The history with the inserted rules.
+        text: The whole result on one line.
+        written: The part of the result that the compaction wrote.
     """
-    wanted = [(place, rule) for place, mine in laid.rules.items() for rule in mine]
-    wanted += [("corrections", newer) for _, newer in laid.corrections]
-    wanted += [("companions", rule) for pair in laid.companions for rule in pair]
-    for column, rule in wanted:
+    expected = [(name, rule) for name, rules in history.rules.items() for rule in rules]
+    expected += [("corrections", newer) for _, newer in history.corrections]
+    expected += [("companions", rule) for pair in history.companions for rule in pair]
+    for column, rule in expected:
         yield column, rule, is_kept(rule, text)
-    for older, newer in laid.corrections:
-        yield STANDING, older, stands_unmarked(older, made) and not is_before(older, newer, text)
-        is_told = stands_unmarked(older, made) and is_before(older, newer, text)
-        yield "older before", older, is_told
-        yield "older marked", older, is_marked(older, made)
-        yield "older dropped", older, flat(older) not in made
-    for mine in laid.rules.values():
-        yield from (("rules marked", rule, is_marked(rule, made)) for rule in mine)
-    for older, _ in laid.companions:
-        yield "companions marked", older, is_marked(older, made)
+    for older, newer in history.corrections:
+        unmarked = is_unmarked(older, written)
+        yield IN_FORCE, older, unmarked and not is_before(older, newer, text)
+        yield "older before", older, unmarked and is_before(older, newer, text)
+        yield "older marked", older, is_marked(older, written)
+        yield "older dropped", older, on_one_line(older) not in written
+    for rules in history.rules.values():
+        yield from (("rules marked", rule, is_marked(rule, written)) for rule in rules)
+    for older, _ in history.companions:
+        yield "companions marked", older, is_marked(older, written)
 
 
 def is_kept(rule: str, text: str) -> bool:
-    """Whether `text` has every sentence of `rule` word for word; they may stand apart."""
-    return all(flat(sentence.text) in text for sentence in sentences_of(rule))
+    """Whether `text` has every sentence of `rule` word for word, not necessarily together."""
+    return all(on_one_line(sentence.text) in text for sentence in sentences_of(rule))
 
 
-def stands_unmarked(rule: str, made: str) -> bool:
-    """Whether `made` has `rule` somewhere as if it still held."""
-    places = (found.start() for found in re.finditer(re.escape(flat(rule)), made))
-    return any(not _MARK_END.search(made, max(0, at - _MARK_CHARS), at) for at in places)
+def is_unmarked(rule: str, written: str) -> bool:
+    """Whether `written` has `rule` at least one time without a mark that it was replaced."""
+    starts = (match.start() for match in re.finditer(re.escape(on_one_line(rule)), written))
+    return any(not _MARK_END.search(written, max(0, at - _MARK_CHARS), at) for at in starts)
 
 
 def is_before(older: str, newer: str, text: str) -> bool:
-    """Whether `text` has `newer` after all that it has of `older`."""
-    return text.rfind(flat(newer)) > text.rfind(flat(older))
+    """Whether the last `newer` in `text` comes after the last `older`."""
+    return text.rfind(on_one_line(newer)) > text.rfind(on_one_line(older))
 
 
-def is_marked(rule: str, made: str) -> bool:
-    """Whether `made` has `rule`, everywhere as an earlier one."""
-    return flat(rule) in made and not stands_unmarked(rule, made)
+def is_marked(rule: str, written: str) -> bool:
+    """Whether `written` has `rule`, and always with a mark that it was replaced."""
+    return on_one_line(rule) in written and not is_unmarked(rule, written)
 
 
 def report(scores: Mapping[tuple[str, str], list[bool]]) -> str:
-    """The table, as Markdown; without the columns of what the set does not have."""
+    """Return a Markdown table without the columns that the set has no rules for."""
     columns = [column for column in COLUMNS if any(key[1] == column for key in scores)]
     rows = ["| method | " + " | ".join(columns) + " |", "| --- " * (len(columns) + 1) + "|"]
     for method in dict.fromkeys(method for method, _ in scores):
@@ -298,23 +287,29 @@ def report(scores: Mapping[tuple[str, str], list[bool]]) -> str:
 
 
 def main() -> None:
-    name = next((name for name in SETS if name in sys.argv), "building")
+    """Print the table of one set."""
+    sets = json.loads(RULES.read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("set", choices=sets, nargs="?", default="building")
+    parser.add_argument("--ours", action="store_true", help="omit the controls")
+    parser.add_argument("--lost", action="store_true", help="list the rules that were lost")
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    options = parser.parse_args()
     scores: defaultdict[tuple[str, str], list[bool]] = defaultdict(list)
-    odd: list[str] = []
-    for number, (format, payload) in enumerate(histories()):
-        for trial in range(TRIALS):
+    lost: list[str] = []
+    for number, (format, payload) in enumerate(real_histories()):
+        for trial in range(options.trials):
             draw = random.Random(number * 100 + trial)
-            laid = lay(format, payload, *SETS[name], draw)
-            for method, text, made in texts_of(
-                laid, with_controls=trial == 0 and "--ours" not in sys.argv
-            ):
-                for column, rule, verdict in judged(laid, text, made):
+            history = insert_rules(format, payload, sets[options.set], draw)
+            with_controls = trial == 0 and not options.ours
+            for method, text, written in results(history, with_controls=with_controls):
+                for column, rule, verdict in judge(history, text, written):
                     scores[method, column].append(verdict)
                     if method.startswith(OURS) and verdict == (column in UNWANTED):
-                        odd.append(f"{method}, {column}: {rule}")
-    print(f"Set: {name}\n\n{report(scores)}")
-    if "--lost" in sys.argv:
-        print("\n".join(sorted(odd)))
+                        lost.append(f"{method}, {column}: {rule}")
+    print(f"Set: {options.set}\n\n{report(scores)}")
+    if options.lost:
+        print("\n".join(sorted(lost)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What any compaction must beat: simple ways to fill the same number of tokens.
+"""Controls that any compaction must beat: simple ways to fill the same number of tokens.
 
-Each control takes the lines of a conversation and a count of tokens, and gives the lines that it
-keeps, in order. None sees what is needed later.
+Each control gets the lines of a conversation and a number of tokens, and returns the lines that it
+keeps, in order. No control knows what is needed later. recall.py and constraints.py use them.
 """
 
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -16,29 +17,29 @@ from benchmarks.needed import is_entity, tokens_of
 
 Control: TypeAlias = Callable[[Sequence[str], int, MessageCounter], list[str]]
 
-# TextRank compares every sentence with every other: longer texts are ranked in runs of this size.
+# TextRank compares all pairs of sentences, so longer texts are ranked in parts of this size.
 _TEXTRANK_LINES = 150
 
 
 def random_lines(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
-    """Lines drawn at random (seeded), until the budget is full."""
+    """Keep random lines (with a fixed seed) until the tokens are used up."""
     order = list(range(len(lines)))
     random.Random(20261121).shuffle(order)
-    return _that_fit(lines, order, tokens, count)
+    return _lines_that_fit(lines, order, tokens, count)
 
 
 def keep_last(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
-    """The newest lines."""
-    return _that_fit(lines, range(len(lines) - 1, -1, -1), tokens, count, unbroken=True)
+    """Keep the newest lines."""
+    return _lines_that_fit(lines, range(len(lines) - 1, -1, -1), tokens, count, unbroken=True)
 
 
 def first_lines(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
-    """The oldest lines."""
-    return _that_fit(lines, range(len(lines)), tokens, count, unbroken=True)
+    """Keep the oldest lines."""
+    return _lines_that_fit(lines, range(len(lines)), tokens, count, unbroken=True)
 
 
 def head_and_tail(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
-    """Half from the beginning, half from the end."""
+    """Keep lines from both ends, with half of the tokens each."""
     return [
         *first_lines(lines, tokens // 2, count),
         *keep_last(lines, tokens - tokens // 2, count),
@@ -46,25 +47,22 @@ def head_and_tail(lines: Sequence[str], tokens: int, count: MessageCounter) -> l
 
 
 def textrank(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
-    """TextRank as sumy has it, on the distinct lines, in runs; each run gets its share."""
+    """Keep the distinct lines that sumy's TextRank ranks first in each part of the conversation."""
     distinct = [line for line in dict.fromkeys(lines) if len(line.split()) > 2]
     total = sum(count.text(line) for line in distinct) or 1
     chosen: list[str] = []
-    for run in _runs(distinct, _TEXTRANK_LINES):
-        share = tokens * sum(count.text(line) for line in run) // total
-        chosen.extend(_that_fit(run, _textrank_order(run), share, count))
+    for start in range(0, len(distinct), _TEXTRANK_LINES):
+        part = distinct[start : start + _TEXTRANK_LINES]
+        part_tokens = tokens * sum(count.text(line) for line in part) // total
+        chosen.extend(_lines_that_fit(part, _textrank_order(part), part_tokens, count))
     return chosen
 
 
 def bare_names(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
-    """The rarest names, each alone on its line: what a pattern without context would keep."""
-    times: dict[str, int] = {}
-    for line in lines:
-        for match in tokens_of(line):
-            if is_entity(match[0]):
-                times[match[0]] = times.get(match[0], 0) + 1
-    names = sorted(times, key=lambda name: (times[name], name))
-    return _that_fit(names, range(len(names)), tokens, count)
+    """Keep the rarest names without their surroundings, one on each line."""
+    counts = Counter(match[0] for line in lines for match in tokens_of(line) if is_entity(match[0]))
+    names = sorted(counts, key=lambda name: (counts[name], name))
+    return _lines_that_fit(names, range(len(names)), tokens, count)
 
 
 CONTROLS: dict[str, Control] = {
@@ -77,12 +75,8 @@ CONTROLS: dict[str, Control] = {
 }
 
 
-def _runs(lines: Sequence[str], size: int) -> list[Sequence[str]]:
-    return [lines[start : start + size] for start in range(0, len(lines), size)]
-
-
 def _textrank_order(lines: Sequence[str]) -> list[int]:
-    """Positions of `lines`, best first, by sumy's TextRank."""
+    """Return the indices of `lines`, best first, by sumy's TextRank."""
     models: Any = import_module("sumy.models.dom")
     ranking: Any = import_module("sumy.summarizers.text_rank")
 
@@ -90,17 +84,17 @@ def _textrank_order(lines: Sequence[str]) -> list[int]:
     document: Any = models.ObjectDocumentModel([models.Paragraph(sentences)])
     ratings = ranking.TextRankSummarizer().rate_sentences(document)
     scores = [ratings[sentence] for sentence in document.sentences]
-    return sorted(range(len(lines)), key=lambda at: (-scores[at], at))
+    return sorted(range(len(lines)), key=lambda index: (-scores[index], index))
 
 
 class _Words:
-    """The part of sumy's tokenizer that ranking needs; its own wants a download."""
+    """Replacement for sumy's tokenizer, which needs a download."""
 
     def to_words(self, text: str) -> tuple[str, ...]:
         return tuple(re.findall(r"\w+", text.lower()))
 
 
-def _that_fit(
+def _lines_that_fit(
     lines: Sequence[str],
     order: Iterable[int],
     tokens: int,
@@ -108,19 +102,24 @@ def _that_fit(
     *,
     unbroken: bool = False,
 ) -> list[str]:
-    """The lines in the order of their places, taken in `order` while there is room.
+    """Take lines in `order` while they fit, and return them in their original order.
 
-    What is too long is passed over, or, where the run is to be `unbroken`, ends it.
+    Args:
+        lines: Lines of the conversation.
+        order: Indices of the lines, best first.
+        tokens: Number of tokens that may be used.
+        count: Token counter.
+        unbroken: Stop at the first line that does not fit, instead of skipping it.
     """
     chosen: list[int] = []
-    left = tokens
-    for at in order:
-        cost = count.text(lines[at]) + 1
-        if cost <= left:
-            chosen.append(at)
-            left -= cost
+    free_tokens = tokens
+    for index in order:
+        cost = count.text(lines[index]) + 1
+        if cost <= free_tokens:
+            chosen.append(index)
+            free_tokens -= cost
         elif unbroken:
             break
-        if left < 2:
+        if free_tokens < 2:
             break
-    return [lines[at] for at in sorted(chosen)]
+    return [lines[index] for index in sorted(chosen)]

@@ -1,9 +1,9 @@
-"""What an agent will need of its past, and whether a text still holds it: the judge of recall.
+"""Judge which strings an agent needs after a cut, and whether a text still has them.
 
-A string is needed where the agent itself writes it in the messages after the cut, it stood before
-the cut, and nothing showed it again first. It is kept only with its context: at least two ordinary
-words within 160 characters of it that also stood near it before the cut. So a bare list of names
-is worth nothing. The judge uses none of the product's code but its reader of formats.
+A string is needed if the agent itself writes it in the messages after the cut, it occurred before
+the cut, and nothing showed it again first. It counts as kept only with its surroundings: two
+ordinary words that were near it before the cut must be within 160 characters of it. So a bare list
+of names is worth nothing. The judge uses no code of the product except its reader of formats.
 """
 
 import json
@@ -18,12 +18,12 @@ from context_compaction.messages.model import Messages, Text, ToolCall, ToolResu
 
 CONTEXT_CHARS = 160
 CONTEXT_WORDS = 2
-# A token that stands in more of the conversations than this part is an ordinary word.
+# A word in more than this share of the conversations is an ordinary word.
 ORDINARY_SHARE = 0.05
 
 _TOKEN = re.compile(r"[^\W_][\w./:@#-]{2,}\w")
 _WORD = re.compile(r"(?<![^\s\"'(\[{])[A-Za-z][a-z]{2,}(?![^\s\"'.,;:!?)\]}]|[.:]\w)")
-# Entities by pattern: paths, identifiers with inner structure, codes, long numbers, addresses.
+# Paths, file names, identifiers with several parts, codes, long numbers, addresses.
 _ENTITY = re.compile(
     r".*/.+|.+\.[a-z]{1,4}|.*[a-z][A-Z].*|.+[_@#].+|.*\d{3,}.*|[A-Z]{2,}[A-Z0-9_-]{2,}|.*[A-Z]+\d+.*"
 )
@@ -31,8 +31,13 @@ _ENTITY = re.compile(
 Definition = Callable[[str], bool]
 
 
-def spoken(messages: Messages, *, agent_only: bool = False) -> Iterator[str]:
-    """The texts of messages: what is said, what is called (strings apart), what is answered."""
+def texts_of(messages: Messages, *, agent_only: bool = False) -> Iterator[str]:
+    """Yield the texts, tool calls and text results of `messages`.
+
+    Args:
+        messages: Messages to read.
+        agent_only: Omit the user's texts and the tool results.
+    """
     for message in messages:
         for block in message.blocks:
             match block:
@@ -47,111 +52,118 @@ def spoken(messages: Messages, *, agent_only: bool = False) -> Iterator[str]:
 
 
 def call_text(call: ToolCall) -> str:
-    """A call as one text; its string arguments keep their lines."""
+    """Render a tool call as one text in which string arguments keep their lines."""
     arguments: Any = call.arguments
     if not isinstance(arguments, dict):
         return f"{call.name}({arguments})"
-    shown = (
+    fields = (
         f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for key, value in arguments.items()  # pyright: ignore[reportUnknownVariableType]
     )
-    return f"{call.name}({', '.join(shown)})"
+    return f"{call.name}({', '.join(fields)})"
 
 
 def tokens_of(text: str) -> Iterator[re.Match[str]]:
-    """The tokens of four characters and more: words, numbers, paths and identifiers."""
+    """Find words, numbers, paths and identifiers of at least four characters."""
     return _TOKEN.finditer(text)
 
 
 def ordinary_words(conversations: Iterable[str]) -> frozenset[str]:
-    """Tokens and words, in lower case, that stand in many conversations."""
-    times: Counter[str] = Counter()
-    number = 0
+    """Return the lower-case words that occur in many conversations."""
+    occurrences: Counter[str] = Counter()
+    total = 0
     for text in conversations:
-        number += 1
-        found = {match[0].lower() for match in _TOKEN.finditer(text)}
-        times.update(found | {match[0].lower() for match in _WORD.finditer(text)})
-    return frozenset(word for word, seen in times.items() if seen > number * ORDINARY_SHARE)
+        total += 1
+        words = {match[0].lower() for match in _TOKEN.finditer(text)}
+        occurrences.update(words | {match[0].lower() for match in _WORD.finditer(text)})
+    return frozenset(word for word, n in occurrences.items() if n > total * ORDINARY_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """The text before the cut, and where its tokens and its ordinary words stand."""
+class TextIndex:
+    """Positions of the tokens and ordinary words of a text.
+
+    Attributes:
+        text: The text.
+        token_positions: Character offsets of each token.
+        word_positions: Character offsets of the ordinary words, ascending.
+        words: Lower-case ordinary words, parallel to `word_positions`.
+    """
 
     text: str
-    places: dict[str, list[int]]
-    word_places: list[int]
+    token_positions: dict[str, list[int]]
+    word_positions: list[int]
     words: list[str]
 
-    def near(self, token: str) -> set[str]:
-        """The ordinary words near any place of `token`."""
-        found: set[str] = set()
-        for at in self.places.get(token, ()):
-            found |= set(_words_near(self, at, len(token)))
-        return found
+    def words_near(self, token: str) -> set[str]:
+        """Return the ordinary words near any occurrence of `token`."""
+        words: set[str] = set()
+        for position in self.token_positions.get(token, ()):
+            words.update(self.words_around(position, len(token)))
+        return words
+
+    def words_around(self, position: int, chars: int) -> list[str]:
+        """Return the ordinary words within `CONTEXT_CHARS` of `chars` characters at `position`."""
+        start = bisect_left(self.word_positions, position - CONTEXT_CHARS)
+        stop = bisect_left(self.word_positions, position + chars + CONTEXT_CHARS)
+        return self.words[start:stop]
 
 
-def past_of(text: str, ordinary: frozenset[str]) -> Past:
-    """The index of `text`."""
-    places: dict[str, list[int]] = {}
+def index_text(text: str, ordinary: frozenset[str]) -> TextIndex:
+    """Index the tokens and the `ordinary` words of `text`."""
+    token_positions: dict[str, list[int]] = {}
     for match in tokens_of(text):
-        places.setdefault(match[0], []).append(match.start())
-    at: list[int] = []
+        token_positions.setdefault(match[0], []).append(match.start())
+    word_positions: list[int] = []
     words: list[str] = []
     for match in _WORD.finditer(text):
         word = match[0].lower()
         if word in ordinary:
-            at.append(match.start())
+            word_positions.append(match.start())
             words.append(word)
-    return Past(text, places, at, words)
+    return TextIndex(text, token_positions, word_positions, words)
 
 
 def is_entity(token: str) -> bool:
-    """Whether a token has the shape of a name: the definition by pattern."""
+    """Whether `token` has the shape of a name."""
     return _ENTITY.fullmatch(token) is not None
 
 
 def is_rare(ordinary: frozenset[str]) -> Definition:
-    """Whether a token is rare: in hardly any other conversation."""
+    """Return a predicate: whether a token is not an ordinary word."""
     return lambda token: token.lower() not in ordinary
 
 
-def needed_after(past: Past, after: Messages, visible: str, wanted: Definition) -> list[str]:
-    """What the agent writes after the cut and could only know from before it.
+def needed_after(before: TextIndex, after: Messages, visible: str, counts: Definition) -> list[str]:
+    """Return the tokens that the agent writes after the cut and can only know from before it.
 
     Args:
-        past: What stood before the cut.
-        after: The messages after it, as many as are looked at.
-        visible: What stays in sight whatever is compacted: the system prompt.
-        wanted: The definition of a string that counts.
+        before: Index of the text before the cut.
+        after: Messages after the cut.
+        visible: Text that no compaction removes: the system prompt.
+        counts: Whether a token is of the kind to be measured.
     """
-    shown = {match[0] for match in tokens_of(visible)}
+    visible_tokens = {match[0] for match in tokens_of(visible)}
     needed: dict[str, None] = {}
     for message in after:
         written = {
-            match[0] for text in spoken((message,), agent_only=True) for match in tokens_of(text)
+            match[0] for text in texts_of((message,), agent_only=True) for match in tokens_of(text)
         }
-        for token in sorted(written - shown):
-            if token in past.places and wanted(token):
+        for token in sorted(written - visible_tokens):
+            if token in before.token_positions and counts(token):
                 needed[token] = None
-        shown |= written
-        shown |= {match[0] for text in spoken((message,)) for match in tokens_of(text)}
+        visible_tokens |= written
+        visible_tokens |= {match[0] for text in texts_of((message,)) for match in tokens_of(text)}
     return list(needed)
 
 
-def kept(needed: Sequence[str], past: Past, output: Past) -> list[bool]:
-    """For each needed string, whether `output` still has it with its context."""
-    return [_kept(token, past.near(token), output) for token in needed]
+def are_kept(needed: Sequence[str], before: TextIndex, output: TextIndex) -> list[bool]:
+    """Return for each needed token whether `output` has it with its surroundings."""
+    return [_is_kept(token, before.words_near(token), output) for token in needed]
 
 
-def _kept(token: str, near: set[str], output: Past) -> bool:
+def _is_kept(token: str, near: set[str], output: TextIndex) -> bool:
     return any(
-        len(near.intersection(_words_near(output, at, len(token)))) >= CONTEXT_WORDS
-        for at in output.places.get(token, ())
+        len(near.intersection(output.words_around(position, len(token)))) >= CONTEXT_WORDS
+        for position in output.token_positions.get(token, ())
     )
-
-
-def _words_near(past: Past, at: int, chars: int) -> list[str]:
-    start = bisect_left(past.word_places, at - CONTEXT_CHARS)
-    stop = bisect_left(past.word_places, at + chars + CONTEXT_CHARS)
-    return past.words[start:stop]

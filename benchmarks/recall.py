@@ -1,19 +1,20 @@
-"""How much of what an agent goes on to use is still in its context after a compaction.
+"""Measure how much of what an agent uses next is still in its context after a compaction.
 
-Run: python benchmarks/recall.py [PROCESSES]        (needs the dependency group `bench`)
+Run: python benchmarks/recall.py [PROCESSES] [--limit CASES]
 
-A real transcript is cut before an answer of the agent. *Needed* are the strings that the agent
-itself writes in the next 80 messages, that stood before the cut and that nothing shows it again
-first (needed.py). The default pipeline compacts what stands before the cut; every control gets the
-same number of tokens (controls.py). System prompts are given apart, as hosts do, and count as
-always in sight. Tokens are those of o200k_base.
+It needs the dependency group `bench`. A real transcript is cut before a message of the agent.
+*Needed* are the strings that the agent writes in the next 80 messages and could only know from
+before the cut (needed.py). The default pipeline compacts the messages before the cut. Every control
+(controls.py) gets the same number of tokens (o200k_base). System prompts are passed separately and
+count as always visible.
 
-Two definitions of needed: rare tokens (the headline) and entities by pattern. The figure of a
-transcript is the share of its needed strings that are kept with their context; that of a group is
-the mean over its transcripts, with a 95 % interval by bootstrap over transcripts (over cuts, in
-the one long session).
+There are two kinds of needed strings: rare tokens (the headline) and names by pattern (entities).
+The figure of a transcript is the share of its needed strings that are kept with their surroundings.
+The figure of a group is the mean over its transcripts, or over the cuts of the one long session,
+with a 95 % interval by bootstrap.
 """
 
+import argparse
 import random
 import statistics
 import sys
@@ -29,27 +30,21 @@ import anyio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction import formats
-from context_compaction.layers.base import LayerContext
-from context_compaction.layers.microcompact import microcompact
 from context_compaction.messages.model import Messages
-from context_compaction.messages.pins import Pins
-from context_compaction.messages.placeholders import Span
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from context_compaction.settings import Settings
-from context_compaction.tokens.counter import MessageCounter, counter_for
+from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.request_count import request_count
 
-from benchmarks.controls import CONTROLS, keep_last
+from benchmarks.controls import CONTROLS
 from benchmarks.needed import (
-    Past,
+    are_kept,
+    index_text,
     is_entity,
     is_rare,
-    kept,
     needed_after,
     ordinary_words,
-    past_of,
-    spoken,
+    texts_of,
 )
 from tests.support.corpus import Transcript, all_transcripts
 from tests.support.json_types import Json
@@ -58,116 +53,109 @@ from tests.support.promises import temporary_archive
 MODEL = "gpt-4o"
 HORIZON_MESSAGES = 80
 MIN_NEEDED = 3
-CUT_SHARES = (0.45, 0.6, 0.75)  # of a short transcript's messages
+CUT_SHARES = (0.45, 0.6, 0.75)  # of the messages of a short transcript
 TITLES = {
     "pi": "pi session at 8,000 tokens",
     "tau-bench": "tau-bench at 20 % of the tokens",
     "swe-agent": "swe-agent at 20 % of the tokens",
 }
-SAMPLES = 2_000
+BOOTSTRAP_SAMPLES = 2_000
 OURS = "ours (default)"
-CLEARED_TAIL = "microcompact + tail"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One transcript cut at one place, to be brought to `target_tokens` or to `share`."""
+    """One transcript with a cut and a target.
+
+    Attributes:
+        group: Key of `TITLES`.
+        transcript: Name of the transcript.
+        cut_index: Number of messages before the cut.
+        share: Target as a share of the tokens before the cut, if `target_tokens` is 0.
+        target_tokens: Target in tokens, or 0.
+    """
 
     group: str
     transcript: str
-    cut_at: int
+    cut_index: int
     share: float = 1.0
     target_tokens: int = 0
 
     @property
-    def unit(self) -> str:
-        """What the bootstrap draws: transcripts; in the one long session its cuts."""
-        return f"{self.cut_at}" if self.group == "pi" else self.transcript
+    def sample(self) -> str:
+        """Unit of the bootstrap: the transcript, or the cut in the one long session."""
+        return f"{self.cut_index}" if self.group == "pi" else self.transcript
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The shares kept of one case, by definition and method; sizes in tokens."""
+    """Result of one case.
+
+    Attributes:
+        case: The case.
+        needed: Number of needed strings by kind ("rare", "entity").
+        recall: Share of the needed strings that are kept, by kind and method.
+        before_tokens: Tokens before the cut.
+        after_tokens: Tokens of the result.
+    """
 
     case: Case
     needed: dict[str, int]
     recall: dict[tuple[str, str], float]
     before_tokens: int
     after_tokens: int
-    target_tokens: int
 
 
-def cases() -> list[Case]:
-    """Where each transcript is cut. Only transcripts with something before and after it count."""
-    found: list[Case] = []
+def all_cases() -> list[Case]:
+    """Return the cuts of all transcripts that are long enough."""
+    cases: list[Case] = []
     for transcript in all_transcripts():
         size = len(transcript.payload)
         if transcript.name.startswith("pi/"):
-            places = [_agent_turn(transcript, at) for at in range(150, size - 60, 75)]
-            found.extend(Case("pi", transcript.name, at, target_tokens=8_000) for at in places)
-        for group, prefix, least in (
+            cuts = [_agent_index(transcript, start) for start in range(150, size - 60, 75)]
+            cases.extend(Case("pi", transcript.name, cut, target_tokens=8_000) for cut in cuts)
+        for group, prefix, min_messages in (
             ("tau-bench", "tau-bench/airline-task", 24),
             ("swe-agent", "swe-agent/", 15),
         ):
-            if transcript.name.startswith(prefix) and size >= least:
-                places = [_agent_turn(transcript, int(size * share)) for share in CUT_SHARES]
-                found.extend(Case(group, transcript.name, at, share=0.2) for at in places)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What stood before the cut of one case, and what of it is needed, by definition."""
-
-    before: Messages
-    payload: list[Json]
-    format: str
-    past: Past
-    needed: dict[str, list[str]]
-
-
-def needs_of(case: Case) -> Needs | None:
-    """What is needed of one case; None where that is hardly anything."""
-    transcript = _by_name()[case.transcript]
-    common = ordinary()
-    parsed = formats.parse(transcript.payload, format=transcript.format)
-    before = tuple(message for message in parsed[: case.cut_at] if message.role != "system")
-    system = "\n".join(spoken(tuple(message for message in parsed if message.role == "system")))
-    after = parsed[case.cut_at : case.cut_at + HORIZON_MESSAGES]
-    past = past_of("\n".join(spoken(before)), common)
-    definitions = {"rare": is_rare(common), "entity": is_entity}
-    needed = {
-        name: needed_after(past, after, system, wanted) for name, wanted in definitions.items()
-    }
-    if len(needed["rare"]) < MIN_NEEDED:
-        return None
-    payload = _without_system(transcript, case.cut_at)
-    return Needs(before, payload, transcript.format, past, needed)
+            if transcript.name.startswith(prefix) and size >= min_messages:
+                cuts = [_agent_index(transcript, int(size * share)) for share in CUT_SHARES]
+                cases.extend(Case(group, transcript.name, cut, share=0.2) for cut in cuts)
+    return cases
 
 
 def run(case: Case) -> Outcome | None:
-    """One case; None where hardly anything is needed."""
-    needs = needs_of(case)
-    if needs is None:
+    """Compact the messages before the cut with every method; None if almost nothing is needed."""
+    transcript = _transcripts_by_name()[case.transcript]
+    ordinary = _ordinary_words()
+    parsed = formats.parse(transcript.payload, format=transcript.format)
+    before = tuple(message for message in parsed[: case.cut_index] if message.role != "system")
+    system = "\n".join(texts_of(tuple(message for message in parsed if message.role == "system")))
+    after = parsed[case.cut_index : case.cut_index + HORIZON_MESSAGES]
+    past = index_text("\n".join(texts_of(before)), ordinary)
+    needed = {
+        "rare": needed_after(past, after, system, is_rare(ordinary)),
+        "entity": needed_after(past, after, system, is_entity),
+    }
+    if len(needed["rare"]) < MIN_NEEDED:
         return None
-    before, past, needed = needs.before, needs.past, needs.needed
+    payload = [m for m in transcript.payload[: case.cut_index] if m["role"] != "system"]
     count = counter_for(MODEL)
     sizes = request_count(before, count, overhead_tokens=0, anchor=None).estimate(before)
     target_tokens = case.target_tokens or int(sizes.upper * case.share)
-    output = anyio.run(_compacted, needs.payload, needs.format, target_tokens)
+    output = anyio.run(_compacted, payload, transcript.format, target_tokens)
     tokens = count.messages(output)
-    texts = {OURS: "\n".join(spoken(output))}
-    lines = [line for text in spoken(before) for line in text.splitlines() if line.strip()]
+    texts = {OURS: "\n".join(texts_of(output))}
+    lines = [line for text in texts_of(before) for line in text.splitlines() if line.strip()]
     for name, control in CONTROLS.items():
         texts[name] = "\n".join(control(lines, tokens, count))
-    texts[CLEARED_TAIL] = "\n".join(_cleared_tail(before, tokens, count))
     recall: dict[tuple[str, str], float] = {}
     for method, text in texts.items():
-        held = past_of(text, ordinary())
-        for name, strings in needed.items():
-            recall[name, method] = _share(kept(strings, past, held))
-    numbers = {name: len(strings) for name, strings in needed.items()}
-    return Outcome(case, numbers, recall, sizes.tokens, tokens, target_tokens)
+        result = index_text(text, ordinary)
+        for kind, strings in needed.items():
+            recall[kind, method] = _share(are_kept(strings, past, result))
+    numbers = {kind: len(strings) for kind, strings in needed.items()}
+    return Outcome(case, numbers, recall, sizes.tokens, tokens)
 
 
 async def _compacted(payload: list[Json], format: str, target_tokens: int) -> Messages:
@@ -177,97 +165,91 @@ async def _compacted(payload: list[Json], format: str, target_tokens: int) -> Me
     return formats.parse(result.messages, format=format)
 
 
-def _cleared_tail(before: Messages, tokens: int, count: MessageCounter) -> list[str]:
-    """Old results cleared as far as that goes, then the newest lines of what is left."""
-    settings = Settings(min_result_tokens=50, min_savings_tokens=0)
-    rules = formats.FORMATS["anthropic"].rules
-    context = LayerContext(settings, count, rules, _no_span, Pins(), limit_tokens=0, limit_bytes=0)
-    cleared = microcompact(before, context).messages
-    lines = [line for text in spoken(cleared) for line in text.splitlines() if line.strip()]
-    return keep_last(lines, tokens, count)
-
-
-def _no_span(_: Messages) -> Span:
-    return Span("", 0, 0)
-
-
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The middle 95 % of the means of resamples."""
+    """Return the bounds of the middle 95 % of the means of resamples."""
     draw = random.Random(7)
-    means = sorted(statistics.fmean(draw.choices(values, k=len(values))) for _ in range(SAMPLES))
-    return means[int(SAMPLES * 0.025)], means[int(SAMPLES * 0.975)]
+    means = sorted(
+        statistics.fmean(draw.choices(values, k=len(values))) for _ in range(BOOTSTRAP_SAMPLES)
+    )
+    return means[int(BOOTSTRAP_SAMPLES * 0.025)], means[int(BOOTSTRAP_SAMPLES * 0.975)]
 
 
 def _share(flags: Sequence[bool]) -> float:
     return sum(flags) / len(flags) if flags else 0.0
 
 
-def _agent_turn(transcript: Transcript, at: int) -> int:
-    """The next position from `at` on where the agent is about to speak."""
+def _agent_index(transcript: Transcript, start: int) -> int:
+    """Return the index of the next message of the agent from `start` on."""
     payload = transcript.payload
-    while at < len(payload) - 1 and payload[at]["role"] != "assistant":
-        at += 1
-    return at
-
-
-def _without_system(transcript: Transcript, stop: int) -> list[Json]:
-    return [message for message in transcript.payload[:stop] if message["role"] != "system"]
+    while start < len(payload) - 1 and payload[start]["role"] != "assistant":
+        start += 1
+    return start
 
 
 @cache
-def _by_name() -> dict[str, Transcript]:
+def _transcripts_by_name() -> dict[str, Transcript]:
     return {transcript.name: transcript for transcript in all_transcripts()}
 
 
 @cache
-def ordinary() -> frozenset[str]:
-    """Tokens and words that stand in many of the conversations."""
+def _ordinary_words() -> frozenset[str]:
     texts = (
-        "\n".join(spoken(formats.parse(item.payload, format=item.format)))
+        "\n".join(texts_of(formats.parse(item.payload, format=item.format)))
         for item in all_transcripts()
     )
     return ordinary_words(texts)
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
-    """The tables, as Markdown."""
+    """Return a Markdown table for each group."""
     lines: list[str] = []
     for group, title in TITLES.items():
         chosen = [outcome for outcome in outcomes if outcome.case.group == group]
+        if not chosen:
+            continue
         before = statistics.fmean(outcome.before_tokens for outcome in chosen)
         after = statistics.fmean(outcome.after_tokens for outcome in chosen)
         needed = sum(outcome.needed["rare"] for outcome in chosen)
-        units = len({outcome.case.unit for outcome in chosen})
         lines += [
-            f"\n## {title}\n\n{len(chosen)} cuts in {units} units, {before:,.0f} tokens before, "
-            f"{after:,.0f} after, {needed} needed strings\n",
+            f"\n## {title}\n\n{len(chosen)} cuts, {before:,.0f} tokens before, {after:,.0f} after, "
+            f"{needed} needed strings\n",
             "| method | rare tokens | 95 % | entities | 95 % |",
             "| --- | --- | --- | --- | --- |",
         ]
-        for method in (OURS, *CONTROLS, CLEARED_TAIL):
+        for method in (OURS, *CONTROLS):
             cells = [method]
-            for name in ("rare", "entity"):
-                values = _by_unit(chosen, name, method)
-                low, high = interval(values)
-                cells += [f"{statistics.fmean(values):.3f}", f"{low:.3f}-{high:.3f}"]
+            for kind in ("rare", "entity"):
+                values = _mean_recalls(chosen, kind, method)
+                if values:
+                    low, high = interval(values)
+                    cells += [f"{statistics.fmean(values):.3f}", f"{low:.3f}-{high:.3f}"]
+                else:
+                    cells += ["", ""]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _by_unit(outcomes: Sequence[Outcome], name: str, method: str) -> list[float]:
-    """The mean share of each unit, over its cuts at which enough is needed."""
-    units: dict[str, list[float]] = {}
+def _mean_recalls(outcomes: Sequence[Outcome], kind: str, method: str) -> list[float]:
+    """Return the mean recall of each bootstrap unit over its cuts with enough needed strings."""
+    recalls: dict[str, list[float]] = {}
     for outcome in outcomes:
-        if outcome.needed[name] >= MIN_NEEDED:
-            units.setdefault(outcome.case.unit, []).append(outcome.recall[name, method])
-    return [statistics.fmean(values) for values in units.values()]
+        if outcome.needed[kind] >= MIN_NEEDED:
+            recalls.setdefault(outcome.case.sample, []).append(outcome.recall[kind, method])
+    return [statistics.fmean(values) for values in recalls.values()]
 
 
 def main() -> None:
-    processes = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    """Print the tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("processes", type=int, nargs="?", default=2)
+    parser.add_argument("--limit", type=int, help="number of cases, spread over all")
+    options = parser.parse_args()
     started = time.perf_counter()
-    with ProcessPoolExecutor(processes) as pool:
-        outcomes = [done for done in pool.map(run, cases(), chunksize=4) if done is not None]
+    cases = all_cases()
+    if options.limit:
+        cases = cases[:: max(1, len(cases) // options.limit)]
+    with ProcessPoolExecutor(options.processes) as pool:
+        outcomes = [done for done in pool.map(run, cases, chunksize=4) if done is not None]
     print(report(outcomes))
     print(f"\n{len(outcomes)} cuts in {time.perf_counter() - started:.0f} s")
 

@@ -2,8 +2,7 @@
 
 A real service on a real PostgreSQL is asked by a thief, once for what the owner has and once for
 what nobody has. Both answers must be the same to the byte, but for the name that was asked for, and
-cost the database the same statements. So there is nothing to be learnt from an answer, nor from how
-long it takes; benchmarks/foreign.py measures that time.
+cost the database the same statements. So neither an answer nor its time reveals anything.
 """
 
 import json
