@@ -37,11 +37,11 @@ from mcp_server_compaction.hosts.installing import (
     Change,
     Installation,
     apply_change,
+    are_hooks_registered,
     config_file,
-    forget,
+    delete_backups,
     plan_install,
     plan_uninstall,
-    runs_hooks,
     this_program,
 )
 
@@ -106,7 +106,7 @@ def install(
     _apply(changes)
     if "archive-v0" in Path(installation.program[0]).parts:
         say("This program runs from uv's cache, which may be emptied: `uv tool install` it.")
-    if host.hooks and not runs_hooks(host, scope, this_user()):
+    if host.hooks and not are_hooks_registered(host, scope, this_user()):
         say("With --hooks, large outputs and whole sessions are archived without being asked for.")
     say(f"{host.after} Check it: mcp-server-compaction doctor {host.name}")
 
@@ -150,7 +150,7 @@ def uninstall(host_name: str, scope: ConfigScope, dry_run: bool) -> None:
         say(f"{host.title}: nothing of this program is there; nothing was changed.")
         return
     _apply(changes)
-    forget(changes)
+    delete_backups(changes)
     say("The archive stays; `mcp-server-compaction usage` shows it.")
 
 
@@ -181,7 +181,7 @@ def _show_diff(changes: Sequence[Change]) -> None:
 def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> None:
     path = config_file(host, scope, this_user())
     say(f"# {path}", err=True)
-    entry = host.entry([*installation.program, *installation.flags])
+    entry = host.entry_for([*installation.program, *installation.flags])
     value = {host.section: {REGISTERED_NAME: entry}}
     say(changed_text(host.format, "", value, path).rstrip("\n"))
     if installation.with_hooks:

@@ -1,5 +1,5 @@
-"""Sessions of agents' hosts, imported into the archive."""
+"""Integration with hosts: registration, hooks, and import of their session files."""
 
 from typing import Any, TypeAlias
 
-Json: TypeAlias = Any  # of somebody else's file or message, looked at piece by piece
+Json: TypeAlias = Any  # JSON of another program, whose shape must be checked at each access

@@ -1,4 +1,4 @@
-"""The hosts that the server can be registered in, as `hosts.toml` describes them."""
+"""Hosts in which the server can be registered, as described in `hosts.toml`."""
 
 import os
 import sys
@@ -19,13 +19,13 @@ HookStyle: TypeAlias = Literal["groups", "flat", "plugin"]
 
 @dataclass(frozen=True, slots=True)
 class UserFolders:
-    """The folders of one user.
+    """Folders in which hosts keep the files of one user.
 
     Attributes:
-        home: The user's folder.
-        project: The folder that a project's configuration belongs to.
-        environment: Variables that move a host's folder, such as `CODEX_HOME`.
-        platform: As `sys.platform` names it.
+        home: Home folder of the user.
+        project: Folder of the project, for files with the scope "project".
+        environment: Environment variables, some of which move a host's folder (`CODEX_HOME`).
+        platform: Operating system, named as in `sys.platform`.
     """
 
     home: Path
@@ -33,33 +33,33 @@ class UserFolders:
     environment: Mapping[str, str]
     platform: str = sys.platform
 
-    def moved(self, variable: str, usual: Path) -> Path:
-        """The folder that `variable` names, else the usual one."""
-        named = self.environment.get(variable)
-        return Path(named) if named else usual
+    def from_variable(self, variable: str, default: Path) -> Path:
+        """Return the folder that an environment variable contains, or the default."""
+        folder = self.environment.get(variable)
+        return Path(folder) if folder else default
 
     def file(self, template: str) -> Path:
-        """The path of a template of `hosts.toml`."""
+        """Return the path of a template such as `{codex}/config.toml`."""
         name, _, rest = template.partition("/")
         return self._folder(name.strip("{}")) / rest
 
     def _folder(self, name: str) -> Path:
-        xdg = self.moved("XDG_CONFIG_HOME", self.home / ".config")
+        xdg = self.from_variable("XDG_CONFIG_HOME", self.home / ".config")
         match name:
             case "project":
                 return self.project
             case "xdg":
                 return xdg
             case "claude":
-                return self.moved("CLAUDE_CONFIG_DIR", self.home / ".claude")
+                return self.from_variable("CLAUDE_CONFIG_DIR", self.home / ".claude")
             case "claude_json":
-                return self.moved("CLAUDE_CONFIG_DIR", self.home)
+                return self.from_variable("CLAUDE_CONFIG_DIR", self.home)
             case "codex":
-                return self.moved("CODEX_HOME", self.home / ".codex")
+                return self.from_variable("CODEX_HOME", self.home / ".codex")
             case "app" if self.platform == "darwin":
                 return self.home / "Library" / "Application Support"
             case "app" if self.platform == "win32":
-                return self.moved("APPDATA", self.home / "AppData" / "Roaming")
+                return self.from_variable("APPDATA", self.home / "AppData" / "Roaming")
             case "app":
                 return xdg
             case _:
@@ -67,20 +67,21 @@ class UserFolders:
 
 
 def this_user() -> UserFolders:
-    """The folders of this process's user; the project is the working folder."""
+    """Return the folders of the user who runs this process, in the current working folder."""
     return UserFolders(Path.home(), Path.cwd(), os.environ)
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The hooks of a host.
+    """Registration of this program's hooks in one host.
 
     Attributes:
-        events: By event the tools or sources that it is for; "" for all.
-        style: "groups" of handlers with a matcher, a "flat" list, or a "plugin" in JavaScript.
-        user: Where they are registered for the user.
-        project: Where they are registered for a project.
-        timeout: Their time limit, in the host's own unit.
+        events: For each event, the pattern of tools or sources that call the hook; "" for all.
+        style: Form of the registration: "groups" of handlers with a matcher, a "flat" list of
+            handlers, or a "plugin" in JavaScript.
+        user: Template of the file with the user's hooks.
+        project: Template of the file with a project's hooks.
+        timeout: Time limit of a hook, in the unit of the host.
     """
 
     events: Mapping[str, str]
@@ -89,26 +90,26 @@ class Hooks:
     project: str
     timeout: int = 30
 
-    def file(self, places: UserFolders, scope: ConfigScope) -> Path:
-        """The file in which they are registered."""
-        return places.file(self.user if scope == "user" else self.project)
+    def file(self, folders: UserFolders, scope: ConfigScope) -> Path:
+        """Return the file in which the hooks are registered."""
+        return folders.file(self.user if scope == "user" else self.project)
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host.
+    """A program that can use the server.
 
     Attributes:
-        name: As the command line takes it.
-        title: As people know it.
-        section: The table of servers in its file.
-        user: Its file for the user.
-        after: The user's next step.
-        project: Its file for a project, if it has one.
-        user_windows: Its file for the user on Windows, if that one differs.
-        format: The format of the file: json, toml or yaml.
-        template: How it writes down a server that is started by a command.
-        hooks: Its hooks, if it has any.
+        name: Name of the host on the command line.
+        title: Name of the host in texts.
+        section: Name of the table of servers in the host's configuration.
+        user: Template of the user's configuration file.
+        after: What the user must do after the server was registered.
+        project: Template of a project's configuration file; None if the host has none.
+        user_windows: Template of the user's file on Windows; None if it is the same.
+        format: Format of the configuration: "json", "toml" or "yaml".
+        entry: Entry of a server in the configuration, with `@program`, `@arguments` and `@words`.
+        hooks: Registration of hooks; None if the host has no hooks.
     """
 
     name: str
@@ -119,41 +120,38 @@ class Host:
     project: str | None = None
     user_windows: str | None = None
     format: str = "json"
-    template: Mapping[str, Json] = field(
+    entry: Mapping[str, Json] = field(
         default_factory=lambda: {"command": "@program", "args": "@arguments"}
     )
     hooks: Hooks | None = None
 
-    def file(self, places: UserFolders, scope: ConfigScope) -> Path | None:
-        """Its configuration file; None where the host has none for that scope."""
-        is_windows = scope == "user" and places.platform == "win32"
-        own = self.user if scope == "user" else self.project
-        template = (self.user_windows if is_windows else None) or own
+    def file(self, folders: UserFolders, scope: ConfigScope) -> Path | None:
+        """Return the configuration file; None if the host has none for this scope."""
+        template = self.user if scope == "user" else self.project
+        if scope == "user" and folders.platform == "win32":
+            template = self.user_windows or template
         if template is None:
             return None
-        path = places.file(template)
-        commented = path.with_suffix(".jsonc")  # opencode reads both
-        return commented if self.name == "opencode" and commented.exists() else path
+        path = folders.file(template)
+        with_comments = path.with_suffix(".jsonc")  # opencode reads both files
+        return with_comments if self.name == "opencode" and with_comments.exists() else path
 
-    def entry(self, command: Sequence[str]) -> dict[str, Json]:
-        """How it writes down a server that `command` starts."""
+    def entry_for(self, command: Sequence[str]) -> dict[str, Json]:
+        """Return the configuration's entry of a server that `command` starts."""
         program, *arguments = command
         values = {"@program": program, "@arguments": arguments, "@words": list(command)}
         return {
             key: values.get(value, value) if isinstance(value, str) else value
-            for key, value in self.template.items()
+            for key, value in self.entry.items()
         }
 
 
 def _hosts() -> dict[str, Host]:
     text = files("mcp_server_compaction.hosts").joinpath("hosts.toml").read_text("utf-8")
     hosts: dict[str, Host] = {}
-    for name, described in tomllib.loads(text).items():
-        if "entry" in described:
-            described["template"] = described.pop("entry")
-        if "hooks" in described:
-            described["hooks"] = Hooks(**described["hooks"])
-        hosts[name] = Host(name, **described)
+    for name, fields in tomllib.loads(text).items():
+        hooks = fields.pop("hooks", None)
+        hosts[name] = Host(name, **fields, hooks=Hooks(**hooks) if hooks else None)
     return hosts
 
 

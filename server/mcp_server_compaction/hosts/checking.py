@@ -1,4 +1,4 @@
-"""Whether a host would find the server, and the server would start there."""
+"""Check whether a host can find and start the server."""
 
 import json
 import os
@@ -15,74 +15,79 @@ from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.catalog import REGISTERED_NAME, ConfigScope, Host, UserFolders
 from mcp_server_compaction.hosts.hook_events import as_object
 from mcp_server_compaction.hosts.installing import (
+    are_hooks_registered,
     config_file,
     installed_command,
     read_value,
-    runs_hooks,
 )
 
-# A program that is started from a desktop gets this PATH. Codex waits this long for a server.
-_BARE_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+# `PATH` of programs that are started from a desktop.
+_DESKTOP_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+# Codex waits this long for the start of a server.
 START_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check; `text` also names the remedy where it failed."""
+    """The result of one check.
+
+    Attributes:
+        is_ok: Whether the check passed.
+        text: Description of the result; after a failure also how to fix it.
+    """
 
     is_ok: bool
     text: str
 
 
-async def check_host(host: Host, places: UserFolders) -> list[Finding]:
-    """What the host's configuration holds, and whether it works."""
+async def check_host(host: Host, folders: UserFolders) -> list[Finding]:
+    """Check the registration in a host's configurations and packages, and start the server."""
     findings: list[Finding] = []
     scopes: tuple[ConfigScope, ...] = ("user", "project")
     for scope in scopes:
-        if host.file(places, scope) is not None:
-            findings += await _check_scope(host, scope, places)
+        if host.file(folders, scope) is not None:
+            findings += await _check_scope(host, scope, folders)
     is_registered = any(finding.is_ok for finding in findings)
-    package = _package(host, places)
+    package = _package_folder(host, folders)
     if package is not None:
-        findings.append(Finding(True, f"installed as a package, with its hooks, in {package}"))
+        findings.append(Finding(True, f"installed as a package with hooks in {package}"))
         findings.append(await _start(["sh", str(package / "start.sh")], {}))
     if package is not None and is_registered:
         problem = (
-            "registered and installed as a package: it is started twice. Keep one: "
-            f"mcp-server-compaction uninstall {host.name}"
+            "registered and also installed as a package, so the server is started twice. To keep "
+            f"only the package, run: mcp-server-compaction uninstall {host.name}"
         )
         findings.append(Finding(False, problem))
     elif package is None and not is_registered:
         hooks = " --hooks" if host.hooks else ""
         problem = (
-            f"{host.title} does not know the server: mcp-server-compaction install "
-            f"{host.name}{hooks}"
+            f"not registered in {host.title}. Run: mcp-server-compaction install {host.name}{hooks}"
         )
         findings.append(Finding(False, problem))
     return findings
 
 
-def _package(host: Host, places: UserFolders) -> Path | None:
-    """Where the host's own manager of plugins has put this program's package, if it has."""
+def _package_folder(host: Host, folders: UserFolders) -> Path | None:
+    """Return the folder of this program's package in the host; None if it is not installed."""
     if host.name == "gemini-cli":
-        folder = places.home / ".gemini" / "extensions" / REGISTERED_NAME
+        folder = folders.home / ".gemini" / "extensions" / REGISTERED_NAME
         return folder if folder.is_dir() else None
     if host.name != "claude-code":
         return None
-    listing = places.file("{claude}/plugins/installed_plugins.json")
     try:
-        plugins = json.loads(listing.read_text("utf-8"))["plugins"]
-        return Path(plugins[f"{REGISTERED_NAME}@mcp-server-compaction"][0]["installPath"])
+        listing = folders.file("{claude}/plugins/installed_plugins.json").read_text("utf-8")
+        plugin = json.loads(listing)["plugins"][f"{REGISTERED_NAME}@mcp-server-compaction"]
+        return Path(plugin[0]["installPath"])
     except (OSError, ValueError, LookupError, TypeError):
-        return None  # none is installed, or by a version that notes it elsewhere
+        return None  # not installed, or recorded by an unknown version of the host
 
 
-async def _check_scope(host: Host, scope: ConfigScope, places: UserFolders) -> list[Finding]:
-    path = config_file(host, scope, places)
+async def _check_scope(host: Host, scope: ConfigScope, folders: UserFolders) -> list[Finding]:
+    path = config_file(host, scope, folders)
     try:
         value = read_value(path, host.format)
         command = installed_command(host, value)
-        has_hooks = runs_hooks(host, scope, places)
+        has_hooks = are_hooks_registered(host, scope, folders)
     except SettingsError as error:
         return [Finding(False, str(error))]
     if not command:
@@ -90,35 +95,36 @@ async def _check_scope(host: Host, scope: ConfigScope, places: UserFolders) -> l
     findings = [Finding(True, f"registered in {path}")]
     entry = as_object(as_object(value[host.section])[REGISTERED_NAME])
     if entry.get("enabled") is False or entry.get("disabled") is True:
-        findings.append(Finding(False, f"it is turned off in {path}: enable it there"))
+        findings.append(Finding(False, f"disabled in {path}. Enable it there."))
     findings.append(await _start(command, entry))
     if "--root" not in command:
-        findings.append(Finding(True, "no --root: its tools read transcripts, and no other file"))
+        text = "no --root: tools can read the transcripts of hosts, but no other files"
+        findings.append(Finding(True, text))
     if has_hooks:
         findings.append(Finding(True, "hooks are registered"))
     elif host.hooks:
         problem = (
             "no hooks: sessions are archived only when the server starts or searches. "
-            f"mcp-server-compaction install {host.name} --hooks"
+            f"Run: mcp-server-compaction install {host.name} --hooks"
         )
         findings.append(Finding(False, problem))
     return findings
 
 
 async def _start(command: list[str], entry: Mapping[str, Json]) -> Finding:
-    """Start the server with the environment of a desktop, in the folder /."""
+    """Start the server as a desktop program does: with a short `PATH`, in the folder /."""
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters
 
-    if not shutil.which(command[0], path=_BARE_PATH):
-        problem = f"{command[0]} cannot be started by a host, whose PATH is short: install again"
+    if not shutil.which(command[0], path=_DESKTOP_PATH):
+        problem = f"{command[0]} cannot be started with the host's short PATH. Install it again."
         return Finding(False, problem)
-    extra = as_object(entry.get("env") or entry.get("environment") or entry.get("envs"))
+    variables = as_object(entry.get("env") or entry.get("environment") or entry.get("envs"))
     home = {name: os.environ[name] for name in ("HOME", "USER") if name in os.environ}
     server = StdioServerParameters(
         command=command[0],
         args=command[1:],
-        env={**home, "PATH": _BARE_PATH, **{key: str(item) for key, item in extra.items()}},
+        env={**home, "PATH": _DESKTOP_PATH, **{key: str(item) for key, item in variables.items()}},
         cwd="/",
     )
     started = time.monotonic()
@@ -127,11 +133,11 @@ async def _start(command: list[str], entry: Mapping[str, Json]) -> Finding:
             async with Client(server, mode="legacy") as client:
                 tools = [tool.name for tool in (await client.list_tools()).tools]
                 seconds = time.monotonic() - started
-    # Whatever keeps it from starting is what this command is there to show.
+    # Every failure is caught, because this command reports why the server does not start.
     except Exception as error:  # noqa: BLE001
         problem = (
             f"`{' '.join(command)}` does not start ({type(error).__name__}). Run it in a shell to "
-            "see why"
+            "see the error."
         )
         return Finding(False, problem)
-    return Finding(True, f"starts in {seconds:.1f} s and offers {', '.join(tools)}")
+    return Finding(True, f"starts in {seconds:.1f} s with the tools {', '.join(tools)}")

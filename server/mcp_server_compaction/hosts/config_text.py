@@ -1,7 +1,7 @@
-"""The text of a host's configuration: its value, and the same text changed to hold another value.
+"""Read a host's configuration, and change its text so that it contains another value.
 
-Comments stay in every format, and JSON and TOML keep their form too. Each new text is parsed again
-before it is used.
+Comments are preserved in every format, and the layout in JSON and TOML. Every new text is parsed
+again before it is used.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,48 +16,46 @@ _Table: TypeAlias = dict[str, Json]
 
 
 def value_of(format: str, text: str, path: object) -> _Table:
-    """The value of the configuration in `text`; an empty one where it is empty.
+    """Return the value of a configuration; an empty table if the text is empty.
 
     Args:
-        format: json, toml or yaml.
+        format: "json", "toml" or "yaml".
         text: The configuration.
-        path: Its file, for the error.
+        path: Path of its file, for error messages.
 
     Raises:
-        SettingsError: It cannot be parsed, or is no table of settings.
+        SettingsError: The text cannot be parsed, or its value is not a table.
     """
     try:
         value = _PARSERS[format](text)
     except (ValueError, RecursionError) as error:
         problem = " ".join(str(error).split())[:300].rstrip(".")
         raise SettingsError(
-            f"{path} is not {format.upper()} that can be read: {problem}. Nothing was written: "
-            "correct the file, then run this again."
+            f"Cannot read {path} as {format.upper()}: {problem}. Nothing was written. "
+            "Correct the file, then run this command again."
         ) from error
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
+    if not isinstance(value, dict | None):
         raise SettingsError(
-            f"{path} holds no settings by name at its top. Nothing was written: correct the file, "
-            "then run this again."
+            f"{path} does not contain a table of settings. Nothing was written. "
+            "Correct the file, then run this command again."
         )
-    return cast("_Table", value)
+    return cast("_Table", value or {})
 
 
 def changed_text(format: str, text: str, value: _Table, path: object) -> str:
-    """`text` with as little changed as makes it hold `value`.
+    """Return `text` with the smallest change after which its value is `value`.
 
     Raises:
-        SettingsError: That cannot be written so that it reads back the same.
+        SettingsError: The changed text does not have this value when it is read again.
     """
     try:
         new = _WRITERS[format](text, value)
-    except (ValueError, KeyError, TypeError):  # what its writer has no form for
+    except (ValueError, KeyError, TypeError):  # the writer has no form for this change
         new = ""
     if value_of(format, new, path) != value:
         raise SettingsError(
-            f"{path} is written in a way that cannot be changed safely. Nothing was written: add "
-            "what --print shows by hand."
+            f"Cannot change {path} safely. Nothing was written. "
+            "Add the output of `install HOST --print` by hand."
         )
     return new
 
@@ -65,7 +63,7 @@ def changed_text(format: str, text: str, value: _Table, path: object) -> str:
 def _parse_toml(text: str) -> Json:
     import tomllib
 
-    return tomllib.loads(text.removeprefix("\ufeff")) or None
+    return tomllib.loads(text.removeprefix("\ufeff"))
 
 
 def _parse_yaml(text: str) -> Json:
@@ -83,15 +81,15 @@ def _rewrite_toml(text: str, value: _Table) -> str:
     import tomlkit
     from tomlkit.items import InlineTable
 
-    def table_in(parent: Any, members: Mapping[str, Json]) -> Any:
-        if isinstance(parent, InlineTable):  # which holds no other tables
+    def new_table(parent: Any, members: Mapping[str, Json]) -> Any:
+        if isinstance(parent, InlineTable):  # an inline table contains only inline tables
             return tomlkit.inline_table()
-        has_tables_only = bool(members) and all(isinstance(one, dict) for one in members.values())
-        return tomlkit.table(is_super_table=has_tables_only)
+        has_only_tables = bool(members) and all(isinstance(item, dict) for item in members.values())
+        return tomlkit.table(is_super_table=has_only_tables)
 
     plain = text.removeprefix("\ufeff")
     document = tomlkit.parse(plain)
-    _fill(document, value, table_in)
+    _fill(document, value, new_table)
     new: str = tomlkit.dumps(document)  # pyright: ignore[reportUnknownMemberType] - partly typed
     return text.removesuffix(plain) + new
 
@@ -109,8 +107,8 @@ def _rewrite_yaml(text: str, value: _Table) -> str:
     return out.getvalue()
 
 
-def _fill(table: Any, value: _Table, table_in: Callable[[Any, _Table], Any]) -> None:
-    """Make a table of tomlkit or ruamel hold `value`; `table_in` makes an empty one."""
+def _fill(table: Any, value: _Table, new_table: Callable[[Any, _Table], Any]) -> None:
+    """Change a table of tomlkit or ruamel so that it contains `value`."""
     for key in [key for key in table if key not in value]:
         del table[key]
     for key, item in value.items():
@@ -120,8 +118,8 @@ def _fill(table: Any, value: _Table, table_in: Callable[[Any, _Table], Any]) -> 
         if isinstance(item, dict):
             members = cast("_Table", item)
             if not isinstance(old, Mapping):
-                table[key] = table_in(table, members)
-            _fill(table[key], members, table_in)
+                table[key] = new_table(table, members)
+            _fill(table[key], members, new_table)
         else:
             table[key] = item
 

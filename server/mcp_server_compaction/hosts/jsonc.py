@@ -1,7 +1,7 @@
-"""JSON with comments: read, and changed member by member, so that all else stays byte for byte.
+"""Read JSON with comments, and change single values so that all other bytes stay the same.
 
-`json-five` keeps comments too, but takes five seconds for a megabyte, which Claude Code's own file
-can have, and has no way to add a member in the style of its neighbours. `jsonc-edit` needs Node.
+`json-five` also preserves comments, but it needs five seconds for a megabyte, which Claude Code's
+own file can have, and it cannot add a member in the style of its neighbours.
 """
 
 import json
@@ -11,235 +11,223 @@ from typing import TypeAlias, cast
 
 from mcp_server_compaction.hosts import Json
 
-# Blanks and comments; a byte order mark may stand first.
-_GAP = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-# Blanks and comments up to the end of a line, if nothing else is on it.
-_REST_OF_LINE = re.compile(r"(?:[ \t]|//[^\n\r]*|/\*[^\n]*?\*/)*(?=[\r\n])")
-_BLANK_REST = re.compile(r"[ \t]*\r?\n")
+_STRING = r'"(?:\\.|[^"\\])*"'
+_COMMENT = re.compile(rf"\A\ufeff|{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[\]}}])", re.DOTALL)
+_SPACE = re.compile(r"\s*")
+_LINE_END = re.compile(r"(?:[ \t]|//[^\r\n]*|/\*[^\n]*?\*/)*(\r?\n)")
 
-
-def _no_constant(name: str) -> Json:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 _Edit: TypeAlias = tuple[int, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A value and its place.
-
-    Attributes:
-        start: Its first character.
-        stop: After its last character.
-        value: The value itself.
-        parts: The members of an object, or the items of an array, in order.
-    """
-
-    start: int
-    stop: int
-    value: Json
-    parts: "tuple[_Part, ...]" = ()
+def _object(members: list[tuple[str, Json]]) -> dict[str, Json]:
+    result = dict(members)
+    if len(result) < len(members):
+        raise ValueError("an object has two members with the same name")
+    return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A member of an object, or an item of an array, whose key is empty.
+def _refuse_constant(name: str) -> Json:
+    raise ValueError(f"{name} is not a JSON value")
 
-    Attributes:
-        start: Its first character, that of the key in an object.
-        stop: After its comma, if it has one, else after its value.
-    """
 
-    key: str
-    start: int
-    stop: int
-    node: _Node
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
 
-    @property
-    def has_comma(self) -> bool:
-        """Whether a comma follows."""
-        return self.stop > self.node.stop
+
+def _blanked(pattern: re.Pattern[str], text: str) -> str:
+    """Return `text` with spaces for all matches except strings. Positions stay the same."""
+
+    def blank(match: re.Match[str]) -> str:
+        is_string = match[0].startswith('"')
+        return match[0] if is_string else "".join(c if c.isspace() else " " for c in match[0])
+
+    return pattern.sub(blank, text)
 
 
 def parse(text: str) -> Json:
-    """The value of `text`; None where it has nothing but blanks and comments.
+    """Return the value of `text`, or None if it contains only blanks and comments.
 
     Raises:
-        ValueError: It is no JSON, comments and trailing commas allowed. The text says where.
+        ValueError: The text is not JSON with comments and trailing commas. The error has the line
+            and the column.
+        RecursionError: The text is nested too deeply.
     """
-    root = _parse(text)
-    return root.value if root else None
+    strict = _blanked(_TRAILING_COMMA, _blanked(_COMMENT, text))
+    return _DECODER.decode(strict) if strict.strip() else None
 
 
 def rewritten(text: str, value: Json) -> str:
-    """`text` changed to mean `value`: what is equal in both keeps its bytes, comments and place.
+    """Return `text`, changed so that it means `value`.
+
+    Every part that is equal in both keeps its bytes, its comments and its position.
 
     Raises:
-        ValueError: `text` is no JSON.
+        ValueError: The text is not JSON with comments and trailing commas.
+        RecursionError: The text is nested too deeply.
     """
-    root = _parse(text)
     newline = "\r\n" if "\r\n" in text else "\n"
-    if root is None:
-        gap = text if not text or text.endswith("\n") else text + newline
-        return gap + json.dumps(value, indent=2, ensure_ascii=False) + newline
-    is_one_line = bool(root.parts) and "\n" not in text[root.start : root.stop]
-    indent = _indent_at(text, root.parts[0].start) if root.parts else ""
-    style = _Style(text, newline, None if is_one_line else indent or "  ")
-    for start, stop, new in sorted(style.edits(root, value), reverse=True):
+    old = parse(text)
+    commented = _blanked(_COMMENT, text)
+    if not commented.strip():
+        head = text if not text or text.endswith("\n") else text + newline
+        return head + json.dumps(value, indent=2, ensure_ascii=False) + newline
+    strict = _blanked(_TRAILING_COMMA, commented)
+    indents = (_indent_of(line) for line in strict.splitlines())
+    unit = next(filter(None, indents), "  ")
+    document = _Document(text, commented, strict, newline, unit)
+    edits = document.edits(document.after_space(0), old, value)
+    for start, stop, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[stop:]
     return text
 
 
-def _parse(text: str) -> _Node | None:
-    start = _after_gap(text, 0)
-    if start == len(text):
-        return None
-    try:
-        root = _value(text, start)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    end = _after_gap(text, root.stop)
-    if end != len(text):
-        raise _fault(text, end, "there is something after the value")
-    return root
+def _indent_of(line: str) -> str:
+    text = line.lstrip(" \t")
+    return line[: len(line) - len(text)] if text else ""
 
 
-def _after_gap(text: str, start: int) -> int:
-    found = _GAP.match(text, start)
-    return found.end() if found else start
-
-
-def _value(text: str, start: int) -> _Node:
-    opening = text[start : start + 1]
-    if not opening or opening not in "{[":
-        try:
-            value, stop = _DECODER.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            raise _fault(text, error.pos, error.msg) from None
-        return _Node(start, stop, value)
-    is_object = opening == "{"
-    close = "}" if is_object else "]"
-    parts: list[_Part] = []
-    at = _after_gap(text, start + 1)
-    while text[at : at + 1] != close:
-        if parts and not parts[-1].has_comma:
-            raise _fault(text, at, f"a comma or {close} is missing")
-        parts.append(_part(text, at, is_object=is_object))
-        at = _after_gap(text, parts[-1].stop)
-    nodes = [part.node.value for part in parts]
-    value = dict(zip([part.key for part in parts], nodes, strict=True)) if is_object else nodes
-    if len(value) != len(parts):
-        raise _fault(text, start, "a name is in one object twice")
-    return _Node(start, at + 1, value, tuple(parts))
-
-
-def _part(text: str, start: int, *, is_object: bool) -> _Part:
-    key, at = "", start
-    if is_object:
-        if text[start : start + 1] != '"':
-            raise _fault(text, start, 'a name in "quotes" is missing')
-        name = _value(text, start)
-        key = str(name.value)
-        at = _after_gap(text, name.stop)
-        if text[at : at + 1] != ":":
-            raise _fault(text, at, "a colon is missing")
-        at = _after_gap(text, at + 1)
-    node = _value(text, at)
-    comma = _after_gap(text, node.stop)
-    return _Part(key, start, comma + 1 if text[comma : comma + 1] == "," else node.stop, node)
-
-
-def _fault(text: str, at: int, problem: str) -> ValueError:
-    line = text.count("\n", 0, at) + 1
-    column = at - (text.rfind("\n", 0, at) + 1) + 1
-    return ValueError(f"line {line}, column {column}: {problem}")
-
-
-def _indent_at(text: str, at: int) -> str:
-    line = text[text.rfind("\n", 0, at) + 1 : at]
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _same(one: Json, other: Json) -> bool:
+def _is_same(first: Json, second: Json) -> bool:
     """Whether two values are the same in JSON, where 1 is not true and 1.0 is not 1."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Style:
-    """A text and its form; `unit` indents one level, and is None for a text of one line."""
+class _Part:
+    """A member of an object, or an item of an array.
+
+    Attributes:
+        key: Name of the member; empty for an item.
+        value: Value of the member or item.
+        start: Index of its first character, which is in the key of a member.
+        value_start: Index of the first character of its value.
+        value_stop: Index after the last character of its value.
+        stop: Index after its comma, or `value_stop` if it has no comma.
+    """
+
+    key: str
+    value: Json
+    start: int
+    value_start: int
+    value_stop: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A text, and two copies of it in which every character keeps its index.
+
+    Attributes:
+        text: The original text.
+        commented: The text with spaces for comments.
+        strict: The text with spaces for comments and trailing commas.
+        newline: The line break of the text.
+        unit: The indentation of one level.
+    """
 
     text: str
+    commented: str
+    strict: str
     newline: str
-    unit: str | None
+    unit: str
 
-    def edits(self, node: _Node, value: Json) -> list[_Edit]:
-        """What to replace so that `node` means `value`. New parts come first."""
-        if _same(node.value, value):
+    def after_space(self, index: int) -> int:
+        """Return the first index from `index` that is not in a space or a comment."""
+        match = _SPACE.match(self.commented, index)
+        return match.end() if match else index
+
+    def edits(self, start: int, old: Json, value: Json) -> list[_Edit]:
+        """Return the replacements that change the value `old` at `start` into `value`."""
+        if _is_same(old, value):
             return []
-        if isinstance(value, dict) and self.text[node.start] == "{":
+        if isinstance(old, dict) and isinstance(value, dict):
             members = cast("dict[str, Json]", value)
-            old = {part.key for part in node.parts}
+            parts = self._parts(start)
+            remaining = [part for part in parts if part.key in members]
             new = [(key, item) for key, item in members.items() if key not in old]
-            left = [part for part in node.parts if part.key in members]
-            inner = [edit for part in left for edit in self.edits(part.node, members[part.key])]
-            return [*inner, *self._exchanges(node, left, new)]
-        if isinstance(value, list) and self.text[node.start] == "[":
-            items: list[Json] = [*value]
-            found: list[_Part] = []  # that remain, from the last on
-            for part in reversed(node.parts):
-                if items and _same(part.node.value, items[-1]):
-                    items.pop()
-                    found.append(part)
-            return self._exchanges(node, found[::-1], [("", item) for item in items])
-        return [(node.start, node.stop, self._dumped(value, _indent_at(self.text, node.start)))]
-
-    def _exchanges(
-        self, node: _Node, left: list[_Part], new: list[tuple[str, Json]]
-    ) -> list[_Edit]:
-        """Remove the parts that are not in `left`, and put `new` before those that are."""
-        edits = [self._removal(part) for part in node.parts if part not in left]
-        is_last_removed = bool(left) and left[-1] is not node.parts[-1]
-        if is_last_removed and not node.parts[-1].has_comma:
-            edits.append((left[-1].stop - 1, left[-1].stop, ""))
-        if not new:
+            edits = self._exchange(start, parts, remaining, new)
+            for part in remaining:
+                edits += self.edits(part.value_start, part.value, members[part.key])
             return edits
-        at = node.start + 1
-        is_inline = self.unit is None
-        if node.parts:
-            is_inline = "\n" not in self.text[node.start : node.parts[0].start]
-        outer = _indent_at(self.text, node.start)
-        indent = outer + (self.unit or "")
-        if node.parts and not is_inline:
-            indent = _indent_at(self.text, node.parts[0].start)
+        if isinstance(old, list) and isinstance(value, list):
+            # New hooks are before the others, so items are compared from the end.
+            items = cast("list[Json]", value)[:]
+            parts, remaining = self._parts(start), list[_Part]()
+            for part in reversed(parts):
+                if items and _is_same(part.value, items[-1]):
+                    items.pop()
+                    remaining.insert(0, part)
+            return self._exchange(start, parts, remaining, [("", item) for item in items])
+        stop = _DECODER.raw_decode(self.strict, start)[1]
+        return [(start, stop, self._dumped(value, self._indent_at(start)))]
+
+    def _parts(self, start: int) -> list[_Part]:
+        """Return the members of the object, or the items of the array, that begins at `start`."""
+        parts: list[_Part] = []
+        index = self.after_space(start + 1)
+        while self.commented[index] not in "}],":
+            part_start, key = index, ""
+            if self.strict[start] == "{":
+                key, key_stop = _DECODER.raw_decode(self.strict, index)
+                index = self.after_space(self.after_space(key_stop) + 1)
+            value, value_stop = _DECODER.raw_decode(self.strict, index)
+            comma = self.after_space(value_stop)
+            stop = comma + 1 if self.commented[comma] == "," else value_stop
+            parts.append(_Part(key, value, part_start, index, value_stop, stop))
+            index = self.after_space(stop)
+        return parts
+
+    def _exchange(
+        self,
+        start: int,
+        parts: list[_Part],
+        remaining: list[_Part],
+        new: list[tuple[str, Json]],
+    ) -> list[_Edit]:
+        """Remove the parts that do not remain, and insert the new parts before all others."""
+        edits = [self._removal(part) for part in parts if part not in remaining]
+        if remaining and parts[-1] not in remaining and parts[-1].stop == parts[-1].value_stop:
+            edits.append((remaining[-1].stop - 1, remaining[-1].stop, ""))
+        if new:
+            edits.append(self._insertion(start, parts, bool(remaining), new))
+        return edits
+
+    def _insertion(
+        self, start: int, parts: list[_Part], has_next: bool, new: list[tuple[str, Json]]
+    ) -> _Edit:
+        """Add parts after the bracket at `start`: on its line if all parts are on one line."""
+        index, outer = start + 1, self._indent_at(start)
+        stop = parts[-1].stop if parts else index
+        is_inline = bool(parts) and "\n" not in self.text[index:stop]
+        indent = None if is_inline else outer + self.unit
         separator = ", " if is_inline else f",{self.newline}{indent}"
-        is_object = isinstance(node.value, dict)
         body = separator.join(
-            (f"{json.dumps(key, ensure_ascii=False)}: " if is_object else "")
-            + self._dumped(item, None if is_inline else indent)
+            (f"{json.dumps(key, ensure_ascii=False)}: " if self.text[start] == "{" else "")
+            + self._dumped(item, indent)
             for key, item in new
         )
         if is_inline:
-            return [*edits, (at, at, body + (", " if left else ""))]
-        if comment := _REST_OF_LINE.match(self.text, at):
-            at = comment.end()  # of the brace
-        body = self.newline + indent + body + ("," if left else "")
-        if "\n" not in self.text[at : node.stop]:
+            return (index, index, body + (", " if has_next else ""))
+        line_end = _LINE_END.match(self.text, index)
+        index = line_end.start(1) if line_end else index
+        body = f"{self.newline}{indent}{body}{',' if has_next else ''}"
+        if "\n" not in self.text[index : self.after_space(max(stop, index))]:
             body += self.newline + outer
-        return [*edits, (at, at, body)]
+        return (index, index, body)
 
     def _removal(self, part: _Part) -> _Edit:
-        """Remove a part with the blanks before it, and the whole line if it had one alone."""
+        """Remove a part with the blanks before it, or its whole line with a comment at the end."""
         start = len(self.text[: part.start].rstrip(" \t"))
-        rest = _BLANK_REST.match(self.text, part.stop)
-        if rest and self.text[start - 1] == "\n":
-            return (start, rest.end(), "")
+        line_end = _LINE_END.match(self.text, part.stop)
+        if line_end and self.text[start - 1] == "\n":
+            return (start, line_end.end(), "")
         return (start, part.stop, "")
 
+    def _indent_at(self, index: int) -> str:
+        return _indent_of(self.text[self.text.rfind("\n", 0, index) + 1 : index] + "x")
+
     def _dumped(self, value: Json, indent: str | None) -> str:
-        if self.unit is None or indent is None:
+        """Return `value` as JSON: on one line if `indent` is None, otherwise indented with it."""
+        if indent is None:
             return json.dumps(value, ensure_ascii=False)
         text = json.dumps(value, indent=self.unit, ensure_ascii=False)
         return text.replace("\n", self.newline + indent)

@@ -1,5 +1,5 @@
 // mcp-server-compaction: written by `mcp-server-compaction install opencode --hooks`,
-// taken out by `mcp-server-compaction uninstall opencode`. Changes made here are lost.
+// removed by `mcp-server-compaction uninstall opencode`. Changes in this file are lost.
 import { spawn } from "node:child_process";
 
 const COMMAND = "@COMMAND@";
@@ -7,7 +7,7 @@ const FLAGS = "@FLAGS@";
 const LARGE_CHARS = "@LARGE_CHARS@";
 const LIMIT_MS = 10_000;
 
-// Asks the program; whatever goes wrong, the answer is {} and opencode goes on as without it.
+// Runs the program and returns its answer; {} after any failure, so that opencode continues.
 function ask(event, payload) {
   return new Promise((resolve) => {
     try {
@@ -52,7 +52,7 @@ export const McpServerCompaction = async ({ client, directory }) => {
       tool_use_id: input.callID,
       tool_input: input.args,
       tool_response: text,
-      output_path: outputPath, // where opencode saved all of an output that it cut
+      output_path: outputPath, // file with the full text of a truncated output
     });
     return typeof answer.output === "string" ? answer.output : text;
   }

@@ -1,4 +1,4 @@
-"""`install HOST`, `uninstall HOST`, `doctor HOST`: hosts' files in a home of the test's own."""
+"""`install HOST`, `uninstall HOST` and `doctor HOST`, with files in a temporary home folder."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from ruamel.yaml import YAML
 Run = Callable[..., str]
 
 JSON_TEXT = """{
-  // what I set myself
+  // my own settings
   "theme": "dark", /* kept */
   "SECTION": {
     "other": {"command": "npx", "args": ["-y", "x"]} // mine
   },
 }
 """
-TOML_TEXT = """# what I set myself
+TOML_TEXT = """# my own settings
 model = "gpt-5"   # kept
 
 [mcp_servers.other]
@@ -39,7 +39,7 @@ args = [
 [tui]
 notifications = true
 """
-YAML_TEXT = """# what I set myself
+YAML_TEXT = """# my own settings
 GOOSE_MODEL: "a model"   # kept
 extensions:
     # mine
@@ -53,7 +53,15 @@ GOOSE_MODE: auto
 
 @dataclass(frozen=True)
 class Case:
-    """Where a host looks, below the home or the project, and what it calls its servers."""
+    """Files of one host.
+
+    Attributes:
+        name: Name of the host.
+        file: Configuration file below the home folder.
+        section: Name of its table of servers.
+        project_file: Configuration file below the project; empty if there is none.
+        hook_file: File of hooks below the home folder; empty if there are no hooks.
+    """
 
     name: str
     file: str
@@ -93,7 +101,7 @@ hooked_host = pytest.mark.parametrize("case", WITH_HOOKS, ids=lambda case: case.
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder with nothing in it; the working folder is a project in it."""
+    """An empty home folder; the working folder is a project in it."""
     for name in list(os.environ):
         if name.startswith("XDG_") or name in {"CLAUDE_CONFIG_DIR", "CODEX_HOME", "APPDATA"}:
             monkeypatch.delenv(name)
@@ -108,7 +116,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(home: Path) -> Run:
     def run(*arguments: object, code: int = 0) -> str:
-        done = CliRunner().invoke(main, [str(one) for one in arguments], catch_exceptions=False)
+        done = CliRunner().invoke(
+            main, [str(argument) for argument in arguments], catch_exceptions=False
+        )
         assert done.exit_code == code, done.output
         return done.stderr if code else done.stdout
 
@@ -116,7 +126,7 @@ def run(home: Path) -> Run:
 
 
 def sample(case: Case) -> str:
-    """What a user has in that file, comments and all."""
+    """Return a configuration with comments and another server, in the format of the host."""
     texts = {".toml": TOML_TEXT, ".yaml": YAML_TEXT}
     return texts.get(Path(case.file).suffix, JSON_TEXT.replace("SECTION", case.section))
 
@@ -139,17 +149,17 @@ def put(path: Path, text: str) -> Path:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """All files but the note of the folders that `install` made."""
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "made-folders"]
+    """Return all files except the records of folders that `install` created."""
+    found = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".folders"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def test_every_host_of_the_catalogue_is_tried_here() -> None:
+def test_cases_cover_every_host_of_the_catalog() -> None:
     assert [case.name for case in CASES] == list(HOSTS)
 
 
 @every_host
-def test_the_server_comes_to_what_is_there_and_goes_without_a_trace(
+def test_install_preserves_the_file_and_uninstall_restores_it(
     case: Case, home: Path, run: Run
 ) -> None:
     file = put(home / case.file, sample(case))
@@ -172,7 +182,9 @@ def test_the_server_comes_to_what_is_there_and_goes_without_a_trace(
 
 
 @hooked_host
-def test_hooks_are_registered_beside_those_of_others(case: Case, home: Path, run: Run) -> None:
+def test_install_keeps_hooks_of_other_programs_when_it_registers_its_own(
+    case: Case, home: Path, run: Run
+) -> None:
     foreign = {"type": "command", "command": "notify.sh"}
     events = HOSTS[case.name].hooks.events  # type: ignore[union-attr]
     if events:
@@ -196,22 +208,22 @@ def test_hooks_are_registered_beside_those_of_others(case: Case, home: Path, run
 
 
 @every_host
-def test_a_file_changed_since_loses_only_what_is_ours(case: Case, home: Path, run: Run) -> None:
+def test_uninstall_removes_only_own_entries_when_the_file_was_changed(
+    case: Case, home: Path, run: Run
+) -> None:
     file = put(home / case.file, sample(case))
     run("install", case.name, *(["--hooks"] if case.hook_file else []))
-    text = file.read_text("utf-8")
-    changed = text.replace("what I set myself", "what I changed since")
-    put(file, changed)
+    put(file, file.read_text("utf-8").replace("my own settings", "my later change"))
     run("uninstall", case.name)
-    left = file.read_text("utf-8")
-    assert "what I changed since" in left
-    assert "compaction" not in left
+    text = file.read_text("utf-8")
+    assert "my later change" in text
+    assert "compaction" not in text
     original = put(home / f"original{file.suffix}", sample(case))
     assert value_of(file) == value_of(original)
 
 
-def test_a_server_that_the_user_adds_after_install_stays(home: Path, run: Run) -> None:
-    """Also where it is written exactly as `install` would write it."""
+def test_uninstall_keeps_a_server_that_the_user_added_after_install(home: Path, run: Run) -> None:
+    """The file has the bytes that `install` would have written."""
     file = put(home / ".claude.json", "{}")
     run("install", "claude-code")
     value = value_of(file)
@@ -221,7 +233,7 @@ def test_a_server_that_the_user_adds_after_install_stays(home: Path, run: Run) -
     assert value_of(file) == {"mcpServers": {"other": {"command": "npx"}}}
 
 
-def test_a_file_that_names_the_program_elsewhere_is_copied_and_restored(
+def test_install_makes_a_backup_when_the_program_name_is_in_another_setting(
     home: Path, run: Run
 ) -> None:
     text = '{"projects": {"/src/mcp-server-compaction": {}}}'
@@ -232,17 +244,19 @@ def test_a_file_that_names_the_program_elsewhere_is_copied_and_restored(
 
 
 @every_host
-def test_a_file_that_install_made_goes_with_uninstall(case: Case, home: Path, run: Run) -> None:
+def test_uninstall_deletes_files_and_folders_that_install_created(
+    case: Case, home: Path, run: Run
+) -> None:
     for scope in ("user", "project") if case.project_file else ("user",):
         run("install", case.name, "--scope", scope)
-        made = case.file if scope == "user" else f"project/{case.project_file}"
-        assert list(files_below(home)) == [made]
+        created = case.file if scope == "user" else f"project/{case.project_file}"
+        assert list(files_below(home)) == [created]
         run("uninstall", case.name, "--scope", scope)
-        left = {path.relative_to(home).as_posix() for path in home.rglob("*")}
-        assert left <= {"project", ".local", ".local/state"}  # the last two are the system's
+        remaining = {path.relative_to(home).as_posix() for path in home.rglob("*")}
+        assert remaining <= {"project", ".local", ".local/state"}  # the system creates the last two
 
 
-def test_a_folder_that_was_there_before_install_stays(home: Path, run: Run) -> None:
+def test_uninstall_keeps_folders_that_the_user_created_or_uses(home: Path, run: Run) -> None:
     (home / ".cursor").mkdir()
     run("install", "cursor", "--hooks")
     run("uninstall", "cursor")
@@ -254,7 +268,9 @@ def test_a_folder_that_was_there_before_install_stays(home: Path, run: Run) -> N
 
 
 @every_host
-def test_what_is_only_shown_or_refused_writes_nothing(case: Case, home: Path, run: Run) -> None:
+def test_install_writes_nothing_when_it_shows_a_plan_or_refuses_the_file(
+    case: Case, home: Path, run: Run
+) -> None:
     file = put(home / case.file, sample(case))
     before = files_below(home)
     hooks = ["--hooks"] if case.hook_file else []
@@ -265,15 +281,15 @@ def test_what_is_only_shown_or_refused_writes_nothing(case: Case, home: Path, ru
     assert files_below(home) == before
     put(file, sample(case) + "\n}{ : [\n")
     before = files_below(home)
-    said = run("install", case.name, code=2)
-    assert str(file) in said
-    assert "line" in said
-    assert "Nothing was written" in said
+    error = run("install", case.name, code=2)
+    assert str(file) in error
+    assert "line" in error
+    assert "Nothing was written" in error
     assert files_below(home) == before
 
 
 @pytest.mark.parametrize(
-    ("content", "arguments", "said"),
+    ("content", "arguments", "error"),
     [
         (b'["a"]', ["claude-code"], "Nothing was written"),
         (b"\xff\xfe{}", ["claude-code", "--hooks"], "Nothing was written"),
@@ -281,30 +297,32 @@ def test_what_is_only_shown_or_refused_writes_nothing(case: Case, home: Path, ru
         (b'{"mcpServers": {"compaction": {"command": "x"}}}', ["claude-code"], "another server"),
         (b"{}", ["claude-code", "--root", "absent"], "is not a folder"),
         (b"{}", ["goose", "--scope", "project"], "none for a project"),
-        (b"{}", ["zed", "--hooks"], "nothing is archived by itself"),
+        (b"{}", ["zed", "--hooks"], "nothing is archived automatically"),
     ],
 )
-def test_what_cannot_be_installed_is_refused_and_every_file_left(
-    home: Path, run: Run, content: bytes, arguments: list[str], said: str
+def test_install_changes_no_file_when_it_refuses_an_argument_or_file(
+    home: Path, run: Run, content: bytes, arguments: list[str], error: str
 ) -> None:
     (home / ".claude.json").write_bytes(content)
     put(home / ".claude/settings.json", "{}")
     before = files_below(home)
-    assert said in run("install", *arguments, code=2)
+    assert error in run("install", *arguments, code=2)
     assert files_below(home) == before
 
 
-def test_nothing_is_written_when_the_second_file_or_a_flag_is_wrong(home: Path, run: Run) -> None:
+def test_install_writes_nothing_when_the_second_file_or_a_flag_is_invalid(
+    home: Path, run: Run
+) -> None:
     put(home / ".claude/settings.json", "{ nonsense")
     before = files_below(home)
     run("install", "claude-code", "--hooks", code=2)
     for flags in (("--redaction", "maybe"), ("--summary-url", "ftp://a")):
         assert flags[1] in run(*flags, "install", "cursor", "--hooks", code=2)
     assert files_below(home) == before
-    run("--summarizer", "anthropic", "install", "cursor")  # the host has the key
+    run("--summarizer", "anthropic", "install", "cursor")  # the host passes the key to the server
 
 
-def test_what_was_chosen_stays_until_something_else_is_chosen(home: Path, run: Run) -> None:
+def test_install_keeps_earlier_flags_when_it_runs_again(home: Path, run: Run) -> None:
     file = home / ".cursor/mcp.json"
 
     def arguments() -> list[str]:
@@ -328,12 +346,12 @@ def test_what_was_chosen_stays_until_something_else_is_chosen(home: Path, run: R
 
 
 @hooked_host
-def test_hooks_that_run_follow_the_server_also_where_install_names_them_no_more(
+def test_install_updates_registered_hooks_when_it_runs_without_the_hooks_option(
     case: Case, home: Path, run: Run
 ) -> None:
     run("install", case.name, "--hooks")
-    said = run("--archive", home / "kept", "install", case.name)
-    assert "With --hooks" not in said
+    output = run("--archive", home / "kept", "install", case.name)
+    assert "With --hooks" not in output
     assert str(home / "kept") in (home / case.hook_file).read_text("utf-8")
     after = files_below(home)
     assert run("install", case.name).endswith("nothing was changed.\n")
@@ -345,7 +363,7 @@ def test_hooks_that_run_follow_the_server_also_where_install_names_them_no_more(
     assert not (home / "other").exists()
 
 
-def test_a_link_to_the_file_stays_a_link(home: Path, run: Run) -> None:
+def test_install_keeps_a_symbolic_link_and_the_mode_of_its_file(home: Path, run: Run) -> None:
     real = put(home / "dotfiles/cursor.json", "{}")
     real.chmod(0o640)
     (home / ".cursor").mkdir()
@@ -364,14 +382,12 @@ def test_a_link_to_the_file_stays_a_link(home: Path, run: Run) -> None:
         ("win32", "/roaming/Claude/claude_desktop_config.json"),
     ],
 )
-def test_a_desktop_program_keeps_its_settings_where_its_system_does(
-    platform: str, expected: str
-) -> None:
-    places = UserFolders(Path("/h"), Path("/p"), {"APPDATA": "/roaming"}, platform)
-    assert str(HOSTS["claude-desktop"].file(places, "user")) == expected
+def test_host_file_is_in_the_settings_folder_of_the_platform(platform: str, expected: str) -> None:
+    folders = UserFolders(Path("/h"), Path("/p"), {"APPDATA": "/roaming"}, platform)
+    assert str(HOSTS["claude-desktop"].file(folders, "user")) == expected
 
 
-def test_a_host_that_was_moved_is_found(home: Path, run: Run) -> None:
+def test_install_uses_the_folder_that_an_environment_variable_sets(home: Path, run: Run) -> None:
     moved = CliRunner(env={"CODEX_HOME": str(home / "cx"), "CLAUDE_CONFIG_DIR": str(home / "cc")})
     for host in ("codex", "claude-code"):
         assert moved.invoke(main, ["install", host, "--hooks"]).exit_code == 0
@@ -388,7 +404,7 @@ def test_a_host_that_was_moved_is_found(home: Path, run: Run) -> None:
         '\ufeff[mcp_servers.foo]\ncommand = "a"\n',
     ],
 )
-def test_toml_of_one_line_and_behind_a_byte_order_mark_is_added_to_and_restored(
+def test_install_adds_to_toml_with_inline_tables_or_a_byte_order_mark(
     run: Run, home: Path, text: str
 ) -> None:
     path = put(home / ".codex/config.toml", text)
@@ -401,7 +417,7 @@ def test_toml_of_one_line_and_behind_a_byte_order_mark_is_added_to_and_restored(
 
 
 @pytest.mark.slow
-def test_doctor_starts_the_server_as_the_host_would(
+def test_doctor_reports_missing_hooks_and_a_server_that_does_not_start(
     home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp_server_compaction.hosts.checking.START_SECONDS", 150)
@@ -413,9 +429,9 @@ def test_doctor_starts_the_server_as_the_host_would(
 
     assert "install codex --hooks" in doctor()
     run("install", "codex")
-    said = doctor()
-    assert "search_transcript" in said
-    assert "PROBLEM  no hooks" in said
+    output = doctor()
+    assert "search_transcript" in output
+    assert "PROBLEM  no hooks" in output
     run("install", "codex", "--hooks")
     assert "ok       hooks are registered" in doctor(0)
     path = home / ".codex/config.toml"
@@ -426,7 +442,7 @@ def test_doctor_starts_the_server_as_the_host_would(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_the_bare_name_on_a_terminal_shows_help_and_ends(tmp_path: Path) -> None:
+def test_program_prints_help_on_a_terminal_when_it_gets_no_arguments(tmp_path: Path) -> None:
     import pty
 
     leader, follower = pty.openpty()

@@ -1,4 +1,4 @@
-"""JSON with comments, changed member by member: what nobody changed stays byte for byte."""
+"""JSON with comments: parsing, and changes that preserve all other bytes."""
 
 import json
 from typing import Any, cast
@@ -13,7 +13,7 @@ SCALARS = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-9, 9_999),
-    st.sampled_from(["", "text", "// no comment", "/* nor this */", "{", "},\n", "\\", "\u2028"]),
+    st.sampled_from(["", "text", "// text", "/* text */", "{", "},\n", "\\", "\u2028"]),
 )
 VALUES = st.recursive(
     SCALARS,
@@ -25,7 +25,7 @@ DOCUMENTS = st.dictionaries(KEYS, VALUES, max_size=4)
 
 @st.composite
 def written(draw: st.DrawFn, value: Any, depth: int = 0) -> str:
-    """A text of `value` in some hand: any blanks, comments and trailing commas."""
+    """Write `value` with arbitrary blanks, comments and trailing commas."""
 
     def gap() -> str:
         return draw(
@@ -60,7 +60,7 @@ def texts(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 @given(texts(), DOCUMENTS)
-def test_any_text_is_read_and_can_be_made_to_mean_any_value(
+def test_rewritten_text_has_the_new_value_and_is_unchanged_when_the_value_is_equal(
     case: tuple[str, Any], other: Any
 ) -> None:
     text, value = case
@@ -70,37 +70,35 @@ def test_any_text_is_read_and_can_be_made_to_mean_any_value(
 
 
 @given(texts(), KEYS.map("new-{}".format), VALUES)
-def test_adding_a_member_keeps_every_comment_and_every_other_byte(
+def test_rewritten_keeps_all_other_characters_when_a_member_is_added(
     case: tuple[str, Any], key: str, item: Any
 ) -> None:
     text, value = case
     new = jsonc.rewritten(text, {**value, key: item})
     rest = iter(new)
-    solid = [sign for sign in text if not sign.isspace()]
-    assert all(sign in rest for sign in solid), new  # what stood there, in its order
+    assert all(char in rest for char in text if not char.isspace()), new  # in the same order
     assert jsonc.parse(jsonc.rewritten(new, value)) == value
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "position"),
     [
-        ('{"a": 1', "line 1, column 8"),
-        ('{\n  "a" 1\n}', "line 2, column 7"),
-        ('{"a": 1} x', "line 1, column 10"),
-        ("{'a': 1}", "line 1, column 2"),
-        ('{"a": tru}', "line 1, column 7"),
-        ('{"a": 1, "a": 2}', "twice"),
-        ('{"a": "x}', "line 1, column 7"),
-        ("[" * 100_000, "deeply"),
+        ('{"a": 1', "line 1 column 8"),
+        ('{\n  "a" 1\n}', "line 2 column 7"),
+        ('{"a": 1} x', "line 1 column 10"),
+        ("{'a': 1}", "line 1 column 2"),
+        ('{"a": tru}', "line 1 column 7"),
+        ('{"a": 1, "a": 2}', "same name"),
+        ('{"a": "x}', "line 1 column 7"),
         ('{"a": 01}', "line 1"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(text: str, place: str) -> None:
-    with pytest.raises(ValueError, match=place):
+def test_parse_names_line_and_column_when_the_text_is_invalid(text: str, position: str) -> None:
+    with pytest.raises(ValueError, match=position):
         jsonc.parse(text)
 
 
-def test_a_member_is_added_in_the_style_of_its_neighbours() -> None:
+def test_rewritten_indents_a_new_member_like_its_neighbours() -> None:
     text = '{\n\t// mine\n\t"servers": {\n\t\t"x": {"command": "y"} // keep\n\t},\n}\n'
     value = jsonc.parse(text)
     value["servers"]["new"] = {"command": "z"}
