@@ -1,9 +1,8 @@
-"""`hook EVENT`: what a host runs by itself. It helps where it can and never stands in the way.
+"""The command `hook EVENT`, which hosts run. It never blocks or fails the host.
 
-It reads the event from standard input, and writes an answer or nothing. Whatever goes wrong is
-logged beside the archive, and the host goes on as if there were no hook. Work that takes longer is
-done by a second process, which the host does not wait for. A host starts a hook for every call of a
-tool, so nothing but the standard library is imported before it is needed.
+It reads an event from standard input, and writes an answer or nothing. Failures are written to the
+log in the archive folder. Longer work runs in a second process, for which the host does not wait.
+A host runs a hook for every tool call, so only the standard library is imported at the start.
 """
 
 import argparse
@@ -24,34 +23,34 @@ from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.hook_events import (
     KINDS,
-    TELLS_AT_PROMPT,
+    NOTES_AT_PROMPT,
     Kind,
+    added_context,
     as_object,
-    continued_session,
-    is_foreign,
-    session_of,
-    shortened,
-    told,
-    whole_output_file,
+    full_output_file,
+    resumed_id,
+    runs_in_cursor,
+    session_id_of,
+    shortened_result,
 )
 
 if TYPE_CHECKING:
-    from context_compaction import Archive, RedactionMode
+    from context_compaction import Archive, Conversation, RedactionMode
 
 _LOG_BYTES = 1_000_000
-# Where a host writes how full its context is, seen from the end of its transcript.
+# Hosts write the size of the context within this many bytes of a transcript's end.
 _TAIL_BYTES = 256 * 1024
 _USAGE = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
-# The row that Claude Code or Codex writes where it has compacted a session.
+# A row that Claude Code or Codex writes when it compacts a session.
 _BOUNDARY = re.compile(rb'"subtype": ?"compact_boundary"|"type": ?"compacted"')
-# Claude Code saves no more than this of an output.
-_MOST_OUTPUT_BYTES = 64 * 1024 * 1024
-# Claude's models have this window, or five times as much. Hosts compact at about five sixths.
+# Claude Code saves at most this much of an output.
+_OUTPUT_BYTES = 64 * 1024 * 1024
+# Models of Claude have this context window, or one of five times this size.
 _WINDOW_TOKENS = 200_000
-_NEAR_SHARE = 0.7
-# Cursor drops what has more than 10,000 characters, Claude Code puts it into a file.
+# Hosts compact at about five sixths of the window. The model is told before that.
+_NEARLY_FULL = 0.7
+# Cursor drops texts above 10,000 characters, and Claude Code moves them into a file.
 _NOTES_CHARS = 8_000
-_NOTES_TOKENS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +58,14 @@ class HookCall:
     """One run of a hook.
 
     Attributes:
-        event: As the host names it.
-        host: The host.
-        archive_folder: Where the archive is, or what belongs to it on this machine.
-        redaction: What becomes of secrets, as for the server.
-        payload: The event as the host described it.
-        session_id: The archived session: the host's, or the one that `resume` continued in it.
-        archive_address: Where the archive is, if it is no folder of this machine.
+        event: Name of the event in the host.
+        host: Name of the host.
+        archive_folder: Folder of the archive, or folder for local files of a remote archive.
+        redaction: How secrets are treated: "off", "warn" or "on".
+        payload: The event as the host sent it.
+        session_id: ID of the archived session: the host's ID, or the ID of the session that
+            `resume` continued.
+        archive_address: Address of a remote archive; None if the archive is a folder.
     """
 
     event: str
@@ -78,44 +78,44 @@ class HookCall:
 
     @property
     def transcript(self) -> Path:
-        """The host's file of the session; the null device if it names none."""
+        """Path of the host's session file; the null device if the event has none."""
         return Path(str(self.payload.get("transcript_path") or os.devnull))
 
     @property
     def kind(self) -> Kind | None:
-        """The sort of event; None where nothing is to be done."""
+        """Kind of the event; None if the event needs no action."""
         return KINDS[self.host].get(self.event)
 
     def state_file(self, name: str) -> Path:
-        """A file that remembers something of this session between hooks; deleted with it."""
+        """Return a file that stores state of this session; it is deleted with the session."""
         key = hashlib.blake2b(
             self.session_id.encode("utf-8", "surrogatepass"), digest_size=16
         ).hexdigest()
         return self.archive_folder / "hooks" / key / name
 
     def opened(self) -> "contextlib.AbstractAsyncContextManager[Archive]":
-        """The archive."""
+        """Open the archive for the block of an `async with` statement."""
         from context_compaction import REDACTION_MODES, open_archive
 
-        # The cautious reading of a word that means nothing.
+        # An unknown mode is treated as "on", which is the safest.
         mode: RedactionMode = self.redaction if self.redaction in REDACTION_MODES else "on"
         return open_archive(self.archive_address or self.archive_folder, redaction=mode)
 
 
 def run_hook(arguments: Sequence[str]) -> None:
-    """Answer one event of a host; never fails, and writes an answer or nothing."""
+    """Answer one event of a host. This function never raises an exception."""
     folder: Path | None = None
     try:
-        named = _parser().parse_args(arguments)
-        folder, address = archive_place(named.archive or os.environ.get(ARCHIVE_VARIABLE))
+        options = _parser().parse_args(arguments)
+        folder, address = archive_place(options.archive or os.environ.get(ARCHIVE_VARIABLE))
         payload = json.loads(sys.stdin.buffer.read() or b"{}")
-        session_id = continued_session(named.host, payload) or session_of(payload)
+        session_id = resumed_id(options.host, payload) or session_id_of(payload)
         call = HookCall(
-            named.event, named.host, folder, named.redaction, payload, session_id, address
+            options.event, options.host, folder, options.redaction, payload, session_id, address
         )
-        if call.kind is None or not call.session_id or is_foreign(call.host, payload):
+        if call.kind is None or not session_id or runs_in_cursor(call.host, payload):
             return
-        if named.is_background:
+        if options.is_background:
             import anyio
 
             anyio.run(_archive, call)
@@ -126,13 +126,13 @@ def run_hook(arguments: Sequence[str]) -> None:
         if answer is not None:
             sys.stdout.write(json.dumps(answer))
             sys.stdout.flush()
-    # A hook that fails must leave the host as it was, whatever it was that failed.
+    # Every failure is caught, because the host must continue as if there were no hook.
     except Exception as error:  # noqa: BLE001
         _log(folder, f"{' '.join(arguments)}: {type(error).__name__}: {error}")
 
 
 class _QuietParser(argparse.ArgumentParser):
-    """Raises where others print and exit: a host may show what a hook prints."""
+    """A parser that raises errors instead of printing them, because hosts may show the output."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
@@ -149,14 +149,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _start_background(arguments: Sequence[str], payload: Json) -> None:
-    """Archive the transcript in a second process, which outlives this one."""
+    """Start a second process that archives the transcript and outlives this process."""
     import subprocess
     import tempfile
 
     with tempfile.TemporaryFile() as file:
         file.write(json.dumps(payload).encode("utf-8"))
         file.seek(0)
-        subprocess.Popen(  # noqa: S603 - this program, as the host called it
+        subprocess.Popen(  # noqa: S603 - this program, with the arguments of the host
             [sys.executable, "-m", "mcp_server_compaction", "hook", *arguments, "--background"],
             stdin=file,
             stdout=subprocess.DEVNULL,
@@ -167,49 +167,50 @@ def _start_background(arguments: Sequence[str], payload: Json) -> None:
 
 
 def _answer_to(call: HookCall) -> Json:
-    """The answer to the host; None where there is nothing to say."""
+    """Return the answer to the host; None if it needs no answer."""
     text = ""
     if call.kind == "tool":
-        whole = _whole_output(call)
-        store = partial(_store_output, call, is_whole=whole is not None)
-        return shortened(call.host, call.payload, store, whole)
+        full_output = _full_output(call)
+        store = partial(_store_output, call, is_full=full_output is not None)
+        return shortened_result(call.host, call.payload, store, full_output)
     source = call.payload.get("source")
     if call.kind == "start" and (
         source == "compact" or (source in {"resume", "fork"} and _was_compacted(call))
     ):
         text = _reminder(call)
     elif call.kind == "prompt":
-        text = _at_prompt(call)
+        text = _note_before_prompt(call)
     elif call.kind == "compacting" and call.host == "opencode":
         text = _reminder(call)
-    return told(call.host, call.event, text) if text else None
+    return added_context(call.host, call.event, text) if text else None
 
 
-def _whole_output(call: HookCall) -> str | None:
-    """The text of the file in which the host saved a tool's whole output.
+def _full_output(call: HookCall) -> str | None:
+    """Return the content of the file in which the host saved a tool's full output.
 
-    A payload may hold what a tool said, so only files in the host's own folder are read.
+    None if the file is outside the host's own folder, because the path may come from a tool.
     """
-    named = whole_output_file(call.host, call.payload)
+    named = full_output_file(call.host, call.payload)
     if not named:
         return None
     from mcp_server_compaction.hosts.catalog import this_user
-    from mcp_server_compaction.hosts.session_places import root_of
+    from mcp_server_compaction.hosts.session_places import sessions_folder
 
-    root = root_of(call.host, this_user())
+    root = sessions_folder(call.host, this_user())
     folder = (root.parent if call.host == "opencode" else root).resolve()
     path = Path(named).resolve()
     if not path.is_relative_to(folder) or not path.is_file():
         return None
     with path.open("rb") as file:
-        data = file.read(_MOST_OUTPUT_BYTES + 1)
-    return data.decode("utf-8", "replace") if len(data) <= _MOST_OUTPUT_BYTES else None
+        data = file.read(_OUTPUT_BYTES + 1)
+    return data.decode("utf-8", "replace") if len(data) <= _OUTPUT_BYTES else None
 
 
-def _store_output(call: HookCall, text: str, is_numbered: bool, *, is_whole: bool) -> str:
-    """Archive a tool's output; return the marker that replaces it.
+def _store_output(call: HookCall, text: str, is_numbered: bool, *, is_full: bool) -> str:
+    """Archive a tool's output, and return the marker that replaces it.
 
-    A text whose lines the host numbers keeps its first lines, so that each has its own number.
+    If the host numbers the lines, the first lines are kept before the marker, so that each line
+    has its correct number.
     """
     import anyio
     from context_compaction import Settings, make_blob, persisted, preview, redact
@@ -224,41 +225,41 @@ def _store_output(call: HookCall, text: str, is_numbered: bool, *, is_whole: boo
             await archive.commit(call.session_id, blobs=[blob])
             return redact(text) if archive.redaction == "on" else text
 
-    safe = anyio.run(commit)
-    most_chars = Settings().preview_chars
+    safe_text = anyio.run(commit)
+    preview_chars = Settings().preview_chars
     if is_numbered:
-        head = safe[:most_chars].rpartition("\n")[0] or safe[:most_chars]
-        shown = f"Above are its first {len(head)} characters."
+        head = safe_text[:preview_chars].rpartition("\n")[0] or safe_text[:preview_chars]
+        shown = f"The first {len(head)} characters are above."
         return f"{head}\n{persisted([blob], shown, tool_name, len(text))}"
     stored = "Full text"
-    if not is_whole and (is_cut(text) or whole_output_file(call.host, call.payload)):
-        stored = "Text as shortened by the host, which did not pass on the rest"
-    shown = preview(safe, max_chars=most_chars)
+    if not is_full and (is_cut(text) or full_output_file(call.host, call.payload)):
+        stored = "Text as truncated by the host (the rest was not passed on)"
+    shown = preview(safe_text, max_chars=preview_chars)
     return persisted([blob], shown, tool_name, len(text), stored=stored)
 
 
 def _reminder(call: HookCall) -> str:
-    """The text for a model whose context was compacted, or begins with an old session."""
+    """Return the text for a model whose context was compacted or contains a resumed session."""
     pointer = (
-        f'All of this session is archived as session_id "{call.session_id}". What is not in your '
-        "context any more: search_transcript finds it, read_persisted_output reads it. Look there "
-        "before you ask the user again or repeat work."
+        f'This session is archived as session_id "{call.session_id}". Before you ask the user '
+        "again or repeat work, search it with search_transcript and read originals with "
+        "read_persisted_output."
     )
     with contextlib.suppress(OSError):
         notes = call.state_file("notes.md").read_text("utf-8")
-        return f"{pointer}\n\nNotes made from the archived session:\n{notes}"
+        return f"{pointer}\n\nNotes from the archived session:\n{notes}"
     return pointer
 
 
-def _at_prompt(call: HookCall) -> str:
-    """What the model should know before it reads the user's prompt; mostly nothing."""
+def _note_before_prompt(call: HookCall) -> str:
+    """Return a text for the model to read before the user's prompt; empty if none is needed."""
     pending = call.state_file("pending")
-    if call.host in TELLS_AT_PROMPT and pending.exists():
+    if call.host in NOTES_AT_PROMPT and pending.exists():
         pending.unlink()
         return _reminder(call)
     used_tokens, window_tokens = _context_size(call.transcript)
     hinted = call.state_file("hinted")
-    if used_tokens < window_tokens * _NEAR_SHARE:
+    if used_tokens < window_tokens * _NEARLY_FULL:
         hinted.unlink(missing_ok=True)
         return ""
     if hinted.exists():
@@ -267,14 +268,14 @@ def _at_prompt(call: HookCall) -> str:
     hinted.touch()
     return (
         f"The context holds about {used_tokens // 1_000}K of {window_tokens // 1_000}K tokens and "
-        "will soon be compacted. Finish what is under way, and say what is open. Nothing is lost: "
-        f'search_transcript with session_id "{call.session_id}" finds whatever leaves the context.'
+        "will be compacted soon. Finish the current step and list what is still open. Everything "
+        f'stays searchable: search_transcript with session_id "{call.session_id}".'
     )
 
 
 def _was_compacted(call: HookCall) -> bool:
-    """Whether something of the session is no longer in the host's context."""
-    if call.state_file("compacted").exists() or call.session_id != session_of(call.payload):
+    """Whether a part of the session is no longer in the host's context."""
+    if call.state_file("compacted").exists() or call.session_id != session_id_of(call.payload):
         return True
     if not call.transcript.is_file():
         return False
@@ -283,17 +284,22 @@ def _was_compacted(call: HookCall) -> bool:
 
 
 def _context_size(path: Path) -> tuple[int, int]:
-    """Tokens in the context and in its window, as the host wrote them last into its transcript.
+    """Return the tokens in the context and in its window, from the newest count in a transcript.
 
-    Claude Code writes the API's usage with each answer, Codex its own count. What was counted
-    before a compaction says nothing of the present context.
+    Claude Code writes the API's usage with each response, Codex writes its own count. Counts
+    before a compaction are ignored. Without any count the context is assumed to be empty.
     """
-    for line in reversed(_last_lines(path)):
+    if not path.is_file():  # reading a pipe could wait forever
+        return 0, _WINDOW_TOKENS
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = file.read().splitlines()
+    for line in reversed(lines):
         if _BOUNDARY.search(line):
             break
         try:
             row = as_object(json.loads(line))
-        except (ValueError, RecursionError):  # the first line of the tail is torn
+        except (ValueError, RecursionError):  # the tail begins within a line
             continue
         info = as_object(as_object(row.get("payload")).get("info"))
         window = info.get("model_context_window")
@@ -309,32 +315,27 @@ def _context_size(path: Path) -> tuple[int, int]:
     return 0, _WINDOW_TOKENS
 
 
-def _last_lines(path: Path) -> list[bytes]:
-    # A pipe would be waited for without end.
-    if not path.is_file():
-        return []
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        return file.read().splitlines()
-    return []
-
-
 async def _archive(call: HookCall) -> None:
-    """Archive what is new in a session; before its context is lost, make notes of it."""
+    """Archive new messages of a session, and write notes before its context is lost."""
     from context_compaction import make_folder, put_file, session_notes
 
     if hasattr(os, "nice"):
         os.nice(10)
     async with call.opened() as archive:
-        messages, format_name = await _archived_messages(call, archive)
-        if not messages or call.kind not in {"compacting", "ending"}:
+        if call.host in {"claude-code", "codex"}:
+            conversation = await _archive_transcript(call, archive)
+        else:
+            conversation = await _archive_chat(call, archive)
+        if conversation is None or not conversation.messages:
+            return
+        if call.kind not in {"compacting", "ending"}:
             return
         notes = await session_notes(
-            messages,
-            format=format_name,
+            conversation.payload,
+            format=conversation.format,
             session_id=call.session_id,
             archive=archive,
-            max_tokens=_NOTES_TOKENS,
+            max_tokens=_NOTES_CHARS // 4,
         )
     path = call.state_file("notes.md")
     make_folder(path.parent)
@@ -345,31 +346,17 @@ async def _archive(call: HookCall) -> None:
         call.state_file("compacted").touch()
 
 
-async def _archived_messages(call: HookCall, archive: "Archive") -> tuple[Sequence[Json], str]:
-    """Archive the session; the messages of its context, and their format."""
+async def _archive_transcript(call: HookCall, archive: "Archive") -> "Conversation | None":
+    """Archive a session of Claude Code or Codex, and return its context; None without a file."""
     import anyio
     from context_compaction import read_conversation
 
-    from mcp_server_compaction.hosts.foreign_sessions import FOREIGN_HOSTS, read_foreign
-    from mcp_server_compaction.hosts.importing import (
-        Importer,
-        add_texts,
-        files_to_import,
-        is_output,
-    )
+    from mcp_server_compaction.hosts.importing import Importer, files_to_import, is_output
 
-    if call.host in FOREIGN_HOSTS:
-        conversation = read_foreign(call.host, call.payload)
-        if conversation is None:
-            return [], ""
-        form = conversation.format
-        await archive.append(call.session_id, conversation.messages, format=form)
-        await add_texts(archive, call.session_id, conversation.extra_texts)
-        return [message.source for message in conversation.messages], form
     path = call.transcript
-    if not await anyio.Path(path).is_file():
-        return [], ""
-    # Claude Code keeps sub-agents and large outputs in a folder with the name of the session.
+    if not path.is_file():
+        return None
+    # Claude Code keeps sub-agents and large outputs in a folder named after the session file.
     folder = path.with_suffix("")
     outputs = filter(is_output, sorted(folder.rglob("*.txt")))
     importer = Importer(archive, call.archive_folder)
@@ -378,18 +365,40 @@ async def _archived_messages(call: HookCall, archive: "Archive") -> tuple[Sequen
         outcome = await importer.import_file(file)
         if outcome.problem:
             _log(call.archive_folder, f"{file}: {outcome.problem}")
-    conversation = read_conversation(await anyio.Path(path).read_bytes(), name=path.name)
-    return [message.source for message in conversation.messages], conversation.format
+    return read_conversation(await anyio.Path(path).read_bytes(), name=path.name)
+
+
+async def _archive_chat(call: HookCall, archive: "Archive") -> "Conversation | None":
+    """Archive a session of Gemini CLI, Cursor or opencode, and return it.
+
+    opencode sends its messages; the other hosts send the path of a file. None without messages.
+    """
+    from context_compaction import UnknownFormatError, read_conversation
+
+    from mcp_server_compaction.hosts.importing import add_texts
+
+    path = call.transcript
+    if call.host == "opencode":
+        chat = {"info": {"directory": ""}, "messages": call.payload.get("messages") or []}
+        data, name = json.dumps(chat).encode(), "opencode"
+    elif path.is_file():
+        data, name = path.read_bytes(), path.name
+    else:
+        return None
+    try:
+        conversation = read_conversation(data, name=name)
+    except UnknownFormatError:
+        return None
+    await archive.append(call.session_id, conversation.messages, format=conversation.format)
+    await add_texts(archive, call.session_id, conversation.extra_texts)
+    return conversation
 
 
 def _log(folder: Path | None, text: str) -> None:
-    """Note a failure, for `doctor` and people; a log that cannot be written is no failure.
-
-    An error names a path, and a path may hold a secret.
-    """
+    """Append a failure to the log. Secrets in paths are removed; a failure to write is ignored."""
     if folder is None:
         return
-    from context_compaction import redact  # with its detector: only where something fails
+    from context_compaction import redact  # slow to import, and needed only after a failure
 
     text = redact(text)
     with contextlib.suppress(OSError):

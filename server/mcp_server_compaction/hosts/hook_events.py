@@ -1,7 +1,7 @@
-"""What hosts say to their hooks, and what they take for an answer.
+"""Events that hosts send to hooks, and the answers that they accept.
 
-Nothing here is imported but the standard library: a host starts a hook anew for every call of a
-tool, and waits for it.
+This module imports only the standard library, because a host starts a new process for every tool
+call and waits for it.
 """
 
 import json
@@ -14,14 +14,14 @@ from mcp_server_compaction.hosts import Json
 
 Payload: TypeAlias = Mapping[str, Json]
 Kind: TypeAlias = Literal["tool", "prompt", "start", "compacting", "archive", "ending"]
-# What replaces a text in a result. The flag says that the host numbers the lines of the text.
-Put: TypeAlias = Callable[[str, bool], str]
+# Stores a text and returns its replacement. The flag says whether the host numbers its lines.
+StoreText: TypeAlias = Callable[[str, bool], str]
 
-# Some 5,000 tokens. Claude Code warns of results over 10,000 tokens; a quarter of that is a log or
-# a page that nobody reads whole, while a source file of 500 lines stays as it is.
+# About 5,000 tokens. Claude Code warns of results over 10,000 tokens. Logs and pages of half that
+# size are rarely read in full, but a source file of 500 lines stays below this limit.
 LARGE_CHARS = 20_000
 
-_CLAUDE: Mapping[str, Kind] = {
+_CLAUDE_CODE: Mapping[str, Kind] = {
     "PostToolUse": "tool",
     "UserPromptSubmit": "prompt",
     "SessionStart": "start",
@@ -29,9 +29,10 @@ _CLAUDE: Mapping[str, Kind] = {
     "Stop": "archive",
     "SessionEnd": "ending",
 }
+# The kind of each event, by host.
 KINDS: Mapping[str, Mapping[str, Kind]] = {
-    "claude-code": _CLAUDE,
-    "codex": _CLAUDE,
+    "claude-code": _CLAUDE_CODE,
+    "codex": _CLAUDE_CODE,
     "gemini-cli": {
         "AfterTool": "tool",
         "BeforeAgent": "prompt",
@@ -54,50 +55,56 @@ KINDS: Mapping[str, Mapping[str, Kind]] = {
     },
 }
 
-# After a compaction these start no session: what is to be told waits for the next prompt.
-TELLS_AT_PROMPT = frozenset({"cursor", "gemini-cli"})
+# These hosts send no event after a compaction, so the notes are added to the next prompt.
+NOTES_AT_PROMPT = frozenset({"cursor", "gemini-cli"})
 
-_OUR_TOOLS = (
+_OWN_TOOLS = (
     "compact_messages", "persist_large_output", "read_persisted_output", "search_transcript",
 )  # fmt: skip
-# A read of a part that the model named is just what it wants to see.
-_PART_OF_A_FILE = ("offset", "limit", "start_line", "end_line", "pages", "head_limit")
+# Arguments that select a part of a file. The model wants to see exactly this part.
+_PART_ARGUMENTS = ("offset", "limit", "start_line", "end_line", "pages", "head_limit")
 _MEDIA = frozenset({"image", "audio", "document", "pdf", "resource_link"})
-# Bytes in base64, beside what says of which kind they are: an output of a notebook's cell, a
-# resource of an MCP server. Hosts make pictures and files of them for the model.
+# An object with one of these fields can contain bytes in base64, for example an output of a
+# notebook or a resource of an MCP server. Hosts show them to the model as images and files.
 _MEDIA_TYPES = ("media_type", "mimeType", "mime_type")
 _MEDIA_BYTES = frozenset({"blob", "data", "base64", "image_data"})
-# As the library names it, which is not imported here.
+# Repeats the library's `MARK`, because the library is not imported here.
 _MARK = b"mcp_server_compaction"
 
 
 def as_object(value: Json) -> dict[str, Json]:
-    """A JSON object; an empty one for anything else."""
+    """Return a JSON object; an empty object for any other value."""
     return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
 
 
 def as_list(value: Json) -> list[Json]:
-    """A JSON array; an empty one for anything else."""
+    """Return a JSON array; an empty list for any other value."""
     return list(cast("Sequence[Json]", value)) if isinstance(value, list) else []
 
 
-def session_of(payload: Payload) -> str:
-    """The session's id; empty where the host names none."""
-    named = payload.get("session_id") or payload.get("conversation_id")
-    return named if isinstance(named, str) else ""
+def session_id_of(payload: Payload) -> str:
+    """Return the ID of the host's session; an empty string if the event has none."""
+    session_id = payload.get("session_id") or payload.get("conversation_id")
+    return session_id if isinstance(session_id, str) else ""
 
 
-def continued_session(host: str, payload: Payload) -> str | None:
-    """The archived session that `resume` continued in the host's; None if it made no such file."""
+def resumed_id(host: str, payload: Payload) -> str | None:
+    """Return the ID of the archived session that continues in the host's session.
+
+    None if the host's session was not written by `resume`.
+    """
     path = Path(str(payload.get("transcript_path") or os.devnull))
-    if host == "opencode":  # its database has no mark of ours, but the imported file stays
+    if host == "opencode":  # its database has no mark, but the imported file still exists
         data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-        path = Path(data, "opencode/compacted", f"{session_of(payload)}.json")
-    return origin_in(path)
+        path = Path(data, "opencode/compacted", f"{session_id_of(payload)}.json")
+    return archived_id_in(path)
 
 
-def origin_in(path: Path) -> str | None:
-    """The archived session that a file of `resume` names in its first line; None in any other."""
+def archived_id_in(path: Path) -> str | None:
+    """Return the ID of the archived session in the mark of a file that `resume` wrote.
+
+    None for any other file.
+    """
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -108,52 +115,54 @@ def origin_in(path: Path) -> str | None:
         mark = as_object(as_object(json.loads(line)).get(_MARK.decode()))
     except (ValueError, RecursionError):
         return None
-    origin = mark.get("session_id")
-    return origin if isinstance(origin, str) else None
+    session_id = mark.get("session_id")
+    return session_id if isinstance(session_id, str) else None
 
 
-def is_foreign(host: str, payload: Payload) -> bool:
-    """Whether another host runs this: Cursor runs the hooks of Claude Code beside its own."""
+def runs_in_cursor(host: str, payload: Payload) -> bool:
+    """Whether Cursor runs a hook of Claude Code, in addition to Cursor's own hook."""
     return host == "claude-code" and "cursor_version" in payload
 
 
-def whole_output_file(host: str, payload: Payload) -> str:
-    """The file in which the host says it saved the whole output; empty if it names none."""
+def full_output_file(host: str, payload: Payload) -> str:
+    """Return the path of the file in which the host saved the full output; empty if none."""
+    path = payload.get("output_path") if host == "opencode" else None
     if host == "claude-code":
-        named = as_object(payload.get("tool_response")).get("persistedOutputPath")
-    else:
-        named = payload.get("output_path") if host == "opencode" else None
-    return named if isinstance(named, str) else ""
+        path = as_object(payload.get("tool_response")).get("persistedOutputPath")
+    return path if isinstance(path, str) else ""
 
 
-def shortened(host: str, payload: Payload, put: Put, whole: str | None = None) -> Json:
-    """Return the answer that replaces long texts of a tool's result by pointers.
+def shortened_result(
+    host: str, payload: Payload, store: StoreText, full_output: str | None = None
+) -> Json:
+    """Return the answer that replaces long texts in a tool's result by pointers.
 
-    The result keeps the shape that the host gave it: only long texts in it change.
+    The result keeps the shape that the host gave it. Only long texts in it change.
 
     Args:
-        host: The host.
+        host: Name of the host.
         payload: The event.
-        put: Stores a text and returns what replaces it.
-        whole: The text of the file that `whole_output_file` names, if it can be read.
+        store: Stores a text and returns its replacement.
+        full_output: Content of the file `full_output_file`; None if it cannot be read.
 
     Returns:
-        The answer; None if no text is long.
+        The answer. None if no text is long.
     """
     name = str(payload.get("tool_name") or "")
-    arguments = payload.get("tool_input")
-    if name.endswith(_OUR_TOOLS) or _names_a_part(arguments):
+    arguments = as_object(payload.get("tool_input"))
+    if name.endswith(_OWN_TOOLS) or any(arguments.get(key) is not None for key in _PART_ARGUMENTS):
         return None
     if host == "cursor":
-        return _for_cursor(name, payload, put)
+        return _cursor_answer(name, payload, store)
     response = payload.get("tool_response")
     if host == "gemini-cli":
         response = as_object(response).get("llmContent")
     if host in {"codex", "gemini-cli"}:
-        return _instead(host, response, put)
-    if whole is not None:
-        response = whole if host == "opencode" else {**as_object(response), "stdout": whole}
-    changed = _with_pointers(response, put)
+        return _refusal(host, response, store)
+    if full_output is not None:
+        is_text = host == "opencode"
+        response = full_output if is_text else {**as_object(response), "stdout": full_output}
+    changed = _with_pointers(response, store)
     if changed is None:
         return None
     if host == "opencode":
@@ -164,8 +173,8 @@ def shortened(host: str, payload: Payload, put: Put, whole: str | None = None) -
     return _specific("PostToolUse", updatedToolOutput=changed)
 
 
-def told(host: str, event: str, text: str) -> Json:
-    """The answer that adds `text` to what the model sees."""
+def added_context(host: str, event: str, text: str) -> Json:
+    """Return the answer that adds `text` to the model's context."""
     if host == "cursor":
         return {"additional_context": text}
     if host == "opencode":
@@ -177,37 +186,32 @@ def _specific(event: str, **fields: Json) -> Json:
     return {"hookSpecificOutput": {"hookEventName": event, **fields}}
 
 
-def _names_a_part(arguments: Json) -> bool:
-    given = as_object(arguments)
-    return any(given.get(name) is not None for name in _PART_OF_A_FILE)
-
-
-def _with_pointers(value: Json, put: Put, *, is_numbered: bool = False) -> Json:
-    """`value` with its long texts replaced; None where it has none."""
+def _with_pointers(value: Json, store: StoreText, *, is_numbered: bool = False) -> Json:
+    """Return `value` with its long texts replaced; None if it has no long text."""
     if isinstance(value, str):
-        is_text = len(value) > LARGE_CHARS and not value.startswith("data:image/")
-        return put(value, is_numbered) if is_text else None
+        is_large = len(value) > LARGE_CHARS and not value.startswith("data:image/")
+        return store(value, is_numbered) if is_large else None
     items = as_list(value)
-    new = [_with_pointers(item, put) for item in items]
-    if any(item is not None for item in new):
-        return [old if item is None else item for old, item in zip(items, new, strict=True)]
+    new_items = [_with_pointers(item, store) for item in items]
+    if any(item is not None for item in new_items):
+        return [old if new is None else new for old, new in zip(items, new_items, strict=True)]
     members = as_object(value)
     if str(members.get("type")) in _MEDIA:
         return None
-    kept = _MEDIA_BYTES if any(name in members for name in _MEDIA_TYPES) else ()
-    # Claude Code counts the lines of a file that it shows from here on.
+    excluded = _MEDIA_BYTES if any(name in members for name in _MEDIA_TYPES) else ()
+    # Claude Code numbers the lines of a file from this field's value.
     is_numbered = "startLine" in members
-    fields = {
-        key: _with_pointers(item, put, is_numbered=is_numbered)
+    new_members = {
+        key: _with_pointers(item, store, is_numbered=is_numbered)
         for key, item in members.items()
-        if key not in kept
+        if key not in excluded
     }
-    found = {key: item for key, item in fields.items() if item is not None}
-    return {**members, **found} if found else None
+    changed = {key: item for key, item in new_members.items() if item is not None}
+    return {**members, **changed} if changed else None
 
 
-def _for_cursor(name: str, payload: Payload, put: Put) -> Json:
-    """Cursor takes another result from tools of MCP servers only."""
+def _cursor_answer(name: str, payload: Payload, store: StoreText) -> Json:
+    """Return the answer for Cursor, which accepts changed results only from MCP tools."""
     if not name.startswith("MCP:"):
         return None
     output = payload.get("tool_output")
@@ -215,22 +219,22 @@ def _for_cursor(name: str, payload: Payload, put: Put) -> Json:
         value = json.loads(output) if isinstance(output, str) else output
     except ValueError:
         return None
-    changed = None if as_object(value).get("isError") else _with_pointers(value, put)
+    changed = None if as_object(value).get("isError") else _with_pointers(value, store)
     return {"updated_mcp_tool_output": changed} if as_object(changed) else None
 
 
-def _instead(host: str, response: Json, put: Put) -> Json:
-    """Codex and Gemini CLI show the reason of a refusal in the place of the whole result."""
+def _refusal(host: str, response: Json, store: StoreText) -> Json:
+    """Return a refusal: Codex and Gemini CLI show its reason instead of the whole result."""
     text = _text_of(response)
     if text is None or len(text) <= LARGE_CHARS:
         return None
-    # How the call ended is said by its output: a failed one is handed over just so.
-    reason = f"Not refused: the call was made, and its output is stored.\n{put(text, False)}"
+    # The reason must not say that the call succeeded, because failed calls arrive here as well.
+    reason = f"Not refused: the call has run, and its output was archived.\n{store(text, False)}"
     return {"decision": "block" if host == "codex" else "deny", "reason": reason}
 
 
 def _text_of(response: Json) -> str | None:
-    """The text of a result; None where it holds anything but text."""
+    """Return the text of a result; None if it contains anything except text."""
     if isinstance(response, str):
         return response
     if isinstance(response, list):

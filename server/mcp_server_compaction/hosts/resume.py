@@ -1,7 +1,6 @@
-"""A compacted conversation as a session that its host continues, beside the original.
+"""Write a compacted conversation as a new session file that a host can continue.
 
-The original is never touched: the new file has a name of its own, comes into being whole, and
-replaces nothing.
+The original session is never changed: the new file has a new name and replaces no other file.
 """
 
 import json
@@ -24,7 +23,7 @@ from context_compaction import (
 )
 
 from mcp_server_compaction.hosts.catalog import UserFolders
-from mcp_server_compaction.hosts.session_places import place_for
+from mcp_server_compaction.hosts.session_places import new_session_file
 
 RESUME_FORMATS = {
     "claude-code": "anthropic",
@@ -32,7 +31,7 @@ RESUME_FORMATS = {
     "pi": "pi",
     "opencode": "anthropic",
 }
-"""The hosts whose sessions can be written, and the format of their messages."""
+"""Format of the messages for each host whose sessions can be written."""
 
 _COMMANDS = {
     "claude-code": "claude --resume {id}",
@@ -40,12 +39,18 @@ _COMMANDS = {
     "pi": "pi --session {id}",
     "opencode": "opencode import {path} && opencode --session {id}",
 }
-_MOST_TITLE_CHARS = 80
+_TITLE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Resumable:
-    """A session that was written: its file, its name, and the line that continues it."""
+    """A written session.
+
+    Attributes:
+        path: Path of the session file.
+        session_id: ID of the session in the host.
+        command: Shell command that continues the session.
+    """
 
     path: Path
     session_id: str
@@ -58,7 +63,7 @@ def write_resumable(
     *,
     origin: str,
     tokens: int,
-    places: UserFolders,
+    folders: UserFolders,
     title: str = "",
     model: str | None = None,
     provider: str | None = None,
@@ -68,57 +73,50 @@ def write_resumable(
     """Write a session that `host` continues with `messages`.
 
     Args:
-        host: One of `RESUME_FORMATS`.
-        messages: In that format.
-        origin: The archived session that goes on in it.
-        tokens: What the messages take, by estimate.
-        places: Where the user's files stand.
-        title: Of the session.
-        model: The model that was used last.
-        provider: The provider of that model, as the source names it.
-        cwd: The folder of the session; the project, where it is not on this machine.
-        within: The folders that may be written to; None for any.
+        host: A key of `RESUME_FORMATS`.
+        messages: Messages in the format of the host.
+        origin: ID of the archived session that continues in the new one.
+        tokens: Estimated tokens of the messages.
+        folders: Folders of the user.
+        title: Title of the session.
+        model: Model that the session used last.
+        provider: Provider of that model, named as in the source.
+        cwd: Working folder of the session. The project is used if it does not exist here.
+        within: Folders that may be written to; None for all.
 
     Raises:
-        PathNotAllowedError: The host keeps its sessions outside `within`.
+        PathNotAllowedError: The sessions of the host are outside `within`.
         SettingsError: The file cannot be written.
     """
-    folder = cwd if cwd is not None and Path(cwd).is_dir() else str(places.project)
+    folder = cwd if cwd is not None and Path(cwd).is_dir() else str(folders.project)
     session_id = str(uuid.uuid4())
     if host == "opencode":
         session_id = f"ses_{session_id.replace('-', '')[:26]}"
-    new = NewSession(
+    session = NewSession(
         session_id=session_id,
         origin=origin,
         cwd=folder,
         seconds=time.time(),
         tokens=tokens,
-        title=f"{title[:_MOST_TITLE_CHARS]} (compacted)".lstrip(),
+        title=f"{title[:_TITLE_CHARS]} (compacted)".lstrip(),
         model=model,
         provider=provider,
     )
-    path = place_for(host, session_id, folder, places)
-    if within is not None:
-        _check_within(path, within)
-    rows = WRITERS[host](messages, new)
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path = new_session_file(host, session_id, folder, folders)
+    if within is not None and not any(map(path.resolve().is_relative_to, within.folders)):
+        raise PathNotAllowedError(
+            f"{path.parent} is outside the folders that may be written to. Use the command line "
+            "(mcp-server-compaction compact --resume), or start the server with --root DIR."
+        )
+    lines = "".join(json.dumps(row) + "\n" for row in WRITERS[host](messages, session))
     try:
         make_folder(path.parent)
-        put_file(path, lines.encode("ascii"))  # its name is new: nothing is replaced
+        put_file(path, lines.encode("ascii"))
     except OSError as error:
         raise SettingsError(
-            f"{path} cannot be written: {error.strerror or error}. The original is as it was."
+            f"Cannot write {path}: {error.strerror or error}. The original session is unchanged."
         ) from error
     command = _COMMANDS[host].format(id=session_id, path=shlex.quote(str(path)))
-    if folder != str(places.project):
+    if folder != str(folders.project):
         command = f"cd {shlex.quote(folder)} && {command}"
     return Resumable(path, session_id, command)
-
-
-def _check_within(path: Path, roots: Roots) -> None:
-    resolved = path.resolve()
-    if not any(resolved.is_relative_to(folder) for folder in roots.folders):
-        raise PathNotAllowedError(
-            f"{path.parent} lies outside the folders that may be written to. Use the command line "
-            "(mcp-server-compaction compact --resume), or add a root where the server is started."
-        )

@@ -1,4 +1,4 @@
-"""Where hosts keep the files of their sessions: the newest of a folder, and a place for more."""
+"""Folders and names of hosts' session files: the current session, and a place for a new one."""
 
 import json
 import re
@@ -10,50 +10,50 @@ from context_compaction import NotFoundError, SettingsError
 from context_compaction.formats.session_files.rows import MARK
 
 from mcp_server_compaction.hosts.catalog import UserFolders
-from mcp_server_compaction.hosts.hook_events import origin_in
+from mcp_server_compaction.hosts.hook_events import archived_id_in
 
 CURRENT = "current"
 
-# Codex keeps the sessions of all folders together; of more than these nobody is in the middle.
+# Codex keeps the sessions of all projects in one folder. The current one is among the newest.
 _CODEX_FILES = 200
-_HEAD_BYTES = 256 * 1024
-_TAIL_BYTES = 1024 * 1024
-# Claude Code adds a hash of its own to names of folders beyond this.
-_MOST_SLUG_CHARS = 200
+# A file's first or last line is expected within this many bytes.
+_LINE_BYTES = 1024 * 1024
+# Claude Code shortens longer folder names and appends a hash.
+_FOLDER_NAME_CHARS = 200
 
 
-def current_transcript(places: UserFolders) -> Path:
-    """The newest session file of the project, of whatever host.
+def current_transcript(folders: UserFolders) -> Path:
+    """Return the newest session file of the project, of any host.
 
-    What `resume` wrote and no host has continued yet is passed over: it is nobody's session.
+    Files that `resume` wrote are skipped until their host adds a line.
 
     Raises:
-        NotFoundError: No host has one.
+        NotFoundError: No host has a session of this project.
     """
-    files = [*_claude_code_files(places), *_pi_files(places), *_codex_files(places)]
-    for path in sorted(files, key=_modified, reverse=True):
-        if not _is_untouched(path):
+    files = [*_claude_code_files(folders), *_pi_files(folders), *_codex_files(folders)]
+    for path in sorted(files, key=_modified_seconds, reverse=True):
+        if not _is_unused(path):
             return path
     raise NotFoundError(
-        f"No host keeps a transcript of {places.project}. Start in the folder where the session "
-        "ran, or name its file."
+        f"No host has a transcript of {folders.project}. Run this command in the folder of the "
+        "session, or pass the path of the session file."
     )
 
 
-def place_for(host: str, session_id: str, cwd: str, places: UserFolders) -> Path:
-    """The file in which a host looks for a session of the folder `cwd`.
+def new_session_file(host: str, session_id: str, cwd: str, folders: UserFolders) -> Path:
+    """Return the path at which a host looks for a session.
 
     Args:
-        host: "claude-code", "codex", "pi" or "opencode", which is to import it from there.
-        session_id: The session.
-        cwd: The folder that it works in.
-        places: The user's folders.
+        host: "claude-code", "codex", "pi" or "opencode". opencode must import the file.
+        session_id: ID of the session.
+        cwd: Working folder of the session.
+        folders: Folders of the user.
 
     Raises:
-        SettingsError: Claude Code's name of the folder is unknown.
+        SettingsError: Claude Code's folder for the session is unknown.
     """
     now = datetime.now().astimezone()
-    root = root_of(host, places)
+    root = sessions_folder(host, folders)
     if host == "codex":
         name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
         return root / f"{now:%Y}" / f"{now:%m}" / f"{now:%d}" / name
@@ -64,52 +64,60 @@ def place_for(host: str, session_id: str, cwd: str, places: UserFolders) -> Path
     folder = _claude_code_folder(root, cwd)
     if folder is None:
         raise SettingsError(
-            f"Claude Code has no sessions of {cwd} yet, and its name is too long to tell where "
-            "they would be. Start Claude Code there once."
+            f"Claude Code has no sessions of {cwd} yet, and the path is too long to derive their "
+            "folder. Start Claude Code there once, then run this command again."
         )
     return folder / f"{session_id}.jsonl"
 
 
-def root_of(host: str, places: UserFolders) -> Path:
-    """The folder of all sessions of a host."""
-    home = places.home
+def sessions_folder(host: str, folders: UserFolders) -> Path:
+    """Return the folder with all session files of a host."""
+    home = folders.home
     match host:
         case "claude-code":
-            return places.moved("CLAUDE_CONFIG_DIR", home / ".claude") / "projects"
+            return folders.file("{claude}/projects")
         case "codex":
-            return places.moved("CODEX_HOME", home / ".codex") / "sessions"
+            return folders.file("{codex}/sessions")
         case "opencode":
-            return places.moved("XDG_DATA_HOME", home / ".local/share") / "opencode/compacted"
+            data = folders.from_variable("XDG_DATA_HOME", home / ".local/share")
+            return data / "opencode/compacted"
         case _:
-            agent = places.moved("PI_CODING_AGENT_DIR", home / ".pi" / "agent")
-            return places.moved("PI_CODING_AGENT_SESSION_DIR", agent / "sessions")
+            agent = folders.from_variable("PI_CODING_AGENT_DIR", home / ".pi" / "agent")
+            return folders.from_variable("PI_CODING_AGENT_SESSION_DIR", agent / "sessions")
 
 
-def continued_by(session_id: str, places: UserFolders) -> str | None:
-    """The archived session that continues under a name that `resume` gave; None if it gave none."""
+def archived_id_of(session_id: str, folders: UserFolders) -> str | None:
+    """Return the ID of the archived session that continues under the ID of a resumed session.
+
+    None if `resume` wrote no session with this ID.
+    """
     if not re.fullmatch(r"[\w-]+", session_id):
         return None
-    names = {
+    patterns = {
         "claude-code": f"*/{session_id}.jsonl",
         "codex": f"*/*/*/rollout-*-{session_id}.jsonl",
         "pi": f"*/*_{session_id}.jsonl",
         "opencode": f"{session_id}.json",
     }
-    files = (path for host, name in names.items() for path in root_of(host, places).glob(name))
-    return next(filter(None, map(origin_in, files)), None)
+    for host, pattern in patterns.items():
+        for path in sessions_folder(host, folders).glob(pattern):
+            if archived_id := archived_id_in(path):
+                return archived_id
+    return None
 
 
 def _claude_code_folder(root: Path, cwd: str) -> Path | None:
     name = re.sub(r"[^a-zA-Z0-9]", "-", cwd)
-    if len(name) <= _MOST_SLUG_CHARS:
+    if len(name) <= _FOLDER_NAME_CHARS:
         return root / name
-    return next(root.glob(f"{name[:_MOST_SLUG_CHARS]}-*"), None)
+    return next(root.glob(f"{name[:_FOLDER_NAME_CHARS]}-*"), None)
 
 
-def _claude_code_files(places: UserFolders) -> list[Path]:
-    folder = _claude_code_folder(root_of("claude-code", places), str(places.project))
-    found = folder.glob("*.jsonl") if folder else ()
-    return [path for path in found if not path.name.startswith("agent-")]
+def _claude_code_files(folders: UserFolders) -> list[Path]:
+    root = sessions_folder("claude-code", folders)
+    folder = _claude_code_folder(root, str(folders.project))
+    files = folder.glob("*.jsonl") if folder else ()
+    return [path for path in files if not path.name.startswith("agent-")]
 
 
 def _pi_folder(root: Path, cwd: str) -> Path:
@@ -117,38 +125,38 @@ def _pi_folder(root: Path, cwd: str) -> Path:
     return root / f"--{name}--"
 
 
-def _pi_files(places: UserFolders) -> Iterator[Path]:
-    return _pi_folder(root_of("pi", places), str(places.project)).glob("*.jsonl")
+def _pi_files(folders: UserFolders) -> Iterator[Path]:
+    return _pi_folder(sessions_folder("pi", folders), str(folders.project)).glob("*.jsonl")
 
 
-def _codex_files(places: UserFolders) -> list[Path]:
-    found = root_of("codex", places).glob("*/*/*/rollout-*.jsonl")
-    newest = sorted(found, key=_modified, reverse=True)[:_CODEX_FILES]
-    return [path for path in newest if _codex_cwd(path) == str(places.project)]
+def _codex_files(folders: UserFolders) -> list[Path]:
+    files = sessions_folder("codex", folders).glob("*/*/*/rollout-*.jsonl")
+    newest = sorted(files, key=_modified_seconds, reverse=True)[:_CODEX_FILES]
+    return [path for path in newest if _codex_cwd(path) == str(folders.project)]
 
 
 def _codex_cwd(path: Path) -> str | None:
     with path.open("rb") as file:
-        head = file.readline(_HEAD_BYTES)
+        first_line = file.readline(_LINE_BYTES)
     try:
-        cwd = json.loads(head)["payload"]["cwd"]
+        cwd = json.loads(first_line)["payload"]["cwd"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return cwd if isinstance(cwd, str) else None
 
 
-def _modified(path: Path) -> float:
+def _modified_seconds(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # deleted since it was listed
+    except OSError:  # deleted after it was listed
         return 0.0
 
 
-def _is_untouched(path: Path) -> bool:
-    """Whether the last line is one that `resume` wrote: no host has added any."""
+def _is_unused(path: Path) -> bool:
+    """Whether `resume` wrote the last line, so that no host has continued the session."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            file.seek(max(0, path.stat().st_size - _LINE_BYTES))
             lines = file.read().splitlines()
     except OSError:
         return True

@@ -134,7 +134,7 @@ async def resumable_of(
         result.messages,
         origin=result.session_id,
         tokens=result.tokens.after,
-        places=this_user(),
+        folders=this_user(),
         title=info.title,
         model=given.model,
         provider=given.provider,

@@ -11,7 +11,7 @@ from anyio import to_thread
 from context_compaction import Archive, NotFoundError, QueryError, SessionInfo, SettingsError
 
 from mcp_server_compaction.hosts.catalog import this_user
-from mcp_server_compaction.hosts.session_places import continued_by
+from mcp_server_compaction.hosts.session_places import archived_id_of
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _POINTER = re.compile(r"transcript://(.+)/messages/(\d+)(?:-(\d+))?(@\w+)?\Z")
@@ -73,7 +73,7 @@ def is_short_pointer(text: str) -> bool:
 
 async def _continued_in(archive: Archive, name: str) -> str | None:
     """The session of this archive to which `resume` gave another name; None if there is none."""
-    origin = await to_thread.run_sync(continued_by, name, this_user())
+    origin = await to_thread.run_sync(archived_id_of, name, this_user())
     if origin is not None:
         with contextlib.suppress(NotFoundError, SettingsError):
             await archive.session_info(origin)

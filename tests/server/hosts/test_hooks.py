@@ -1,4 +1,4 @@
-"""`hook EVENT`, as a host runs it: JSON in, JSON or nothing out, and never any harm."""
+"""The command `hook EVENT`: it answers events of hosts and never fails the host."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ from context_compaction.activity.shown import numbered_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.__main__ import run as program
-from mcp_server_compaction.hosts.hook_events import KINDS, LARGE_CHARS, shortened
+from mcp_server_compaction.hosts.hook_events import KINDS, LARGE_CHARS, shortened_result
 
 from tests.server.helpers import Json
 
@@ -26,8 +26,8 @@ LARGE = "\n".join(f"line {n} of the build: step_{n} took {n * 7 % 91} ms" for n 
 SMALL = "ok\n"
 
 
-def text_of(values: Json, *path: str | int) -> Any:
-    value: Any = values
+def value_at(answer: Json, *path: str | int) -> Any:
+    value: Any = answer
     for key in path:
         value = value[key]
     return value
@@ -35,13 +35,13 @@ def text_of(values: Json, *path: str | int) -> Any:
 
 Run = Callable[..., str]
 
-# A hook does not wait for the process that it starts.
+# A hook does not wait for the background process that it starts.
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
 
 @pytest.fixture(autouse=True)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's folder of the test's own, also for the processes that hooks start."""
+    """Use temporary folders, also in the processes that hooks start."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MCP_COMPACTION_ARCHIVE", str(tmp_path / "archive"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -49,12 +49,12 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """What the program prints, called as its script calls it; here, since a process is slow."""
+    """Run the program in this process, because a new process is slow, and return its output."""
 
     def run(*arguments: str, stdin: bytes = b"") -> str:
         monkeypatch.setattr(sys, "argv", ["mcp-server-compaction", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
-        # Only commands that are no hook end with it.
+        # Only commands other than hooks end with SystemExit.
         with contextlib.suppress(SystemExit):
             program()
         printed = capsys.readouterr()
@@ -66,11 +66,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def hook(run: Run) -> Hook:
-    """One run of a hook; its answer, None where it said nothing."""
+    """Run a hook and return its answer; None if it printed nothing."""
 
     def hook(event: str, payload: Json, host: str = "claude-code") -> Any:
-        said = run("hook", event, "--host", host, stdin=json.dumps(payload).encode())
-        return json.loads(said) if said else None
+        output = run("hook", event, "--host", host, stdin=json.dumps(payload).encode())
+        return json.loads(output) if output else None
 
     return hook
 
@@ -150,7 +150,7 @@ RESULTS: list[Any] = [
     RESULTS,
     ids=[f"{host}-{payload['tool_name']}" for host, _, payload, _ in RESULTS],
 )
-def test_a_large_output_becomes_a_pointer_in_the_shape_of_its_tool(
+def test_hook_replaces_large_text_by_a_pointer_and_keeps_the_shape_of_the_result(
     hook: Hook,
     run: Run,
     host: str,
@@ -160,15 +160,15 @@ def test_a_large_output_becomes_a_pointer_in_the_shape_of_its_tool(
 ) -> None:
     answer = hook(event, payload, host)
     specific = answer.get("hookSpecificOutput", answer)
-    marker = text_of(specific, *path)
+    marker = value_at(specific, *path)
     assert len(marker) < 4_000
     pointer = next(word for word in marker.split('"') if word.startswith("o_"))
     assert run("read", pointer) == LARGE
     if host == "claude-code":
         assert specific["hookEventName"] == event
-    rest = json.dumps(answer).replace(json.dumps(marker), json.dumps(LARGE))
+    restored = json.dumps(answer).replace(json.dumps(marker), json.dumps(LARGE))
     for unchanged in ('"stderr": "warning"', '"numLines": 9', "A" * 30_000):
-        assert (unchanged in rest) == (unchanged in json.dumps(payload).replace("\\", ""))
+        assert (unchanged in restored) == (unchanged in json.dumps(payload).replace("\\", ""))
 
 
 @pytest.mark.parametrize(
@@ -192,15 +192,14 @@ def test_a_large_output_becomes_a_pointer_in_the_shape_of_its_tool(
         ("claude-code", "Notification", claude("Bash", BASH)),
     ],
 )
-def test_what_is_small_or_media_or_asked_for_or_not_ours_is_left_alone(
+def test_hook_changes_nothing_when_the_result_is_small_or_media_or_was_selected(
     hook: Hook, tmp_path: Path, host: str, event: str, payload: Json
 ) -> None:
     assert hook(event, payload, host) is None
     assert not (tmp_path / "archive").exists()
 
 
-def test_a_hook_takes_the_flags_before_its_name_too(tmp_path: Path, run: Run) -> None:
-    """In a process of its own, as a host starts it."""
+def test_hook_accepts_flags_before_its_name_in_a_new_process(tmp_path: Path, run: Run) -> None:
     secret = "ghp_" + "a1B2" * 9
     elsewhere = ["--archive", str(tmp_path / "elsewhere")]
     flags = [*elsewhere, "--redaction", "on", "hook", "PostToolUse"]
@@ -240,17 +239,17 @@ VALUES = st.recursive(
 
 
 @given(st.sampled_from(sorted(KINDS)), st.sampled_from(["Bash", "MCP:x", "mcp__x__y"]), VALUES)
-def test_whatever_a_tool_answers_the_hook_fails_not_and_cuts_only_long_texts(
+def test_shortened_result_stores_only_long_texts_of_any_result(
     host: str, tool: str, response: Any
 ) -> None:
     stored: list[str] = []
 
-    def put(text: str, is_numbered: bool) -> str:
+    def store(text: str, is_numbered: bool) -> str:
         stored.append(text)
         return "pointer"
 
     payload = {"tool_name": tool, "tool_response": response, "tool_output": response}
-    answer = shortened(host, payload, put)
+    answer = shortened_result(host, payload, store)
     assert (answer is None) == (not stored)
     assert all(len(text) > LARGE_CHARS for text in stored)
 
@@ -270,13 +269,15 @@ def test_whatever_a_tool_answers_the_hook_fails_not_and_cuts_only_long_texts(
         (["Stop", "--nonsense"], b"{}"),
     ],
 )
-def test_what_cannot_be_understood_stops_no_host(
+def test_hook_prints_nothing_when_its_input_is_invalid(
     run: Run, arguments: list[str], stdin: bytes
 ) -> None:
     assert run("hook", *arguments, stdin=stdin) == ""
 
 
-def test_a_pipe_or_a_file_in_the_way_stops_no_host(hook: Hook, tmp_path: Path) -> None:
+def test_hook_prints_nothing_when_a_path_is_a_pipe_or_the_archive_is_a_file(
+    hook: Hook, tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     payload = {**claude("Bash", BASH), "transcript_path": str(tmp_path / "pipe.jsonl")}
     assert hook("UserPromptSubmit", payload) is None
@@ -285,11 +286,11 @@ def test_a_pipe_or_a_file_in_the_way_stops_no_host(hook: Hook, tmp_path: Path) -
         assert hook(event, payload) is None
 
 
-def test_an_output_that_cannot_be_stored_stays_as_it_was_and_the_log_says_why(
+def test_hook_keeps_the_output_and_logs_the_error_when_it_cannot_store_it(
     hook: Hook, tmp_path: Path
 ) -> None:
     (tmp_path / "archive").mkdir()
-    (tmp_path / "archive/blobs").write_text("in the way", "utf-8")
+    (tmp_path / "archive/blobs").write_text("not a folder", "utf-8")
     assert hook("PostToolUse", claude("Bash", BASH)) is None
     assert "PostToolUse" in (tmp_path / "archive/hooks/log").read_text("utf-8")
 
@@ -297,11 +298,11 @@ def test_an_output_that_cannot_be_stored_stays_as_it_was_and_the_log_says_why(
 def transcript(path: Path, turns: int = 3) -> Path:
     rows: list[Json] = []
     for turn in range(turns):
-        said = [
-            ("user", f"Step {turn}: never use tabs. Please mend src/file_{turn}.py"),
-            ("assistant", [{"type": "text", "text": f"Mended file_{turn}."}]),
+        messages = [
+            ("user", f"Step {turn}: never use tabs. Please fix src/file_{turn}.py"),
+            ("assistant", [{"type": "text", "text": f"Fixed file_{turn}."}]),
         ]
-        for role, content in said:
+        for role, content in messages:
             rows.append({
                 "type": role,
                 "uuid": f"u{len(rows)}",
@@ -314,19 +315,21 @@ def transcript(path: Path, turns: int = 3) -> Path:
     return path
 
 
-def eventually(found: Callable[[], Any]) -> Any:
-    """What `found` gives as soon as that is something; the work is another process's."""
+def eventually(check: Callable[[], Any]) -> Any:
+    """Call `check` until it returns something, because another process does the work."""
     deadline = time.monotonic() + 150
-    while not (value := found()):
-        assert time.monotonic() < deadline, "it never came"
+    while not (value := check()):
+        assert time.monotonic() < deadline, "the background process did not finish"
         time.sleep(0.05)
     return value
 
 
-def test_no_secret_of_a_path_or_an_id_stands_in_the_log(
+def test_log_contains_no_secret_when_a_path_or_an_id_contains_one(
     hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"  # in parts: no key in a file
+    secret = (
+        "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
+    )  # in parts, so that no scanner reports this file
     file = tmp_path / f"{secret}.jsonl"
     file.write_text(transcript(tmp_path / "a").read_text("utf-8").replace("s-1", secret), "utf-8")
     payload = {**claude("Bash", BASH), "session_id": secret, "transcript_path": str(file)}
@@ -338,7 +341,7 @@ def test_no_secret_of_a_path_or_an_id_stands_in_the_log(
     assert secret not in log.read_text("utf-8")
 
 
-def test_where_secrets_are_taken_out_no_preview_shows_one(
+def test_preview_contains_no_secret_when_redaction_is_on(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_COMPACTION_REDACTION", "on")
@@ -350,7 +353,7 @@ def test_where_secrets_are_taken_out_no_preview_shows_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("event", ["Stop", "SessionEnd"])
-def test_the_transcript_is_archived_beside_the_host(
+def test_hook_archives_the_transcript_in_the_background(
     hook: Hook, run: Run, tmp_path: Path, event: str
 ) -> None:
     path = transcript(tmp_path / "s-1.jsonl")
@@ -358,15 +361,14 @@ def test_the_transcript_is_archived_beside_the_host(
     assert hook(event, payload) is None
 
     def sessions() -> list[Json]:
-        said = run("sessions", "--json")
-        found = [json.loads(line) for line in said.splitlines()]
-        return [one for one in found if one["message_count"] == 6]
+        rows = [json.loads(line) for line in run("sessions", "--json").splitlines()]
+        return [row for row in rows if row["message_count"] == 6]
 
-    assert [one["session_id"] for one in eventually(sessions)] == ["s-1"]
+    assert [row["session_id"] for row in eventually(sessions)] == ["s-1"]
 
 
 @pytest.mark.slow
-def test_after_a_compaction_the_model_is_told_the_rules_and_where_to_look(
+def test_session_start_adds_rules_and_the_session_id_after_a_compaction(
     hook: Hook, run: Run, tmp_path: Path
 ) -> None:
     path = transcript(tmp_path / "s-1.jsonl", turns=12)
@@ -383,10 +385,10 @@ def test_after_a_compaction_the_model_is_told_the_rules_and_where_to_look(
 
     text = eventually(notes)
     assert len(text) < 10_000
-    found = text.partition('originals="')[2].partition('"')[0]
-    assert "never use tabs" in run("read", found)
+    pointer = text.partition('originals="')[2].partition('"')[0]
+    assert "never use tabs" in run("read", pointer)
     run("delete", "--yes", "s-1")
-    assert list((tmp_path / "archive/hooks").rglob("*.md")) == []  # the user's words go with it
+    assert list((tmp_path / "archive/hooks").rglob("*.md")) == []  # notes contain the user's words
 
 
 @pytest.mark.slow
@@ -429,7 +431,7 @@ def test_after_a_compaction_the_model_is_told_the_rules_and_where_to_look(
         ),
     ],
 )
-def test_hosts_that_start_no_session_after_it_tell_the_model_at_the_next_prompt(
+def test_prompt_adds_notes_once_when_the_host_has_no_event_after_a_compaction(
     hook: Hook, tmp_path: Path, host: str, before: str, prompt: str, rows: list[Json]
 ) -> None:
     path = tmp_path / "chat.jsonl"
@@ -443,7 +445,7 @@ def test_hosts_that_start_no_session_after_it_tell_the_model_at_the_next_prompt(
 
 
 @pytest.mark.slow
-def test_a_session_of_opencode_is_archived_from_what_its_plugin_sends(hook: Hook, run: Run) -> None:
+def test_hook_archives_the_messages_that_the_plugin_of_opencode_sends(hook: Hook, run: Run) -> None:
     tool = {"status": "completed", "input": {"command": "ls"}, "output": "KANGAROO_TOKEN_5"}
     messages = [
         {"info": {"role": "user"}, "parts": [{"type": "text", "text": "List it."}]},
@@ -458,54 +460,53 @@ def test_a_session_of_opencode_is_archived_from_what_its_plugin_sends(hook: Hook
     ]
     payload = {"session_id": "ses_1", "cwd": "/", "messages": messages}
     assert hook("session.idle", payload, "opencode") is None
-    found = eventually(lambda: run("sessions"))
-    assert "ses_1" in found
+    assert "ses_1" in eventually(lambda: run("sessions"))
     assert "ses_1" in run("search", "KANGAROO_TOKEN_5")
     answer = hook("session.compacting", payload, "opencode")
     assert "ses_1" in answer["context"]
 
 
-def test_near_the_trigger_the_model_is_told_once(hook: Hook, tmp_path: Path) -> None:
+def test_prompt_warns_once_when_the_context_is_nearly_full(hook: Hook, tmp_path: Path) -> None:
     path = tmp_path / "s-1.jsonl"
     payload = {"session_id": "s-1", "transcript_path": str(path), "prompt": "go on"}
 
-    def told(row: Json) -> str:
-        aside = {"isSidechain": True, "message": {"usage": {"input_tokens": 999_999}}}
-        path.write_text(f"torn\n{json.dumps(row)}\n{json.dumps(aside)}\n", "utf-8")
+    def note_after(row: Json) -> str:
+        sidechain = {"isSidechain": True, "message": {"usage": {"input_tokens": 999_999}}}
+        path.write_text(f"torn\n{json.dumps(row)}\n{json.dumps(sidechain)}\n", "utf-8")
         return json.dumps(hook("UserPromptSubmit", payload))
 
     def claude_row(tokens: int, model: str = "claude-x") -> Json:
         usage = {"input_tokens": 3, "cache_read_input_tokens": tokens}
         return {"message": {"model": model, "usage": usage}}
 
-    assert "140K of 200K" in told(claude_row(140_000))
-    assert told(claude_row(150_000)) == "null"
-    assert told(claude_row(20_000)) == "null"
-    assert told(claude_row(150_000, "claude-x[1m]")) == "null"
+    assert "140K of 200K" in note_after(claude_row(140_000))
+    assert note_after(claude_row(150_000)) == "null"
+    assert note_after(claude_row(20_000)) == "null"
+    assert note_after(claude_row(150_000, "claude-x[1m]")) == "null"
     info = {"last_token_usage": {"total_tokens": 230_000}, "model_context_window": 258_400}
-    assert "230K of 258K" in told({"type": "event_msg", "payload": {"info": info}})
+    assert "230K of 258K" in note_after({"type": "event_msg", "payload": {"info": info}})
 
 
-CUT = "\n".join(LARGE.splitlines()[:1_000]) + "\n\n... [1000 lines truncated] ..."
+TRUNCATED = "\n".join(LARGE.splitlines()[:1_000]) + "\n\n... [1000 lines truncated] ..."
 
 
 def saved_output(host: str, path: Path) -> Json:
-    """The event of a call whose output the host cut, and saved whole in `path`."""
+    """Return the event of a call whose output the host truncated and saved in `path`."""
     if host == "opencode":
-        return {**claude("bash", CUT), "output_path": str(path)}
-    return claude("Bash", {**BASH, "stdout": CUT, "persistedOutputPath": str(path)})
+        return {**claude("bash", TRUNCATED), "output_path": str(path)}
+    return claude("Bash", {**BASH, "stdout": TRUNCATED, "persistedOutputPath": str(path)})
 
 
 @pytest.mark.parametrize("host", ["claude-code", "opencode"])
 @pytest.mark.parametrize("place", ["own", "elsewhere", "link", "gone"])
-def test_a_cut_output_is_stored_whole_from_the_hosts_own_file_or_its_marker_says_what_is_missing(
+def test_hook_stores_the_full_output_only_from_the_folder_of_the_host(
     hook: Hook, run: Run, tmp_path: Path, host: str, place: str
 ) -> None:
-    own = {
+    host_folders = {
         "claude-code": ".claude/projects/p/s-1/tool-results",
         "opencode": ".local/share/opencode",
     }
-    folder = tmp_path / "home" / own[host]
+    folder = tmp_path / "home" / host_folders[host]
     folder.mkdir(parents=True)
     secret = tmp_path / "secret.txt"
     secret.write_text(LARGE, "utf-8")
@@ -517,28 +518,26 @@ def test_a_cut_output_is_stored_whole_from_the_hosts_own_file_or_its_marker_says
     event = "tool.execute.after" if host == "opencode" else "PostToolUse"
     answer = json.dumps(hook(event, saved_output(host, path), host))
     pointer = next(word for word in answer.split('\\"') if word.startswith("o_"))
-    assert run("read", pointer) == (LARGE if place == "own" else CUT)
+    assert run("read", pointer) == (LARGE if place == "own" else TRUNCATED)
     assert ("Full text: read_persisted_output" in answer) == (place == "own")
 
 
 @pytest.mark.parametrize("text", [LARGE, "x" * 30_000, "\n".join("y" * 500 for _ in range(99))])
-def test_each_line_that_stays_of_a_numbered_file_stands_at_its_own_number(
-    hook: Hook, text: str
-) -> None:
+def test_hook_keeps_the_first_lines_when_the_host_numbers_the_lines(hook: Hook, text: str) -> None:
     answer = hook("PostToolUse", claude("Read", {"file": {"content": text, "startLine": 1}}))
     shown = answer["hookSpecificOutput"]["updatedToolOutput"]["file"]["content"]
-    head, found, _ = shown.partition("\n<persisted-output ")
-    assert found
+    head, marker, _ = shown.partition("\n<persisted-output ")
+    assert marker
     assert text.startswith(head)
     rows = "\n".join(f"{number:6}\t{row}" for number, row in enumerate(shown.split("\n"), 1))
-    assert numbered_lines(rows) is None  # the marker is no text of the file
+    assert numbered_lines(rows) is None  # the marker is not counted as a line of the file
 
 
 BOUNDARY = {"type": "system", "subtype": "compact_boundary", "content": "Conversation compacted"}
 
 
 @pytest.mark.parametrize("boundary", [BOUNDARY, {"type": "compacted", "payload": {"message": ""}}])
-def test_usage_before_a_compaction_causes_no_alarm(
+def test_prompt_ignores_usage_from_before_a_compaction(
     hook: Hook, tmp_path: Path, boundary: Json
 ) -> None:
     path = tmp_path / "s-1.jsonl"
@@ -548,7 +547,7 @@ def test_usage_before_a_compaction_causes_no_alarm(
 
 
 @pytest.mark.parametrize("source", ["resume", "fork"])
-def test_a_session_without_a_compaction_needs_no_notes_when_it_is_resumed(
+def test_session_start_adds_notes_only_when_the_resumed_session_was_compacted(
     hook: Hook, tmp_path: Path, source: str
 ) -> None:
     path = transcript(tmp_path / "s-1.jsonl")
@@ -560,12 +559,12 @@ def test_a_session_without_a_compaction_needs_no_notes_when_it_is_resumed(
 
 
 @pytest.mark.parametrize("host", ["claude-code", "codex", "pi", "opencode"])
-def test_the_id_of_a_resumed_session_is_another_name_of_the_session_that_continues(
+def test_id_of_a_resumed_session_finds_the_archived_session(
     hook: Hook, run: Run, tmp_path: Path, host: str
 ) -> None:
     source = transcript(tmp_path / "s-1.jsonl", turns=40)
-    said = run("compact", str(source), "--mode", "full", "--resume", host, "--json")
-    resumed, archived = json.loads(said)["resume"], json.loads(said)["session_id"]
+    report = json.loads(run("compact", str(source), "--mode", "full", "--resume", host, "--json"))
+    resumed, archived = report["resume"], report["session_id"]
     payload = {"session_id": resumed["session_id"], "transcript_path": resumed["path"]}
     if host in {"claude-code", "codex"}:
         answer = hook("SessionStart", {**payload, "source": "resume"}, host)
