@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from context_compaction.activity.known_file import FileState, KnownFile
 from context_compaction.archive import AppendResult
-from context_compaction.budget import TokenBudget, TokenLimits
+from context_compaction.budget import TokenBudget
 from context_compaction.compaction_state import (
     NO_REJECTIONS,
     CompactionState,
@@ -321,11 +321,6 @@ class CompactionContext:
         return self.session.given.format
 
     @property
-    def limits(self) -> TokenLimits:
-        """The part of the budget that is left for the messages."""
-        return self.budget.limits
-
-    @property
     def request_count(self) -> RequestCount:
         """The counter of whole requests."""
         return self.budget.request_count
@@ -333,7 +328,7 @@ class CompactionContext:
     @property
     def share_tokens(self) -> int:
         """The part of the limit that messages share: the limit minus messages that always stay."""
-        return max(0, self.limits.tokens - self.fixed_tokens)
+        return max(0, self.budget.message_tokens - self.fixed_tokens)
 
     def number_of(self, message: Message) -> int | None:
         """Return the number of `message` in the transcript, or None."""
@@ -342,13 +337,13 @@ class CompactionContext:
 
     def room_tokens(self, messages: Messages) -> int:
         """Return how many tokens may be added to `messages`; if negative, how many must go."""
-        return self.request_count.room(messages, self.limits.target_tokens)
+        return self.request_count.room(messages, self.budget.target_tokens)
 
     def fits(self, messages: Messages, *, spare_tokens: int = 0) -> bool:
         """Whether `messages` and `spare_tokens` more are within the target, in tokens and bytes."""
         if self.room_tokens(messages) < spare_tokens:
             return False
-        return self.count.request_bytes(messages) <= self.limits.bytes
+        return self.count.request_bytes(messages) <= self.budget.max_bytes
 
     def is_own(self, message: Message) -> bool:
         """Whether this library wrote `message`, in this call or by the archive's record.
@@ -380,8 +375,8 @@ class CompactionContext:
             self.rules,
             self.span_of,
             self.pins,
-            self.limits.tokens,
-            self.limits.bytes,
+            self.budget.message_tokens,
+            self.budget.max_bytes,
             fresh_tokens=level.fresh_tokens,
             unread_tokens=level.unread_tokens,
         )

@@ -76,7 +76,7 @@ def _with_summary(
 ) -> EditedMessages:
     history, prefix = plan.history, plan.prefix
     pins = pin_block(plan.pins, context.pins.unpinned)
-    may_grow = context.limits.tokens > _SHORT_TOKENS
+    may_grow = context.budget.message_tokens > _SHORT_TOKENS
     first = inside = None
     if cut.folds_request:
         text = with_turn_context(summary, checkpoint)
@@ -179,7 +179,7 @@ def cut_at(
     """Return the plan that cuts `edited` at `cut`; its texts are written later."""
     step = fit_project_rules(
         edited.messages,
-        context.limits.tokens,
+        context.budget.message_tokens,
         context.count,
         pinned=context.pins.marked,
         removes_all=level.is_last,
@@ -258,7 +258,7 @@ def _policy_cut(
         return cut_all(edited.messages, rules)
     room_tokens = context.share_tokens - _summary_tokens(context, level)
     is_of_target = settings.keep_recent_of == "target"
-    base_tokens = room_tokens if is_of_target else context.limits.window_tokens
+    base_tokens = room_tokens if is_of_target else context.budget.window_message_tokens
     cut = find_cut(
         edited.messages,
         count=context.count,

@@ -121,7 +121,7 @@ def context_of(session: Session, redaction: RedactionMode) -> CompactionContext:
         budget = _measured_again(budget, repaired.messages, count)
         if budget.is_over and not replaces:
             repaired = _repaired(session, parsed, count, settings, unique_ids=True)
-    limit_tokens = budget.limits.tokens
+    limit_tokens = budget.message_tokens
     fixed_tokens = known.once(
         "fixed_tokens",
         (proven, repaired.edits, limit_tokens, count.method),
@@ -185,7 +185,7 @@ def _measured_again(budget: TokenBudget, messages: Messages, count: MessageCount
     """Return `budget`, over its trigger only if `messages` are."""
     is_over = (
         budget.request_count.estimate(messages).upper > budget.trigger_tokens
-        or count.request_bytes(messages) > budget.limits.bytes
+        or count.request_bytes(messages) > budget.max_bytes
     )
     return replace(budget, is_over=is_over)
 

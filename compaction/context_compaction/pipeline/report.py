@@ -8,10 +8,8 @@ from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.activity.known_file import changed_warning
 from context_compaction.budget import (
-    limit_tokens,
     margin_warnings,
     reserve_warnings,
-    usage_warnings,
     window_of,
 )
 from context_compaction.compaction_state import PreparedList
@@ -234,7 +232,7 @@ def _token_report(context: CompactionContext, after: Estimate) -> TokenReport:
         after.upper,
         budget.trigger_tokens,
         budget.target_tokens,
-        limit_tokens(budget, context.request.mode),
+        budget.limit_tokens(context.request.mode),
         budget.before.method,
     )
 
@@ -284,7 +282,7 @@ def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> t
         *_request_warnings(edited.edits),
         *done.words.warnings,
         *reserve_warnings(context.request, context.settings),
-        *usage_warnings(context.request_count),
+        *context.request_count.warnings,
         *(margin_warnings(context.request, context.count.method) if was_cut else ()),
         *pin_warnings(
             context.request, context.pins, context.parsed, edited.messages, was_cut=was_cut

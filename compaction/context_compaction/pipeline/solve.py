@@ -117,7 +117,7 @@ def _plan_after_rejection(context: CompactionContext, level: EffortLevel) -> Pla
 
 def _clearing_that_fits(context: CompactionContext, level: EffortLevel) -> Plan | None:
     """Return the plan that replaces no history, if that fits and no target has to be filled."""
-    if context.limits.is_named and level.settings.scale_to_budget:
+    if context.budget.fills_target and level.settings.scale_to_budget:
         return None
     cleared = plan_by_clearing(context, level)
     for plan in (cleared, collapsed(context, cleared)):

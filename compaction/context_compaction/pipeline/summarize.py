@@ -135,7 +135,7 @@ def find_saved_summary(context: CompactionContext, plan: Plan) -> SummaryMatch |
     if request.summarizer == "extractive":
         return None
     first = context.span_of(plan.replaced).start_seq
-    most_tokens = context.limits.tokens * GAP_SHARE
+    most_tokens = context.budget.message_tokens * GAP_SHARE
     saved = (state.memory for state in reversed(context.session.states) if state.memory)
     matches = [
         _match(context, plan.edited.messages, cut, summary)

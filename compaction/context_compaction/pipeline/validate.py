@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from context_compaction.activity.digest import open_todos
 from context_compaction.activity.known_file import changed_warning, unreported_changes
-from context_compaction.budget import limit_tokens
 from context_compaction.context import CompactionContext, EditedMessages, FilesInWork, Validation
 from context_compaction.layers.repair import alternate_roles, repair
 from context_compaction.messages import placeholders
@@ -86,15 +85,15 @@ def _fits(context: CompactionContext, messages: Messages, mode: Mode) -> bool:
     if not messages:
         return True
     return (
-        context.request_count.estimate(messages).upper <= limit_tokens(context.budget, mode)
-        and context.count.request_bytes(messages) <= context.limits.bytes
+        context.request_count.estimate(messages).upper <= context.budget.limit_tokens(mode)
+        and context.count.request_bytes(messages) <= context.budget.max_bytes
     )
 
 
 def _too_large(context: CompactionContext, messages: Messages) -> str:
     mode = context.request.mode
     upper = context.request_count.estimate(messages).upper
-    limit = limit_tokens(context.budget, mode)
+    limit = context.budget.limit_tokens(mode)
     problem = f"The list does not fit: up to {upper} tokens, limit {limit}. "
     if mode in ("micro", "record"):
         return f"{problem}Mode {mode} replaces no history: use auto or full."
@@ -117,7 +116,7 @@ def irreducible_pieces(context: CompactionContext, messages: Messages) -> tuple[
         )
         for index, message in enumerate(messages)
     ]
-    if overhead_tokens := context.budget.overhead_tokens:
+    if overhead_tokens := context.request_count.overhead_tokens:
         pieces.append(Piece("system prompt and tools", None, overhead_tokens))
     pieces.sort(key=lambda piece: -piece.tokens)
     return tuple(pieces[:_MAX_PIECES])

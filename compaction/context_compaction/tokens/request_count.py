@@ -1,39 +1,117 @@
-"""From counts of messages to the tokens of a whole request, by the provider's own count if known.
+"""The token count of a whole request, from counts of its messages and the provider's usage report.
 
-Where the host passes the usage of an earlier answer, the provider has counted all up to it: system
-prompt, tools, and what it adds itself. That figure is used as it is. Only what follows it, what an
-edit adds and what it removes is estimated, and only that has a margin.
+If the host passes the usage of an earlier response, the provider has counted everything up to that
+response: the system prompt, the tools, and what it adds itself. That figure is used as it is. Only
+messages after it, and the effect of edits, are estimated, and only these estimates have a margin.
 """
 
 import math
 from dataclasses import dataclass
 
-from context_compaction.messages.model import Message, Messages
+from context_compaction.errors import SettingsError
+from context_compaction.messages.model import JsonObject, Message, Messages, is_object
 from context_compaction.tokens.counter import MESSAGE_TOKENS, Estimate, MessageCounter
-from context_compaction.tokens.usage import UsageAnchor
 
-# A report of less than this share of our estimate is no count of the list. Hosts leave out cached
-# tokens, or pass the usage of another request; no tokenizer differs from the estimate so much.
-LEAST_PLAUSIBLE_SHARE = 0.6
-# Binary fractions are a little off: 110.00000000000001 tokens are 110.
+# A report below this share of the estimate is implausible: no tokenizer differs that much from
+# the estimate, but hosts omit cached tokens or pass the usage of another request.
+MIN_PLAUSIBLE_SHARE = 0.6
+# Decimal places that are kept, because binary fractions are slightly off (110.00000000000001).
 _DIGITS = 6
+
+# The fields that each API reports and that add up to the total. The first field identifies the API.
+# Anthropic, Bedrock and pi report cached input separately; OpenAI and Gemini include it in the
+# input.
+_USAGE_FIELDS = (
+    # Anthropic Messages and OpenAI Responses.
+    (
+        "input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "output_tokens",
+    ),
+    # OpenAI Chat Completions.
+    ("prompt_tokens", "completion_tokens"),
+    # Gemini, then its Python SDK.
+    (
+        "promptTokenCount",
+        "toolUsePromptTokenCount",
+        "candidatesTokenCount",
+        "thoughtsTokenCount",
+    ),
+    (
+        "prompt_token_count",
+        "tool_use_prompt_token_count",
+        "candidates_token_count",
+        "thoughts_token_count",
+    ),
+    # Bedrock Converse.
+    ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens", "outputTokens"),
+    # pi.
+    ("input", "cacheRead", "cacheWrite", "output"),
+)
+_REMEDY = "Pass the `usage` object of the provider's last response unchanged, or omit it."
+
+
+@dataclass(frozen=True, slots=True)
+class UsageAnchor:
+    """The provider's token count of a request and its response.
+
+    Attributes:
+        total_tokens: Tokens of everything up to the message at `message_index` inclusive, with the
+            system prompt and the tools.
+        message_index: Index of the response in the message list, from 0.
+    """
+
+    total_tokens: int
+    message_index: int
+
+
+def anchor_from_usage(usage: JsonObject, message_index: int) -> UsageAnchor:
+    """Return the anchor that a usage report gives.
+
+    Args:
+        usage: The object that the API returned (Anthropic, OpenAI Chat and Responses, Gemini,
+            Bedrock Converse, pi), or an object that holds it as "usage" or "usageMetadata".
+        message_index: Index of the response that the usage was reported with, from 0.
+
+    Raises:
+        SettingsError: The report has an unknown shape or impossible numbers.
+    """
+    wrapped = (usage.get(name) for name in ("usage", "usageMetadata", "usage_metadata"))
+    report = next(filter(is_object, wrapped), usage)
+    for names in _USAGE_FIELDS:
+        if report.get(names[0]) is not None:
+            total_tokens = sum(_reported_tokens(report, name) for name in names)
+            if total_tokens == 0:
+                raise SettingsError(f"`usage` reports a request of 0 tokens. {_REMEDY}")
+            return UsageAnchor(total_tokens, message_index)
+    known = ", ".join(names[0] for names in _USAGE_FIELDS)
+    raise SettingsError(f"`usage` has none of the fields {known}. {_REMEDY}")
+
+
+def _reported_tokens(report: JsonObject, name: str) -> int:
+    value: object = report.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise SettingsError(f"`usage.{name}` is {value!r}, not a number of tokens. {_REMEDY}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCount:
-    """Counts the requests that one call may end with.
+    """Counts the requests that one call can end with. Get one from `request_count`.
 
     Attributes:
-        count: Counts messages.
-        overhead_tokens: Tokens of the request beside the messages.
-        anchor_tokens: The provider's count, 0 without a report.
-        anchored_tokens: Our count of the messages that are in it.
-        scale: The provider's tokens per token of ours there, where it counted fewer than we did;
-            else 1, and the excess of its count is overhead.
-        doubted_tokens: The provider's count where it is too low to be one of this list ...
-        expected_tokens: ... and ours of the same messages. It is not used then.
-        messages: The ids of those messages ...
-        blocks: ... and of their blocks.
+        count: Counter of the messages.
+        overhead_tokens: Tokens of the request besides the messages.
+        anchor_tokens: The provider's count; 0 without a report.
+        anchored_tokens: Our count of the messages that the provider counted.
+        scale: The provider's tokens per token of ours in those messages, at most 1. If the
+            provider counted more than we did, the difference is overhead.
+        anchored_messages: Object IDs of the messages that the provider counted.
+        anchored_blocks: Object IDs of the blocks of those messages.
+        warnings: Warning about a usage report that is too low to be true and is not used.
     """
 
     count: MessageCounter
@@ -41,104 +119,111 @@ class RequestCount:
     anchor_tokens: int = 0
     anchored_tokens: int = 0
     scale: float = 1.0
-    doubted_tokens: int = 0
-    expected_tokens: int = 0
-    messages: frozenset[int] = frozenset()
-    blocks: frozenset[int] = frozenset()
+    anchored_messages: frozenset[int] = frozenset()
+    anchored_blocks: frozenset[int] = frozenset()
+    warnings: tuple[str, ...] = ()
 
     @property
     def overhead_upper(self) -> int:
-        """The upper estimate of the overhead; what the provider counted needs no margin."""
+        """Upper estimate of the overhead. The provider's own count needs no margin."""
         return math.ceil(self.overhead_tokens * (1 if self.anchor_tokens else self.count.margin))
 
     def estimate(self, messages: Messages) -> Estimate:
-        """The tokens of the request that `messages` make."""
+        """Return the estimate of a request with `messages`."""
         method = self.count.method
         if not self.anchor_tokens:
             tokens = self.count.messages(messages) + self.overhead_tokens
             return Estimate(tokens, math.ceil(tokens * self.count.margin), method)
-        kept, added = self._parts(messages)
-        left = self.scale * (self.anchored_tokens - kept)
-        tokens = math.ceil(self.anchor_tokens - left + added)
+        kept, added = self._kept_and_added(messages)
+        removed = self.scale * (self.anchored_tokens - kept)
+        tokens = math.ceil(self.anchor_tokens - removed + added)
         upper = math.ceil(round(self._upper(kept, added), _DIGITS))
         return Estimate(tokens, max(tokens, upper), f"usage+{method}")
 
-    def limit(self, most_tokens: int) -> int:
-        """The most that messages of the earlier list may count, for `most_tokens` in all."""
+    def message_limit(self, max_tokens: int) -> int:
+        """Return how much messages of the caller's list may count in a request of `max_tokens`."""
         margin, scale = self.count.margin, self.scale
         if not self.anchor_tokens:
-            return math.floor(most_tokens / margin) - self.overhead_tokens
-        by_kept = (most_tokens - self.overhead_tokens) / (scale * margin)
-        by_left = self.anchored_tokens - (self.anchor_tokens - most_tokens) * margin / scale
-        return math.floor(max(by_kept, by_left))
+            return math.floor(max_tokens / margin) - self.overhead_tokens
+        by_kept = (max_tokens - self.overhead_tokens) / (scale * margin)
+        by_removed = self.anchored_tokens - (self.anchor_tokens - max_tokens) * margin / scale
+        return math.floor(max(by_kept, by_removed))
 
-    def room(self, messages: Messages, most_tokens: int) -> int:
-        """How much may be added to `messages`, by the counter, for `most_tokens` at the highest.
+    def room(self, messages: Messages, max_tokens: int) -> int:
+        """Return how many tokens, by the counter, can be added to `messages`.
 
-        Below 0 it is how much must be removed.
+        The upper estimate of the request then is at most `max_tokens`. A negative result is what
+        must be removed.
         """
         margin = self.count.margin
         if not self.anchor_tokens:
             tokens = self.count.messages(messages) + self.overhead_tokens
-            return math.floor(most_tokens / margin) - tokens
-        free = most_tokens - self._upper(*self._parts(messages))
+            return math.floor(max_tokens / margin) - tokens
+        free = max_tokens - self._upper(*self._kept_and_added(messages))
         return math.floor(round(free / margin, _DIGITS))
 
     def _upper(self, kept: int, added: int) -> float:
-        """The lower of two bounds: what stays may count more than we think, or what left less.
+        """Return the lower of two upper bounds, plus the added tokens with their margin.
 
-        With nothing taken out, that is what the provider counted and the margin of what was added.
+        The first bound assumes that the kept messages count more than estimated, the second that
+        the removed messages count less. If nothing was removed, the second is the provider's count.
         """
-        margin, left = self.count.margin, self.anchored_tokens - kept
+        margin, removed = self.count.margin, self.anchored_tokens - kept
         by_kept = self.overhead_tokens + self.scale * kept * margin
-        by_left = self.anchor_tokens - self.scale * left / margin
-        return min(by_kept, by_left) + added * margin
+        by_removed = self.anchor_tokens - self.scale * removed / margin
+        return min(by_kept, by_removed) + added * margin
 
-    def _parts(self, messages: Messages) -> tuple[int, int]:
-        """Our counts of what the provider has counted of `messages`, and of the rest."""
+    def _kept_and_added(self, messages: Messages) -> tuple[int, int]:
+        """Return our counts of what the provider counted of `messages`, and of everything else."""
         total = self.count.messages(messages)
-        added = sum(self._added(message) for message in messages)
+        added = sum(map(self._added_tokens, messages))
         return total - added, added
 
-    def _added(self, message: Message) -> int:
-        if id(message) in self.messages:
+    def _added_tokens(self, message: Message) -> int:
+        if id(message) in self.anchored_messages:
             return 0
         if message.index is None:
             return self.count.message(message)
-        new = [block for block in message.blocks if id(block) not in self.blocks]
-        is_whole = len(new) == len(message.blocks)
-        return sum(map(self.count.block, new)) + (MESSAGE_TOKENS if is_whole else 0)
+        new = [block for block in message.blocks if id(block) not in self.anchored_blocks]
+        is_new_message = len(new) == len(message.blocks)
+        return sum(map(self.count.block, new)) + (MESSAGE_TOKENS if is_new_message else 0)
 
 
 def request_count(
     messages: Messages, count: MessageCounter, *, overhead_tokens: int, anchor: UsageAnchor | None
 ) -> RequestCount:
-    """The count of the requests that `messages` can become.
+    """Return the count of the requests that `messages` can become.
 
     Args:
-        messages: The list as it came in.
+        messages: The caller's message list.
         count: The counter.
         overhead_tokens: Our count of the system prompt and the tools.
-        anchor: The provider's count of the list up to a message of it.
+        anchor: The provider's count of the list up to one of its messages.
     """
     if anchor is None:
         return RequestCount(count, overhead_tokens)
-    counted = messages[: anchor.message_index + 1]
-    ours = count.messages(counted)
-    expected_tokens = ours + overhead_tokens
-    if anchor.total_tokens < LEAST_PLAUSIBLE_SHARE * expected_tokens:
-        doubted = anchor.total_tokens
-        return RequestCount(
-            count, overhead_tokens, doubted_tokens=doubted, expected_tokens=expected_tokens
+    anchored = messages[: anchor.message_index + 1]
+    anchored_tokens = count.messages(anchored)
+    expected_tokens = anchored_tokens + overhead_tokens
+    if anchor.total_tokens < MIN_PLAUSIBLE_SHARE * expected_tokens:
+        warning = (
+            f"`usage` reports {anchor.total_tokens:,} tokens, but the list has about "
+            f"{expected_tokens:,}. The report was not used. Pass the complete usage object of the "
+            "request, including the tokens that were read from and written to the cache."
         )
-    # A provider that counted less than we did counts a part of each: of the overhead too.
+        return RequestCount(count, overhead_tokens, warnings=(warning,))
+    # If the provider counted less than we did, it did so for the overhead as well.
     scale = min(1.0, anchor.total_tokens / expected_tokens)
+    if scale == 1.0:
+        overhead_tokens = max(0, anchor.total_tokens - anchored_tokens)
+    else:
+        overhead_tokens = math.ceil(overhead_tokens * scale)
     return RequestCount(
         count,
-        max(0, anchor.total_tokens - ours) if scale == 1.0 else math.ceil(overhead_tokens * scale),
+        overhead_tokens,
         anchor.total_tokens,
-        ours,
+        anchored_tokens,
         scale,
-        messages=frozenset(map(id, counted)),
-        blocks=frozenset(id(block) for message in counted for block in message.blocks),
+        frozenset(map(id, anchored)),
+        frozenset(id(block) for message in anchored for block in message.blocks),
     )

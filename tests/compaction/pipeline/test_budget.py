@@ -91,9 +91,9 @@ async def test_target_is_refused_when_it_is_below_fixed_tokens(staying: str, mod
     history = session(24, 120)
     wishes: dict[str, Any] = {"mode": mode, "session_id": "s", **STAYING[staying]}
     async with temporary_archive() as archive:
-        with pytest.raises(SettingsError, match="nothing would be left") as refused:
+        with pytest.raises(SettingsError, match="Nothing would be left") as refused:
             await compact(history, CompactRequest(target_tokens=3_000, **wishes), archive=archive)
-        least = int(re.findall(r"Name more than (\d+)", str(refused.value))[0])
+        least = int(re.findall(r"Pass more than (\d+)", str(refused.value))[0])
         with pytest.raises(SettingsError, match=f"more than {least}"):
             await compact(history, CompactRequest(target_tokens=least, **wishes), archive=archive)
         enough = CompactRequest(target_tokens=least + 4_000, **wishes)
@@ -156,7 +156,7 @@ async def test_target_is_refused_when_system_messages_fill_it(kind: str, mode: A
         with pytest.raises(SettingsError, match="system messages, which stay") as refused:
             await compact(history, CompactRequest(target_tokens=3_000, **wishes), archive=archive)
         assert await archive.sessions() == ([], None)
-        least = int(re.findall(r"Name more than (\d+)", str(refused.value))[0])
+        least = int(re.findall(r"Pass more than (\d+)", str(refused.value))[0])
         enough = CompactRequest(target_tokens=least + 4_000, **wishes)
         answer = await compact(history, enough, archive=archive)
         assert answer.fits or mode == "micro"

@@ -141,16 +141,16 @@ async def test_usage_report_decides_when_to_compact() -> None:
     [
         (
             {"usage": {"input_tokens": 5}},
-            "usage was given without usage_message_index. Say which message of the list, from 0, "
-            "is the answer that the provider reported it for.",
+            "`usage` needs `usage_message_index`. Pass the index, from 0, of the response that the "
+            "provider reported the usage for.",
         ),
         (
             {"usage": {"input_tokens": 5}, "usage_message_index": 99},
-            "usage_message_index is 99, but the list has 27 messages. Give the position of the "
-            "answer that the usage belongs to.",
+            "`usage_message_index` is 99, but the list has 27 messages. Pass the index of the "
+            "response that the usage belongs to.",
         ),
-        ({"overhead_tokens": -1}, "overhead_tokens must not be negative, but is -1."),
-        ({"target_tokens": 0}, "target_tokens must be at least 1, but is 0."),
+        ({"overhead_tokens": -1}, "`overhead_tokens` is -1. Pass 0 or a positive number."),
+        ({"target_tokens": 0}, "`target_tokens` is 0. Pass a number of at least 1."),
         ({"context_window": 0}, "`context_window` is 0. Pass a whole number of at least 1."),
         ({"policy": "none"}, "Unknown policy 'none'. Choose one of: default, economy"),
         ({"settings": {"nothing": 1}}, "There is no setting 'nothing'. Did you mean: "),

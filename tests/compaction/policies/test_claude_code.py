@@ -58,7 +58,7 @@ async def test_warning_is_given_when_a_small_window_has_no_room_for_an_answer() 
         "claude-code", [user("hi")], context_window=32_000, max_output_tokens=16_384
     )
     [warning] = result.warnings
-    assert warning.startswith("Of 16384 tokens for the answer 9765 are kept free")
+    assert warning.startswith("Only 9765 of 16384 tokens are reserved for the response")
     assert "output_reserve_cap_tokens" in warning
 
 

@@ -10,8 +10,7 @@ from context_compaction import formats
 from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject, Messages, make_message
 from context_compaction.tokens.counter import counter_for
-from context_compaction.tokens.request_count import request_count
-from context_compaction.tokens.usage import UsageAnchor, anchor_from_usage
+from context_compaction.tokens.request_count import UsageAnchor, anchor_from_usage, request_count
 
 SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
 SHORT = tuple(make_message("user", f"message {number}") for number in range(6))
@@ -113,12 +112,12 @@ def test_every_providers_report_adds_up_with_cached_input_counted_once(
     ("usage", "index", "message"),
     [
         ({}, 0, "has none of the fields input_tokens, prompt_tokens"),
-        ({"tokens": 5}, 0, "Pass the `usage` object of the provider's last answer"),
+        ({"tokens": 5}, 0, "Pass the `usage` object of the provider's last response"),
         ({"input_tokens": "many"}, 0, "`usage.input_tokens` is 'many'"),
         ({"input_tokens": True}, 0, "`usage.input_tokens` is True"),
         ({"input_tokens": 5, "output_tokens": -1}, 0, "`usage.output_tokens` is -1"),
         ({"prompt_tokens": 5.5}, 0, "`usage.prompt_tokens` is 5.5"),
-        ({"input_tokens": 0, "output_tokens": 0}, 0, "cost 0 tokens"),
+        ({"input_tokens": 0, "output_tokens": 0}, 0, "a request of 0 tokens"),
     ],
 )
 def test_a_report_that_makes_no_sense_is_refused(
