@@ -19,13 +19,12 @@ from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
 from mcp_server_compaction.protocol.sessions import iso_time, session_document
 from mcp_server_compaction.protocol.tools.search_transcript import query_of, search_answer, unfound
-from mcp_server_compaction.reading.short_names import (
+from mcp_server_compaction.reading.text_source import (
     all_sessions,
+    find_session,
+    open_source,
     short_pointer,
-    whole_pointer,
-    whole_session,
 )
-from mcp_server_compaction.reading.text_source import open_source
 
 _CHUNK_CHARS = 1_000_000
 _TITLE_CHARS = 78
@@ -54,7 +53,7 @@ def search(
     async def found(archive: Archive) -> SearchPage:
         wanted = query_of(arguments)
         if wanted.session_id is not None:
-            wanted = replace(wanted, session_id=await whole_session(archive, wanted.session_id))
+            wanted = replace(wanted, session_id=await find_session(archive, wanted.session_id))
         return await archive.search(wanted)
 
     page = with_archive(context, found)
@@ -85,7 +84,7 @@ def read(context: click.Context, pointer: str, as_json: bool) -> None:
     """Print what POINTER names, whole: an output, messages, a session's file or plan."""
 
     async def printed(archive: Archive) -> str:
-        source = await open_source(archive, await whole_pointer(archive, pointer), as_json=as_json)
+        source = await open_source(archive, pointer, as_json=as_json)
         # In pieces, since it may be larger than memory; a short text is read in any case.
         for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
             _print_exact(await source.characters(offset, _CHUNK_CHARS))

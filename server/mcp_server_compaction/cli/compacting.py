@@ -49,7 +49,7 @@ from mcp_server_compaction.protocol.compaction_call import (
 )
 from mcp_server_compaction.protocol.resource_contents import own_constants, policies_document
 from mcp_server_compaction.protocol.writers import model_for
-from mcp_server_compaction.reading.short_names import short_pointer, short_session, whole_session
+from mcp_server_compaction.reading.text_source import find_session, short_pointer, short_session
 
 _POINTERS_SHOWN = 3
 # Who resumes a session wants it small now, whatever the window: the default policy leaves as much.
@@ -215,7 +215,7 @@ async def _source(named: str, archive: Archive) -> Input:
     if await to_thread.run_sync(is_file, file):
         return await read_input(str(file))
     try:
-        session_id = await whole_session(archive, named)
+        session_id = await find_session(archive, named)
     except (NotFoundError, SettingsError) as error:
         raise NotFoundError(
             f"{named} {await to_thread.run_sync(_what_it_is, file)}. Name a session file, an id "

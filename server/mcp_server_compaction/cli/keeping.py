@@ -38,7 +38,7 @@ from mcp_server_compaction.hosts.importing import (
     session_files,
 )
 from mcp_server_compaction.protocol.sessions import iso_time
-from mcp_server_compaction.reading.short_names import whole_session
+from mcp_server_compaction.reading.text_source import find_session
 from mcp_server_compaction.viewer.words import size
 
 _AGE = re.compile(r"(\d{1,9})d?\Z")
@@ -245,7 +245,7 @@ def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: b
     """Keep SESSIONS, and those that they started, from being pruned."""
 
     async def retain(archive: Archive) -> list[str]:
-        names = [await whole_session(archive, session_id) for session_id in sessions]
+        names = [await find_session(archive, session_id) for session_id in sessions]
         for name in names:
             await archive.retain(name, retained=not off)
         return names
@@ -264,7 +264,7 @@ def delete(context: click.Context, sessions: tuple[str, ...], yes: bool, as_json
     """Delete SESSIONS with all their bytes, pinned or not."""
 
     async def whole(archive: Archive) -> list[str]:
-        return [await whole_session(archive, session_id) for session_id in sessions]
+        return [await find_session(archive, session_id) for session_id in sessions]
 
     names = with_archive(context, whole)
     if not yes:

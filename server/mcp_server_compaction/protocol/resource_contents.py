@@ -33,7 +33,7 @@ from mcp_server_compaction.protocol.sessions import (
     pointer_to,
     session_document,
 )
-from mcp_server_compaction.reading.text_source import json_line, open_source, rest_of
+from mcp_server_compaction.reading.text_source import json_line, open_source
 
 APP_TYPE = "text/html;profile=mcp-app"
 # Clients of the handshake era refuse events of more than 1 MiB over HTTP.
@@ -73,7 +73,7 @@ async def contents_of(
         return [whole, told] if source.gap else [whole]
     page = shown[: shown.rfind(b"\n", 0, MAX_RESOURCE_BYTES) + 1]
     count = page.count(b"\n")
-    rest = rest_of(source, count)
+    rest = source.rest_pointer(count)
     if not page or rest is None:
         raise QueryError(
             f"{uri} has {source.size_chars} characters, too many for one answer. Read it in parts "

@@ -1,11 +1,11 @@
-"""The value at a path of a stored JSON text, as a text of its own.
+r"""Read the value at a path of a stored JSON text.
 
-    $.items[0].name    a field of the first element        $.items[-1]    the last element
-    $.items[2:5]       some elements                       $.items[*].id  one field of each
-    $["odd key"]       a key that is no plain word
+    $.items[0].name    a field of the first element    $.items[-1]    the last element
+    $.items[2:5]       a range of elements             $.items[*].id  one field of each element
+    $["odd key"]       a key with special characters
 
-That much and no more: filters and recursive descent, which full JSONPath has, would let one short
-path cost any time.
+Filters and recursive descent of full JSONPath are not supported, because with them a short path
+could take unlimited time.
 """
 
 import json
@@ -21,7 +21,7 @@ MAX_JSON_CHARS = 64_000_000
 _SHOWN_KEYS = 20
 _STEP = re.compile(
     r"""\.(?P<name>[^.\[\]"'*\s]+|\*) | \[(?P<key>"(?:[^"\\]|\\.)*"|'[^']*')\]
-    | \[(?P<place>\*|-?\d+|-?\d*:-?\d*)\]""",
+    | \[(?P<index>\*|-?\d+|-?\d*:-?\d*)\]""",
     re.VERBOSE,
 )
 
@@ -29,19 +29,19 @@ Step: TypeAlias = str | int | slice
 
 
 async def source_at(source: TextSource, path: str) -> TextSource:
-    """The value of `source` at `path`: a string as it reads, all else as indented JSON.
+    """Return the value of `source` at `path`: a string as it is, other values as indented JSON.
 
     Raises:
-        QueryError: The path cannot be read or leads nowhere, or the text is no JSON.
+        QueryError: The path is invalid or matches nothing, or the text is not JSON.
     """
     if source.size_chars > MAX_JSON_CHARS:
         raise QueryError(
-            f"{source.pointer} has {source.size_chars} characters, too many for a json_path "
-            f"(at most {MAX_JSON_CHARS}). Read it by lines, or use a pattern."
+            f"{source.pointer} has {source.size_chars} characters, but json_path reads at most "
+            f"{MAX_JSON_CHARS}. Read it by lines, or pass a pattern."
         )
     text = await source.characters(0, source.size_chars)
-    found = await to_thread.run_sync(_text_at, source.pointer, text, path)
-    return MemorySource(f"{source.pointer} {path}", found)
+    value_text = await to_thread.run_sync(_text_at, source.pointer, text, path)
+    return MemorySource(f"{source.pointer} {path}", value_text)
 
 
 def _text_at(pointer: str, text: str, path: str) -> str:
@@ -50,12 +50,12 @@ def _text_at(pointer: str, text: str, path: str) -> str:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     except RecursionError as error:
         raise QueryError(
-            f"{pointer} nests too deeply for a json_path. Read it by lines."
+            f"{pointer} is nested too deeply for json_path. Read it by lines."
         ) from error
 
 
 def _load(pointer: str, text: str) -> Any:
-    """The document; JSON lines (messages, receipts) are a list of them."""
+    """Return the JSON document; JSON lines (messages, receipts) become a list."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -63,68 +63,71 @@ def _load(pointer: str, text: str) -> Any:
             return [json.loads(line) for line in text.split("\n") if line.strip()]
         except ValueError:
             raise QueryError(
-                f"{pointer} is no JSON ({error}), so a json_path leads nowhere in it. Read it by "
-                "lines, or use a pattern."
+                f"{pointer} is not JSON ({error}), so json_path cannot be used. Read it by lines, "
+                "or pass a pattern."
             ) from error
 
 
 def value_at(document: Any, path: str) -> Any:
-    """The value of a JSON document at `path`; a list where the path has a `*` or a range.
+    """Return the value at `path`; a list if the path contains a `*` or a range.
 
     Raises:
-        QueryError: The path cannot be read, or leads nowhere.
+        QueryError: The path is invalid or matches nothing.
     """
     values = [document]
-    walked = "$"
-    is_many = False
-    for step, written in _steps(path):
-        found = [inner for value in values for inner in _each(value, step)]
-        is_many = is_many or isinstance(step, slice)
-        if not found and not is_many:
-            raise QueryError(f"At {walked} is {_outline(values[0])}; {step!r} leads nowhere.")
-        values = found
-        walked += written
-    return values if is_many else values[0]
+    is_list_path = False
+    matched_path = "$"
+    for step, step_text in _steps(path):
+        next_values = [inner for value in values for inner in _values_at(value, step)]
+        is_list_path |= isinstance(step, slice)
+        if not next_values and not is_list_path:
+            raise QueryError(
+                f"{matched_path} is {_description(values[0])}, so {step_text!r} matches nothing. "
+                "Correct the json_path."
+            )
+        values = next_values
+        matched_path += step_text
+    return values if is_list_path else values[0]
 
 
 def _steps(path: str) -> list[tuple[Step, str]]:
+    """Return each step of a path, and its text."""
     rest = path.strip().removeprefix("$")
     if rest and rest[0] not in ".[":
         rest = f".{rest}"
     steps: list[tuple[Step, str]] = []
     position = 0
     while position < len(rest):
-        found = _STEP.match(rest, position)
-        if found is None:
+        match = _STEP.match(rest, position)
+        if match is None:
             raise QueryError(
-                f"The json_path {path[:80]!r} cannot be read from {rest[position:][:40]!r} on. "
-                'Write it as $.items[0].name, $.items[2:5], $.items[*].id or $["odd key"].'
+                f"Invalid json_path {path[:80]!r} at {rest[position:][:40]!r}. Write it as "
+                '$.items[0].name, $.items[2:5], $.items[*].id or $["odd key"].'
             )
         try:
-            steps.append((_step_of(found), found.group()))
-        except ValueError as error:  # a key that is no JSON string, or thousands of digits
+            steps.append((_parse_step(match), match[0]))
+        except ValueError as error:  # the key is not a JSON string, or an index has too many digits
             raise QueryError(
-                f"The json_path cannot be read at {found.group()[:40]!r}: {error}. "
-                "Correct that step."
+                f"Invalid json_path at {match[0][:40]!r}: {error}. Correct this step."
             ) from error
-        position = found.end()
+        position = match.end()
     return steps
 
 
-def _step_of(found: re.Match[str]) -> Step:
-    name, key, place = found.groups()
+def _parse_step(match: re.Match[str]) -> Step:
+    name, key, index = match.groups()
     if key is not None:
         return str(json.loads(key)) if key[0] == '"' else str(key[1:-1])
-    if "*" in (name, place):
+    if "*" in (name, index):
         return slice(None)
-    if place is None:
+    if index is None:
         return str(name)
-    ends = [int(end) if end else None for end in place.split(":")]
-    return slice(*ends) if ":" in place else int(place)
+    bounds = [int(bound) if bound else None for bound in index.split(":")]
+    return slice(*bounds) if ":" in index else int(index)
 
 
-def _each(value: Any, step: Step) -> list[Any]:
-    """What a step finds in a value: nothing where it does not fit."""
+def _values_at(value: Any, step: Step) -> list[Any]:
+    """Return what `step` selects from a value; nothing if the step does not fit its type."""
     if is_object(value):
         if isinstance(step, str):
             return [value[step]] if step in value else []
@@ -136,7 +139,7 @@ def _each(value: Any, step: Step) -> list[Any]:
     return [value[step]] if -len(value) <= step < len(value) else []
 
 
-def _outline(value: Any) -> str:
+def _description(value: Any) -> str:
     if is_object(value):
         keys = ", ".join(map(json.dumps, list(value)[:_SHOWN_KEYS])) or "none"
         more = ", ..." if len(value) > _SHOWN_KEYS else ""

@@ -1,7 +1,7 @@
-"""Archived messages as a person or a model reads them: texts, calls and results.
+"""Format archived messages as plain text for people and models: texts, calls and results.
 
-Signatures, usage, encodings and the colours of a terminal stay out; the JSON lines, which can be
-asked for, have every byte. No text is cut.
+Signatures, usage figures, encoded data and terminal colours are omitted; the JSON lines of a
+message contain every byte. No text is truncated.
 """
 
 import difflib
@@ -31,49 +31,40 @@ from context_compaction import (
 
 from mcp_server_compaction.protocol.sessions import iso_time
 
-# More changed lines are not compared, because that takes time in proportion to their square.
+# A longer diff replaces all lines, because comparing takes time proportional to their square.
 _MAX_COMPARED_LINES = 200
-_MAX_LIST_CHARS = 400  # on one line; the items of a longer list have lines of their own
-_OLD, _NEW = "old", "new"  # how the arguments of edits begin: old_string, oldText, old_str, …
-
-
-def plain_text(rows: Iterable[tuple[str, str, JsonObject, float | None]]) -> str:
-    """Messages, each a heading and its blocks, with a blank line between them.
-
-    Args:
-        rows: See `message_texts`.
-    """
-    return "\n".join(message_texts(rows))
+_MAX_LIST_CHARS = 400  # a longer list has one line for each item
+_OLD, _NEW = "old", "new"  # prefixes of the arguments of edits: old_string, oldText, old_str, …
 
 
 def message_texts(rows: Iterable[tuple[str, str, JsonObject, float | None]]) -> list[str]:
-    """Of each message its text: one line as heading, and its blocks.
+    """Return the text of each message: a heading and its blocks.
 
     Args:
-        rows: Of each message its name in the heading, its format, itself, and its time.
+        rows: Name in the heading, format, JSON object and Unix time of each message.
     """
-    names: dict[str, str] = {}
-    return [_message_text(*row, names) for row in rows]
+    tool_names: dict[str, str] = {}
+    return [_message_text(*row, tool_names) for row in rows]
 
 
 def _message_text(
-    name: str, format: str, raw: JsonObject, seconds: float | None, names: dict[str, str]
+    name: str, format: str, raw: JsonObject, seconds: float | None, tool_names: dict[str, str]
 ) -> str:
-    """One message; `names` learns the tools of its calls, by call id, for later results."""
-    when = "" if seconds is None else f" {iso_time(seconds)}"
+    """Return the text of a message, and add the names of its calls to `tool_names` by call ID."""
+    time = "" if seconds is None else f" {iso_time(seconds)}"
     try:
         message = FORMATS[format].parse_message(raw, 0)
-    except InvalidMessageError:  # damaged input is archived too
-        return "".join(f"{line}\n" for line in (f"[{name}]{when}", *_value_lines("message", raw)))
-    names |= {call.call_id: call.name for call in tool_calls(message)}
-    lines = [f"[{name}] {role_of(message)}{when}"]
+    except InvalidMessageError:  # invalid messages are archived, too
+        return "".join(f"{line}\n" for line in (f"[{name}]{time}", *_value_lines("message", raw)))
+    tool_names |= {call.call_id: call.name for call in tool_calls(message)}
+    lines = [f"[{name}] {role_of(message)}{time}"]
     for block in message.blocks:
-        lines += _block_lines(block, names)
+        lines += _block_lines(block, tool_names)
     return TERMINAL_CODE.sub("", "".join(f"{line}\n" for line in lines))
 
 
 def block_text(block: Block) -> str:
-    """The content of a block, without the line that names its kind; a call as its arguments."""
+    """Return the content of a block without its heading; for a call, its arguments."""
     match block:
         case Text() | Thinking():
             return block.text
@@ -87,7 +78,7 @@ def block_text(block: Block) -> str:
             return "\n".join(_block_lines(block, {}))
 
 
-def _block_lines(block: Block, names: Mapping[str, str]) -> list[str]:
+def _block_lines(block: Block, tool_names: Mapping[str, str]) -> list[str]:
     match block:
         case Text():
             return _lines(block.text)
@@ -96,58 +87,56 @@ def _block_lines(block: Block, names: Mapping[str, str]) -> list[str]:
         case ToolCall():
             return [f"> {block.name} {block.call_id}".rstrip(), *_argument_lines(block.arguments)]
         case ToolResult():
-            tool = block.name or names.get(block.call_id, "")
+            tool = block.name or tool_names.get(block.call_id, "")
             heading = " ".join(word for word in ("< result", tool, block.call_id) if word)
-            inner = [line for part in block.content for line in _block_lines(part, names)]
-            return [f"{heading}, an error" if block.is_error else heading, *inner]
+            lines = [line for part in block.content for line in _block_lines(part, tool_names)]
+            return [f"{heading}, an error" if block.is_error else heading, *lines]
         case Image():
             return [f"({block.media_type or 'image'} {block.url or ''}".rstrip() + ")"]
         case Document():
-            shown = f"({block.media_type or 'document'} {block.url or ''}".rstrip() + ")"
-            return [shown, *_lines(block.text or "")]
+            heading = f"({block.media_type or 'document'} {block.url or ''}".rstrip() + ")"
+            return [heading, *_lines(block.text or "")]
         case Opaque():
-            members = {
-                key: _readable(value) for key, value in block.source.items() if key != "type"
-            }
-            return [f"({block.kind})", *_argument_lines(members)]
+            fields = {k: _without_encoded(v) for k, v in block.source.items() if k != "type"}
+            return [f"({block.kind})", *_argument_lines(fields)]
 
 
-def _readable(value: Any) -> Any:
-    """A JSON value with a length in place of each encoded text."""
+def _without_encoded(value: Any) -> Any:
+    """Return a JSON value in which a length replaces each encoded string."""
     if is_object(value):
-        return {key: _readable(item) for key, item in value.items()}
+        return {key: _without_encoded(item) for key, item in value.items()}
     if is_list(value):
-        return [_readable(item) for item in value]
+        return [_without_encoded(item) for item in value]
     if isinstance(value, str) and is_encoded(value):
-        return f"({len(value):,} encoded characters: the JSON has them)"
+        return f"({len(value):,} encoded characters; read them as JSON)"
     return value
 
 
 def _argument_lines(arguments: Any) -> list[str]:
-    """The arguments of a call, a line each where they are short; an edit as a diff."""
+    """Return the arguments of a call, short ones on one line each, and edits as diffs."""
     if not is_object(arguments):
         return _value_lines("", arguments)
-    # By the name of the old text the name of the new one.
+    # Maps the argument with the old text to the argument with the new text.
     edits = {
-        key: new
+        key: new_key
         for key in arguments
         if key.startswith(_OLD)
         and isinstance(arguments[key], str)
-        and isinstance(arguments.get(new := _NEW + key.removeprefix(_OLD)), str)
+        and isinstance(arguments.get(new_key := _NEW + key.removeprefix(_OLD)), str)
     }
-    shown = {*edits.values()}
+    new_keys = {*edits.values()}
     lines: list[str] = []
     for key, value in arguments.items():
         if key in edits:
-            new = edits[key]
-            lines += [f"{key} -> {new}:", *diff_lines(value, arguments[new])]
-        elif key not in shown:
+            new_key = edits[key]
+            lines += [f"{key} -> {new_key}:", *diff_lines(value, arguments[new_key])]
+        elif key not in new_keys:
             lines += _value_lines(key, value)
     return lines
 
 
 def _value_lines(name: str, value: Any) -> list[str]:
-    """A value with its name: on one line where it has no line breaks, else in lines of its own."""
+    """Return a named value: on one line, or on lines of its own if it contains line breaks."""
     heading = f"{name}: " if name else ""
     if isinstance(value, str):
         lines = _lines(value)
@@ -157,14 +146,12 @@ def _value_lines(name: str, value: Any) -> list[str]:
     if is_object(value) and _has_lines(value):
         return [f"{name}:", *_argument_lines(value)] if name else _argument_lines(value)
     if is_list(value) and (_has_lines(value) or len(json.dumps(value)) > _MAX_LIST_CHARS):
-        return [
-            line for at, item in enumerate(value) for line in _value_lines(f"{name}[{at}]", item)
-        ]
+        return [line for n, item in enumerate(value) for line in _value_lines(f"{name}[{n}]", item)]
     return [heading + json.dumps(value, ensure_ascii=False)]
 
 
 def _has_lines(value: Any) -> bool:
-    """Whether a value contains a text with a line break, or an edit."""
+    """Whether a value contains a string with a line break, or an edit."""
     if isinstance(value, str):
         return "\n" in value
     if is_object(value):
@@ -173,20 +160,23 @@ def _has_lines(value: Any) -> bool:
 
 
 def diff_lines(old: str, new: str) -> Iterator[str]:
-    """Every line of both texts: " " before one that stays, "-" and "+" before the others."""
+    """Yield every line of both texts: common lines after " ", removed after "-", added after "+".
+
+    Only the part between the common first and last lines is compared.
+    """
     before, after = _lines(old), _lines(new)
     start = shared_count(before, after)
-    same_end = shared_count(before[start:][::-1], after[start:][::-1])
-    stop = len(before) - same_end
+    end_count = shared_count(before[start:][::-1], after[start:][::-1])
+    stop = len(before) - end_count
     yield from (f" {line}" for line in before[:start])
-    yield from _changes(before[start:stop], after[start : len(after) - same_end])
+    yield from _changes(before[start:stop], after[start : len(after) - end_count])
     yield from (f" {line}" for line in before[stop:])
 
 
 def shared_count(before: Sequence[object], after: Sequence[object]) -> int:
-    """How many items, as lines or messages, both begin with."""
+    """Return how many items at the start of both sequences are equal."""
     pairs = enumerate(zip(before, after, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
+    return next((index for index, (a, b) in pairs if a != b), min(len(before), len(after)))
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:

@@ -1,40 +1,37 @@
-"""Cutting out the part of a stored text that was asked for, and saying how to get the next.
+"""Select the requested part of a stored text, and say how to read the next part.
 
-A part is exact: its text is the stored text and nothing else, but for the numbers before the lines
-of messages that read as plain text, and before matching lines. A note beside it names the part and
-how to go on.
+A part is an exact copy of the stored text, with two exceptions: each line of messages in plain text
+starts with its number, and so does each matching line. A note describes the part.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import anyio
 from context_compaction import QueryError, open_matcher
 
 from mcp_server_compaction.protocol.schemas import MAX_READ_CHARS, ReadArguments
 from mcp_server_compaction.reading.json_path import source_at
-from mcp_server_compaction.reading.text_source import TextSource
+from mcp_server_compaction.reading.text_source import TextSource, split_lines
 
-# With the note beside it an answer stays below 8,000 characters unless more is asked for.
+# Together with its note a default answer stays below 8,000 characters.
 DEFAULT_CHARS = 7_000
 PATTERN_SECONDS = 5.0
-_MAX_MATCHES = 60  # unless more are asked for
-_CONTEXT_LINES = (16, 8, 4, 2, 0)  # around each match: the first that fits
+_MAX_MATCHES = 60  # default limit
+_CONTEXT_LINES = (16, 8, 4, 2, 0)  # numbers of lines to try before and after each match
 _BATCH_LINES = 5_000
-_LINE_CHARS = 800  # of a line among matches; a longer one is cut
+_LINE_CHARS = 800  # a longer line is truncated in a list of matches
 _BEFORE_MATCH_CHARS = 100
-_NUMBER_CHARS = 10  # before a line, and its end
 
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A part of a text: exact, unless it is a list of matches.
+    """A part of a text.
 
     Attributes:
-        text: The part.
-        note: Which part it is, and how to get the next one.
+        text: The part itself.
+        note: Which part it is, and how to read the next part.
     """
 
     text: str
@@ -42,214 +39,224 @@ class TextPart:
 
 
 async def read_part(source: TextSource, arguments: ReadArguments) -> TextPart:
-    """The part of `source` that `arguments` ask for.
+    """Return the part of `source` that `arguments` select.
 
     Raises:
-        QueryError: The part lies behind the end, or the pattern or path cannot be used.
+        QueryError: The part starts after the end of the text, or the pattern or path is invalid.
     """
     if arguments.json_path is not None:
         source = await source_at(source, arguments.json_path)
     if arguments.pattern is not None:
-        return await _matching_lines(source, arguments, arguments.pattern)
+        return await _read_matches(source, arguments, arguments.pattern)
     if arguments.offset is not None:
-        return await _characters(source, arguments.offset, arguments.limit)
+        return await _read_characters(source, arguments.offset, arguments.limit)
     if arguments.tail is not None:
-        return await _lines(source, -arguments.tail, arguments.limit or arguments.tail)
-    return await _lines(source, arguments.start_line or 1, arguments.limit)
+        return await _read_lines(source, -arguments.tail, arguments.limit or arguments.tail)
+    return await _read_lines(source, arguments.start_line or 1, arguments.limit)
 
 
-async def _characters(source: TextSource, offset: int, limit: int | None) -> TextPart:
+async def _read_characters(source: TextSource, offset: int, limit: int | None) -> TextPart:
     if offset > source.size_chars:
         raise QueryError(
-            f"offset {offset} lies behind the end: {source.pointer} has {source.size_chars} "
-            "characters. Give a smaller offset."
+            f"offset {offset} is after the end: {source.pointer} has {source.size_chars} "
+            "characters. Pass a smaller offset."
         )
     text = await source.characters(offset, min(limit or DEFAULT_CHARS, MAX_READ_CHARS))
     stop = offset + len(text)
-    note = f"Characters {offset}-{stop} of {source.size_chars}. {_next_chars(source, stop)}"
+    note = f"Characters {offset}-{stop} of {source.size_chars}. {_next_offset(source, stop)}"
     return TextPart(text, note)
 
 
-async def _lines(source: TextSource, start_line: int, limit: int | None) -> TextPart:
-    """Whole lines, or where one is too long for an answer its beginning."""
+async def _read_lines(source: TextSource, start_line: int, limit: int | None) -> TextPart:
+    """Return whole lines, or the beginning of a line that is too long for one answer."""
     if start_line > max(1, source.line_count):
         raise QueryError(
-            f"start_line {start_line} lies behind the end: {source.pointer} has "
-            f"{source.line_count} lines. Give a smaller number, or tail."
+            f"start_line {start_line} is after the end: {source.pointer} has "
+            f"{source.line_count} lines. Pass a smaller number, or tail."
         )
-    # Every line has its newline at least, so more lines than characters cannot be shown.
+    # More lines than characters cannot fit, because each line has at least its newline.
     found = await source.lines(start_line, min(limit or DEFAULT_CHARS, DEFAULT_CHARS))
-    text = _numbered(found.text, found.start_line) if source.headings else found.text
+    text = _with_numbers(found.text, found.start_line) if source.headings else found.text
     if len(text) > DEFAULT_CHARS:
-        whole = text.rfind("\n", 0, DEFAULT_CHARS) + 1
-        if whole == 0:
-            return await _long_line(source, found.start_line, found.text[:DEFAULT_CHARS])
-        text = text[:whole]
+        whole_lines_chars = text.rfind("\n", 0, DEFAULT_CHARS) + 1
+        if whole_lines_chars == 0:
+            return await _start_of_line(source, found.start_line, found.text[:DEFAULT_CHARS])
+        text = text[:whole_lines_chars]
     count = text.count("\n") + (not text.endswith("\n") and bool(text))
     stop_line = found.start_line + count - 1
-    shown = f"Lines {found.start_line}-{stop_line}" if count else "No lines"
+    lines = f"Lines {found.start_line}-{stop_line}" if count else "No lines"
     form = " as NUMBER:TEXT" if source.headings and count else ""
-    further = (
-        f"Go on with start_line={stop_line + 1}."
-        if stop_line < source.line_count
-        else "That is the end."
-    )
-    size = f"{source.line_count}{form} ({source.size_chars} characters in all)"
-    return TextPart(text, f"{shown} of {size}. {further}")
+    is_end = stop_line >= source.line_count
+    next_part = "End of text." if is_end else f"Continue with start_line={stop_line + 1}."
+    total = f"{source.line_count}{form} ({source.size_chars} characters in total)"
+    return TextPart(text, f"{lines} of {total}. {next_part}")
 
 
-def _numbered(text: str, start_line: int) -> str:
-    """`text` with the number of each line before it, as matching lines have theirs."""
-    lines = text.split("\n")
-    ends = lines.pop()
-    last = [f"{start_line + len(lines)}:{ends}"] if ends else [""]
-    return "\n".join([*(f"{at}:{line}" for at, line in enumerate(lines, start_line)), *last])
+def _with_numbers(text: str, start_line: int) -> str:
+    """Return `text` with its number before each line, as in a list of matches."""
+    return "".join(f"{number}:{line}" for number, line in enumerate(split_lines(text), start_line))
 
 
-async def _long_line(source: TextSource, line: int, text: str) -> TextPart:
+async def _start_of_line(source: TextSource, line: int, text: str) -> TextPart:
     start = await source.offset_of_line(line)
     stop = start + len(text)
     return TextPart(
         text,
-        f"The beginning of line {line} of {source.line_count}, which is too long for one answer: "
-        f"characters {start}-{stop} of {source.size_chars}. Of JSON, json_path reads one value. "
-        f"{_next_chars(source, stop)}",
+        f"Beginning of line {line} of {source.line_count}, which is too long for one answer: "
+        f"characters {start}-{stop} of {source.size_chars}. For JSON, json_path reads one value. "
+        f"{_next_offset(source, stop)}",
     )
 
 
-def _next_chars(source: TextSource, stop: int) -> str:
-    return f"Go on with offset={stop}." if stop < source.size_chars else "That is the end."
+def _next_offset(source: TextSource, stop: int) -> str:
+    return f"Continue with offset={stop}." if stop < source.size_chars else "End of text."
 
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """A matching line: its place among the lines that were read, and the column of the match."""
+    """A matching line.
+
+    Attributes:
+        position: Index in the list of lines that were read.
+        column: Index of the first matching character in the line.
+    """
 
     position: int
     column: int
 
 
-async def _matching_lines(source: TextSource, arguments: ReadArguments, pattern: str) -> TextPart:
-    """The matching lines as `grep -n` shows them, with as many around them as fit."""
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """Matching lines with their text, ready to be listed.
+
+    Attributes:
+        source: The text that was searched.
+        start_line: Number of the first line that was read.
+        lines: The lines that were read.
+        positions: Indexes of the matching lines in `lines`.
+        texts: Text of each matching line, truncated if long.
+    """
+
+    source: TextSource
+    start_line: int
+    lines: Sequence[str]
+    positions: Sequence[int]
+    texts: Sequence[str]
+
+    async def listing(self, context_lines: int) -> tuple[str, int]:
+        """Return the list with context lines, and the number of matches that fit an answer."""
+        listed: list[str] = []
+        listed_chars = 0
+        listed_stop: int | None = None
+        stops = [*self.positions[1:], len(self.lines)]
+        for index, (position, text) in enumerate(zip(self.positions, self.texts, strict=True)):
+            first = max(position - context_lines, listed_stop or 0)
+            stop = min(position + context_lines + 1, stops[index])
+            block = ["--"] if listed_stop is not None and first > listed_stop else []
+            block += await self._heading(first, listed_stop or 0)
+            block += [self._context_line(at) for at in range(first, position)]
+            block.append(f"{self.start_line + position}:{text}")
+            block += [self._context_line(at) for at in range(position + 1, stop)]
+            listed_chars += sum(len(line) + 1 for line in block)
+            if listed and listed_chars > DEFAULT_CHARS:
+                return "\n".join(listed), index
+            listed += block
+            listed_stop = stop
+        return "\n".join(listed), len(self.positions)
+
+    def _context_line(self, position: int) -> str:
+        return f"{self.start_line + position}-{self.lines[position][:_LINE_CHARS]}"
+
+    async def _heading(self, first: int, listed_stop: int) -> list[str]:
+        """Return the heading of the message that contains line `first`, unless it is listed."""
+        headings = self.source.headings
+        index = bisect_right(headings, self.start_line + first) - 1
+        if (
+            index < 0
+            or not self.start_line + listed_stop <= headings[index] < self.start_line + first
+        ):
+            return []
+        heading = await self.source.lines(headings[index], 1)
+        return [f"{headings[index]}-{heading.text.rstrip()}"]
+
+
+async def _read_matches(source: TextSource, arguments: ReadArguments, pattern: str) -> TextPart:
+    """Return the matching lines as `grep -n` does, with as many context lines as fit."""
     start_line = arguments.start_line or 1
     limit = arguments.limit or _MAX_MATCHES
-    wanted = arguments.context
-    if wanted is None:  # who goes on with the next matches lists them
-        wanted = 0 if arguments.start_line else _CONTEXT_LINES[0]
-    lines, matches = await _find(source, pattern, start_line, limit, wanted)
-    if not matches:
+    context_lines = arguments.context
+    if context_lines is None:
+        # A caller that continues from a later line is listing matches, so show no context lines.
+        context_lines = 0 if arguments.start_line else _CONTEXT_LINES[0]
+    lines, found = await _find(source, pattern, start_line, limit, context_lines)
+    if not found:
         return TextPart("", f"No line of {source.line_count} matches. Try another pattern.")
-    sizes = [wanted, *(number for number in _CONTEXT_LINES if number < wanted)]
-    around = next((number for number in sizes if _fits(matches[:limit], lines, number)), 0)
-    text, shown = await _show(source, lines, matches[:limit], start_line, around)
-    further = "There are no more matches."
-    if shown < len(matches):
-        further = f"Go on with start_line={start_line + matches[shown].position}."
-    fewer = ""
-    if arguments.context is not None and around < wanted:
-        fewer = " Less context than asked for, so that the matches fit."
+    texts = await _match_texts(source, start_line, lines, found[:limit])
+    positions = [match.position for match in found[: len(texts)]]
+    matches = _Matches(source, start_line, lines, positions, texts)
+    for shown_lines in [context_lines, *(n for n in _CONTEXT_LINES if n < context_lines)]:
+        text, shown_count = await matches.listing(shown_lines)
+        if shown_count == len(texts):
+            break
+    next_part = "No more matches."
+    if shown_count < len(found):
+        next_part = f"Continue with start_line={start_line + found[shown_count].position}."
+    is_reduced = arguments.context is not None and shown_lines < context_lines
+    reduced = " Fewer context lines than requested, so that all matches fit." if is_reduced else ""
     return TextPart(
         text,
-        f"Matching lines of {source.line_count} as NUMBER:TEXT, context as NUMBER-TEXT; a long "
-        f"line is cut around its match.{fewer} {further}",
+        f"Matching lines of {source.line_count} as NUMBER:TEXT, context lines as NUMBER-TEXT. Long "
+        f"lines are truncated around the match.{reduced} {next_part}",
     )
 
 
 async def _find(
     source: TextSource, pattern: str, start_line: int, limit: int, context_lines: int
 ) -> tuple[list[str], list[_Match]]:
-    """The lines from `start_line` on that were read, and one match more than `limit`.
+    """Return the lines that were read from `start_line`, and up to `limit` + 1 matches.
 
-    The pattern is sought as plain text and, where it is one, as a regular expression: models write
-    either.
+    The pattern is searched as plain text and, if it is valid, as a regular expression, because
+    models write both.
 
     Raises:
-        QueryError: The pattern cannot be used, or takes longer than `PATTERN_SECONDS`.
+        QueryError: The pattern is invalid, or the search takes longer than `PATTERN_SECONDS`.
     """
     lines: list[str] = []
     matches: list[_Match] = []
     async with open_matcher(pattern, also_as_text=True) as matcher:
-        with anyio.move_on_after(PATTERN_SECONDS) as time:
+        with anyio.move_on_after(PATTERN_SECONDS) as timeout:
             while start_line + len(lines) <= source.line_count:
                 batch = await source.lines(start_line + len(lines), _BATCH_LINES)
-                new = batch.text.split("\n")[: batch.count]
-                columns = enumerate(await matcher.first_matches(new), len(lines))
-                matches += [_Match(position, at) for position, at in columns if at >= 0]
-                lines += new
+                new_lines = batch.text.split("\n")[: batch.count]
+                columns = enumerate(await matcher.first_matches(new_lines), len(lines))
+                matches += [_Match(position, column) for position, column in columns if column >= 0]
+                lines += new_lines
                 if len(matches) > limit and len(lines) > matches[limit].position + context_lines:
                     break
-    if time.cancelled_caught:
+    if timeout.cancelled_caught:
         raise QueryError(
-            f"The pattern {pattern[:80]!r} takes longer than {PATTERN_SECONDS:g} seconds. Give a "
-            "simpler one."
+            f"The search for pattern {pattern[:80]!r} takes longer than {PATTERN_SECONDS:g} "
+            "seconds. Pass a simpler pattern."
         )
     return lines, matches[: limit + 1]
 
 
-def _blocks(matches: Sequence[_Match], line_count: int, around: int) -> list[range]:
-    """For each match the lines to show: none twice, and no later match among them."""
-    blocks: list[range] = []
-    shown_to = 0
-    for at, match in enumerate(matches):
-        next_match = matches[at + 1].position if at + 1 < len(matches) else line_count
-        start = max(match.position - around, shown_to)
-        shown_to = min(match.position + around + 1, next_match)
-        blocks.append(range(start, shown_to))
-    return blocks
+async def _match_texts(
+    source: TextSource, start_line: int, lines: Sequence[str], matches: Sequence[_Match]
+) -> list[str]:
+    """Return the text of each match until they fill an answer.
 
-
-def _fits(matches: Sequence[_Match], lines: Sequence[str], around: int) -> bool:
-    sizes = (
-        _NUMBER_CHARS + min(len(lines[position]), _LINE_CHARS)
-        for block in _blocks(matches, len(lines), around)
-        for position in block
-    )
-    return all(total <= DEFAULT_CHARS for total in accumulate(sizes))
-
-
-async def _show(
-    source: TextSource,
-    lines: Sequence[str],
-    matches: Sequence[_Match],
-    start_line: int,
-    around: int,
-) -> tuple[str, int]:
-    """The matches that fit an answer, with the headings of their messages; and how many."""
-    shown: list[str] = []
-    used_chars = 0
-    shown_to: int | None = None
-    for at, (match, block) in enumerate(
-        zip(matches, _blocks(matches, len(lines), around), strict=True)
-    ):
-        rendered = ["--"] if shown_to is not None and block.start > shown_to else []
-        heading = _heading(source.headings, start_line + block.start, start_line + (shown_to or 0))
-        if heading:
-            rendered.append(f"{heading}-{(await source.lines(heading, 1)).text.rstrip()}")
-        for position in block:
-            number = start_line + position
-            if position == match.position:
-                rendered.append(f"{number}:{await _cut(source, lines[position], number, match)}")
-            else:
-                rendered.append(f"{number}-{lines[position][:_LINE_CHARS]}")
-        used_chars += sum(len(text) + 1 for text in rendered)
-        if shown and used_chars > DEFAULT_CHARS:
-            return "\n".join(shown), at
-        shown += rendered
-        shown_to = block.stop
-    return "\n".join(shown), len(matches)
-
-
-def _heading(headings: Sequence[int], line: int, shown_to: int) -> int | None:
-    """The line that names the message of `line`, unless it is that or was shown before."""
-    at = bisect_right(headings, line) - 1
-    return headings[at] if at >= 0 and shown_to <= headings[at] < line else None
-
-
-async def _cut(source: TextSource, line: str, number: int, match: _Match) -> str:
-    """The line, or where it is long the part around its match and the offset to read on from."""
-    if len(line) <= _LINE_CHARS:
-        return line
-    start = max(0, match.column - _BEFORE_MATCH_CHARS)
-    part = line[start : start + _LINE_CHARS]
-    offset = await source.offset_of_line(number) + start
-    return f"…{part}… [line of {len(line)} characters; this part is at offset={offset}]"
+    A long line is truncated around its match and names the offset of the part.
+    """
+    texts: list[str] = []
+    for match in matches:
+        line = lines[match.position]
+        if len(line) > _LINE_CHARS:
+            start = max(0, match.column - _BEFORE_MATCH_CHARS)
+            offset = await source.offset_of_line(start_line + match.position) + start
+            part = line[start : start + _LINE_CHARS]
+            line = f"…{part}… [line of {len(line)} characters; this part is at offset={offset}]"
+        texts.append(line)
+        if sum(map(len, texts)) > DEFAULT_CHARS:
+            break
+    return texts

@@ -1,14 +1,18 @@
-"""Stored text behind a pointer, read by lines or by characters.
+"""Pointers, their short forms, and the stored texts that they identify.
 
-A pointer names an output, a range of messages, a file or the plan of a session, its current
-context, or the receipts of its compactions. Messages read as plain text, or as JSON lines with
-every byte, one message a line; receipts are JSON lines.
+A pointer identifies an output, a range of messages, a file or the plan of a session, its current
+context, or the receipts of its compactions. Messages are plain text, or JSON lines with every byte,
+one message a line; receipts are JSON lines.
+
+People may type `d703a1a9/30-35` for messages 30 to 35, because a pointer with a UUID does not fit
+a line of 80 columns. Instead of a session ID, any beginning that only one session has is accepted.
 """
 
+import contextlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -19,35 +23,39 @@ from context_compaction import (
     NotFoundError,
     OutputInfo,
     QueryError,
+    SessionInfo,
+    SettingsError,
     compact_json,
     read_dropped_names,
 )
 
+from mcp_server_compaction.hosts.catalog import this_user
+from mcp_server_compaction.hosts.session_places import archived_id_of
 from mcp_server_compaction.reading.plain_text import message_texts
-from mcp_server_compaction.reading.short_names import is_short_pointer, whole_pointer, whole_session
 
-# Numbers have 18 digits at most: databases refuse larger ones.
+# Numbers have at most 18 digits, because databases refuse larger ones.
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)(?:/lines/(\d{1,18})-(\d{1,18}))?\Z")
 _SESSION = re.compile(
     r"(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?"
     r"/(messages|receipts|context|plan|files)(?:/(.*))?\Z",
     re.DOTALL,
 )
-_MESSAGES = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(?:@([0-9a-f]{12,32}))?\Z")
-_NUMBER = re.compile(r"\d{1,18}\Z")
-_FILE_AT = re.compile(r"(.+)@(\d{1,18})\Z", re.DOTALL)
-_SHOWN_GAPS = 10
-_LAST_LINE = 999_999_999  # no output has as many, so a range up to it is the rest
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(@[0-9a-f]{12,32})?\Z")
+_FILE_VERSION = re.compile(r"(.+)@(\d{1,18})\Z", re.DOTALL)
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_MIN_ID_CHARS = 4
+_MAX_LISTED_GAPS = 10
+_LAST_LINE = 999_999_999  # end of a range up to the last line; no output has as many lines
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Whole lines of a text, their line ends included.
+    """Whole lines of a text, including their line ends.
 
     Attributes:
-        text: The lines; empty where there are none.
-        start_line: Number of the first, from 1.
-        count: How many.
+        text: The lines; empty if there are none.
+        start_line: Number of the first line, from 1.
+        count: Number of lines.
     """
 
     text: str
@@ -56,55 +64,66 @@ class Lines:
 
 
 class OutputSource:
-    """A stored output, of which only what is asked for is read."""
+    """A stored output. Only the requested parts are read from the archive.
+
+    Attributes:
+        pointer: ID of the output.
+        size_chars: Size in characters.
+        line_count: Number of lines.
+        headings: Always empty, because an output has no messages.
+        gap: Always empty, because an output is complete.
+    """
 
     headings: Sequence[int] = ()
-    seqs: Sequence[int] = ()
-    gap = ""
+    gap: str = ""
 
     def __init__(self, archive: Archive, info: OutputInfo) -> None:
-        self.pointer = info.output_id
-        self.size_chars = info.size_chars
-        self.line_count = info.line_count
+        self.pointer: str = info.output_id
+        self.size_chars: int = info.size_chars
+        self.line_count: int = info.line_count
         self._archive = archive
         self._is_ascii = info.size_bytes == info.size_chars
 
     async def lines(self, start_line: int, count: int) -> Lines:
-        """`count` lines from `start_line`; a negative one counts from the end (-1 the last)."""
-        found = await self._archive.read_output_lines(
+        """Return `count` lines from `start_line`. A negative number counts from the last line."""
+        part = await self._archive.read_output_lines(
             self.pointer, start_line=start_line, line_count=count
         )
-        text = _decode(found.data)
-        return Lines(text, found.start_line, len(_split(text)))
+        text = _decode(part.data)
+        return Lines(text, part.start_line, len(split_lines(text)))
 
     async def characters(self, offset: int, count: int) -> str:
-        """`count` characters from `offset` on."""
+        """Return `count` characters from `offset`."""
         if self._is_ascii:
-            found = await self._archive.read_output(
+            part = await self._archive.read_output(
                 self.pointer, start_byte=offset, limit_bytes=count
             )
-            return _decode(found.data)
+            return _decode(part.data)
         whole = await self._archive.read_output(self.pointer)
         return _decode(whole.data)[offset : offset + count]
 
     async def offset_of_line(self, line: int) -> int:
-        """Characters before `line`."""
-        found = await self._archive.read_output_lines(self.pointer, start_line=line, line_count=1)
-        if self._is_ascii or found.start_byte == 0:
-            return found.start_byte
-        before = await self._archive.read_output(self.pointer, limit_bytes=found.start_byte)
+        """Return the number of characters before `line`."""
+        part = await self._archive.read_output_lines(self.pointer, start_line=line, line_count=1)
+        if self._is_ascii or part.start_byte == 0:
+            return part.start_byte
+        before = await self._archive.read_output(self.pointer, limit_bytes=part.start_byte)
         return len(_decode(before.data))
+
+    def rest_pointer(self, line_count: int) -> str | None:
+        """Return a pointer to the lines after the first `line_count` lines."""
+        return f"output://{self.pointer}/lines/{line_count + 1}-{_LAST_LINE}"
 
 
 class MemorySource:
-    """A text that is in memory; read as an `OutputSource` is.
+    """A text in memory, with the methods of `OutputSource`.
 
-    Args:
-        pointer: The pointer that names it.
-        text: The text. A line ends after its newline character.
-        headings: The lines that name messages, rising; a text with any is no one's exact text.
-        seqs: The numbers of the messages that its lines hold, where each line is one.
-        gap: A note on what is missing from it or unsure in it; empty where nothing is.
+    Attributes:
+        pointer: Pointer to the text.
+        size_chars: Size in characters.
+        line_count: Number of lines. Only a newline character ends a line.
+        headings: Numbers of the lines that are headings of messages, in ascending order.
+        gap: Note on missing or unsure parts, starting with a blank; empty if there are none.
     """
 
     def __init__(
@@ -113,38 +132,42 @@ class MemorySource:
         text: str,
         *,
         headings: Sequence[int] = (),
-        seqs: Sequence[int] = (),
         gap: str = "",
+        pointer_from_line: Callable[[int], str] | None = None,
     ) -> None:
+        self.pointer: str = pointer
+        self.size_chars: int = len(text)
+        self.headings: Sequence[int] = headings
+        self.gap: str = gap
         self._text = text
-        self._lines = _split(text)
-        self.pointer = pointer
-        self.size_chars = len(text)
-        self.line_count = len(self._lines)
-        self.headings = headings
-        self.seqs = seqs
-        self.gap = gap
+        self._lines = split_lines(text)
+        self.line_count: int = len(self._lines)
+        self._pointer_from_line = pointer_from_line
 
     async def lines(self, start_line: int, count: int) -> Lines:
-        """See `OutputSource`."""
+        """Return `count` lines from `start_line`. A negative number counts from the last line."""
         first = start_line if start_line > 0 else max(1, self.line_count + start_line + 1)
-        chosen = self._lines[first - 1 : first - 1 + count]
-        return Lines("".join(chosen), first, len(chosen))
+        selected = self._lines[first - 1 : first - 1 + count]
+        return Lines("".join(selected), first, len(selected))
 
     async def characters(self, offset: int, count: int) -> str:
-        """See `OutputSource`."""
+        """Return `count` characters from `offset`."""
         return self._text[offset : offset + count]
 
     async def offset_of_line(self, line: int) -> int:
-        """See `OutputSource`."""
+        """Return the number of characters before `line`."""
         return sum(map(len, self._lines[: line - 1]))
+
+    def rest_pointer(self, line_count: int) -> str | None:
+        """Return a pointer to the lines after the first `line_count` lines, or None."""
+        return self._pointer_from_line and self._pointer_from_line(line_count)
 
 
 TextSource: TypeAlias = OutputSource | MemorySource
 
 
-def _split(text: str) -> list[str]:
-    """The lines of `text` with their ends; only the newline character ends one."""
+def split_lines(text: str) -> list[str]:
+    """Return the lines of `text` with their ends. Only a newline character ends a line."""
     lines = [line + "\n" for line in text.split("\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
@@ -155,43 +178,48 @@ def _decode(data: bytes) -> str:
 
 
 async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) -> TextSource:
-    """The text that `pointer` names; messages as plain text, or in JSON as they were sent.
+    """Return the text that `pointer` identifies.
+
+    Args:
+        archive: The archive that contains the text.
+        pointer: A pointer, or the short form of one.
+        as_json: Whether to return messages as JSON lines instead of plain text.
 
     Raises:
-        NotFoundError: The archive does not hold it.
-        QueryError: It is no pointer.
+        NotFoundError: The archive does not contain the text.
+        QueryError: The pointer is invalid or ambiguous.
     """
-    stripped = pointer.strip()
-    if is_short_pointer(stripped):
-        stripped = await whole_pointer(archive, stripped)
-    source: TextSource | None = None
-    if found := _OUTPUT.match(stripped):
-        source = await _open_output(archive, stripped, *found.groups())
-    elif found := _SESSION.match(stripped):
-        name, head, kind, rest = found.groups()
-        part = _SessionPart(archive, stripped, name, head, as_json)
+    pointer = pointer.strip()
+    if match := _OUTPUT.match(pointer):
+        return await _open_output(archive, pointer, *match.groups())
+    base, _, numbers = pointer.rpartition("/")
+    if _RANGE.match(numbers) and "/" not in base:  # a short form
+        pointer = f"{base}/messages/{numbers}"
+    match = _SESSION.match(pointer)
+    source = None
+    if match is not None:
+        session_id, head, kind, rest = match.groups()
         try:
+            part = _SessionPart(archive, session_id, head, as_json)
             source = await part.open(kind, rest or "")
         except NotFoundError:
-            session_id = await whole_session(archive, name)
-            if session_id == name:
+            full_id = await find_session(archive, session_id)
+            if full_id == session_id:
                 raise
-            pointer = stripped.replace(name, session_id, 1)
-            part = replace(part, pointer=pointer, session_id=session_id)
-            source = await part.open(kind, rest or "")
-    if source is None:
-        await whole_pointer(archive, stripped)  # raises an error that says so if it is a session
+            source = await _SessionPart(archive, full_id, head, as_json).open(kind, rest or "")
+    if source is not None:
+        return source
+    with contextlib.suppress(NotFoundError, SettingsError):
+        session_id = await find_session(archive, pointer)
         raise QueryError(
-            f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines "
-            "as output://o_0123abcd…/lines/1-500, a range of messages as "
-            "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after "
-            "it, transcript://SESSION/files/PATH, as of message 7 with @7 after it, "
-            "transcript://SESSION/plan, the work on its third item with /3 after it, "
-            "transcript://SESSION/context, transcript://SESSION/receipts, or one of them as "
-            "transcript://SESSION/receipts/last. SESSION may be the beginning of an id, and "
-            "SESSION/3-7 names messages."
+            f"{pointer!r} is a session. Read some of its messages with "
+            f"{short_session(session_id)}/0-9, or its current context with "
+            f"transcript://{session_id}/context."
         )
-    return source
+    raise QueryError(
+        f"Invalid pointer {pointer[:200]!r}. Use an output ID (o_ and hexadecimal digits) or a "
+        "transcript:// address, for example transcript://SESSION/messages/3-7."
+    )
 
 
 async def _open_output(
@@ -199,144 +227,218 @@ async def _open_output(
 ) -> TextSource:
     if first is None or last is None:
         return OutputSource(archive, await archive.output_info(output_id))
+    start_line = max(1, int(first))
     part = await archive.read_output_lines(
-        output_id,
-        start_line=max(1, int(first)),
-        line_count=max(1, int(last) - int(first) + 1),
+        output_id, start_line=start_line, line_count=max(1, int(last) - int(first) + 1)
     )
-    return MemorySource(pointer, _decode(part.data))
+
+    def pointer_from_line(line_count: int) -> str:
+        return f"output://{output_id}/lines/{start_line + line_count}-{last}"
+
+    return MemorySource(pointer, _decode(part.data), pointer_from_line=pointer_from_line)
 
 
 @dataclass(frozen=True, slots=True)
 class _SessionPart:
-    """A pointer into a session; `head` names its branch, the newest for None."""
+    """Reader of the parts of a session. Without `head` it reads the newest branch."""
 
     archive: Archive
-    pointer: str
     session_id: str
     head: str | None
     as_json: bool
 
     async def open(self, kind: str, rest: str) -> TextSource | None:
-        """The text that `rest` of a pointer of that kind names; None where it names none."""
-        is_number = _NUMBER.match(rest) is not None
+        """Return the text that `rest` of a pointer identifies, or None if `rest` is invalid."""
+        is_number = rest.isdecimal() and len(rest) <= 18
+        pointer = self._pointer(f"{kind}/{rest}".rstrip("/"))
         if kind == "files":
-            return await self._file(rest)
-        if kind == "messages" and (found := _MESSAGES.match(rest)):
-            start, stop, head = found.groups()
-            return await self._messages((int(start), int(stop or start)), head or self.head)
+            return await self._file(pointer, rest.removesuffix("/"))
+        if kind == "messages" and (match := _RANGE.match(rest)):
+            start, stop, head = match.groups()
+            span = int(start), int(stop or start)
+            return await self._messages(pointer, span, head[1:] if head else self.head)
         if kind == "context" and not rest:
-            return await self._context()
+            return await self._context(pointer)
         if kind == "plan" and (is_number or not rest):
-            return await self._plan(int(rest or 0))
+            return await self._plan(pointer, int(rest or 0))
         if kind == "receipts" and (is_number or rest in {"", "last"}):
-            return MemorySource(self.pointer, json_lines(await self._receipts(rest)))
+            return MemorySource(pointer, json_lines(await self._receipts(rest)))
         return None
 
-    async def _file(self, rest: str) -> TextSource:
+    def _pointer(self, path: str) -> str:
+        head = f"@{self.head}" if self.head else ""
+        return f"transcript://{self.session_id}{head}/{path}"
+
+    async def _file(self, pointer: str, path: str) -> TextSource:
         from mcp_server_compaction.reading.session_work import file_list, file_text
 
-        path = rest.removesuffix("/")
         if not path:
             listed = await file_list(self.archive, self.session_id, self.head)
-            return MemorySource(self.pointer, listed)
+            return MemorySource(pointer, listed)
         until = None
-        if found := _FILE_AT.match(path):
-            path, until = found[1], int(found[2])
+        if match := _FILE_VERSION.match(path):
+            path, until = match[1], int(match[2])
         text, note = await file_text(self.archive, self.session_id, self.head, path, until)
-        return MemorySource(self.pointer, text, gap=note)
+        return MemorySource(pointer, text, gap=note)
 
-    async def _plan(self, number: int) -> TextSource:
-        """The newest plan, or the messages in which one of its items was worked on."""
-        from mcp_server_compaction.reading.session_work import item_span, plan
+    async def _plan(self, pointer: str, number: int) -> TextSource:
+        """Return the newest plan, or the messages of the work on one of its items."""
+        from mcp_server_compaction.reading.session_work import plan_item_span, plan_text
 
         if not number:
-            return MemorySource(self.pointer, await plan(self.archive, self.session_id, self.head))
-        span = await item_span(self.archive, self.session_id, self.head, number)
-        return await self._messages(span, self.head)
+            text = await plan_text(self.archive, self.session_id, self.head)
+            return MemorySource(pointer, text)
+        span = await plan_item_span(self.archive, self.session_id, self.head, number)
+        return await self._messages(pointer, span, self.head)
 
-    async def _context(self) -> TextSource:
+    async def _context(self, pointer: str) -> TextSource:
         format, context = await self.archive.context(self.session_id)
         if self.as_json:
-            return MemorySource(self.pointer, json_lines(context))
-        rows = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
-        return await self._conversation(rows)
+            return MemorySource(pointer, json_lines(context))
+        rows = [(f"context {number}", format, raw, None) for number, raw in enumerate(context)]
+        return await _plain_source(pointer, rows)
 
     async def _receipts(self, number: str) -> list[JsonObject]:
-        """All receipts, or one with the names that left the context."""
+        """Return all receipts, or one receipt with the names that left the context."""
         if not number:
             return await self.archive.receipts(self.session_id)
-        at = -1 if number == "last" else int(number)
-        losses = await read_dropped_names(self.archive, self.session_id, at)
-        [receipt] = await self.archive.receipts(self.session_id, after=at, limit=1)
-        return [receipt | {"losses": losses}]
+        index = -1 if number == "last" else int(number)
+        dropped_names = await read_dropped_names(self.archive, self.session_id, index)
+        [receipt] = await self.archive.receipts(self.session_id, after=index, limit=1)
+        return [receipt | {"losses": dropped_names}]
 
-    async def _messages(self, span: tuple[int, int], head: str | None) -> TextSource:
+    async def _messages(self, pointer: str, span: tuple[int, int], head: str | None) -> TextSource:
         messages = await self.archive.read_messages(self.session_id, *span, head=head)
         messages.sort(key=lambda message: message.seq)
         damaged = [] if head else await self.archive.damaged_messages(self.session_id, *span)
-        gap = _gap(damaged)
+        gap = _damage_note(damaged)
         if not messages and not gap:
-            held = (await self.archive.session_info(self.session_id)).message_count
-            numbers = f"has the messages 0 to {held - 1}" if held else "has no messages"
+            count = (await self.archive.session_info(self.session_id)).message_count
+            existing = f"messages 0 to {count - 1}" if count else "no messages"
             raise NotFoundError(
-                f"Session {self.session_id} {numbers}; {self.pointer!r} names none of them."
+                f"Session {self.session_id} has {existing}, but none of {pointer!r}. Pass other "
+                "numbers."
             )
-        if self.as_json:
-            seqs = [message.seq for message in messages]
-            lines = json_lines([message.raw for message in messages])
-            return MemorySource(self.pointer, lines, seqs=seqs, gap=gap)
-        rows = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
-        return await self._conversation(rows, gap)
+        if not self.as_json:
+            rows = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
+            return await _plain_source(pointer, rows, gap)
+        seqs = [message.seq for message in messages]
+        branch = f"@{head}" if head else ""
 
-    async def _conversation(
-        self, rows: Sequence[tuple[str, str, JsonObject, float | None]], gap: str = ""
-    ) -> TextSource:
-        texts = await to_thread.run_sync(message_texts, rows)
-        lines = accumulate((text.count("\n") + 1 for text in texts), initial=1)
-        return MemorySource(self.pointer, "\n".join(texts), headings=list(lines)[:-1], gap=gap)
+        def pointer_from_line(line_count: int) -> str:
+            start = f"transcript://{self.session_id}/messages/{seqs[line_count]}"
+            return f"{start}-{span[1]}{branch}"
+
+        text = json_lines([message.raw for message in messages])
+        return MemorySource(pointer, text, gap=gap, pointer_from_line=pointer_from_line)
 
 
-def _gap(damaged: Sequence[int]) -> str:
-    """A note on messages that are missing from a text."""
+async def _plain_source(
+    pointer: str, rows: Sequence[tuple[str, str, JsonObject, float | None]], gap: str = ""
+) -> TextSource:
+    """Return messages as plain text; see `message_texts` for `rows`."""
+    texts = await to_thread.run_sync(message_texts, rows)
+    heading_lines = accumulate((text.count("\n") + 1 for text in texts), initial=1)
+    return MemorySource(pointer, "\n".join(texts), headings=list(heading_lines)[:-1], gap=gap)
+
+
+def _damage_note(damaged: Sequence[int]) -> str:
+    """Return a note on messages that are missing because they are damaged."""
     if not damaged:
         return ""
-    more = f" and {len(damaged) - _SHOWN_GAPS} more" if len(damaged) > _SHOWN_GAPS else ""
-    shown = ", ".join(map(str, damaged[:_SHOWN_GAPS])) + more
-    which = f"Message {shown} is" if len(damaged) == 1 else f"Messages {shown} are"
+    numbers = ", ".join(map(str, damaged[:_MAX_LISTED_GAPS]))
+    more = f" and {len(damaged) - _MAX_LISTED_GAPS} more" if len(damaged) > _MAX_LISTED_GAPS else ""
     return (
-        f" {which} damaged in the archive and left out; the command doctor names the line. "
-        "Handing over the whole list again stores it again."
+        f" Damaged in the archive and omitted: messages {numbers}{more}. The command doctor names "
+        "the damaged line. To restore them, pass the whole message list again."
     )
 
 
-def rest_of(source: TextSource, shown_lines: int) -> str | None:
-    """The pointer to what follows the first lines of a text; None where none does."""
-    if found := _OUTPUT.match(source.pointer):
-        output_id, first, last = found.groups()
-        start = int(first or 1) + shown_lines
-        return f"output://{output_id}/lines/{start}-{last or _LAST_LINE}"
-    found = _SESSION.match(source.pointer)
-    span = _MESSAGES.match(found[4] or "") if found and found[3] == "messages" else None
-    if not found or not span:
-        return None
-    is_known = shown_lines < len(source.seqs)
-    begin = source.seqs[shown_lines] if is_known else span[1]
-    head = span[3] or found[2]
-    within = f"@{head}" if head else ""
-    return f"transcript://{found[1]}/messages/{begin}-{span[2] or span[1]}{within}"
-
-
 def json_lines(values: Sequence[JsonObject]) -> str:
-    """One JSON value a line. Lone surrogates are escaped, so that the text can be sent anywhere."""
+    """Return one line of JSON for each value."""
     return "".join(json_line(value) + "\n" for value in values)
 
 
 def json_line(value: JsonObject) -> str:
-    """A JSON value on one line, readable where it can be."""
+    """Return a JSON value on one line. Lone surrogates are escaped, because UTF-8 has none."""
     text = compact_json(value)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
     return text
+
+
+def short_session(session_id: str) -> str:
+    """Return the beginning of a UUID; any other session ID stays as it is."""
+    match = _UUID.fullmatch(session_id)
+    if match is None:
+        return session_id
+    # A UUID of version 7 starts with a time, and its first eight digits change only every minute.
+    return session_id[: 13 if match[1] == "7" else 8]
+
+
+def short_pointer(pointer: str) -> str:
+    """Return `SESSION/3-7` for a range of messages; any other pointer stays as it is."""
+    match = _SESSION.match(pointer)
+    numbers = _RANGE.match(match[4] or "") if match and match[3] == "messages" else None
+    if not match or not numbers:
+        return pointer
+    start, stop, head = numbers.groups()
+    last = f"-{stop}" if stop and stop != start else ""
+    session_head = f"@{match[2]}" if match[2] else ""
+    return f"{short_session(match[1])}/{start}{last}{head or session_head}"
+
+
+async def find_session(archive: Archive, text: str) -> str:
+    """Return the ID of the session whose ID is `text` or starts with it.
+
+    A branch head after an @ is kept. A session that a host continues after `resume` is also found
+    by the ID of its continuation.
+
+    Raises:
+        NotFoundError: No session matches.
+        QueryError: Several sessions match.
+    """
+    start, at, head = text.partition("@")
+    try:
+        await archive.session_info(start)
+    except NotFoundError:
+        if original_id := await _resumed_session(archive, start):
+            return f"{original_id}{at}{head}"
+        session_ids = [session.session_id for session in await all_sessions(archive)]
+        matches = [session_id for session_id in session_ids if session_id.startswith(start)]
+        if not matches or len(start) < _MIN_ID_CHARS:
+            raise
+        # The ID of a converted session (`UUID.openai-chat`) also starts with the UUID.
+        same_short = [session_id for session_id in matches if short_session(session_id) == start]
+        if len(same_short) == 1:
+            matches = same_short
+        if len(matches) > 1:
+            raise QueryError(
+                f"{len(matches)} sessions start with {start!r}: {', '.join(matches[:5])}. "
+                "Pass a longer beginning."
+            ) from None
+        return f"{matches[0]}{at}{head}"
+    return text
+
+
+async def _resumed_session(archive: Archive, session_id: str) -> str | None:
+    """Return the archived session that `session_id` continues after `resume`, or None."""
+    original_id = await to_thread.run_sync(archived_id_of, session_id, this_user())
+    if original_id is not None:
+        with contextlib.suppress(NotFoundError, SettingsError):
+            await archive.session_info(original_id)
+            return original_id
+    return None
+
+
+async def all_sessions(archive: Archive) -> list[SessionInfo]:
+    """Return every session, newest first."""
+    sessions: list[SessionInfo] = []
+    cursor: str | None = None
+    while True:
+        page, cursor = await archive.sessions(limit=500, cursor=cursor)
+        sessions += page
+        if cursor is None:
+            return sessions

@@ -127,7 +127,7 @@ def test_an_archived_session_is_named_by_the_beginning_of_its_id(run: Run, home:
     done = run("compact", "first-2", "--resume", "claude-code")
     assert done["session_id"] == "first-2"
     assert Path(done["resume"]["path"]).exists()
-    assert "2 sessions begin with 'first'" in run("compact", "first", code=2)["error"]
+    assert "2 sessions start with 'first'" in run("compact", "first", code=2)["error"]
     assert "nowhere is no file" in run("compact", "nowhere", code=1)["error"]
 
 

@@ -105,7 +105,7 @@ def test_a_value_that_an_option_cannot_have_ends_with_2(
         ("search", "QUERY"),
         ("delete", "SESSIONS"),
         ("install nope", "goose"),
-        ("read nope", "is no pointer"),
+        ("read nope", "Invalid pointer"),
         ("read s", "s/0-9"),
         ("doctor nope", "goose"),
         ("compare nope.json", "nope.json"),

@@ -49,7 +49,7 @@ async def test_a_large_output_reads_back_by_lines_offset_tail_and_pattern(
         for _ in range(MAX_PAGES):
             part, note = await read(start_line=by_lines.count("\n") + 1)
             by_lines += part
-            if "That is the end" in note:
+            if "End of text" in note:
                 break
         by_offset = ""
         while len(by_offset) < len(OUTPUT):

@@ -34,7 +34,7 @@ DOCUMENT: dict[str, Any] = {
         ("$.items[*].missing", []),
     ],
 )
-def test_a_path_leads_to_its_value(path: str, expected: Any) -> None:
+def test_value_at_returns_the_value_of_a_path(path: str, expected: Any) -> None:
     assert value_at(DOCUMENT, path) == expected
 
 
@@ -45,26 +45,26 @@ def test_a_path_leads_to_its_value(path: str, expected: Any) -> None:
         ("$.items[300]", "a list of 300 elements"),
         ("$.items.name", "a list of 300 elements"),
         ("$.log.length", '"first line'),
-        ("$..name", "cannot be read from"),
-        ("$.items[?(@.size>1)]", "cannot be read from"),
-        ("$.items[", "cannot be read from"),
+        ("$..name", "Invalid json_path"),
+        ("$.items[?(@.size>1)]", "Invalid json_path"),
+        ("$.items[", "Invalid json_path"),
     ],
 )
-def test_a_path_that_leads_nowhere_says_what_is_there(path: str, expected: str) -> None:
+def test_value_at_describes_the_value_when_a_step_matches_nothing(path: str, expected: str) -> None:
     with pytest.raises(QueryError) as raised:
         value_at(DOCUMENT, path)
     assert expected in str(raised.value)
 
 
 @given(keys=st.lists(st.text() | st.integers(0, 3), max_size=6), leaf=st.integers())
-def test_any_value_can_be_reached_by_its_keys(keys: list[str | int], leaf: int) -> None:
+def test_value_at_returns_any_value_by_its_keys(keys: list[str | int], leaf: int) -> None:
     document: Any = leaf
     for key in reversed(keys):
         document = {key: document} if isinstance(key, str) else [None] * key + [document]
     assert value_at(document, "$" + "".join(f"[{json.dumps(key)}]" for key in keys)) == leaf
 
 
-async def test_the_value_is_read_like_a_text_of_its_own(config: Config) -> None:
+async def test_json_path_selects_a_value_before_other_arguments_apply(config: Config) -> None:
     async with connect(config) as client:
 
         async def read(pointer: str, **part: Any) -> str:
@@ -80,16 +80,16 @@ async def test_the_value_is_read_like_a_text_of_its_own(config: Config) -> None:
         assert await read(output_id, json_path="$.log") == "first line\nsecond line\n"
         assert await read(output_id, json_path="$.log", tail=1) == "second line\n"
         assert json.loads(await read(output_id, json_path="$.items[2]")) == DOCUMENT["items"][2]
-        found = await read(output_id, json_path="$.items[*].name", pattern="n29[0-9]", context=0)
-        assert len(found.splitlines()) == 10
+        names = await read(output_id, json_path="$.items[*].name", pattern="n29[0-9]", context=0)
+        assert len(names.splitlines()) == 10
         await client.call_tool(
             "compact_messages", {"messages": conversation(2), "session_id": "s", "mode": "record"}
         )
-        said = await read("transcript://s/messages/0-2", json_path="$[1].content[0].text")
-        assert said == "I look at module 0."
+        message_text = await read("transcript://s/messages/0-2", json_path="$[1].content[0].text")
+        assert message_text == "I look at module 0."
         for pointer, path, problem in (
             (output_id, "$.nothing", '"odd key"'),
-            ("transcript://s/messages/0-0", "$..x", "cannot be read from"),
+            ("transcript://s/messages/0-0", "$..x", "Invalid json_path"),
         ):
             arguments = {"output_id": pointer, "json_path": path}
             refused = await client.call_tool("read_persisted_output", arguments)
@@ -98,4 +98,4 @@ async def test_the_value_is_read_like_a_text_of_its_own(config: Config) -> None:
         stored = answer_of(await client.call_tool("persist_large_output", arguments))
         arguments = {"output_id": stored["output_id"], "json_path": "$.a"}
         refused = await client.call_tool("read_persisted_output", arguments)
-        assert "is no JSON" in error_of(refused)
+        assert "is not JSON" in error_of(refused)

@@ -1,4 +1,4 @@
-"""Large outputs: into the archive, and back again byte for byte."""
+"""Large outputs are stored in the archive and read back without any change."""
 
 import json
 from pathlib import Path
@@ -28,9 +28,7 @@ async def _persist(client: object, text: str, **more: object) -> Json:
     return answer_of(await client.call_tool("persist_large_output", arguments))  # type: ignore[attr-defined]
 
 
-async def test_a_large_output_leaves_a_marker_that_leads_back_to_it(
-    config: Config, era: Era
-) -> None:
+async def test_persist_returns_a_marker_with_the_output_id(config: Config, era: Era) -> None:
     async with connect(config, era) as client:
         result = await client.call_tool(
             "persist_large_output", {"output": BIG, "tool_name": "Bash", "session_id": "s1"}
@@ -45,7 +43,7 @@ async def test_a_large_output_leaves_a_marker_that_leads_back_to_it(
         assert len(text_of(result)) <= MAX_CHARS
 
 
-async def test_an_output_can_be_taken_from_a_file_inside_the_roots(
+async def test_persist_stores_a_file_when_it_is_inside_the_roots(
     config: Config, files: Path
 ) -> None:
     (files / "build.log").write_bytes(UNICODE.encode())
@@ -64,7 +62,7 @@ async def test_an_output_can_be_taken_from_a_file_inside_the_roots(
 
 
 @pytest.mark.parametrize("text", [UNICODE, "x" * 30_000, "a\r\nb\n\n\nc" * 3_000])
-async def test_paging_by_offset_gives_every_character_back(config: Config, text: str) -> None:
+async def test_read_returns_every_character_when_paged_by_offset(config: Config, text: str) -> None:
     async with connect(config) as client:
         output_id = (await _persist(client, text))["output_id"]
         parts: list[str] = []
@@ -79,7 +77,7 @@ async def test_paging_by_offset_gives_every_character_back(config: Config, text:
     assert "".join(parts) == text
 
 
-async def test_a_pattern_shows_numbered_lines_with_context(config: Config) -> None:
+async def test_pattern_returns_numbered_lines_with_context(config: Config) -> None:
     async with connect(config) as client:
         output_id = (await _persist(client, BIG))["output_id"]
         result = await client.call_tool(
@@ -92,7 +90,7 @@ async def test_a_pattern_shows_numbered_lines_with_context(config: Config) -> No
     ]  # fmt: skip
 
 
-async def test_matches_come_in_pages(config: Config) -> None:
+async def test_pattern_returns_matches_in_pages_when_the_limit_is_reached(config: Config) -> None:
     async with connect(config) as client:
         output_id = (await _persist(client, BIG))["output_id"]
         seen: list[int] = []
@@ -115,7 +113,7 @@ async def test_matches_come_in_pages(config: Config) -> None:
     assert seen == [number for number in range(1, 4_001) if number % 100 == 99]
 
 
-async def test_a_pattern_of_exponential_cost_is_stopped(
+async def test_pattern_is_stopped_when_it_takes_exponential_time(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp_server_compaction.reading.slices.PATTERN_SECONDS", 0.2)
@@ -129,7 +127,7 @@ async def test_a_pattern_of_exponential_cost_is_stopped(
     assert "longer than" in message
 
 
-async def test_a_long_matching_line_is_cut_around_its_match(config: Config) -> None:
+async def test_pattern_truncates_a_long_line_around_its_match(config: Config) -> None:
     text = "first\n" + "x" * 9_000 + "NEEDLE" + "y" * 9_000 + "\n"
     async with connect(config) as client:
         output_id = (await _persist(client, text))["output_id"]
@@ -146,7 +144,7 @@ async def test_a_long_matching_line_is_cut_around_its_match(config: Config) -> N
     assert "NEEDLE" in text_of(part)
 
 
-async def test_all_matches_show_with_fewer_lines_around_them_than_were_asked_for(
+async def test_pattern_reduces_context_lines_when_all_matches_would_not_fit(
     config: Config,
 ) -> None:
     text = "".join(f"line {n} {'HIT' if n % 50 == 0 else 'x' * 60}\n" for n in range(2_000))
@@ -159,7 +157,7 @@ async def test_all_matches_show_with_fewer_lines_around_them_than_were_asked_for
     assert sum("HIT" in line for line in lines) == 40
     assert len(lines) > 40
     assert len(text_of(result)) <= MAX_CHARS
-    assert "Less context than asked for" in text_of(result, 1)
+    assert "Fewer context lines than requested" in text_of(result, 1)
 
 
 @pytest.mark.parametrize(
@@ -170,18 +168,18 @@ async def test_all_matches_show_with_fewer_lines_around_them_than_were_asked_for
             "\n".join(BIG.split("\n")[99:102]) + "\n",
             "Lines 100-102",
         ),
-        ({"tail": 2}, "\n".join(BIG.split("\n")[-2:]), "That is the end."),
+        ({"tail": 2}, "\n".join(BIG.split("\n")[-2:]), "End of text."),
         ({"pattern": "= compute(8", "context": 0}, BIG.split("\n")[0], "1:"),
         ({"pattern": "absent"}, "", "No line of 4000 matches"),
         ({"start_line": 5_000}, None, "4000 lines"),
         ({"offset": 10_000_000}, None, f"{len(BIG)} characters"),
         ({"output_id": "o_0123456789abcdef01234567"}, None, "o_0123456789abcdef01234567"),
         ({"output_id": "transcript://nobody/messages/0-3"}, None, "nobody"),
-        ({"output_id": "../../etc/passwd"}, None, "no pointer"),
-        ({"output_id": "transcript://nobody/receipts/x"}, None, "no pointer"),
+        ({"output_id": "../../etc/passwd"}, None, "Invalid pointer"),
+        ({"output_id": "transcript://nobody/receipts/x"}, None, "Invalid pointer"),
     ],
 )
-async def test_a_part_is_exact_and_what_is_not_there_is_named(
+async def test_read_returns_the_exact_part_or_an_error_that_explains_its_absence(
     config: Config, part: Json, text: str | None, note: str
 ) -> None:
     async with connect(config) as client:
@@ -196,7 +194,7 @@ async def test_a_part_is_exact_and_what_is_not_there_is_named(
         assert note in text_of(result) + text_of(result, 1)
 
 
-async def test_messages_read_as_exact_json_lines(config: Config) -> None:
+async def test_read_returns_messages_as_exact_json_lines(config: Config) -> None:
     messages = conversation(calls=3)
     async with connect(config) as client:
         session_id = answer_of(
@@ -214,6 +212,6 @@ async def test_messages_read_as_exact_json_lines(config: Config) -> None:
                 },
             )
             read += text_of(result)
-            if "That is the end" in text_of(result, 1):
+            if "End of text" in text_of(result, 1):
                 break
     assert [json.loads(line) for line in read.splitlines()] == messages

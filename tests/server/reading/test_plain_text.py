@@ -1,4 +1,4 @@
-"""Archived messages as plain text: whatever was said stands there, readable, line by line."""
+"""Archived messages as plain text: every line of their content appears in it."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from context_compaction.messages.model import Block, Document, Text, ToolCall, T
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.reading.plain_text import plain_text
+from mcp_server_compaction.reading.plain_text import message_texts
 
 from tests.server.helpers import Json, answer_of, connect, text_of
 from tests.support.strategies import FORMATS, conversations
@@ -17,18 +17,18 @@ from tests.support.strategies import FORMATS, conversations
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(format=st.sampled_from(FORMATS), data=st.data())
-def test_every_line_that_was_said_stands_in_the_plain_text(format: str, data: Any) -> None:
+def test_plain_text_contains_every_line_of_a_message(format: str, data: Any) -> None:
     payload: list[Json] = data.draw(conversations(format))
-    shown = plain_text((str(at), format, raw, None) for at, raw in enumerate(payload))
-    lines = shown.split("\n")
+    rows = ((str(number), format, raw, None) for number, raw in enumerate(payload))
+    lines = "\n".join(message_texts(rows)).split("\n")
     for message in formats.parse(payload, format=format):
-        for text in (text for block in message.blocks for text in _said(block)):
+        for text in (text for block in message.blocks for text in _strings_of_block(block)):
             quoted = json.dumps(text, ensure_ascii=False)[1:-1]
             for line in text.split("\n"):
                 assert any(shown.endswith(line) or quoted in shown for shown in lines)
 
 
-def _said(block: Block) -> Iterator[str]:
+def _strings_of_block(block: Block) -> Iterator[str]:
     match block:
         case Text():
             yield block.text
@@ -37,7 +37,7 @@ def _said(block: Block) -> Iterator[str]:
             yield from _strings(block.arguments)
         case ToolResult():
             for part in block.content:
-                yield from _said(part)
+                yield from _strings_of_block(part)
         case Document():
             yield block.text or ""
         case _:
@@ -107,8 +107,9 @@ saved
 '''
 
 
-def test_an_edit_reads_as_a_diff_and_a_signature_not_at_all() -> None:
-    assert plain_text((str(n), "anthropic", raw, None) for n, raw in enumerate(MESSAGES)) == SHOWN
+def test_plain_text_shows_edits_as_diffs_and_omits_signatures() -> None:
+    rows = ((str(n), "anthropic", raw, None) for n, raw in enumerate(MESSAGES))
+    assert "\n".join(message_texts(rows)) == SHOWN
 
 
 @given(
@@ -116,32 +117,33 @@ def test_an_edit_reads_as_a_diff_and_a_signature_not_at_all() -> None:
     new=st.lists(st.sampled_from(["a", "b", "", "c d"]), max_size=30),
     times=st.sampled_from([1, 40]),
 )
-def test_a_diff_holds_both_texts_whole(old: list[str], new: list[str], times: int) -> None:
+def test_diff_contains_every_line_of_both_texts(old: list[str], new: list[str], times: int) -> None:
     before, after = "\n".join(old * times), "\n".join(new * times)
     edit = {"type": "tool_use", "id": "t", "name": "Edit", "input": {"old": before, "new": after}}
     raw: Json = {"role": "assistant", "content": [edit]}
-    _, _, _, *lines = plain_text([("0", "anthropic", raw, None)]).split("\n")[:-1]
+    [text] = message_texts([("0", "anthropic", raw, None)])
+    _, _, _, *lines = text.split("\n")[:-1]
     assert "\n".join(line[1:] for line in lines if line[0] in " -") == before
     assert "\n".join(line[1:] for line in lines if line[0] in " +") == after
 
 
-async def test_line_numbers_of_messages_lead_to_the_same_lines_by_range_and_pattern(
+async def test_line_numbers_of_messages_are_equal_in_ranges_and_matches(
     config: Config,
 ) -> None:
-    wish: Json = {"messages": MESSAGES, "session_id": "s", "mode": "record"}
+    request: Json = {"messages": MESSAGES, "session_id": "s", "mode": "record"}
     async with connect(config) as client:
-        answer_of(await client.call_tool("compact_messages", wish))
+        answer_of(await client.call_tool("compact_messages", request))
 
         async def read(**part: Any) -> list[str]:
             arguments = {"output_id": "transcript://s/messages/0-2", **part}
             return text_of(await client.call_tool("read_persisted_output", arguments)).splitlines()
 
         whole = await read()
-        heading, found = await read(pattern="round\\(", context=0)
+        heading, match = await read(pattern="round\\(", context=0)
         assert heading in {line.replace(":", "-", 1) for line in whole}
-        number = int(found.split(":")[0])
-        assert found == f"{number}:+    return round(net * 1.19)"
-        assert await read(start_line=number, limit=1) == [found] == [whole[number - 1]]
+        number = int(match.split(":")[0])
+        assert match == f"{number}:+    return round(net * 1.19)"
+        assert await read(start_line=number, limit=1) == [match] == [whole[number - 1]]
         assert await read(tail=2) == whole[-2:]
         assert [line.split(":")[0] for line in whole] == [str(n) for n in range(1, len(whole) + 1)]
         assert [json.loads(line) for line in await read(as_json=True)] == MESSAGES

@@ -1,4 +1,4 @@
-"""What files may be read, and that nothing leads outside."""
+"""The tools read files inside the roots only."""
 
 import os
 from pathlib import Path
@@ -17,20 +17,22 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_a_file_inside_a_root_is_read_byte_for_byte(root: Path) -> None:
+async def test_roots_read_a_file_without_any_change_when_it_is_inside(root: Path) -> None:
     path = root / "inner" / "note.txt"
     assert await roots_of([root]).read_text(path) == "Grüße\r\n"
     assert await roots_of([root]).read_bytes(str(path)) == path.read_bytes()
 
 
-async def test_a_file_outside_the_roots_is_refused_and_the_roots_are_named(root: Path) -> None:
+async def test_roots_name_the_folders_when_a_file_is_outside(root: Path) -> None:
     with pytest.raises(PathNotAllowedError) as refused:
         await roots_of([root]).read_bytes(root.parent / "secret.txt")
     assert str(root) in str(refused.value)
 
 
 @pytest.mark.parametrize("way", ["..", "link", "linked folder"])
-async def test_no_detour_leads_outside(root: Path, way: str) -> None:
+async def test_roots_refuse_a_file_outside_when_a_link_or_parent_leads_to_it(
+    root: Path, way: str
+) -> None:
     (root / "link").symlink_to(root.parent / "secret.txt")
     (root / "folder").symlink_to(root.parent)
     path = {
@@ -42,7 +44,7 @@ async def test_no_detour_leads_outside(root: Path, way: str) -> None:
         await roots_of([root]).read_bytes(path)
 
 
-async def test_links_inside_and_of_the_root_itself_are_followed(root: Path) -> None:
+async def test_roots_follow_links_when_the_target_is_inside(root: Path) -> None:
     (root / "link").symlink_to(root / "inner" / "note.txt")
     linked = root.parent / "linked"
     linked.symlink_to(root)
@@ -50,7 +52,7 @@ async def test_links_inside_and_of_the_root_itself_are_followed(root: Path) -> N
         assert await roots_of([linked]).read_text(path) == "Grüße\r\n"
 
 
-async def test_what_is_no_file_of_text_within_the_limit_is_refused(root: Path) -> None:
+async def test_roots_refuse_special_missing_large_and_binary_files(root: Path) -> None:
     roots = roots_of([root])
     os.mkfifo(root / "pipe")
     (root / "latin").write_bytes(b"caf\xe9")
@@ -65,19 +67,19 @@ async def test_what_is_no_file_of_text_within_the_limit_is_refused(root: Path) -
         await roots.read_text(root / "latin")
 
 
-async def test_without_roots_nothing_is_read(root: Path) -> None:
+async def test_roots_refuse_every_file_when_there_are_none(root: Path) -> None:
     with pytest.raises(PathNotAllowedError, match="none"):
         await roots_of([]).read_bytes(root / "inner" / "note.txt")
 
 
-async def test_a_reader_answers_none_for_what_it_may_not_read(root: Path) -> None:
+async def test_reader_returns_none_when_a_file_is_outside(root: Path) -> None:
     read_file = roots_of([root]).reader(str(root / "inner"))
     note = root / "inner" / "note.txt"
     assert await read_file("note.txt") == DiskFile("Grüße\r\n", note.stat().st_mtime)
     assert await read_file(str(root.parent / "secret.txt")) is None
 
 
-def test_neither_home_nor_the_file_system_is_a_default_root(tmp_path: Path) -> None:
+def test_default_roots_exclude_the_home_folder_and_the_file_system(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "work").mkdir(parents=True)
     transcripts = (

@@ -1,4 +1,4 @@
-"""A file or plan as a session left it, or as of one of its messages, in one call."""
+"""Reading a file of a session as of any message, and the plan of a session."""
 
 import posixpath
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.server.helpers import Json, answer_of, connect, error_of, text_of
 from tests.support.small import answered, user
 
 MESSAGES: list[Json] = [
-    user("Write the plan, then mend the price."),
+    user("Write the plan, then fix the price."),
     *answered("1", "Write", "File created", file_path="/srv/plan.md", content="- [ ] price\n"),
     *answered("2", "Read", "     1\tnet = 1\n     2\ttax = 2", file_path="/srv/price.py"),
     *answered("3", "Edit", "updated", file_path="/srv/price.py", old_string="1", new_string="7"),
@@ -31,21 +31,21 @@ MESSAGES: list[Json] = [
 ]
 
 
-async def test_a_file_reads_as_its_calls_leave_it_at_the_end_and_as_of_any_message(
+async def test_file_pointer_returns_the_file_as_of_any_message(
     config: Config,
 ) -> None:
     async with connect(config) as client:
-        wish: Json = {"messages": MESSAGES, "session_id": "s", "mode": "record"}
-        answer_of(await client.call_tool("compact_messages", wish))
+        request: Json = {"messages": MESSAGES, "session_id": "s", "mode": "record"}
+        answer_of(await client.call_tool("compact_messages", request))
 
         async def read(pointer: str) -> tuple[str, str]:
             arguments = {"output_id": f"transcript://s/{pointer}"}
-            found = await client.call_tool("read_persisted_output", arguments)
-            return text_of(found), text_of(found, 1)
+            result = await client.call_tool("read_persisted_output", arguments)
+            return text_of(result), text_of(result, 1)
 
         text, note = await read("files//srv/price.py")
         assert text == "net = 7\ntax = 2\n"
-        assert "as its calls leave it: message 6" in note
+        assert "/srv/price.py as of message 6" in note
         assert (await read("files/price.py@4"))[0] == "net = 1\ntax = 2\n"
         assert (await read("files/plan.md@7"))[0] == "- [ ] price\n"
         listed, _ = await read("files")
@@ -56,11 +56,11 @@ async def test_a_file_reads_as_its_calls_leave_it_at_the_end_and_as_of_any_messa
         assert text == "one\n"
         assert "Unsure since message 16." in note
         assert listed.splitlines() == [
-            "/srv/unsure.py  whole, 2 lines, unsure, changed; last message 14",
-            "/srv/part.py  in parts; last message 12",
-            "/srv/far.py  text not known, changed; last message 10",
+            "/srv/unsure.py  whole text, 2 lines, unsure, changed; last message 14",
+            "/srv/part.py  some lines; last message 12",
+            "/srv/far.py  unknown text, changed; last message 10",
             "/srv/plan.md  deleted, changed; last message 8",
-            "/srv/price.py  whole, 3 lines, changed; last message 6",
+            "/srv/price.py  whole text, 3 lines, changed; last message 6",
         ]
 
         async def refused(pointer: str) -> str:
@@ -69,28 +69,30 @@ async def test_a_file_reads_as_its_calls_leave_it_at_the_end_and_as_of_any_messa
 
         assert "deleted at message 8" in await refused("files/plan.md")
         assert "transcript://s/messages/10" in await refused("files/far.py")
-        assert "Its files: /srv/price.py" in await refused("files/other.py@6")
+        assert "Its last files: /srv/price.py" in await refused("files/other.py@6")
 
 
-async def test_a_file_is_read_however_the_accents_of_its_path_are_made(tmp_path: Path) -> None:
+async def test_file_text_finds_a_path_when_its_accents_are_encoded_differently(
+    tmp_path: Path,
+) -> None:
     path = normalize("NFD", "/Users/müller/été.py")
     messages = answered("1", "Write", "ok", file_path=path, content="net = 1\n")
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await archive.append("s", formats.parse(messages, format="anthropic"), format="anthropic")
-        for asked in (path, normalize("NFC", path), "été.py"):
-            assert (await file_text(archive, "s", None, asked, None))[0] == "net = 1\n"
+        for spelling in (path, normalize("NFC", path), "été.py"):
+            assert (await file_text(archive, "s", None, spelling, None))[0] == "net = 1\n"
 
 
-async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
+async def test_plan_pointer_returns_the_messages_of_the_work_on_an_item(
     config: Config,
 ) -> None:
     def plan(call_id: str, *states: str) -> list[Json]:
-        items = zip(("mend the price", "tell Ines"), states, strict=True)
+        items = zip(("fix the price", "tell Ines"), states, strict=True)
         todos = [{"content": text, "status": state} for text, state in items]
         return answered(call_id, "TodoWrite", "ok", todos=todos)
 
     messages = [
-        user("Mend the price, then tell Ines."),
+        user("Fix the price, then tell Ines."),
         *plan("1", "in_progress", "pending"),
         *answered("2", "Edit", "updated", file_path="p.py", old_string="1", new_string="7"),
         *plan("3", "completed", "in_progress"),
@@ -98,15 +100,15 @@ async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
     ]
     only_new = answered("5", "TodoWrite", "ok", todos=[{"content": "rest", "status": "pending"}])
     async with connect(config) as client:
-        wish: Json = {"messages": messages, "session_id": "s", "mode": "record"}
-        answer_of(await client.call_tool("compact_messages", wish))
+        request: Json = {"messages": messages, "session_id": "s", "mode": "record"}
+        answer_of(await client.call_tool("compact_messages", request))
 
         async def read(pointer: str) -> str:
             arguments = {"output_id": f"s/{pointer}"}
             return text_of(await client.call_tool("read_persisted_output", arguments))
 
         assert (await read("plan")).splitlines() == [
-            "1. mend the price: in_progress at 1, completed at 5; transcript://s/messages/1-5",
+            "1. fix the price: in_progress at 1, completed at 5; transcript://s/messages/1-5",
             "2. tell Ines: pending at 1, in_progress at 5; transcript://s/messages/5-8",
         ]
         first, second = await read("plan/1"), await read("plan/2")
@@ -116,15 +118,15 @@ async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
         refused = await client.call_tool("read_persisted_output", {"output_id": "s/plan/3"})
         assert "items 1 to 2" in error_of(refused)
 
-        wish["messages"] = [*messages, *only_new]
-        answer_of(await client.call_tool("compact_messages", wish))
-        rest, done, told = (await read("plan")).splitlines()
+        request["messages"] = [*messages, *only_new]
+        answer_of(await client.call_tool("compact_messages", request))
+        rest, done, removed = (await read("plan")).splitlines()
         assert rest.startswith("1. rest: pending at 9;")
-        assert done.startswith("2. mend the price: in_progress at 1, completed at 5, left out at 9")
-        assert "in_progress at 5, left out at 9; transcript://s/messages/5-9" in told
+        assert done.startswith("2. fix the price: in_progress at 1, completed at 5, removed at 9")
+        assert "in_progress at 5, removed at 9; transcript://s/messages/5-9" in removed
 
 
-async def test_tasks_made_one_by_one_and_a_plan_of_one_text_are_the_plan(
+async def test_plan_pointer_reads_single_tasks_and_plans_of_one_text(
     config: Config,
 ) -> None:
     text = "# Ship it\n\n1. Tag it.\n2. Push it."
@@ -142,16 +144,20 @@ async def test_tasks_made_one_by_one_and_a_plan_of_one_text_are_the_plan(
         async def read(pointer: str) -> Any:
             return await client.call_tool("read_persisted_output", {"output_id": pointer})
 
-        for session, held in (("none", messages[:1]), ("text", messages[:3]), ("s", messages)):
-            wish: Json = {"messages": held, "session_id": session, "mode": "record"}
-            answer_of(await client.call_tool("compact_messages", wish))
-        assert "No call of none wrote a plan" in error_of(await read("none/plan"))
-        told = f"The plan as message 1 wrote it:\n{text}"
-        assert text_of(await read("text/plan")).strip() == told
+        for session, session_messages in (
+            ("none", messages[:1]),
+            ("text", messages[:3]),
+            ("s", messages),
+        ):
+            request: Json = {"messages": session_messages, "session_id": session, "mode": "record"}
+            answer_of(await client.call_tool("compact_messages", request))
+        assert "Session none has no plan" in error_of(await read("none/plan"))
+        written_plan = f"Plan written by message 1:\n{text}"
+        assert text_of(await read("text/plan")).strip() == written_plan
         assert "has no items" in error_of(await read("text/plan/1"))
         assert text_of(await read("s/plan")).strip() == (
             "1. tag: pending at 3, in_progress at 7, completed at 11; transcript://s/messages/7-11\n"
-            f"2. push: pending at 5; transcript://s/messages/5-12\n{told}"
+            f"2. push: pending at 5; transcript://s/messages/5-12\n{written_plan}"
         )
         assert "git tag v1" in text_of(await read("s/plan/1"))
 
@@ -169,7 +175,7 @@ _STEPS = st.lists(
     max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-async def test_any_name_of_a_file_reads_what_stands_in_one_that_is_named_so_after_any_message(
+async def test_file_text_returns_the_content_of_a_matching_file_after_any_message(
     tmp_path: Path, steps: list[tuple[str, str]], when: int, which: int, how: int
 ) -> None:
     messages, disk, disks = [user("Go.")], dict[str, str](), list[dict[str, str]]()
@@ -182,19 +188,19 @@ async def test_any_name_of_a_file_reads_what_stands_in_one_that_is_named_so_afte
             messages += answered(str(number), "Write", "created", file_path=path, content=text)
         disk = {**disk, path: text}
         disks.append(disk)
-    at = when % len(steps)
-    path = sorted(disks[at])[which % len(disks[at])]
+    step = when % len(steps)
+    path = sorted(disks[step])[which % len(disks[step])]
     names = [path, posixpath.basename(path), f"./{path}", posixpath.join("/w", path)]
     name = names[how % len(names)]
     with TemporaryDirectory(dir=tmp_path) as folder:
         async with open_archive(Path(folder)) as archive:
             parsed = formats.parse(messages, format="anthropic")
             await archive.append("s", parsed, format="anthropic")
-            text, note = await file_text(archive, "s", None, name, 2 * at + 2)
-    meant = {
-        held
-        for other, held in disks[at].items()
+            text, note = await file_text(archive, "s", None, name, 2 * step + 2)
+    possible_texts = {
+        content
+        for other, content in disks[step].items()
         if posixpath.basename(other) == posixpath.basename(path)
     }
-    assert text in ({disks[at][path]} if name == path else meant)
-    assert len(meant) == 1 or name != posixpath.basename(path) or "Another file" in note
+    assert text in ({disks[step][path]} if name == path else possible_texts)
+    assert len(possible_texts) == 1 or name != posixpath.basename(path) or "Another file" in note

@@ -57,7 +57,7 @@ from mcp_server_compaction.protocol.schemas import (
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.tools.answers import structured
 from mcp_server_compaction.protocol.writers import library_writer, model_for, wanted_writer
-from mcp_server_compaction.reading.short_names import whole_session
+from mcp_server_compaction.reading.text_source import find_session
 
 # What `next_step` says.
 SEND = (
@@ -224,7 +224,7 @@ async def _grown(archive: Archive, session_id: str, given: Sequence[JsonObject] 
     """The session's context with the new messages, if any were given, behind it."""
     new = given or ()
     try:
-        session_id = await whole_session(archive, session_id)
+        session_id = await find_session(archive, session_id)
         context = await current_context(session_id, archive)
     except NotFoundError:
         if given is None:

@@ -37,8 +37,8 @@ from mcp_server_compaction.protocol.schemas import (
 )
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, structured
-from mcp_server_compaction.reading.short_names import whole_session
 from mcp_server_compaction.reading.slices import DEFAULT_CHARS
+from mcp_server_compaction.reading.text_source import find_session
 
 # A reply stays in a context, and so does the next where this one does not answer: with 2,000 one
 # search of three did not, with 2,400 one of four. Ten hits have some 1,900.
@@ -64,7 +64,7 @@ async def search_transcript(context: RequestContext, arguments: SearchArguments)
     await deps.imports.catch_up(SEARCH_SECONDS)
     archive = await deps.archive()
     if query.session_id is not None:
-        query = replace(query, session_id=await whole_session(archive, query.session_id))
+        query = replace(query, session_id=await find_session(archive, query.session_id))
     return structured(await search_briefly(archive, query), cut=False)
 
 
