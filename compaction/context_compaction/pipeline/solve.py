@@ -288,7 +288,8 @@ def _filled(
             break
         else:
             high = room_tokens
-        next_tokens = room_tokens - remaining_tokens + spare_tokens - (HEAD_TOKENS if high else 0)
+        next_tokens = _corrected(room_tokens, spare_tokens - remaining_tokens)
+        next_tokens -= HEAD_TOKENS if high else 0
         is_between = low < next_tokens < (high or next_tokens + 1)
         room_tokens = next_tokens if is_between else (low + (high or 2 * low)) // 2
         if room_tokens in (low, high):
@@ -296,6 +297,14 @@ def _filled(
     if best is None:
         return _filled_with_less(context, plan, record, prose_share)
     return replace(best[1], summary_tokens=max(prose_tokens, best[1].summary_tokens))
+
+
+def _corrected(room_tokens: int, spare_tokens: int) -> int:
+    """Return the room that leaves no token over, by what was left over or missing (negative)."""
+    if spare_tokens >= -room_tokens // 2:
+        return room_tokens + spare_tokens
+    # Many short items cost more than their text, so subtracting would remove too much.
+    return room_tokens * room_tokens // (room_tokens - spare_tokens)
 
 
 def _filled_with_less(
