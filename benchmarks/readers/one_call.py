@@ -29,7 +29,7 @@ from context_compaction.archive.tokenizer import words_of
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.messages.model import compact_json
 from context_compaction.tokens.counter import counter_for
-from mcp_server_compaction.protocol.schemas import SearchAnswer
+from mcp_server_compaction.protocol.schemas import SearchReply
 from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
 
 FOLDER = Path(__file__).parent
@@ -45,7 +45,7 @@ class Asked:
 
     name: str
     row: dict[str, str]
-    reply: SearchAnswer
+    reply: SearchReply
     share: float
 
     @property

@@ -18,7 +18,11 @@ from mcp_server_compaction.cli.terminal import (
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
 from mcp_server_compaction.protocol.sessions import iso_time, session_document
-from mcp_server_compaction.protocol.tools.search_transcript import query_of, search_answer, unfound
+from mcp_server_compaction.protocol.tools.search_transcript import (
+    missing_terms_note,
+    query_of,
+    search_reply,
+)
 from mcp_server_compaction.reading.text_source import (
     all_sessions,
     find_session,
@@ -57,7 +61,7 @@ def search(
         return await archive.search(wanted)
 
     page = with_archive(context, found)
-    answer = search_answer(page, [SNIPPET_CHARS] * len(page.hits))
+    answer = search_reply(page, [SNIPPET_CHARS] * len(page.hits))
     if as_json:
         say(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
     else:
@@ -69,7 +73,7 @@ def search(
             if hit.next is not None:
                 say(f"    then {hit.next.role}: {' '.join(hit.next.snippet.split())}")
     exact = "" if answer.total_is_exact else "at least "
-    say(f"{unfound(page)}{exact}{answer.total} hit{'s' * (answer.total != 1)}", err=True)
+    say(f"{missing_terms_note(page)}{exact}{answer.total} hit{'s' * (answer.total != 1)}", err=True)
     if answer.next_cursor:
         say(f"More: --cursor {answer.next_cursor}", err=True)
     if not answer.hits:

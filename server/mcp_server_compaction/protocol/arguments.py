@@ -1,7 +1,7 @@
-"""Tool arguments: a strict model in, readable one-line errors out, and a short JSON schema.
+"""Tool arguments: strict validation, errors on one line, and a short JSON schema.
 
-The SDK ignores unknown arguments, so that a misspelt one has no effect and nobody is told. Here it
-is an error that names the nearest known one.
+The SDK ignores unknown arguments, so a misspelled argument would have no effect. Here it is an
+error that names the nearest known arguments.
 """
 
 import difflib
@@ -15,10 +15,13 @@ from context_compaction import SettingsError, is_list, is_object
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 _MAX_PROBLEMS = 5
+# Keywords that the tool list omits to save tokens. A call outside the bounds gets an error that
+# names them.
+BOUNDS = frozenset({"exclusiveMinimum", "maximum", "minLength", "minimum"})
 
 
 class Arguments(BaseModel):
-    """Base of every tool's arguments."""
+    """Base of the arguments of every tool."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, defer_build=True, use_attribute_docstrings=True
@@ -28,91 +31,87 @@ class Arguments(BaseModel):
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
-def parse_arguments(model: type[ArgumentsT], given: Mapping[str, Any]) -> ArgumentsT:
-    """The arguments of one call.
+def parse_arguments(model: type[ArgumentsT], values: Mapping[str, Any]) -> ArgumentsT:
+    """Return the validated arguments of a call.
 
-    Lists and objects may come as JSON text, since some hosts write them so.
+    Lists and objects may be passed as JSON text, because some hosts do so.
 
     Raises:
-        SettingsError: An argument is unknown, missing, or of the wrong type or value.
+        SettingsError: An argument is unknown, missing, or has a wrong type or value.
     """
     known = list(model.model_fields)
-    for name in given:
+    for name in values:
         if name not in known:
             raise SettingsError(unknown_name("argument", name, known))
+    structured = _structured_names(model)
+    decoded = {
+        name: _from_json_text(value) if name in structured else value
+        for name, value in values.items()
+    }
     try:
-        return model.model_validate(_without_json_text(model, given))
+        return model.model_validate(decoded)
     except ValidationError as error:
         raise SettingsError(describe_problems(error)) from error
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """The sentence that refuses an unknown name and offers the nearest known ones."""
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the error text for an unknown name, with the nearest known names."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
-        return f"Unknown {what}: {name!r}. Did you mean {', '.join(near)}?"
-    return f"Unknown {what}: {name!r}. Known: {', '.join(names)}."
+        return f"Unknown {kind}: {name!r}. Did you mean {', '.join(near)}?"
+    return f"Unknown {kind}: {name!r}. Known: {', '.join(names)}."
 
 
 def describe_problems(error: ValidationError) -> str:
-    """What pydantic found, on one line: where, what is wrong, what was given."""
+    """Return the problems that pydantic found on one line: argument, problem, value."""
     problems = error.errors(include_url=False, include_context=False)
-    shown = [_describe(cast("Mapping[str, Any]", problem)) for problem in problems[:_MAX_PROBLEMS]]
+    lines = [_describe(cast("Mapping[str, Any]", problem)) for problem in problems[:_MAX_PROBLEMS]]
     if len(problems) > _MAX_PROBLEMS:
-        shown.append(f"and {len(problems) - _MAX_PROBLEMS} more")
-    return "; ".join(shown) + "."
-
-
-# What an argument may be, and is if it is left out. A model needs neither: a call that goes beyond
-# them is refused with a sentence that says so.
-DEFAULTS_AND_BOUNDS = frozenset({"default", "exclusiveMinimum", "maximum", "minLength", "minimum"})
+        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
+    return "; ".join(lines) + "."
 
 
 def short_schema(
     model: type[BaseModel], *, without: Collection[str] = frozenset()
 ) -> dict[str, Any]:
-    """The JSON schema of `model` without what costs tokens and tells a model nothing.
+    """Return the JSON schema of `model` without parts that cost tokens and tell a model nothing.
 
-    Titles go, `null` alternatives and null defaults too: an argument that may be null may as well
-    be left out. So do the keywords in `without`.
+    Omits titles, null alternatives, null defaults, and the keywords in `without`. An argument that
+    may be null may also be omitted, so its type does not need to say so.
     """
     schema = cast("dict[str, Any]", _shortened(model.model_json_schema(), without))
     schema.pop("description", None)
     return schema
 
 
-def _without_json_text(model: type[Arguments], given: Mapping[str, Any]) -> dict[str, Any]:
-    structured = _structured_names(model)
-    return {name: _parsed(value) if name in structured else value for name, value in given.items()}
-
-
 @cache
 def _structured_names(model: type[Arguments]) -> frozenset[str]:
-    """The arguments that are lists or objects."""
+    """Return the names of the arguments that are lists or objects."""
     properties = short_schema(model)["properties"]
-    types = {"array", "object"}
-    return frozenset(name for name, schema in properties.items() if schema.get("type") in types)
+    return frozenset(
+        name for name, schema in properties.items() if schema.get("type") in ("array", "object")
+    )
 
 
-def _parsed(value: Any) -> Any:
+def _from_json_text(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
-        return value  # validation then says what is expected instead of this text
+        return value  # The validation then reports the expected type.
 
 
 def _describe(problem: Mapping[str, Any]) -> str:
-    place = ".".join(str(part) for part in problem["loc"]) or "arguments"
+    path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "missing":
-        return f"{place}: this argument is required"
+        return f"{path}: this argument is required"
     message = str(problem["msg"]).removeprefix("Value error, ").removesuffix(".")
     if problem["type"] == "value_error":
-        return message if not problem["loc"] else f"{place}: {message}"
-    shown = reprlib.repr(problem["input"])  # the input may be a whole conversation
-    return f"{place}: {message[:1].lower()}{message[1:]}, but {shown} was given"
+        return f"{path}: {message}" if path else message
+    value = reprlib.repr(problem["input"])  # because the value may be a whole conversation
+    return f"{path or 'arguments'}: {message[:1].lower()}{message[1:]}, but {value} was passed"
 
 
 def _shortened(node: Any, without: Collection[str]) -> Any:
@@ -120,23 +119,21 @@ def _shortened(node: Any, without: Collection[str]) -> Any:
         return [_shortened(item, without) for item in node]
     if not is_object(node):
         return node
-    alternatives: list[Any] = node.get("anyOf", [])
-    real = [item for item in alternatives if item != {"type": "null"}]
-    if len(real) == 1:
+    alternatives = [item for item in node.get("anyOf", ()) if item != {"type": "null"}]
+    if len(alternatives) == 1:
         rest = {key: value for key, value in node.items() if key != "anyOf"}
-        return _shortened({**real[0], **rest}, without)
-    shown: dict[str, Any] = {}
+        return _shortened({**alternatives[0], **rest}, without)
+    result: dict[str, Any] = {}
     for key, value in node.items():
         if key in without or _is_noise(key, value):
             continue
-        if key == "properties":  # its keys are names of arguments, one of which may be "title"
-            value = {name: _shortened(schema, without) for name, schema in value.items()}
-        elif key == "description":  # of a docstring, the first paragraph
-            value = " ".join(value.partition("\n\n")[0].split())
+        if key == "properties":  # These keys are names of arguments, which may be "title".
+            result[key] = {name: _shortened(schema, without) for name, schema in value.items()}
+        elif key == "description":  # of a docstring, only the first paragraph
+            result[key] = " ".join(value.partition("\n\n")[0].split())
         else:
-            value = _shortened(value, without)
-        shown[key] = value
-    return shown
+            result[key] = _shortened(value, without)
+    return result
 
 
 def _is_noise(key: str, value: Any) -> bool:

@@ -1,6 +1,7 @@
-"""A conversation to be compacted: read from a file, converted, and written as a session again.
+"""Input and output of a compaction, shared by the tool and the command line.
 
-The tool and the command line share it; it is loaded by the first of their calls.
+Reads a conversation from a file, converts it to another format, and writes the compacted
+conversation as a session of a host.
 """
 
 from collections.abc import Sequence
@@ -29,20 +30,20 @@ from mcp_server_compaction.hosts.resume import Resumable, write_resumable
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The conversation of one call.
+    """The conversation of a call.
 
     Attributes:
-        payload: Its messages.
-        format: Their format, where the source says it.
-        session_id: The session, where the source names one.
-        model: The model, where the source names one.
-        provider: The provider of the model, where the source names one.
-        system: The system prompt, where the source holds it.
-        tools: The tool definitions, where the source holds them.
-        folder: The working folder of the conversation, which relative paths start from.
-        known_count: How many of the messages the archive supplied, before those of the call ...
-        known_name: ... and what names these.
-        notes: What the caller should know of the source.
+        payload: The messages.
+        format: Format of the messages. None to detect it.
+        session_id: Session that the source names.
+        model: Model that the source names.
+        provider: Provider of the model.
+        system: System prompt that the source contains.
+        tools: Tool definitions that the source contains.
+        folder: Working folder of the conversation, the start of relative paths.
+        context_count: Number of leading messages that come from the archive.
+        context_hash: Hash of the messages that come from the archive.
+        notes: Remarks on the source for the caller.
     """
 
     payload: Sequence[JsonObject]
@@ -52,50 +53,50 @@ class Input:
     system: Any = None
     tools: Any = None
     folder: str | None = None
-    known_count: int = 0
-    known_name: str | None = None
+    context_count: int = 0
+    context_hash: str | None = None
     notes: tuple[str, ...] = ()
     provider: str | None = None
 
 
 async def input_of_file(data: bytes, name: str) -> Input:
-    """The conversation in a file's bytes.
+    """Return the conversation in a file's bytes.
 
     Raises:
-        CompactionError: It holds no conversation.
+        CompactionError: The file contains no conversation.
     """
-    found = await to_thread.run_sync(partial(read_conversation, data, name=name))
+    conversation = await to_thread.run_sync(partial(read_conversation, data, name=name))
     return Input(
-        found.payload,
-        format=found.format,
-        session_id=found.session_id,
-        model=found.model,
-        system=found.system,
-        tools=found.tools,
-        folder=found.cwd,
-        notes=found.notes,
-        provider=found.provider,
+        conversation.payload,
+        format=conversation.format,
+        session_id=conversation.session_id,
+        model=conversation.model,
+        system=conversation.system,
+        tools=conversation.tools,
+        folder=conversation.cwd,
+        notes=conversation.notes,
+        provider=conversation.provider,
     )
 
 
 def converted(
-    given: Input, request: CompactRequest, to_format: str
+    source: Input, request: CompactRequest, to_format: str
 ) -> tuple[Input, CompactRequest]:
-    """The conversation in another format, archived as a session of its own.
+    """Return the conversation in another format, as a separate session of the archive.
 
     Raises:
-        CompactionError: The messages cannot be read, or not be written in that format.
+        CompactionError: The messages cannot be read, or cannot be written in that format.
     """
-    parsed = formats.parse(given.payload, format=given.format)
-    system = given.system
+    parsed = formats.parse(source.payload, format=source.format)
+    system = source.system
     if formats.FORMATS[to_format].system_prompt == "beside":
         in_list, parsed = split_system(parsed)
         system = "\n\n".join(text for text in (system, in_list) if text) or None
-    messages = convert(parsed, to=to_format, origin=given.format)
+    messages = convert(parsed, to=to_format, origin=source.format)
     payload = formats.render(messages, format=to_format)
     session_id = f"{request.session_id}.{to_format}" if request.session_id else None
     return (
-        replace(given, payload=payload, format=to_format, system=system),
+        replace(source, payload=payload, format=to_format, system=system),
         replace(request, format=to_format, session_id=session_id, system=system),
     )
 
@@ -103,29 +104,29 @@ def converted(
 async def resumable_of(
     result: CompactResult,
     host: str,
-    given: Input,
+    source: Input,
     archive: Archive,
     *,
     within: Roots | None = None,
 ) -> Resumable:
-    """A session that `host` goes on with, made of a result.
+    """Write the result as a session that `host` can continue.
 
     Args:
-        result: Of the conversation, in the format of the host.
-        host: Which host.
-        given: What was compacted.
-        archive: Where it is archived.
-        within: The folders that may be written to; None for any.
+        result: The result, in the format of the host.
+        host: Name of the host.
+        source: The conversation that was compacted.
+        archive: Archive of the conversation.
+        within: Folders that may be written to. None allows any folder.
 
     Raises:
-        CompactionError: It cannot be written, or the host removed all words of the session.
+        CompactionError: The session cannot be written, or the host removed all texts from it.
     """
     info = await archive.session_info(result.session_id)
-    messages = formats.parse(given.payload, format=given.format)
+    messages = formats.parse(source.payload, format=source.format)
     if all(isinstance(b, Text) and not b.text.strip() for m in messages for b in m.blocks):
         raise SettingsError(
-            f"The messages of session {info.session_id} are empty: its host removed their words. "
-            "Read the earlier ones in the archive, for example with: "
+            f"The messages of session {info.session_id} are empty, because the host removed their "
+            "texts. Read the earlier messages in the archive, for example with: "
             f"mcp-server-compaction read transcript://{info.session_id}/messages/0-9"
         )
     write = partial(
@@ -136,16 +137,16 @@ async def resumable_of(
         tokens=result.tokens.after,
         folders=this_user(),
         title=info.title,
-        model=given.model,
-        provider=given.provider,
-        cwd=given.folder,
+        model=source.model,
+        provider=source.provider,
+        cwd=source.folder,
         within=within,
     )
     return await to_thread.run_sync(write)
 
 
 def written_by(receipt: JsonObject) -> str | None:
-    """Who wrote the summary, with the model's name where one did; None without a summary."""
+    """Return the writer of the summary, with the name of its model. None without a summary."""
     writer: str | None = receipt.get("writer")
     model, memory = receipt.get("model"), receipt.get("memory_used")
     if memory:
@@ -154,7 +155,7 @@ def written_by(receipt: JsonObject) -> str | None:
 
 
 def irreducible_lines(result: CompactResult) -> list[str]:
-    """What could not be made smaller, a line each."""
+    """Return one line for each piece that cannot be made smaller."""
     return [
         f"{piece.description}: {piece.tokens} tokens"
         + (f" (message {piece.index})" if piece.index is not None else "")

@@ -1,4 +1,4 @@
-"""The list of resources, completing the ids of sessions, and who wants to know of changes."""
+"""List of resources, completion of session IDs, and subscriptions."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OPTIONS_URI = "options://compact_messages"
 POLICIES_URI = "policies://compact_messages"
-# What hosts with MCP Apps show beside an answer: one document, which sees what came.
+# Page that a host with MCP Apps shows next to a reply. Both URIs name the same document.
 APP_URIS = {
     "compact_messages": "ui://mcp-server-compaction/compaction",
     "search_transcript": "ui://mcp-server-compaction/search",
@@ -33,100 +33,96 @@ APP_URIS = {
 PAGE_SIZE = 25
 JSON_TYPE = "application/json"
 JSON_LINES_TYPE = "application/jsonl"
+TEXT_TYPE = "text/plain"
 
 _FIRST_RESOURCES = (
     Resource(
         uri=OPTIONS_URI,
         name="options",
         title="Options of compact_messages",
-        description="Every field of `options`, with its default.",
+        description="All fields of `options`, with defaults.",
         mime_type=JSON_TYPE,
     ),
     Resource(
         uri=POLICIES_URI,
         name="policies",
         title="Policies of compact_messages",
-        description="What `policy` may name: layers, constants, sources.",
+        description="All policies with their layers, constants and sources.",
         mime_type=JSON_TYPE,
     ),
 )
+
+
+def _template(name: str, uri: str, mime_type: str, description: str) -> ResourceTemplate:
+    return ResourceTemplate(
+        name=name, uri_template=uri, mime_type=mime_type, description=description
+    )
+
+
+_SESSION = "transcript://{session_id}"
 TEMPLATES = (
-    ResourceTemplate(
-        name="transcript",
-        title="Transcript",
-        uri_template="transcript://{session_id}",
-        description="What is known of a session, and its newest messages.",
-        mime_type=JSON_TYPE,
+    _template("Session", _SESSION, JSON_TYPE, "Session metadata, branches and newest messages."),
+    _template(
+        "Messages of a session",
+        f"{_SESSION}/messages/{{start}}-{{stop}}",
+        JSON_LINES_TYPE,
+        "Archived messages start to stop, inclusive, as exact JSON lines.",
     ),
-    ResourceTemplate(
-        name="messages",
-        title="Messages of a transcript",
-        uri_template="transcript://{session_id}/messages/{start}-{stop}",
-        description="Archived messages, both ends included, as exact JSON lines.",
-        mime_type=JSON_LINES_TYPE,
+    _template(
+        "Receipts of a session",
+        f"{_SESSION}/receipts",
+        JSON_LINES_TYPE,
+        "One JSON line per compaction, oldest first: what it removed, why, and where the originals "
+        "are.",
     ),
-    ResourceTemplate(
-        name="receipts",
-        title="Receipts of a session",
-        uri_template="transcript://{session_id}/receipts",
-        description="What each compaction did, oldest first, as JSON lines.",
-        mime_type=JSON_LINES_TYPE,
+    _template(
+        "Receipt of a compaction",
+        f"{_SESSION}/receipts/{{number}}",
+        JSON_LINES_TYPE,
+        "One receipt, by number from 0 or `last`, with the names that the context no longer "
+        "contains.",
     ),
-    ResourceTemplate(
-        name="one receipt",
-        title="Receipt of a compaction",
-        uri_template="transcript://{session_id}/receipts/{number}",
-        description="One receipt, from 0 or `last`, with the names that left the context.",
-        mime_type=JSON_LINES_TYPE,
+    _template(
+        "Context of a session",
+        f"{_SESSION}/context",
+        JSON_LINES_TYPE,
+        "Current context of the session, to which new_messages are appended, as JSON lines.",
     ),
-    ResourceTemplate(
-        name="context",
-        title="Context of a session",
-        uri_template="transcript://{session_id}/context",
-        description="The list that a call with the session_id alone continues, as JSON lines.",
-        mime_type=JSON_LINES_TYPE,
+    _template(
+        "Files of a session",
+        f"{_SESSION}/files",
+        TEXT_TYPE,
+        "Files that the session used, last used first.",
     ),
-    ResourceTemplate(
-        name="files",
-        title="Files of a session",
-        uri_template="transcript://{session_id}/files",
-        description="The files that the session used, the last used first.",
-        mime_type="text/plain",
+    _template(
+        "File of a session",
+        f"{_SESSION}/files/{{+path}}",
+        TEXT_TYPE,
+        "Last known text of a file, with the edits of the session applied.",
     ),
-    ResourceTemplate(
-        name="file",
-        title="File of a session",
-        uri_template="transcript://{session_id}/files/{+path}",
-        description="The last known text of one file, as the session's calls left it.",
-        mime_type="text/plain",
+    _template(
+        "Plan of a session",
+        f"{_SESSION}/plan",
+        TEXT_TYPE,
+        "Newest todo list or plan, each item with its states.",
     ),
-    ResourceTemplate(
-        name="plan",
-        title="Plan of a session",
-        uri_template="transcript://{session_id}/plan",
-        description="The newest todo list or plan, each item with its states.",
-        mime_type="text/plain",
+    _template(
+        "Work on a plan item",
+        f"{_SESSION}/plan/{{number}}",
+        JSON_LINES_TYPE,
+        "Messages of the work on one item, by number from 1, as JSON lines.",
     ),
-    ResourceTemplate(
-        name="plan item",
-        title="Work on a plan item",
-        uri_template="transcript://{session_id}/plan/{number}",
-        description="The messages of the work on one item, from 1, as JSON lines.",
-        mime_type=JSON_LINES_TYPE,
+    _template(
+        "Stored output",
+        "output://{output_id}",
+        TEXT_TYPE,
+        "Full text of a stored output, or its first part if very large.",
     ),
-    ResourceTemplate(
-        name="output",
-        title="Persisted output",
-        uri_template="output://{output_id}",
-        description="A stored output, whole; the first part of a very large one.",
-        mime_type="text/plain",
-    ),
-    ResourceTemplate(
-        name="output lines",
-        title="Lines of a persisted output",
-        uri_template="output://{output_id}/lines/{start}-{stop}",
-        description="Some lines of a stored output, both ends included.",
-        mime_type="text/plain",
+    _template(
+        "Lines of a stored output",
+        "output://{output_id}/lines/{start}-{stop}",
+        TEXT_TYPE,
+        "Lines start to stop of a stored output, inclusive.",
     ),
 )
 
@@ -134,7 +130,7 @@ TEMPLATES = (
 async def list_resources(
     context: RequestContext, params: PaginatedRequestParams | None
 ) -> ListResourcesResult:
-    """Handle `resources/list`: names for `options` and `policy`, then sessions, newest first."""
+    """Handle `resources/list`: options and policies, then sessions, newest first."""
     cursor = params.cursor if params else None
     archive = await context.lifespan_context.archive()
     try:
@@ -153,7 +149,7 @@ def _session_resource(session: "SessionInfo") -> Resource:
         uri=f"transcript://{session.session_id}",
         name=session.session_id,
         title=session.title or session.session_id,
-        description=f"{session.message_count} messages, last {last_time}",
+        description=f"{session.message_count} messages, last active {last_time}",
         mime_type=JSON_TYPE,
     )
 
@@ -166,26 +162,27 @@ async def list_resource_templates(
 
 
 async def subscribe(context: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
-    """Handle `resources/subscribe` of the handshake era."""
+    """Handle `resources/subscribe`, which clients with a handshake use."""
     context.lifespan_context.changes.subscribe(context.session, params.uri)
     return EmptyResult()
 
 
 async def unsubscribe(context: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
-    """Handle `resources/unsubscribe` of the handshake era."""
+    """Handle `resources/unsubscribe`, which clients with a handshake use."""
     context.lifespan_context.changes.unsubscribe(context.session, params.uri)
     return EmptyResult()
 
 
 async def complete(context: RequestContext, params: CompleteRequestParams) -> CompleteResult:
-    """Handle `completion/complete`: ids of sessions, newest first, as one is typed."""
-    found: list[str] = []
+    """Handle `completion/complete`: session IDs that start with the typed text, newest first."""
+    matches: list[str] = []
     if params.argument.name == "session_id":
         archive = await context.lifespan_context.archive()
         sessions, _ = await archive.sessions(limit=1_000)
         names = [session.session_id for session in sessions]
-        found = [name for name in names if name.startswith(params.argument.value)]
-    shown = found[:100]  # the protocol's limit
+        matches = [name for name in names if name.startswith(params.argument.value)]
+    values = matches[:100]  # The protocol allows at most 100 values.
+    has_more = len(matches) > len(values)
     return CompleteResult(
-        completion=Completion(values=shown, total=len(found), has_more=len(found) > len(shown))
+        completion=Completion(values=values, total=len(matches), has_more=has_more)
     )

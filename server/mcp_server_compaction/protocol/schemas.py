@@ -1,7 +1,7 @@
-"""What the tools take and what they answer. Field descriptions are read by models: keep them short.
+"""Arguments and replies of the tools.
 
-The definitions are in every host's context on every turn, so name, description and input schema
-of all four tools together stay within 1,000 tokens (a test counts them).
+Models read the descriptions of the arguments: name, description and input schema of all four tools
+are in every host's context on every turn. A test limits them to 1,400 tokens together.
 """
 
 from typing import Annotated, Any, Literal
@@ -29,46 +29,49 @@ from pydantic import (
 from mcp_server_compaction.config import WriterName
 from mcp_server_compaction.protocol.arguments import Arguments
 
-# So many characters of a stored text in one answer, at most.
+# Maximum size of a stored text in one reply, in characters.
 MAX_READ_CHARS = 200_000
 
-Reply = Literal["messages", "edits", "receipt"]
+ReplyKind = Literal["messages", "edits", "receipt"]
 ResumeHost = Literal["claude-code", "codex", "pi"]
-# Lists are refused at their first wrong element: of twenty million, the errors filled the memory.
-# The objects stay as they were decoded: of each dict, pydantic would make a copy.
-Decoded = Annotated[list[InstanceOf[dict[str, Any]]], Field(fail_fast=True)]
-Places = Annotated[tuple[NonNegativeInt, ...], Field(fail_fast=True)]
+# A list is refused at its first wrong element, because the errors of twenty million elements would
+# fill the memory. `InstanceOf` keeps the decoded objects, because pydantic would copy each dict.
+MessageList = Annotated[list[InstanceOf[dict[str, Any]]], Field(fail_fast=True)]
+Indices = Annotated[tuple[NonNegativeInt, ...], Field(fail_fast=True)]
 Texts = Annotated[tuple[StrictStr, ...], Field(fail_fast=True)]
 
 
 class CompactArguments(Arguments):
     """Arguments of `compact_messages`."""
 
-    messages: Decoded | None = None
-    """The whole list."""
-    new_messages: Decoded | None = None
-    """Only new; optional with session_id."""
+    messages: MessageList | None = None
+    """The whole conversation, in the provider's format."""
+    new_messages: MessageList | None = None
+    """Instead: only those added since the last call; needs session_id."""
     transcript_path: str | None = None
-    """A session file, or current."""
+    """Instead: a host's session file, or 'current'."""
     session_id: str | None = None
+    """Default: derived from the first messages. Alone: compacts that archived session."""
     mode: Mode = "auto"
-    """plan: only tell. micro: clear. full: summarize. reactive: provider said prompt too long.
-    record: archive, count."""
+    """auto: compact only if needed. plan: report what auto would do. micro: clear tool results, no
+    summary. full: summarize now. reactive: the provider rejected the prompt as too long.
+    record: archive and count only."""
     context_window: PositiveInt | None = None
-    """Else the session's or model's."""
+    """In tokens. Default: the session's last, else the model's."""
     target_tokens: PositiveInt | None = None
+    """Default: the policy's."""
     policy: str | None = None
-    """200K: default acts at 170K, leaves 51K; economy 84K, 13K."""
+    """For a 200K window: default compacts at 170K, to 51K; economy at 84K, to 13K."""
     summarizer: WriterName = "auto"
-    """host: you write it."""
+    """extractive: no LLM. host: you write the summary; the first call returns a prompt."""
     summary: str | None = None
-    """Yours, after needs_summary; with record: for later."""
+    """Your summary, after status needs_summary; with mode=record, stored for later."""
     instructions: str | None = None
-    """What to keep."""
-    reply: Reply | None = None
-    """edits: splices on your list, the default if fewer."""
+    """Focus of the summary."""
+    reply: ReplyKind | None = None
+    """edits: splices for your list; the default when shorter."""
     options: dict[str, Any] | None = None
-    """Rare: see options://compact_messages."""
+    """Rare settings: see options://compact_messages."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "CompactArguments":
@@ -76,8 +79,8 @@ class CompactArguments(Arguments):
         count = sum(source is not None for source in sources)
         if count > 1 or (not count and not self.session_id):
             raise ValueError(
-                "give exactly one of messages, new_messages, transcript_path; or the session_id "
-                "alone, for the context that the archive holds of it"
+                "pass exactly one of messages, new_messages and transcript_path, or session_id "
+                "alone to compact the archived context of that session"
             )
         if self.new_messages is not None and not self.session_id:
             raise ValueError("new_messages needs the session_id of the earlier call")
@@ -85,53 +88,54 @@ class CompactArguments(Arguments):
 
 
 class CompactOptions(Arguments):
-    """The rare settings of `compact_messages`, beside the constants of a policy."""
+    """Rare settings of `compact_messages`, in addition to the constants of a policy."""
 
     model: str | None = None
-    """Model name, for its window and tokenizer."""
+    """Name of the model, which determines the window and the tokenizer."""
     max_output_tokens: PositiveInt | None = None
-    """Tokens the answer may take."""
+    """Maximum number of tokens in the model's response."""
     overhead_tokens: NonNegativeInt = 0
-    """Tokens of system prompt and tools, where those are not given."""
+    """Tokens of the system prompt and the tools, if `system` and `tools` are not passed."""
     system: str | list[Any] | dict[str, Any] | None = None
-    """The system prompt, as the request carries it: counted, and what the user says against one of
-    its rules is marked."""
-    tools: Decoded | None = None
-    """The tool definitions, as the request carries them: counted, and where the messages leave the
-    format open, theirs is taken."""
+    """System prompt, as in the request. Its tokens count, and rules of the user that conflict with
+    it are marked."""
+    tools: MessageList | None = None
+    """Tool definitions, as in the request. Their tokens count, and they decide the format if the
+    messages fit several formats."""
     usage: dict[str, Any] | None = None
-    """The provider's last usage report, which anchors the count."""
+    """Last usage report of the provider. Only messages after it are estimated."""
     usage_message_index: NonNegativeInt | None = None
     """Index of the message that the usage was reported for."""
     pinned: Texts = ()
-    """Texts that every summary carries word for word, from this call on. A passage of the user may
-    also be marked in place: <pin>…</pin>."""
-    pinned_messages: Places = ()
-    """Places in the messages of this call, from 0: their text is carried from the moment they
-    leave, and their results are not cleared."""
-    snip_messages: Places = ()
-    """Places in the whole list, from 0, of messages that are needed no more: they leave now, each
-    call with its result, and a line with a pointer stands for each gap. receipt.snip has
-    tokens_freed and boundary_messages."""
+    """Texts that every summary repeats verbatim, from this call on. The user can also mark a
+    passage in a message: <pin>…</pin>."""
+    pinned_messages: Indices = ()
+    """Indices in the messages of this call, from 0. Summaries repeat their text verbatim, and their
+    tool results are not cleared."""
+    snip_messages: Indices = ()
+    """Indices in the whole list, from 0, of messages to remove now, each call together with its
+    result. One line with a pointer replaces each gap. receipt.snip has tokens_freed and
+    boundary_messages."""
     unpin: Texts = ()
-    """Texts, or ids from receipt.pins, that later summaries no longer carry."""
+    """Pinned texts, or pin IDs from receipt.pins, to remove from later summaries."""
     format: str | None = None
-    """anthropic, openai-chat, openai-responses, gemini, pi or bedrock-converse; else found from the
-    shape."""
+    """anthropic, openai-chat, openai-responses, gemini, pi or bedrock-converse. By default the
+    format is detected."""
     parent_session_id: str | None = None
-    """The session that started this one."""
+    """Session that started this one."""
     context_hash: str | None = None
-    """With new_messages: the context_hash of the last answer. Refused where the session's context
-    is another by now; hand in the whole list then."""
+    """With new_messages: the context_hash of the last reply. The call is refused if the context of
+    the session has changed since; pass the whole list then."""
     continuation: str | None = None
-    """With summary: what summary_request had under this name."""
+    """With summary: the continuation of summary_request."""
     idle_seconds: float = Field(default=0.0, ge=0)
-    """How long the conversation rested."""
+    """Seconds since the last activity. Above `idle_clear_seconds` the prompt cache is assumed cold
+    and old results are cleared without a minimum saving."""
     prepare: bool = False
-    """Compact what stands there now, but keep the outcome for a later apply."""
+    """Compact the current messages now, but store the result for a later `apply`."""
     resume: ResumeHost | None = None
-    """With transcript_path: write what was left as a session that this host goes on with, beside
-    the original; next_step has the line that continues it."""
+    """With transcript_path: write the compacted conversation as a new session of this host, next to
+    the original file. next_step has the command that continues it."""
     apply: str | None = None
     """A prepared_id: replace the messages that it was prepared for, and no others."""
 
@@ -141,18 +145,19 @@ class PersistArguments(Arguments):
 
     output: str | None = None
     path: str | None = None
-    """Or a file."""
+    """Instead: a text file."""
     session_id: str | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
     threshold_tokens: NonNegativeInt | None = None
-    """Store nothing below."""
+    """Skip smaller texts. Default: 0."""
     preview_chars: Annotated[int, Field(ge=0, le=6_000)] | None = None
+    """Default: 2,000."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "PersistArguments":
         if (self.output is None) == (self.path is None):
-            raise ValueError("give either output or path")
+            raise ValueError("pass either output or path")
         return self
 
 
@@ -160,30 +165,32 @@ class ReadArguments(Arguments):
     """Arguments of `read_persisted_output`."""
 
     output_id: str
-    """o_…, transcript://S/messages/3-7, S/files/PATH@7, S/plan/2."""
+    """o_ID (stored output), transcript://S/messages/3-7, transcript://S/files/PATH@7 (file as of
+    message 7), transcript://S/plan/2 (work on plan item 2)."""
     start_line: PositiveInt | None = None
+    """From 1."""
     offset: NonNegativeInt | None = None
-    """In characters."""
+    """In characters, from 0."""
     limit: PositiveInt | None = None
-    """Lines; characters with offset; matches with pattern."""
+    """Maximum lines; characters with offset; matches with pattern."""
     pattern: str | None = None
-    """Text or regex, as grep -n."""
+    """Only lines matching this text or regex, as grep -n."""
     context: Annotated[int, Field(ge=0, le=50)] | None = None
-    """Lines around a match."""
+    """Lines around each match. Default: 0."""
     tail: PositiveInt | None = None
-    """Last lines."""
+    """Only the last lines."""
     json_path: str | None = None
     """$.items[*].id"""
     as_json: bool | None = None
-    """As exact JSON lines."""
+    """Messages as exact JSON lines."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "ReadArguments":
         ways = (self.offset, self.tail, self.pattern)
         if sum(way is not None for way in ways) > 1:
-            raise ValueError("give at most one of offset, tail, pattern")
+            raise ValueError("pass at most one of offset, tail and pattern")
         if self.start_line is not None and (self.offset is not None or self.tail is not None):
-            raise ValueError("start_line goes with neither offset nor tail")
+            raise ValueError("start_line cannot be combined with offset or tail")
         if self.context is not None and self.pattern is None:
             raise ValueError("context needs a pattern")
         return self
@@ -194,46 +201,49 @@ class SearchArguments(Arguments):
 
     query: Annotated[str, Field(min_length=1)]
     session_id: str | None = None
-    """Or ID@head: branch."""
+    """Only this session and its sub-agents; ID@HEAD: one branch. Default: all sessions."""
     role: Literal["system", "user", "assistant", "tool"] | None = None
     tool: str | None = None
+    """Only results of this tool."""
     path: str | None = None
+    """Only messages about this file."""
     since: str | None = None
-    """ISO 8601."""
+    """ISO 8601 date or time."""
     until: str | None = None
     kind: Literal["words", "phrase", "regex"] = "words"
+    """words: any of the words, best match first."""
     order: Literal["relevance", "recent"] = "relevance"
     limit: Annotated[int, Field(ge=1, le=50)] = 10
     cursor: str | None = None
     """The last next_cursor."""
 
 
-class Answer(BaseModel):
-    """Base of every structured answer; an empty field is left out."""
+class Reply(BaseModel):
+    """Base of every structured reply. Fields that are None are omitted."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True, use_attribute_docstrings=True)
 
 
-class PreparedFigures(Answer):
-    """What is kept to be applied later."""
+class PreparedReply(Reply):
+    """A stored compaction that a later call can apply."""
 
     prepared_id: str
     message_count: int
-    """First messages that it replaces."""
+    """Number of leading messages that it replaces."""
     prefix_hash: str
     expires: str
 
 
-class CompactAnswer(Answer):
-    """Answer of `compact_messages`."""
+class CompactReply(Reply):
+    """Reply of `compact_messages`."""
 
     session_id: str
     format: str
     status: Status
     changed: bool
-    """Whether the list that goes out differs."""
+    """Whether the result differs from the list that was passed."""
     fits: bool
-    """Whether tokens.upper is within tokens.limit (and bytes)."""
+    """Whether tokens.upper is within tokens.limit (and the size within the byte limit)."""
     tokens: TokenReport
     layers: list[LayerReport] = []
     boundary: Boundary | None = None
@@ -242,28 +252,28 @@ class CompactAnswer(Answer):
     warnings: list[str] = []
     next_step: str | None = None
     message_count: int
-    """Messages of the list that goes out."""
+    """Number of messages in the result."""
     summary: str | None = None
     written_by: str | None = None
-    """Who wrote the summary."""
+    """Writer of the summary."""
     summary_request: SummaryPrompt | None = None
-    prepared: PreparedFigures | None = None
+    prepared: PreparedReply | None = None
     receipt: dict[str, Any] | None = None
-    """What else it says, shortened; whole under receipt_pointer."""
+    """Rest of the receipt, shortened. Read receipt_pointer for the full receipt."""
     context_pointer: str | None = None
-    """The compacted context, to be read."""
+    """Pointer to the compacted context."""
     receipt_pointer: str | None = None
     resume_path: str | None = None
-    """Where options.resume wrote."""
+    """Session file that options.resume wrote."""
     messages: list[dict[str, Any]] | None = None
-    """The new list, if it changed and was asked for."""
+    """The new list, if it changed and the reply is messages."""
     edits: list[Splice] | None = None
     context_hash: str | None = None
-    """With reply='edits': for options.context_hash of the next call."""
+    """With reply=edits: the value for options.context_hash of the next call."""
 
 
-class PersistAnswer(Answer):
-    """Answer of `persist_large_output`."""
+class PersistReply(Reply):
+    """Reply of `persist_large_output`."""
 
     persisted: bool
     tokens: int
@@ -274,11 +284,11 @@ class PersistAnswer(Answer):
     line_count: int | None = None
     session_id: str | None = None
     marker: str | None = None
-    """Put this into the context instead; has preview."""
+    """Text to put into the context instead of the output. It contains a preview."""
     note: str | None = None
 
 
-class NextAnswer(Answer):
+class NextMessage(Reply):
     """The message after a hit that ends with a question."""
 
     pointer: str
@@ -286,31 +296,31 @@ class NextAnswer(Answer):
     snippet: str
 
 
-class HitAnswer(Answer):
-    """One place where the query was found. The pointer to a message names its session."""
+class SearchHit(Reply):
+    """A match. The pointer of a message names its session."""
 
     pointer: str
     session_id: str | None = None
-    """Of an output."""
+    """Session of an output."""
     role: str
     tool_name: str | None = None
     time: str
     line: int | None = None
     offset_chars: int | None = None
-    """Of the match, if shown in part."""
+    """Position of the match, if the text is shown in part."""
     size_chars: int | None = None
-    """Of a message shown in part."""
+    """Size of a message that is shown in part."""
     snippet: str
     note: str | None = None
-    """Of an edit: old or new, still there."""
-    next: NextAnswer | None = None
-    """What follows a question."""
+    """Remark on the hit, for example the number of hits with equal text."""
+    next: NextMessage | None = None
+    """The next message, if the hit ends with a question."""
 
 
-class SearchAnswer(Answer):
-    """Answer of `search_transcript`."""
+class SearchReply(Reply):
+    """Reply of `search_transcript`."""
 
-    hits: list[HitAnswer]
+    hits: list[SearchHit]
     total: int
     total_is_exact: bool
     next_cursor: str | None = None

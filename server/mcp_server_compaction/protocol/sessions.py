@@ -1,15 +1,15 @@
-"""Sessions and their branches as resources describe them."""
+"""Sessions and their branches as JSON documents."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the list of resources, which hosts ask for first, needs the times alone
+if TYPE_CHECKING:  # because the resource list, which hosts request at their start, needs only times
     from context_compaction import History, SessionInfo
 
 
 def iso_time(seconds: float) -> str:
-    """Unix time as ISO 8601 in UTC, to the second; the calendar's ends for what lies beyond."""
+    """Return a Unix time as ISO 8601 in UTC, to the second, within the years 1 to 9999."""
     try:
         moment = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
@@ -19,7 +19,7 @@ def iso_time(seconds: float) -> str:
 
 
 def session_document(info: "SessionInfo") -> dict[str, Any]:
-    """What is known of a session, with where to read more."""
+    """Return the metadata of a session, with pointers to its content."""
     uri = f"transcript://{info.session_id}"
     return {
         "session_id": info.session_id,
@@ -38,21 +38,21 @@ def session_document(info: "SessionInfo") -> dict[str, Any]:
 def branches_document(
     session_id: str, branches: "Sequence[History]", branch_count: int
 ) -> dict[str, Any]:
-    """The branches of a session, newest first, each with what reads it from its beginning."""
+    """Return the branches of a session, newest first, each with a pointer to all its messages."""
     return {
         "branch_count": branch_count,
         "branches": [
             {
                 "head": branch.head,
                 "message_count": len(branch.seqs),
-                "messages": pointer_to(session_id, branch),
+                "messages": branch_pointer(session_id, branch),
             }
             for branch in branches
         ],
     }
 
 
-def pointer_to(session_id: str, branch: "History", newest: int | None = None) -> str:
-    """What reads a branch, or its `newest` messages."""
-    seqs = branch.seqs[-(newest or len(branch.seqs)) :] or (0,)
+def branch_pointer(session_id: str, branch: "History", newest_count: int | None = None) -> str:
+    """Return a pointer to the messages of a branch, or to its `newest_count` newest messages."""
+    seqs = branch.seqs[-(newest_count or len(branch.seqs)) :] or (0,)
     return f"transcript://{session_id}/messages/{min(seqs)}-{max(seqs)}@{branch.head}"

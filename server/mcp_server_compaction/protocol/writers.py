@@ -1,6 +1,6 @@
-"""Which summary writer a call gets, and which there are: by configuration, call and client.
+"""Choice of the summary writer, from the configuration, the call and the client.
 
-The API of a provider writes only where our own flag or variable, or the call, names it.
+The API of a provider is used only if a flag or variable of this server, or the call, names it.
 """
 
 from typing import TYPE_CHECKING
@@ -15,75 +15,74 @@ if TYPE_CHECKING:
     from mcp_server_compaction.protocol.sampling import SamplingModel
 
 
-def wanted_writer(asked: WriterName, config: Config) -> WriterName:
-    """Who shall write: as the call asks, else as the server is configured."""
-    return config.summaries.writer if asked == "auto" else asked
+def effective_writer(requested: WriterName, config: Config) -> WriterName:
+    """Return the writer that the call names, or else the writer of the configuration."""
+    return config.summaries.writer if requested == "auto" else requested
 
 
-def library_writer(wanted: WriterName) -> SummarizerName:
-    """The same in the library's words: a model that is given writes under "auto"."""
-    return wanted if wanted == "extractive" or wanted == "host" else "auto"
+def library_writer(writer: WriterName) -> SummarizerName:
+    """Return the library's name of the writer. A model is passed separately, as "auto"."""
+    return writer if writer == "extractive" or writer == "host" else "auto"
 
 
 def anthropic_model(config: Config) -> "AnthropicModel | None":
-    """The model behind Anthropic's API, where there is a key."""
-    told = config.summaries
-    if told.api_key is None:
+    """Return the model behind Anthropic's API. None without a key."""
+    summaries = config.summaries
+    if summaries.api_key is None:
         return None
     from context_compaction import AnthropicModel
 
-    named = {"model": told.model, "base_url": told.url}
-    chosen = {name: value for name, value in named.items() if value is not None}
-    return AnthropicModel(told.api_key, timeout_seconds=told.timeout_seconds, **chosen)
+    options = {"model": summaries.model, "base_url": summaries.url}
+    named = {name: value for name, value in options.items() if value is not None}
+    return AnthropicModel(summaries.api_key, timeout_seconds=summaries.timeout_seconds, **named)
 
 
 def model_for(
-    wanted: WriterName, config: Config, sampling: "SamplingModel | None"
+    writer: WriterName, config: Config, sampling: "SamplingModel | None"
 ) -> "SummaryModel | None":
-    """The model that writes; None where extracts, or the host's own text, are used.
+    """Return the model that writes the summary. None for extracts and for the host's own text.
 
     Args:
-        wanted: Who shall write.
-        config: The configuration of the process.
-        sampling: The client's model, where it offers one.
+        writer: The writer that the call or the configuration names.
+        config: Configuration of the process.
+        sampling: Model of the client, if the client offers it.
 
     Raises:
-        SettingsError: The writer that is named is not there.
+        SettingsError: The named writer is not available.
     """
-    if wanted == "anthropic":
+    if writer == "anthropic":
         if (model := anthropic_model(config)) is not None:
             return model
         raise SettingsError(
-            f"The summary writer 'anthropic' needs a key: set {KEY_VARIABLE} where the server is "
-            "started, or leave the choice to summarizer='auto'."
+            f"The summary writer 'anthropic' needs a key. Set {KEY_VARIABLE} where the server is "
+            "started, or use summarizer='auto'."
         )
-    if wanted == "sampling" and sampling is None:
+    if writer == "sampling" and sampling is None:
         raise SettingsError(
-            "The summary writer 'sampling' needs a client that offers its model, and this one does "
-            "not. Leave the choice to summarizer='auto'."
+            "The summary writer 'sampling' needs a client that offers its model, and this client "
+            "does not. Use summarizer='auto'."
         )
-    # A key in the environment alone never sends a conversation anywhere.
-    return sampling if wanted in ("sampling", "auto") else None
+    # A key in the environment alone must not send a conversation to a provider.
+    return sampling if writer in ("sampling", "auto") else None
 
 
 def writer_lines(config: Config) -> list[str]:
-    """One line for each writer, for `doctor`: is it there, and if not, why not."""
-    told = config.summaries
+    """Return one line for each writer, for `doctor`: whether it is available."""
     model = anthropic_model(config)
     if model is None:
         anthropic = f"anthropic: not available, {KEY_VARIABLE} is not set"
     else:
         anthropic = (
-            f"anthropic: available where it is named; {model.model} at {model.base_url}, "
-            f"at most {model.timeout_seconds:g} seconds (not tried here)"
+            f"anthropic: available if a call or option names it; {model.model} at "
+            f"{model.base_url}, timeout {model.timeout_seconds:g} seconds (not tested)"
         )
-    chosen: str = told.writer
-    if chosen == "auto":
-        chosen = "auto: the client's model where it offers one, else extractive"
+    default: str = config.summaries.writer
+    if default == "auto":
+        default = "auto: the client's model if the client offers one, otherwise extractive"
     return [
-        "extractive: available, always (no model needed)",
+        "extractive: always available (no model needed)",
         "host: available; the caller's model writes, see summarizer='host'",
         anthropic,
-        "sampling: with clients that offer their model; none is connected here",
-        f"a call that names none gets {chosen} (change it with {SUMMARIZER_VARIABLE})",
+        "sampling: available if the client offers its model; no client is connected here",
+        f"Default: {default} (change it with {SUMMARIZER_VARIABLE})",
     ]

@@ -11,7 +11,11 @@ from markupsafe import Markup, escape
 
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.tools.search_transcript import query_of, search_answer, unfound
+from mcp_server_compaction.protocol.tools.search_transcript import (
+    missing_terms_note,
+    query_of,
+    search_reply,
+)
 from mcp_server_compaction.viewer.markup import replaced
 from mcp_server_compaction.viewer.web import Page, Visit, failure
 
@@ -37,7 +41,7 @@ async def search(visit: Visit) -> Page:
         page_of_failure = failure(error)
         shown_again = {"asked": shown, "hits": None, "problem": page_of_failure.document["error"]}
         return replace(page_of_failure, template="search.html", shown=shown_again)
-    answer = search_answer(page, [PASSAGE_CHARS] * len(page.hits))
+    answer = search_reply(page, [PASSAGE_CHARS] * len(page.hits))
     more = None
     if answer.next_cursor:
         kept = {name: text for name, text in query.items() if name in _FIELDS}
@@ -50,7 +54,7 @@ async def search(visit: Visit) -> Page:
     return Page(
         "search.html",
         answer.model_dump(mode="json", exclude_none=True) | {"next_page": more},
-        {"asked": shown, "hits": hits, "more": more, "unfound": unfound(page)},
+        {"asked": shown, "hits": hits, "more": more, "unfound": missing_terms_note(page)},
     )
 
 

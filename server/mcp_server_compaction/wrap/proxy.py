@@ -46,8 +46,8 @@ from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.deps import Deps
 from mcp_server_compaction.protocol.schemas import ReadArguments
 from mcp_server_compaction.protocol.tools import tool_definitions
-from mcp_server_compaction.protocol.tools.answers import failure
 from mcp_server_compaction.protocol.tools.read_persisted_output import read_output
+from mcp_server_compaction.protocol.tools.replies import failure
 from mcp_server_compaction.wrap.demote import Demotion, demote
 
 READ_TOOL = "read_persisted_output"

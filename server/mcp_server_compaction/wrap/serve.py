@@ -29,7 +29,7 @@ from mcp_server_compaction.protocol.stdio import (
     parse_frame,
     stdio_streams,
 )
-from mcp_server_compaction.protocol.tools.persist_large_output import UNFILED_SESSION, count_text
+from mcp_server_compaction.protocol.tools.persist_large_output import OUTPUTS_SESSION, count_text
 from mcp_server_compaction.wrap.demote import Demotion
 from mcp_server_compaction.wrap.proxy import Proxy
 
@@ -92,7 +92,7 @@ async def _wrap(behind: Behind, config: Config, threshold_tokens: int) -> bool:
         count = partial(count_text, model=config.model)
         redacts = config.redaction == "on"
         demotion = Demotion(threshold_tokens, Settings().preview_chars, count, redacts)
-        proxy = Proxy(queue, to_server, deps, demotion, UNFILED_SESSION, tasks)
+        proxy = Proxy(queue, to_server, deps, demotion, OUTPUTS_SESSION, tasks)
 
         async def pass_from_host() -> None:
             nonlocal hung_up

@@ -114,7 +114,7 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
     found = json.loads(run("search", "value_3_17", "--json").stdout)
     pointer = found["hits"][0]["pointer"]
     assert "value_3_17" in run("read", pointer).stdout
-    assert "Nowhere found: zzyzx. 0 hits" in run("search", "zzyzx", code=1).stderr
+    assert "No matches for: zzyzx. 0 hits" in run("search", "zzyzx", code=1).stderr
     assert "elsewhere in the archive: value_3_17." in run(
         "search", "value_3_17", "--role", "system", code=1
     ).stderr.replace(" 3 17", "_3_17")

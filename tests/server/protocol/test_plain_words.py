@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS
+from mcp_server_compaction.protocol.tools.replies import MAX_REPLY_CHARS
 
 from tests.server.helpers import Json, answer_of, connect, conversation, parsed, text_of
 
@@ -66,7 +66,7 @@ async def test_a_transcript_is_answered_with_its_whole_summary_and_the_truth_abo
             )
         )
     assert parsed(result) == answer
-    assert len(text_of(result)) <= MAX_ANSWER_CHARS
+    assert len(text_of(result)) <= MAX_REPLY_CHARS
     assert next(iter(answer)) == next(iter(parsed(result))) == "summary"
     assert "</context_summary>" in answer["summary"]
     assert answer["summary"] in context

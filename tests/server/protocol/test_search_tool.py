@@ -99,7 +99,7 @@ async def test_a_scan_that_stops_says_where_and_goes_on_from_there(
             if "next_cursor" not in answer:
                 break
             arguments["cursor"] = answer["next_cursor"]
-    assert notes[0].startswith("Nothing found so far: the search stopped at its limit")
+    assert notes[0].startswith("No matches so far: the search stopped at its limit")
     assert len(hits) == 1
 
 
@@ -128,7 +128,7 @@ async def test_a_month_as_since_and_until_means_all_of_it(config: Config, base: 
         wish = {"query": "checkout", "since": month, "until": month}
         assert answer_of(await client.call_tool("search_transcript", wish)) == found
         error = await client.call_tool("search_transcript", {"query": "a", "since": "yesterday"})
-    assert "or a month, as 2026-01" in error_of(error)
+    assert "or a month, for example 2026-01" in error_of(error)
 
 
 class _DeletedOnceFound:

@@ -38,7 +38,7 @@ async def test_a_search_never_finds_what_our_own_tools_were_asked_and_answered(
 ) -> None:
     messages = [user("The token is ZEBRA_99."), agent("Noted.")]
     wanted = {"query": "ZEBRA_99"}
-    messages += call(1, f"{prefix}search_transcript", wanted, "Nowhere found: ZEBRA_99")
+    messages += call(1, f"{prefix}search_transcript", wanted, "No matches for: ZEBRA_99")
     said = "I look that up."
     messages += call(2, f"{prefix}read_persisted_output", wanted, "1:ZEBRA_99 is the token", said)
     messages += call(3, f"{prefix}persist_large_output", {"output": "ZEBRA_99"}, "o_1 ZEBRA_99")
@@ -65,9 +65,9 @@ async def test_nowhere_means_nowhere_and_elsewhere_is_said(config: Config) -> No
     assert "elsewhere in the archive: dark" in there["note"]
     assert "Nowhere" not in there["note"] + role["note"]
     assert "elsewhere in the archive: dark" in role["note"]
-    assert "Nowhere found: zzyzx." in mixed["note"]
+    assert "No matches for: zzyzx." in mixed["note"]
     assert "elsewhere in the archive: dark" in mixed["note"]
-    assert "Nowhere found: zzyzx." in nowhere["note"]
+    assert "No matches for: zzyzx." in nowhere["note"]
     assert "elsewhere" not in nowhere["note"]
 
 
@@ -134,5 +134,5 @@ async def test_a_page_that_leaves_out_parts_of_a_large_output_says_so(
         last = await search(client, "19999")
     assert many["total"] > len(many["hits"]) == 3
     assert "next_cursor" not in many
-    assert many["note"].startswith("Of one output at most 3 parts are listed. ")
+    assert many["note"].startswith("At most 3 parts of one output are listed. ")
     assert "parts" not in last["note"]

@@ -1,7 +1,6 @@
-"""The four tools: as hosts and models see them, and where a call comes in and an error goes out.
+"""The four tools: their definitions, and the handling of a call.
 
-A host asks for them at its start: nothing of the engine is imported here. Name, description and
-input schema are in every context on every turn; a test counts their tokens.
+Hosts ask for the tool list when they start the server, so this module does not import the engine.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from mcp_types import (
 from pydantic import BaseModel
 
 from mcp_server_compaction.protocol.arguments import (
-    DEFAULTS_AND_BOUNDS,
+    BOUNDS,
     Arguments,
     parse_arguments,
     short_schema,
@@ -36,40 +35,40 @@ from mcp_server_compaction.protocol.http_bodies import arguments_of
 from mcp_server_compaction.protocol.resources import APP_URIS
 from mcp_server_compaction.protocol.schemas import (
     MAX_READ_CHARS,
-    CompactAnswer,
     CompactArguments,
-    PersistAnswer,
+    CompactReply,
     PersistArguments,
+    PersistReply,
     ReadArguments,
-    SearchAnswer,
     SearchArguments,
+    SearchReply,
 )
-from mcp_server_compaction.protocol.tools.answers import failure
+from mcp_server_compaction.protocol.tools.replies import failure
 
-# Claude Code cuts longer results unless told; 500,000 is the most that it grants.
+# Claude Code truncates longer results. It accepts at most 500,000 characters.
 MAX_LIST_CHARS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """One tool.
+    """A tool.
 
     Attributes:
-        name: As the model calls it; also of the module and the function that answer.
-        title: For people.
-        description: For the model; counted in the budget of the tool list.
-        arguments: The model of its input.
-        is_read_only: Whether it writes nothing to the archive.
-        answer: The model of its structured answer; None for a tool that answers with text.
-        meta: Hints for single hosts; "ui" is what a host with MCP Apps shows beside the answer.
+        name: Name of the tool, of its module in this package, and of the function that runs it.
+        description: Text for the model: what the tool does, when to call it, what it returns.
+        arguments: Model of the arguments.
+        title: Name for people.
+        is_read_only: Whether the tool writes nothing to the archive.
+        reply: Model of the structured reply. None if the tool returns text only.
+        meta: Hints for some hosts. "ui" names the page that a host with MCP Apps shows.
     """
 
     name: str
-    title: str
     description: str
     arguments: type[Arguments]
+    title: str
     is_read_only: bool = False
-    answer: type[BaseModel] | None = None
+    reply: type[BaseModel] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -77,10 +76,13 @@ _SPECS = (
     ToolSpec(
         name="compact_messages",
         title="Compact messages",
-        description="Make a conversation fit its context window: archive it, clear old tool "
-        "results, then summarize history if needed. Pointers to the originals stay.",
+        description="Shrink a conversation to fit the model's context window. Agent programs call "
+        "it before each model request. In a chat host, call it only when the user asks to compact "
+        "or archive the session (transcript_path='current'): no tool can change the host's own "
+        "context. Archives every message, clears old tool results, then summarizes older turns if "
+        "needed. Returns the new list or edits to yours, with pointers to what was removed.",
         arguments=CompactArguments,
-        answer=CompactAnswer,
+        reply=CompactReply,
         meta={
             "anthropic/maxResultSizeChars": MAX_LIST_CHARS,
             "ui": {"resourceUri": APP_URIS["compact_messages"]},
@@ -88,43 +90,48 @@ _SPECS = (
     ),
     ToolSpec(
         name="persist_large_output",
-        title="Persist a large output",
-        description="Store a large tool output; put the short marker with a preview in its place.",
+        title="Archive a large output",
+        description="Archive one large text and get a short marker with a preview to put in its "
+        "place. Use it when a tool output is too long to keep in the context. "
+        "read_persisted_output returns the full text.",
         arguments=PersistArguments,
-        answer=PersistAnswer,
+        reply=PersistReply,
     ),
     ToolSpec(
         name="read_persisted_output",
-        title="Read a persisted output",
-        description="Read a stored output, messages, a file or the work on a plan item exactly.",
+        title="Read archived content",
+        description="Read archived content by pointer: the o_ ID or transcript:// address in a "
+        "placeholder, summary or search hit. Use it before you repeat a command or ask the user "
+        "again. Returns up to 7,000 characters and how to read on.",
         arguments=ReadArguments,
         is_read_only=True,
         meta={"anthropic/maxResultSizeChars": MAX_READ_CHARS},
     ),
     ToolSpec(
         name="search_transcript",
-        title="Search transcripts",
-        description="Find what left your context in archived messages and outputs. "
-        "words: any of them, best first.",
+        title="Search the archive",
+        description="Search the archived messages and outputs of this and other sessions, "
+        "including what left your context. Use it when you need something said, read or printed "
+        "earlier that you cannot see. Returns passages with pointers for read_persisted_output.",
         arguments=SearchArguments,
         is_read_only=True,
-        answer=SearchAnswer,
+        reply=SearchReply,
         meta={"ui": {"resourceUri": APP_URIS["search_transcript"]}},
     ),
 )
 TOOLS: Mapping[str, ToolSpec] = {tool.name: tool for tool in _SPECS}
 
 
-@cache  # made for the first client that asks, not at start-up
+@cache  # because building the schemas would delay the start of the server
 def tool_definitions() -> tuple[Tool, ...]:
-    """The tools as clients see them."""
+    """Return the tools as clients see them."""
     return tuple(
         Tool(
             name=tool.name,
             title=tool.title,
             description=tool.description,
-            input_schema=short_schema(tool.arguments, without=DEFAULTS_AND_BOUNDS),
-            output_schema=short_schema(tool.answer) if tool.answer else None,
+            input_schema=short_schema(tool.arguments, without=BOUNDS),
+            output_schema=short_schema(tool.reply) if tool.reply else None,
             annotations=ToolAnnotations(
                 read_only_hint=tool.is_read_only,
                 destructive_hint=None if tool.is_read_only else False,
@@ -140,24 +147,26 @@ def tool_definitions() -> tuple[Tool, ...]:
 async def list_tools(
     _context: RequestContext, _params: PaginatedRequestParams | None
 ) -> ListToolsResult:
-    """Handle `tools/list`; four tools are one page."""
+    """Handle `tools/list`."""
     return ListToolsResult(tools=list(tool_definitions()))
 
 
 async def call_tool(context: RequestContext, params: CallToolRequestParams) -> CallToolResult:
-    """Handle `tools/call`: an expected failure becomes a result that the model can read.
+    """Handle `tools/call`. Return an expected failure as a result that the model can read.
 
-    An unknown tool is an error of the protocol, as the specification has it: a result would say
-    that a tool ran. Anything else is a fault of ours; the SDK logs it and answers with an internal
-    error.
+    All other exceptions are faults of the server. The middleware logs them and replies with an
+    internal error.
+
+    Raises:
+        MCPError: The tool does not exist. The specification wants a protocol error in this case.
     """
     tool = TOOLS.get(params.name)
     if tool is None:
         raise MCPError(INVALID_PARAMS, unknown_name("tool", params.name, TOOLS))
-    given = arguments_of(context.request, params.arguments or {})
+    values = arguments_of(context.request, params.arguments or {})
     try:
-        arguments = parse_arguments(tool.arguments, given)
-        # What a tool needs is loaded by its first call: hosts wait for the tool list.
+        arguments = parse_arguments(tool.arguments, values)
+        # Import a tool's code on its first call, because hosts wait for the tool list.
         handler = getattr(import_module(f"{__name__}.{tool.name}"), tool.name)
         result: CallToolResult = await handler(context, arguments)
     except (ToolError, CompactionError) as error:

@@ -1,4 +1,4 @@
-"""Tool: hand in a conversation, get back one that fits."""
+"""Tool `compact_messages`: take a conversation and return one that fits."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -48,292 +48,291 @@ from mcp_server_compaction.protocol.compaction_call import (
 from mcp_server_compaction.protocol.deps import Deps, RequestContext
 from mcp_server_compaction.protocol.sampling import sampling_model
 from mcp_server_compaction.protocol.schemas import (
-    CompactAnswer,
     CompactArguments,
     CompactOptions,
-    PreparedFigures,
-    Reply,
+    CompactReply,
+    PreparedReply,
+    ReplyKind,
 )
 from mcp_server_compaction.protocol.sessions import iso_time
-from mcp_server_compaction.protocol.tools.answers import structured
-from mcp_server_compaction.protocol.writers import library_writer, model_for, wanted_writer
+from mcp_server_compaction.protocol.tools.replies import structured
+from mcp_server_compaction.protocol.writers import effective_writer, library_writer, model_for
 from mcp_server_compaction.reading.text_source import find_session
 
-# What `next_step` says.
+# Texts of `next_step`.
 SEND = (
-    "Send structuredContent.messages to the model instead of your list. Where you do not make the "
-    "requests yourself, your context is unchanged."
+    "Send structuredContent.messages to the model instead of your list. If another program sends "
+    "your requests, your context is unchanged."
 )
 APPLY = (
     "Apply structuredContent.edits to your list, from the last to the first: at start, replace "
-    "delete_count messages by insert. reply='messages' gives the whole list instead. Where you do "
-    "not make the requests yourself, your context is unchanged."
+    "delete_count messages with insert. reply='messages' returns the whole list instead. If "
+    "another program sends your requests, your context is unchanged."
 )
-ASKED = (
-    "Write the summary that summary_request asks for, then call again with the same messages, "
-    "summary=<your text> and options={'continuation': <that of the request>}."
+WRITE_SUMMARY = (
+    "Write the summary that summary_request asks for. Then call again with the same messages, "
+    "summary=<your text> and options={'continuation': <continuation of summary_request>}."
 )
 PREPARED = (
-    "Go on with your list, only adding to it. To replace its first {0.message_count} messages, "
-    "call again with all of it and options={{'apply': '{0.prepared_id}'}}."
+    "Continue with your list and only append to it. To replace its first {0.message_count} "
+    "messages, call again with the whole list and options={{'apply': '{0.prepared_id}'}}."
 )
-ADOPTED = (
+ALREADY_COMPACTED = (
     "Nothing new was compacted: the first {0.message_count} messages were compacted by an earlier "
-    "call, and its {0.context_count} messages stand for them. "
+    "call and are replaced by its {0.context_count} messages. "
 )
-SAME_WINDOW = (
-    "context_window is {}, as in the last call of session {} that had one. Name another to change "
-    "it."
-)
-PLANNED = "Nothing was written: this is what mode='auto' would do."
+PLANNED = "Nothing was written. This is what mode='auto' would do."
 UNCHANGED_HOST = (
-    "This host's context is unchanged: no tool can replace it. Tell the user to run the host's own "
-    "compact command, or to begin a new session with this summary. Claude Code, Codex and pi can "
-    "go on with what is left here: call with options={'resume': 'claude-code'} (codex, pi)."
+    "Your host's context is unchanged, because no tool can replace it. Ask the user to run the "
+    "host's own compact command or to start a new session from this summary. For Claude Code, "
+    "Codex and pi you can write a compacted session instead: call again with "
+    "options={'resume': 'claude-code'} (or 'codex', 'pi')."
 )
 RESUMED = (
-    "This host's context is unchanged. Tell the user to end this session and to go on with the "
-    "compacted one by: {}"
+    "Your host's context is unchanged. Ask the user to end this session and continue the compacted "
+    "one with: {}"
 )
-NOT_RESUMED = "No session was written, since nothing was compacted. mode='full' compacts now."
+NOT_RESUMED = (
+    "No session was written, because nothing was compacted. Use mode='full' to compact now."
+)
+# Notes in `warnings`.
+SAME_WINDOW = "context_window is {}, as in the last call of session {}. Pass another to change it."
+NEW_SESSION = "No session {} exists yet. These messages start it."
+
+# Options that are fields of the request with the same name.
+_REQUEST_OPTIONS = frozenset(CompactRequest.__dataclass_fields__) & set(CompactOptions.model_fields)
 
 
 async def compact_messages(context: RequestContext, arguments: CompactArguments) -> CallToolResult:
-    """Compact one conversation and answer with as much of it as was asked for."""
+    """Compact a conversation and return the kind of reply that the call asks for."""
     deps = context.lifespan_context
     archive = await deps.archive()
-    options, given, request = await _asked(arguments, archive, deps.config)
-    given, request = await _with_known_window(given, request, options, deps, archive)
-    stage_ended = stage_clock()
+    options, source, request = await _read_call(arguments, archive, deps.config)
+    source, request = await _with_known_window(source, request, options, deps, archive)
+    end_stage = stage_clock()
 
     async def report_progress(fraction: float, step: str) -> None:
-        stage_ended(fraction)
+        end_stage(fraction)
         await context.session.report_progress(fraction, 1.0, step)
 
     sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
-    model = model_for(wanted_writer(arguments.summarizer, deps.config), deps.config, sampling)
+    model = model_for(effective_writer(arguments.summarizer, deps.config), deps.config, sampling)
     is_known = (caller.get().tenant, request.session_id) in deps.turns.recent_windows
     turn = deps.turns.of(context.request, is_known=is_known)
     async with turn if model is None else nullcontext():
-        stage_ended(0.0)
+        end_stage(0.0)
         result = await compact(
-            given.payload,
+            source.payload,
             request,
             archive=archive,
-            read_file=deps.config.roots.reader(given.folder),
+            read_file=deps.config.roots.reader(source.folder),
             model=model,
             report_progress=report_progress,
         )
     deps.turns.remember(result.session_id, result.receipt.get("context_window"))
-    wrote = arguments.mode != "plan"
-    if wrote:
+    is_stored = arguments.mode != "plan"
+    if is_stored:
         await deps.changes.updated(f"transcript://{result.session_id}")
         await deps.changes.listed(context.session, result.session_id)
     if arguments.reply == "receipt":
         result = await with_dropped_names(result, archive)
-    answer = _answer_of(result, given.notes, wrote=wrote)
-    if options.resume is not None and wrote:
+    reply = _reply_without_list(result, source.notes, is_stored=is_stored)
+    if options.resume is not None and is_stored:
         if result.changed:
             resumable = await resumable_of(
-                result, options.resume, given, archive, within=deps.config.roots
+                result, options.resume, source, archive, within=deps.config.roots
             )
-            answer.resume_path = str(resumable.path)
-            answer.next_step = RESUMED.format(resumable.command)
+            reply.resume_path = str(resumable.path)
+            reply.next_step = RESUMED.format(resumable.command)
         elif result.status == "unchanged":
-            answer.next_step = NOT_RESUMED
+            reply.next_step = NOT_RESUMED
     if arguments.transcript_path is not None and arguments.reply is None:
-        return await _reply_to_model(answer, result, archive)
-    splices = make_splices(given.payload, result.messages) if result.changed else ()
-    is_without_list = arguments.messages is None and arguments.new_messages is None
-    reply = arguments.reply or ("messages" if is_without_list else _shorter_reply(result, splices))
-    if wrote and reply == "edits":
-        answer.context_hash = await _followed_by(result, given, archive)
-    return await _reply(answer, result, splices, reply, archive)
+        return await _model_reply(reply, result, archive)
+    splices = make_splices(source.payload, result.messages) if result.changed else ()
+    kind = arguments.reply or _default_kind(arguments, result, splices)
+    if is_stored and kind == "edits":
+        reply.context_hash = await _next_context_hash(result, source, archive)
+    return await _program_reply(reply, result, splices, kind, archive)
 
 
-async def _asked(
+async def _read_call(
     arguments: CompactArguments, archive: Archive, config: Config
 ) -> tuple[CompactOptions, Input, CompactRequest]:
-    """The options, the conversation and the request of a call.
+    """Return the options, the conversation and the library's request of a call.
 
     Raises:
-        CompactionError: An option is wrong, or there is no such conversation.
+        CompactionError: An option is wrong, or the conversation cannot be read.
     """
     options, settings = _split_options(arguments.options or {})
     if options.resume is not None and arguments.transcript_path is None:
         raise SettingsError(
             "options.resume needs transcript_path: a session file of a host, or 'current'."
         )
-    given = await _input_of(arguments, options, archive, config)
-    request = _request_of(arguments, options, settings, given, config)
+    source = await _read_source(arguments, options, archive, config)
+    request = _request(arguments, options, settings, source, config)
     if options.resume is not None:
         to_format = RESUME_FORMATS[options.resume]
-        if to_format != given.format:
-            given, request = await to_thread.run_sync(converted, given, request, to_format)
-    return options, given, request
+        if to_format != source.format:
+            source, request = await to_thread.run_sync(converted, source, request, to_format)
+    return options, source, request
 
 
-def _split_options(given: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, Any]]:
-    """The options of a call, and apart from them the constants of the policy it changes.
+def _split_options(values: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, Any]]:
+    """Return the options of a call, and separately the policy's constants that it changes.
 
     Raises:
-        SettingsError: A name is neither, or an option has a wrong value.
+        SettingsError: A name is unknown, or an option has a wrong value.
     """
-    own = list(CompactOptions.model_fields)
-    for name in given:
-        if name not in own and name not in SETTING_NAMES:
+    own_names = list(CompactOptions.model_fields)
+    for name in values:
+        if name not in own_names and name not in SETTING_NAMES:
             raise SettingsError(
-                f"options: {unknown_name('option', name, [*own, *SETTING_NAMES])} "
-                "All are described in options://compact_messages."
+                f"options: {unknown_name('option', name, [*own_names, *SETTING_NAMES])} "
+                "Read options://compact_messages for all options."
             )
-    options = parse_arguments(
-        CompactOptions, {name: value for name, value in given.items() if name in own}
-    )
-    return options, {name: value for name, value in given.items() if name not in own}
+    own = {name: value for name, value in values.items() if name in own_names}
+    settings = {name: value for name, value in values.items() if name not in own_names}
+    return parse_arguments(CompactOptions, own), settings
 
 
-async def _input_of(
+async def _read_source(
     arguments: CompactArguments, options: CompactOptions, archive: Archive, config: Config
 ) -> Input:
-    """The conversation that the arguments give or point to.
+    """Return the conversation that the arguments contain or refer to.
 
     Raises:
-        CompactionError: The file may not be read, or holds no conversation; or the new messages
-            belong behind another list than the session's, so that a caller whose last answer was
-            lost never has them put behind a list that it does not hold.
+        CompactionError: The file may not be read or contains no conversation, or `context_hash` is
+            not the session's context. The caller may then lack a reply, so new messages cannot be
+            appended safely.
     """
     if arguments.transcript_path is not None:
         path = Path(arguments.transcript_path)
-        # Where no file may be read, as over HTTP, nobody learns which there are.
+        # Without readable folders, as over HTTP, the caller must not learn which files exist.
         if arguments.transcript_path == CURRENT and config.roots.folders:
             path = await to_thread.run_sync(current_transcript, this_user())
         return await input_of_file(await config.roots.read_bytes(path), path.name)
     if arguments.messages is not None:
         return Input(arguments.messages)
-    grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
-    if options.context_hash not in (None, grown.known_name):
+    source = await _extended_session(archive, arguments.session_id or "", arguments.new_messages)
+    if options.context_hash not in (None, source.context_hash):
         raise SettingsError(
-            f"new_messages belong behind the list that context_hash names, {options.context_hash}, "
-            f"but the context of session {grown.session_id} is another by now. Hand in the whole "
-            "list as messages."
+            f"context_hash {options.context_hash} is out of date: the context of session "
+            f"{source.session_id} has changed. Pass the whole conversation as messages."
         )
-    return grown
+    return source
 
 
-async def _grown(archive: Archive, session_id: str, given: Sequence[JsonObject] | None) -> Input:
-    """The session's context with the new messages, if any were given, behind it."""
-    new = given or ()
+async def _extended_session(
+    archive: Archive, session_id: str, new_messages: Sequence[JsonObject] | None
+) -> Input:
+    """Return the session's context, followed by the new messages if there are any."""
+    new = new_messages or ()
     try:
         session_id = await find_session(archive, session_id)
         context = await current_context(session_id, archive)
     except NotFoundError:
-        if given is None:
+        if new_messages is None:
             raise
-        note = f"Session {session_id} was not known: it begins with these messages."
-        return Input(new, session_id=session_id, notes=(note,))
+        return Input(new, session_id=session_id, notes=(NEW_SESSION.format(session_id),))
     return Input(
         [*context.messages, *new],
-        format=await to_thread.run_sync(_format_of, context, new),
+        format=await to_thread.run_sync(_extended_format, context, new),
         session_id=session_id,
-        known_count=len(context.messages),
-        known_name=context.name,
+        context_count=len(context.messages),
+        context_hash=context.name,
     )
 
 
-async def _with_known_window(
-    given: Input,
-    request: CompactRequest,
-    options: CompactOptions,
-    deps: Deps,
-    archive: Archive,
-) -> tuple[Input, CompactRequest]:
-    """The request with the window that the session last had, if the call does not name one.
+def _extended_format(context: CurrentContext, new: Sequence[JsonObject]) -> str:
+    """Return the format of the context and the new messages together.
 
-    A model that compacts the session that its host runs in a small window cannot know that window.
-    """
-    session_id = request.session_id
-    if request.context_window or request.target_tokens or options.model or session_id is None:
-        return given, request
-    window = deps.turns.recent_windows.get((caller.get().tenant, session_id))
-    if window is None:
-        try:
-            receipts = await archive.receipts(session_id, after=-1)
-        except CompactionError:  # no such session, or no name for one: `compact` says which
-            return given, request
-        window = receipts[-1].get("context_window") if receipts else None
-    if window in (None, window_of(request)):
-        return given, request
-    note = SAME_WINDOW.format(window, session_id)
-    return replace(given, notes=(*given.notes, note)), replace(request, context_window=window)
-
-
-def _format_of(context: CurrentContext, new: Sequence[JsonObject]) -> str:
-    """The format of `context` and what follows it.
-
-    Plain strings by the user and the assistant are the same in several formats: which one it is may
-    only be told by the first call of a tool, long after the session began.
+    Plain texts of the user and the assistant fit several formats. The first tool call, which may
+    come much later, decides between them.
     """
     if formats.fits_format(new, context.format):
         return context.format
     try:
         return formats.detect([*context.messages, *new])
     except CompactionError:
-        return context.format  # whose own error says what is wrong
+        return context.format  # Parsing in this format then reports what is wrong.
 
 
-# Fields of the request that are options of the same name.
-_OPTION_NAMES = frozenset(CompactRequest.__dataclass_fields__) & set(CompactOptions.model_fields)
+async def _with_known_window(
+    source: Input, request: CompactRequest, options: CompactOptions, deps: Deps, archive: Archive
+) -> tuple[Input, CompactRequest]:
+    """Use the window of the session's last call if this call names neither window nor model.
+
+    A model that compacts the session of its own host cannot know the host's window.
+    """
+    session_id = request.session_id
+    if request.context_window or request.target_tokens or options.model or session_id is None:
+        return source, request
+    window = deps.turns.recent_windows.get((caller.get().tenant, session_id))
+    if window is None:
+        try:
+            receipts = await archive.receipts(session_id, after=-1)
+        except (
+            CompactionError
+        ):  # The session is missing or its ID is invalid: `compact` reports it.
+            return source, request
+        window = receipts[-1].get("context_window") if receipts else None
+    if window in (None, window_of(request)):
+        return source, request
+    notes = (*source.notes, SAME_WINDOW.format(window, session_id))
+    return replace(source, notes=notes), replace(request, context_window=window)
 
 
-def _request_of(
+def _request(
     arguments: CompactArguments,
     options: CompactOptions,
     settings: Mapping[str, Any],
-    given: Input,
+    source: Input,
     config: Config,
 ) -> CompactRequest:
-    """What to ask the library for."""
-    named = {name: getattr(options, name) for name in options.model_fields_set & _OPTION_NAMES}
-    source = {
-        "format": given.format,
-        "model": given.model or config.model,
-        "system": given.system,
-        "tools": given.tools,
+    fields: dict[str, Any] = {
+        "format": source.format,
+        "model": source.model or config.model,
+        "system": source.system,
+        "tools": source.tools,
     }
-    request: dict[str, Any] = source | {n: value for n, value in named.items() if value is not None}
-    request["pinned_messages"] = tuple(given.known_count + at for at in options.pinned_messages)
+    for name in options.model_fields_set & _REQUEST_OPTIONS:
+        if (value := getattr(options, name)) is not None:
+            fields[name] = value
+    fields["pinned_messages"] = tuple(source.context_count + n for n in options.pinned_messages)
     return CompactRequest(
         mode=arguments.mode,
-        session_id=arguments.session_id or given.session_id,
+        session_id=arguments.session_id or source.session_id,
         context_window=arguments.context_window,
         target_tokens=arguments.target_tokens,
         policy=arguments.policy or config.policy,
         settings=settings,
         instructions=arguments.instructions or "",
-        summarizer=library_writer(wanted_writer(arguments.summarizer, config)),
+        summarizer=library_writer(effective_writer(arguments.summarizer, config)),
         summary=arguments.summary,
-        **request,
+        **fields,
     )
 
 
-async def _followed_by(result: CompactResult, given: Input, archive: Archive) -> str | None:
-    """What names the list that goes out, where new messages alone can be put behind it.
+async def _next_context_hash(result: CompactResult, source: Input, archive: Archive) -> str | None:
+    """Return the hash of the returned list if later new messages can be appended to it.
 
-    Not where the session's context is another: the list is an older branch, or holds a secret that
-    the archive does not. New messages that were themselves put behind that context go on from it.
+    None if the session's context is another list: the returned list is an older branch, or contains
+    a secret that the archive does not. New messages of this call were already appended to the
+    session's context, so the result continues that context.
     """
-    if given.known_count:
+    if source.context_count:
         return await to_thread.run_sync(history_hash, result.messages)
     return await name_if_current(result.messages, result.session_id, archive)
 
 
-def _answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> CompactAnswer:
-    """The answer to a result, without its message list."""
+def _reply_without_list(
+    result: CompactResult, notes: Sequence[str], *, is_stored: bool
+) -> CompactReply:
     uri = f"transcript://{result.session_id}"
-    receipt = result.receipt
-    # What the receipt says beyond the fields that the answer has anyway.
-    rest = {key: value for key, value in receipt.items() if key not in CompactAnswer.model_fields}
-    answer = CompactAnswer(
+    receipt = {
+        key: value for key, value in result.receipt.items() if key not in CompactReply.model_fields
+    }
+    reply = CompactReply(
         session_id=result.session_id,
         format=result.format,
         status=result.status,
@@ -347,75 +346,84 @@ def _answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> C
         warnings=[*notes, *result.warnings],
         message_count=len(result.messages),
         summary=result.summary,
-        written_by=written_by(receipt),
-        receipt=rest or None,
-        context_pointer=f"{uri}/context" if wrote and result.changed else None,
+        written_by=written_by(result.receipt),
+        receipt=receipt or None,
+        context_pointer=f"{uri}/context" if is_stored and result.changed else None,
     )
-    if wrote and (result.changed or result.prepared):
-        answer.receipt_pointer = f"{uri}/receipts"
+    if is_stored and (result.changed or result.prepared):
+        reply.receipt_pointer = f"{uri}/receipts"
     if (prepared := result.prepared) is not None:
-        answer.prepared = PreparedFigures(
+        reply.prepared = PreparedReply(
             prepared_id=prepared.prepared_id,
             message_count=prepared.message_count,
             prefix_hash=prepared.prefix_hash,
             expires=iso_time(prepared.expires_seconds),
         )
-    return answer
+    return reply
 
 
-def _shorter_reply(result: CompactResult, splices: Sequence[Splice]) -> Reply:
-    """What to answer a caller with that leaves it open: edits where they hold fewer messages."""
-    inserted = sum(len(splice.insert) for splice in splices)
-    return "edits" if inserted < len(result.messages) and splices else "messages"
+def _default_kind(
+    arguments: CompactArguments, result: CompactResult, splices: Sequence[Splice]
+) -> ReplyKind:
+    """Return "edits" if the caller has the list and edits contain fewer messages than the list."""
+    if arguments.messages is None and arguments.new_messages is None:
+        return "messages"
+    inserted_count = sum(len(splice.insert) for splice in splices)
+    return "edits" if splices and inserted_count < len(result.messages) else "messages"
 
 
-async def _reply_to_model(
-    answer: CompactAnswer, result: CompactResult, archive: Archive
+async def _model_reply(
+    reply: CompactReply, result: CompactResult, archive: Archive
 ) -> CallToolResult:
-    """For a model that named a file: the summary first, and what it cannot do with it."""
+    """Return the reply for a model that named a file: the summary first, and no list."""
     if result.summary_prompt is not None or result.prepared is not None:
-        return await _reply(answer, result, (), "receipt", archive)
-    # The receipt has the rest, whole; here the summary needs the room.
-    answer.receipt, answer.boundary, answer.layers = None, None, []
+        return await _program_reply(reply, result, (), "receipt", archive)
+    # The summary needs the space. The archived receipt contains these fields.
+    reply.receipt, reply.boundary, reply.layers = None, None, []
     if result.status == "planned":
-        answer.next_step = PLANNED
-    elif result.changed and answer.resume_path is None:
-        answer.next_step = UNCHANGED_HOST
-    return structured(answer, lead="summary")
+        reply.next_step = PLANNED
+    elif result.changed and reply.resume_path is None:
+        reply.next_step = UNCHANGED_HOST
+    return structured(reply, lead="summary")
 
 
-async def _reply(
-    answer: CompactAnswer,
+async def _program_reply(
+    reply: CompactReply,
     result: CompactResult,
     splices: Sequence[Splice],
-    reply: Reply,
+    kind: ReplyKind,
     archive: Archive,
 ) -> CallToolResult:
-    beside: dict[str, Any] = {}
+    """Return the reply with the list, the edits or the prompt that a program needs."""
+    lists: dict[str, Any] = {}
     if (prompt := result.summary_prompt) is not None:
-        answer.next_step = ASKED
-        if reply == "receipt":
-            # The transcript goes into the archive: whoever writes the summary reads it in parts.
+        reply.next_step = WRITE_SUMMARY
+        if kind == "receipt":
+            # The transcript is archived, so that the writer of the summary can read it in parts.
             blob = make_blob(prompt.user, tool_name="summary_request")
-            await archive.commit(answer.session_id, blobs=[blob])
-            read = f"Read the transcript with read_persisted_output {blob.output_id}"
-            answer.summary_request = replace(prompt, user=read)
+            await archive.commit(reply.session_id, blobs=[blob])
+            text = f"Read the transcript with read_persisted_output {blob.output_id}"
+            reply.summary_request = replace(prompt, user=text)
         else:
-            beside["summary_request"] = asdict(prompt)
+            lists["summary_request"] = asdict(prompt)
     elif result.status == "planned":
-        answer.next_step = PLANNED
+        reply.next_step = PLANNED
     elif result.prepared is not None:
-        answer.next_step = PREPARED.format(result.prepared)
-    elif result.changed and reply == "messages":
-        beside["messages"] = result.messages
-        answer.next_step = SEND
-    elif result.changed and reply == "edits":
-        # Not `asdict`, which would copy the messages.
-        beside["edits"] = [
-            {"start": one.start, "delete_count": one.delete_count, "insert": list(one.insert)}
-            for one in splices
+        reply.next_step = PREPARED.format(result.prepared)
+    elif result.changed and kind == "messages":
+        lists["messages"] = result.messages
+        reply.next_step = SEND
+    elif result.changed and kind == "edits":
+        # `asdict` would copy the messages.
+        lists["edits"] = [
+            {
+                "start": splice.start,
+                "delete_count": splice.delete_count,
+                "insert": list(splice.insert),
+            }
+            for splice in splices
         ]
-        answer.next_step = APPLY
-    if answer.next_step and result.recognised and result.changed and not result.layers:
-        answer.next_step = ADOPTED.format(result.recognised) + answer.next_step
-    return structured(answer, beside=beside)
+        reply.next_step = APPLY
+    if reply.next_step and result.recognised and result.changed and not result.layers:
+        reply.next_step = ALREADY_COMPACTED.format(result.recognised) + reply.next_step
+    return structured(reply, lists=lists)

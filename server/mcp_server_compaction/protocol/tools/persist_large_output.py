@@ -1,4 +1,4 @@
-"""Tool: put a large output into the archive and keep a marker with a preview of it."""
+"""Tool `persist_large_output`: archive a large output and return a marker with a preview."""
 
 from functools import partial
 
@@ -7,22 +7,19 @@ from context_compaction import Blob, Settings, counter_for, make_blob, persisted
 from mcp_types import CallToolResult
 
 from mcp_server_compaction.protocol.deps import RequestContext
-from mcp_server_compaction.protocol.schemas import PersistAnswer, PersistArguments
-from mcp_server_compaction.protocol.tools.answers import structured
+from mcp_server_compaction.protocol.schemas import PersistArguments, PersistReply
+from mcp_server_compaction.protocol.tools.replies import structured
 
-# Outputs that belong to no conversation are filed under this session.
-UNFILED_SESSION = "outputs"
-# What stands in a marker for a tool that the call does not name.
+# Session of outputs that belong to no conversation.
+OUTPUTS_SESSION = "outputs"
+# Tool name in a marker if the call does not name the tool.
 UNNAMED_TOOL = "unknown"
 
 
 async def persist_large_output(
     context: RequestContext, arguments: PersistArguments
 ) -> CallToolResult:
-    """Store the output, and answer with what to put in its place.
-
-    Who calls this has decided that it is large; only a threshold of the call's own is weighed.
-    """
+    """Store the output and return its marker. Every size is stored unless a threshold is passed."""
     deps = context.lifespan_context
     threshold_tokens, text = arguments.threshold_tokens, arguments.output
     if text is None:
@@ -30,21 +27,21 @@ async def persist_large_output(
     tokens = await to_thread.run_sync(partial(count_text, text, deps.config.model))
     if threshold_tokens is not None and tokens < threshold_tokens:
         return structured(
-            PersistAnswer(
+            PersistReply(
                 persisted=False,
                 tokens=tokens,
                 size_chars=len(text),
                 threshold_tokens=threshold_tokens,
-                note="Below the threshold_tokens of this call: nothing was stored. Keep the output "
-                "as it is, or call without threshold_tokens to store it all the same.",
+                note="Nothing was stored, because the output is smaller than threshold_tokens. "
+                "Keep the output, or call again without threshold_tokens to store it.",
             )
         )
     archive = await deps.archive()
     size_chars = len(text)
-    if archive.redaction == "on":  # the preview shows no secret either
+    if archive.redaction == "on":  # so that the preview shows no secret
         text = await to_thread.run_sync(redact, text)
     blob = make_blob(text, tool_name=arguments.tool_name, call_id=arguments.tool_call_id)
-    session_id = arguments.session_id or UNFILED_SESSION
+    session_id = arguments.session_id or OUTPUTS_SESSION
     await archive.commit(session_id, blobs=[blob])
     await deps.changes.listed(context.session, session_id)
     info = await archive.output_info(blob.output_id)
@@ -52,7 +49,7 @@ async def persist_large_output(
     if preview_chars is None:
         preview_chars = Settings().preview_chars
     return structured(
-        PersistAnswer(
+        PersistReply(
             persisted=True,
             tokens=tokens,
             size_chars=size_chars,
@@ -63,15 +60,15 @@ async def persist_large_output(
             session_id=session_id,
             marker=marker_of(blob, text, arguments.tool_name or UNNAMED_TOOL, preview_chars),
         ),
-        cut=False,  # the marker is for the context: it must come whole
+        truncate=False,  # because the caller puts the marker into its context
     )
 
 
 def count_text(text: str, model: str | None) -> int:
-    """Tokens of `text`. The first call of a process loads the vocabulary: use a thread."""
+    """Return the tokens of `text`. Call it in a thread, because the first call is slow."""
     return counter_for(model).text(text)
 
 
 def marker_of(blob: Blob, text: str, tool_name: str, preview_chars: int) -> str:
-    """The marker that replaces a stored text, the same that a compaction leaves."""
+    """Return the marker that replaces a stored text, in the form that compaction uses."""
     return persisted([blob], preview(text, max_chars=preview_chars), tool_name, len(text))

@@ -7,7 +7,7 @@ import pytest
 from context_compaction.messages.model import compact_json
 from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, bounded
+from mcp_server_compaction.protocol.tools.replies import MAX_REPLY_CHARS, truncated
 
 from tests.server.helpers import Era, connect, error_of, text_of
 
@@ -28,8 +28,8 @@ def test_a_long_answer_is_cut_to_fit_and_says_what_is_missing() -> None:
             },
         },
     }
-    cut = bounded(answer, MAX_ANSWER_CHARS)
-    assert len(compact_json(cut)) <= MAX_ANSWER_CHARS
+    cut = truncated(answer, MAX_REPLY_CHARS)
+    assert len(compact_json(cut)) <= MAX_REPLY_CHARS
     assert cut["layers"] == answer["layers"]
     assert cut["tokens"] == answer["tokens"]
     assert cut["warnings"][-1].endswith("more")
