@@ -1,8 +1,7 @@
-"""Sessions that hosts keep on disk, archived by themselves: what left a context is found later.
+"""Automatic import of the sessions that hosts keep on disk, so that search finds them.
 
-Hosts without hooks keep their transcripts all the same. New lines of them are imported when the
-server starts and before each search, for a bounded time and newest first; what is not reached then
-comes next time.
+The server imports new lines when it starts and before each search, newest files first and for a
+limited time. Files that were not reached are imported the next time.
 """
 
 import logging
@@ -14,21 +13,24 @@ import anyio
 from anyio import to_thread
 from context_compaction import CompactionError
 
-if TYPE_CHECKING:  # loaded with the engine, where there is something to import
+if TYPE_CHECKING:  # loads the library, which is needed only if there is something to import
     from context_compaction import Archive
 
-# A person waits for a search at most this long; a session that grew by a turn takes milliseconds.
+# A search waits at most this long. The import of one new turn takes milliseconds.
 SEARCH_SECONDS = 2.0
-# In the background, once: the first start meets all the sessions that there ever were.
+# Time limit in the background at the start. The first start imports all earlier sessions.
 START_SECONDS = 20.0
 
 _logger = logging.getLogger(__name__)
 
 
 class SessionImports:
-    """The transcripts of known hosts, and how far they are archived.
+    """Imports the session files of known hosts. Files that cannot be imported are only logged.
 
-    Nothing here fails a call: a session that cannot be imported is logged and left out.
+    Args:
+        archive_folder: Folder with the records of earlier imports.
+        folders: Folders with session files.
+        archive: Returns the opened archive.
     """
 
     def __init__(
@@ -40,20 +42,20 @@ class SessionImports:
         self._archive_folder = archive_folder
         self._folders = folders
         self._archive = archive
-        self._one_at_a_time = anyio.Lock()
-        # The stamp of each file when it was last imported or found unchanged.
+        self._lock = anyio.Lock()
+        # Stamp of each file when it was last imported or found unchanged.
         self._stamps: dict[Path, tuple[int, int, int]] = {}
 
     async def catch_up(self, seconds: float) -> None:
-        """Import what is new, for at most about `seconds`."""
+        """Import new messages for at most about this time. Errors are only logged."""
         if not self._folders:
             return
         try:
             with anyio.move_on_after(seconds):
-                async with self._one_at_a_time:
+                async with self._lock:
                     await self._import_changed()
         except (CompactionError, OSError) as error:
-            _logger.warning("Sessions of hosts could not be imported: %s", error)
+            _logger.warning("Cannot import the sessions of hosts: %s", error)
 
     async def _import_changed(self) -> None:
         changed = await to_thread.run_sync(self._changed)
@@ -62,17 +64,15 @@ class SessionImports:
         from mcp_server_compaction.hosts.importing import Importer
 
         importer = Importer(await self._archive(), self._archive_folder)
-        for path in changed:
-            stamp = changed[path]
+        for path, stamp in changed.items():
             outcome = await importer.import_file(path)
             self._stamps[path] = stamp
-            if outcome.problem and outcome.is_conversation:
-                _logger.warning("%s: %s", path, outcome.problem)
-            for note in outcome.notes:
-                _logger.warning("%s: %s", path, note)
+            problems = [outcome.problem] if outcome.problem and outcome.is_conversation else []
+            for text in [*problems, *outcome.notes]:
+                _logger.warning("%s: %s", path, text)
 
     def _changed(self) -> dict[Path, tuple[int, int, int]]:
-        """The stamps of the files that changed, newest first; outputs after their sessions."""
+        """Return the stamps of changed files, newest first, and outputs after all sessions."""
         present = [folder for folder in self._folders if folder.is_dir()]
         if not present:
             return {}
@@ -87,7 +87,7 @@ class SessionImports:
         for path in session_files(present, self._archive_folder):
             try:
                 stamps[path] = stamp_of(path)
-            except OSError:  # gone since it was listed
+            except OSError:  # deleted after it was listed, or not a regular file
                 continue
         unknown = [path for path, stamp in stamps.items() if self._stamps.get(path) != stamp]
         changed = files_to_import(self._archive_folder, unknown)

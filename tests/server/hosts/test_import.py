@@ -1,4 +1,4 @@
-"""Importing session files: nothing left out, nothing twice, and only what is new."""
+"""Import of session files: every message is archived once, and only new lines are read."""
 
 import gzip
 import json
@@ -47,14 +47,14 @@ def answer(call_id: str) -> list[Row]:
 
 
 def claude_code_rows() -> list[Row]:
-    """Three turns, a compaction, two more turns, and a sub-agent between the lines."""
+    """Three turns, a compaction and two more turns, with rows of a sub-agent between them."""
     rows: list[Row] = [{"type": "summary", "summary": "About listing"}]
     for turn in range(5):
         number = turn * 10
         if turn == 3:
             rows += [
                 {"type": "system", "subtype": "compact_boundary", "sessionId": "main"},
-                claude("user", "What went before: listing.", number, isCompactSummary=True),
+                claude("user", "Earlier work: listing.", number, isCompactSummary=True),
             ]
         rows += [
             claude("user", f"question {turn}", number + 1),
@@ -81,7 +81,7 @@ def codex_rows() -> list[Row]:
     rows = [item("session_meta", {"id": "rollout", "cwd": "/p"})]
     for turn in range(4):
         if turn == 2:
-            rows.append(item("compacted", {"message": "What went before"}))
+            rows.append(item("compacted", {"message": "Earlier work"}))
         call = {"type": "function_call", "call_id": f"c{turn}", "name": "shell", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": f"c{turn}", "output": "ok"}
         rows += [
@@ -94,7 +94,7 @@ def codex_rows() -> list[Row]:
 
 
 def rewound_claude_code_rows() -> list[Row]:
-    """Parallel calls, a parent that is missing, and prompts that the user takes back twice."""
+    """Parallel calls, a missing parent, and prompts that the user took back twice."""
     tree: dict[str, str | None] = {
         "p0": None, "use a": "p0", "use b": "use a", "answer a": "use a", "answer b": "use b",
         "said 0": "answer b", "system 0": "said 0",
@@ -120,16 +120,16 @@ def rewound_claude_code_rows() -> list[Row]:
 
 def rewound_codex_rows() -> list[Row]:
     rows = codex_rows()
-    for at, turns in ((14, 1), (9, 1)):
+    for index, turns in ((14, 1), (9, 1)):
         payload = {"type": "thread_rolled_back", "num_turns": turns}
         rows.insert(
-            at, {"timestamp": "2026-01-01T00:00:00Z", "type": "event_msg", "payload": payload}
+            index, {"timestamp": "2026-01-01T00:00:00Z", "type": "event_msg", "payload": payload}
         )
     return rows
 
 
 def codex_event_rows() -> list[Row]:
-    """A review thread of Codex, which has no response items."""
+    """A review thread of Codex, which contains only events."""
     events: list[Row] = [
         {"type": "entered_review_mode", "user_facing_hint": "changes on branch addax"},
         {"type": "user_message", "message": "Review the addax branch."},
@@ -143,7 +143,7 @@ def codex_event_rows() -> list[Row]:
 
 
 def unnamed_sub_agent_rows() -> list[Row]:
-    """Two parallel sub-agents of 2025, which have no `agentId`, and one after them."""
+    """Two parallel sub-agents without `agentId`, as in files of 2025, and a later one."""
     rows: list[Row] = [claude("user", "start three", 0, uuid="p", parentUuid=None)]
     latest: dict[str, str | None] = dict.fromkeys(("kudu", "oryx", "topi"))
     for number, name in enumerate(("kudu", "oryx", "kudu", "oryx", "topi", "kudu", "topi"), 1):
@@ -181,68 +181,70 @@ def figures(result: Result) -> dict[str, int]:
     return json.loads(result.stdout)
 
 
-def held(archive: Path, index: Path) -> dict[str, tuple[list[Row], list[Row], str | None]]:
-    """By session: its transcript, its context, and its parent."""
+def archived(archive: Path, index: Path) -> dict[str, tuple[list[Row], list[Row], str | None]]:
+    """Return transcript, context and parent of each session."""
 
     async def read() -> dict[str, tuple[list[Row], list[Row], str | None]]:
-        found: dict[str, tuple[list[Row], list[Row], str | None]] = {}
+        sessions: dict[str, tuple[list[Row], list[Row], str | None]] = {}
         async with open_archive(archive, index_root=index) as opened:
             for info in (await opened.sessions(limit=100))[0]:
                 messages = await opened.read_messages(info.session_id, 0, 100_000)
                 _, context = await opened.context(info.session_id)
-                found[info.session_id] = (
+                sessions[info.session_id] = (
                     [message.raw for message in messages],
                     context,
                     info.parent_session_id,
                 )
-        return found
+        return sessions
 
     return anyio.run(read)
 
 
 def texts(raws: Sequence[Row]) -> list[str]:
-    """The strings that were said, in order."""
-    found: list[str] = []
+    """Return the texts of messages, IDs of calls, and "result" for results, in order."""
+    words: list[str] = []
     for raw in raws:
         content = raw["content"]
         blocks = [{"text": content}] if isinstance(content, str) else content
-        found += [str(block.get("text") or block.get("id") or "result") for block in blocks]
-    return found
+        words += [str(block.get("text") or block.get("id") or "result") for block in blocks]
+    return words
 
 
-def test_a_claude_code_file_is_archived_with_what_was_compacted_and_its_sub_agents(
+def test_import_archives_compacted_messages_and_sub_agents_of_claude_code(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "main.jsonl"
     file.write_bytes(b"".join(lines_of(claude_code_rows())))
     result = imported(tmp_path / "a", file)
     assert figures(result)["messages_written"] == 5 * 4 + 1 + 5 * 2
-    sessions = held(tmp_path / "a", tmp_path / "i")
+    sessions = archived(tmp_path / "a", tmp_path / "i")
     assert sorted(sessions) == ["main", "main:agent-7"]
     transcript, context, _ = sessions["main"]
     assert texts(transcript)[:7] == [
         "question 0", "thinking of 0", "a0", "b0", "result", "result", "answer 0",
     ]  # fmt: skip
-    assert texts(context)[:2] == ["What went before: listing.", "question 3"]
+    assert texts(context)[:2] == ["Earlier work: listing.", "question 3"]
     assert texts(context)[-1] == "answer 4"
     assert sessions["main:agent-7"][2] == "main"
     assert texts(sessions["main:agent-7"][0])[:4] == ["task 0", "done", "task 1", "done"]
 
 
-def hurt(lines: Sequence[bytes], seed: int) -> bytes:
-    """The file after crashes: torn lines with zeros behind them, and lines that came twice."""
+def crashed(lines: Sequence[bytes], seed: int) -> bytes:
+    """Return the lines with torn lines, zeros and repeated lines between them, as after crashes."""
     rng = Random(seed)
     data = b""
     for line in lines:
-        if rng.random() < 0.2:  # torn, and the host went on with the same line
+        if rng.random() < 0.2:  # the host writes the torn line again
             data += line[: rng.randrange(len(line) - 1)] + bytes(rng.randrange(1, 99))
         data += line * rng.choice([1, 1, 1, 2])
     return data
 
 
 @pytest.mark.parametrize("rows", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize("way", ["gz", "zst", "loglines", "lines", "batches", "hurt 0", "hurt 1"])
-def test_a_file_is_archived_as_if_it_were_read_at_once_and_nothing_twice(
+@pytest.mark.parametrize(
+    "way", ["gz", "zst", "loglines", "lines", "batches", "crashed 0", "crashed 1"]
+)
+def test_import_archives_the_same_messages_in_every_form_of_the_file(
     rows: list[Row], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = lines_of(rows)
@@ -259,17 +261,17 @@ def test_a_file_is_archived_as_if_it_were_read_at_once_and_nothing_twice(
         other.write_text(json.dumps({"loglines": rows}, indent=1), encoding="utf-8")
     else:
         other = tmp_path / "other.jsonl"
-        other.write_bytes(hurt(lines, int(way[-1])) if "hurt" in way else plain.read_bytes())
-        found = read_conversation(other.read_bytes(), name="f.jsonl")
-        assert found.payload == read_conversation(plain.read_bytes(), name="f.jsonl").payload
+        other.write_bytes(crashed(lines, int(way[-1])) if "crashed" in way else plain.read_bytes())
+        conversation = read_conversation(other.read_bytes(), name="f.jsonl")
+        assert conversation.payload == read_conversation(plain.read_bytes(), name="f.jsonl").payload
     if way in {"lines", "batches"}:
         monkeypatch.setattr(importing, "BATCH_BYTES", 1 if way == "lines" else 700)
     assert figures(imported(tmp_path / "b", other))["failed"] == 0
-    assert held(tmp_path / "b", tmp_path / "i") == held(tmp_path / "a", tmp_path / "i")
+    assert archived(tmp_path / "b", tmp_path / "i") == archived(tmp_path / "a", tmp_path / "i")
     assert figures(imported(tmp_path / "b", other))["unchanged"] == 1
 
 
-def test_a_large_output_that_claude_code_kept_in_a_file_is_found_by_session_and_tool(
+def test_import_stores_output_files_of_claude_code_with_session_and_tool(
     tmp_path: Path,
 ) -> None:
     project = tmp_path / "project"
@@ -290,8 +292,8 @@ def test_a_large_output_that_claude_code_kept_in_a_file_is_found_by_session_and_
             outputs = await archive.outputs("main")
             infos = {info.call_id: info for info in outputs if info.call_id}
             assert {info.tool_name for info in infos.values()} == {"Bash"}
-            found = await archive.search(Query("quokka", session_id="main", tool="Bash"))
-            pointers = {hit.pointer for hit in found.hits if hit.kind == "output"}
+            results = await archive.search(Query("quokka", session_id="main", tool="Bash"))
+            pointers = {hit.pointer for hit in results.hits if hit.kind == "output"}
             assert pointers == {info.output_id for info in infos.values()}
             assert (await archive.read_output(infos["a1"].output_id)).data == output.encode()
             assert (await archive.read_output(infos["b1"].output_id)).data == listing.encode()
@@ -300,13 +302,13 @@ def test_a_large_output_that_claude_code_kept_in_a_file_is_found_by_session_and_
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_codex_sub_agents_rollout_becomes_a_session_under_its_parent(
+def test_import_archives_a_codex_sub_agent_as_a_session_with_its_parent(
     seed: int, tmp_path: Path
 ) -> None:
     rows = codex_rows()
     spawn = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
     rows[0]["payload"] |= {"id": "child", "source": spawn}
-    # Where it was forked from its parent, that one's own head comes after.
+    # A forked rollout also contains the head of its parent.
     rows.insert(1, rows[0] | {"payload": {"id": "parent", "source": "cli"}})
     lines = lines_of(rows)
     file = tmp_path / "rollout.jsonl"
@@ -315,7 +317,7 @@ def test_a_codex_sub_agents_rollout_becomes_a_session_under_its_parent(
         with file.open("ab") as growing:
             growing.write(b"".join(part))
         imported(tmp_path / "a", file)
-    sessions = held(tmp_path / "a", tmp_path / "i")
+    sessions = archived(tmp_path / "a", tmp_path / "i")
     assert list(sessions) == ["child"]
     assert sessions["child"][2] == "parent"
     assert len(sessions["child"][0]) == 4 * 4 + 2  # the summary, and "question 1" before it
@@ -323,7 +325,7 @@ def test_a_codex_sub_agents_rollout_becomes_a_session_under_its_parent(
 
 @pytest.mark.parametrize("rows", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("seed", range(2))
-def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
+def test_import_archives_the_same_messages_when_the_file_grows_between_imports(
     rows: list[Row], seed: int, tmp_path: Path
 ) -> None:
     lines = lines_of(rows)
@@ -337,12 +339,13 @@ def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
         with growing.open("ab") as file:  # a cut may fall within a line
             file.write(data[start:stop])
         imported(tmp_path / "b", growing)
-    one, other = held(tmp_path / "a", tmp_path / "i"), held(tmp_path / "b", tmp_path / "i")
-    assert sorted(one) == sorted(other)
-    for name, (transcript, context, parent) in one.items():
-        assert other[name][1:] == (context, parent)
-        # A reply that was half written at a cut is there in both forms.
-        assert [raw for raw in transcript if raw not in other[name][0]] == []
+    expected = archived(tmp_path / "a", tmp_path / "i")
+    sessions = archived(tmp_path / "b", tmp_path / "i")
+    assert sorted(expected) == sorted(sessions)
+    for name, (transcript, context, parent) in expected.items():
+        assert sessions[name][1:] == (context, parent)
+        # A reply that was incomplete at a cut is archived in both forms.
+        assert [raw for raw in transcript if raw not in sessions[name][0]] == []
 
 
 @pytest.mark.parametrize(
@@ -353,17 +356,17 @@ def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
             ["p0", "a", "b", "result", "result", "said 0", "p1", "said 1", "p5", "said 5", "p6",
              "said 6"],
         ),
-        (rewound_codex_rows(), ["question 0", "What went before", "question 3", "answer 3"]),
+        (rewound_codex_rows(), ["question 0", "Earlier work", "question 3", "answer 3"]),
     ],
     ids=["claude-code", "codex"],
 )  # fmt: skip
-def test_what_the_user_took_back_is_archived_and_not_part_of_the_context(
+def test_import_archives_rewound_messages_outside_of_the_context(
     rows: list[Row], live: list[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "main.jsonl"
     file.write_bytes(b"".join(lines_of(rows)))
     imported(tmp_path / "a", file)
-    [(transcript, context, _)] = held(tmp_path / "a", tmp_path / "i").values()
+    [(transcript, context, _)] = archived(tmp_path / "a", tmp_path / "i").values()
     assert read_conversation(file.read_bytes(), name="f.jsonl").payload == context
     assert texts([raw for raw in context if "content" in raw]) == live
     everything = json.dumps(transcript)
@@ -373,12 +376,12 @@ def test_what_the_user_took_back_is_archived_and_not_part_of_the_context(
         assert not content or json.dumps(content)[1:-1] in everything
 
 
-def test_event_rows_become_messages_when_a_codex_file_has_no_items(tmp_path: Path) -> None:
+def test_import_reads_codex_events_as_messages_when_the_file_has_no_items(tmp_path: Path) -> None:
     file = tmp_path / "rollout.jsonl.zst"
     data = b"".join(lines_of(codex_event_rows()))
     file.write_bytes(zstandard.ZstdCompressor().compress(data))
     imported(tmp_path / "a", tmp_path)
-    [(transcript, context, _)] = held(tmp_path / "a", tmp_path / "i").values()
+    [(transcript, context, _)] = archived(tmp_path / "a", tmp_path / "i").values()
     assert transcript == context
     assert [raw["role"] for raw in context] == [
         "developer", "user", "developer", "assistant", "developer",
@@ -387,13 +390,13 @@ def test_event_rows_become_messages_when_a_codex_file_has_no_items(tmp_path: Pat
     assert "Close eland." in texts(context)[-1]
 
 
-def test_sub_agents_without_ids_are_sessions_of_their_own_when_the_tree_parts_them(
+def test_import_separates_sub_agents_without_ids_by_their_parents(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "main.jsonl"
     file.write_bytes(b"".join(lines_of(unnamed_sub_agent_rows())))
     imported(tmp_path / "a", file)
-    sessions = held(tmp_path / "a", tmp_path / "i")
+    sessions = archived(tmp_path / "a", tmp_path / "i")
     assert {name: texts(transcript) for name, (transcript, _, _) in sessions.items()} == {
         "main": ["start three", "all done"],
         "main:sidechain-kudu-1": ["kudu 1", "kudu 3", "kudu 6"],
@@ -432,7 +435,7 @@ def gemini_rows() -> list[Row]:
     call: Row = {"id": "c", "name": "run", "args": {"command": "make"}, "status": "success"}
     call["result"] = [{"functionResponse": {"response": {"output": "potto failed"}}}]
     time = "2026-01-01T00:00:00Z"
-    said: list[Row] = [
+    messages: list[Row] = [
         {"type": "user", "content": "Fix the build."},
         {"type": "gemini", "content": "Running it.", "toolCalls": [call],
          "thoughts": [{"subject": "Plan", "description": "think of loris"}]},
@@ -443,16 +446,14 @@ def gemini_rows() -> list[Row]:
         {"type": "user", "content": [{"text": "Go on."}]},
     ]  # fmt: skip
     head: Row = {"sessionId": "main", "projectHash": "ab", "kind": "main"}
-    for number, row in enumerate(said, 1):
+    for number, row in enumerate(messages, 1):
         if "type" in row:
             row |= {"id": str(number), "timestamp": time}
-    return [head, *said]
+    return [head, *messages]
 
 
 @pytest.mark.parametrize("shape", ["lines", "document"])
-def test_a_chat_of_gemini_cli_is_read_with_its_times_thoughts_and_rewinds(
-    shape: str, tmp_path: Path
-) -> None:
+def test_import_reads_times_thoughts_and_rewinds_of_gemini_cli(shape: str, tmp_path: Path) -> None:
     rows = gemini_rows()
     data = b"".join(lines_of(rows))
     if shape == "document":
@@ -460,20 +461,20 @@ def test_a_chat_of_gemini_cli_is_read_with_its_times_thoughts_and_rewinds(
         data = json.dumps(rows[0] | {"messages": live}, indent=2).encode()
     file = tmp_path / f"chat.json{'l' if shape == 'lines' else ''}"
     file.write_bytes(data)
-    found = read_conversation(data, name=file.name)
-    assert (found.kind, found.session_id) == ("gemini-cli", "main")
-    assert {message.timestamp_seconds for message in found.messages} == {1767225600.0}
-    assert [text_of(message.blocks) for message in found.messages] == [
+    conversation = read_conversation(data, name=file.name)
+    assert (conversation.kind, conversation.session_id) == ("gemini-cli", "main")
+    assert {message.timestamp_seconds for message in conversation.messages} == {1767225600.0}
+    assert [text_of(message.blocks) for message in conversation.messages] == [
         "Fix the build.", "Running it.", "", "Go on.",
     ]  # fmt: skip
-    assert found.payload[1]["content"][0]["thinking"] == "Plan\nthink of loris"
+    assert conversation.payload[1]["content"][0]["thinking"] == "Plan\nthink of loris"
     imported(tmp_path / "a", file)
-    [(transcript, context, _)] = held(tmp_path / "a", tmp_path / "i").values()
-    assert context == found.payload
+    [(transcript, context, _)] = archived(tmp_path / "a", tmp_path / "i").values()
+    assert context == conversation.payload
     assert ("taken back" in json.dumps(transcript)) == (shape == "lines")
 
 
-# Ids, names and settings, which no search is for.
+# Fields with IDs, names and settings, which nobody searches for.
 LABELS = {"id", "cwd", "model", "type", "role", "call_id", "tool_use_id", "toolCallId", "sessionId"}
 
 
@@ -481,7 +482,7 @@ CONTENTS = {"message", "payload", "data", "content", "toolCalls", "thoughts"}
 
 
 def damaged(value: Any, rng: Random, words: list[str]) -> Any:
-    """`value` with other values in some places; what replaces them has words of its own."""
+    """Return `value` with some parts replaced by unique words, which are added to `words`."""
     words.append(f"zorilla{len(words)}")
     word = f"see {words[-1]}\nthere"
     if rng.random() < 0.08:
@@ -509,7 +510,7 @@ def words_in(value: Any) -> bool:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", [*KINDS, "pi", "copilot", "gemini"])
-def test_odd_rows_stop_no_reader_and_each_of_their_words_is_found(
+def test_import_makes_every_word_of_damaged_rows_searchable(
     kind: str, seed: int, tmp_path: Path
 ) -> None:
     rng = Random(f"{kind} {seed}")
@@ -518,11 +519,11 @@ def test_odd_rows_stop_no_reader_and_each_of_their_words_is_found(
     words: list[str] = []
     odd: list[Row] = []
     for row in rows:
-        # The fields that say which sort of row it is stay, and so does the place in a tree.
+        # Fields with the type of the row and its parent are not damaged.
         content = {
             key
             for key in CONTENTS
-            if key in row and row.get("type") != "session_meta"  # which has settings alone
+            if key in row and row.get("type") != "session_meta"  # contains only settings
         }
         odd.append(row | {key: damaged(row[key], rng, words) for key in sorted(content)})
     lines = lines_of(odd)
@@ -533,8 +534,8 @@ def test_odd_rows_stop_no_reader_and_each_of_their_words_is_found(
     ]
     file = tmp_path / "main.jsonl"
     file.write_bytes(b"".join(lines))
-    found = read_conversation(file.read_bytes(), name="main.jsonl")
-    assert sum("is no JSON object" in note for note in found.notes) == 3
+    conversation = read_conversation(file.read_bytes(), name="main.jsonl")
+    assert sum("is no JSON object" in note for note in conversation.notes) == 3
     imported(tmp_path / "a", file)
 
     async def missing() -> list[str]:
@@ -549,7 +550,7 @@ def test_odd_rows_stop_no_reader_and_each_of_their_words_is_found(
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_import_finds_every_word_when_any_part_of_a_row_is_damaged(
+def test_import_makes_every_word_searchable_when_any_part_of_a_row_is_damaged(
     host: str, tmp_path: Path
 ) -> None:
     async def lost() -> list[str]:
@@ -564,7 +565,7 @@ def test_import_finds_every_word_when_any_part_of_a_row_is_damaged(
     assert anyio.run(lost) == []
 
 
-def test_a_second_import_reads_nothing_and_a_third_only_what_grew(
+def test_import_reads_only_new_lines_when_it_runs_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = lines_of(claude_code_rows() * 40)
@@ -575,15 +576,15 @@ def test_a_second_import_reads_nothing_and_a_third_only_what_grew(
     assert (again["unchanged"], again["messages_written"]) == (1, 0)
     with file.open("ab") as grown:
         grown.write(b"".join(lines_of([claude("user", "one more", 59)])))
-    # Smaller than what had been imported before: nothing of that is read again.
+    # A batch is smaller than the imported part, so the test fails if that part is read again.
     monkeypatch.setattr(importing, "BATCH_BYTES", 3_000)
     monkeypatch.setattr(importing, "_kind_of_file", None)
     assert figures(imported(tmp_path / "a", file))["messages_written"] == 1
-    transcript, context, _ = held(tmp_path / "a", tmp_path / "i")["main"]
+    transcript, context, _ = archived(tmp_path / "a", tmp_path / "i")["main"]
     assert texts(transcript)[-1] == texts(context)[-1] == "one more"
 
 
-def test_a_file_written_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+def test_import_reads_the_whole_file_when_it_was_rewritten(tmp_path: Path) -> None:
     file = tmp_path / "main.jsonl"
     rows = claude_code_rows()
     file.write_bytes(b"".join(lines_of(rows)))
@@ -591,13 +592,13 @@ def test_a_file_written_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
     rows[1] = claude("user", "another question altogether", 1)
     file.write_bytes(b"".join(lines_of([*rows, claude("user", "end", 59)])))
     imported(tmp_path / "a", file)
-    transcript, context, _ = held(tmp_path / "a", tmp_path / "i")["main"]
+    transcript, context, _ = archived(tmp_path / "a", tmp_path / "i")["main"]
     assert "another question altogether" in texts(transcript)
     assert "question 0" in texts(transcript)
     assert texts(context)[-1] == "end"
 
 
-def test_every_branch_of_a_pi_session_is_archived_and_the_last_is_its_context(
+def test_import_archives_every_branch_of_a_pi_session(
     tmp_path: Path,
 ) -> None:
     def entry(name: str, parent: str | None, **more: Any) -> Row:
@@ -616,14 +617,14 @@ def test_every_branch_of_a_pi_session_is_archived_and_the_last_is_its_context(
     file = tmp_path / "pi.jsonl"
     file.write_bytes(b"".join(lines_of(rows)))
     imported(tmp_path / "a", file)
-    (transcript, context, _) = held(tmp_path / "a", tmp_path / "i")["pi-1"]
+    (transcript, context, _) = archived(tmp_path / "a", tmp_path / "i")["pi-1"]
     assert [raw.get("content") or raw["summary"] for raw in transcript] == [
         "a", "b", "c", "short", "d",
     ]  # fmt: skip
     assert [raw.get("content") or raw["summary"] for raw in context] == ["a", "c", "short", "d"]
 
 
-def test_message_lists_are_taken_and_other_files_of_a_folder_passed_over(tmp_path: Path) -> None:
+def test_import_reads_message_lists_and_skips_other_files_in_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
@@ -642,11 +643,11 @@ def test_message_lists_are_taken_and_other_files_of_a_folder_passed_over(tmp_pat
         "messages_written": 4, "outputs": 0,
     }  # fmt: skip
     assert figures(imported(tmp_path / "a", folder))["unchanged"] == 4
-    named = imported(tmp_path / "b", folder / "settings.json", exit_code=1)
-    assert "settings.json" in named.stderr
+    result = imported(tmp_path / "b", folder / "settings.json", exit_code=1)
+    assert "settings.json" in result.stderr
 
 
-def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: Path) -> None:
+def test_import_names_unreadable_lines_and_archives_all_others(tmp_path: Path) -> None:
     file = tmp_path / "main.jsonl"
     lines = lines_of(claude_code_rows())
     lines[4:4] = [b'{"type": "user", "mess\n']
@@ -658,11 +659,11 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: P
     assert "line 5 is no JSON object" in result.stderr
     for line in (11, 12, 13):
         assert f"line {line}: a message has an unknown shape and became text" in result.stderr
-    transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
+    transcript, _, _ = archived(tmp_path / "a", tmp_path / "i")["main"]
     assert texts(transcript)[-1] == "answer 4"
 
 
-def test_a_pipe_or_device_among_session_files_is_named_and_holds_up_no_import(
+def test_import_reports_pipes_and_devices_without_waiting(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
@@ -671,16 +672,16 @@ def test_a_pipe_or_device_among_session_files_is_named_and_holds_up_no_import(
     result = imported(tmp_path / "a", tmp_path, exit_code=1)
     assert (figures(result)["failed"], figures(result)["sessions"]) == (2, 2)
     for name in ("a-pipe.jsonl", "endless.jsonl"):
-        assert f"{name} cannot be read: it is no regular file" in result.stderr
+        assert f"{name}: it is not a regular file" in result.stderr
 
 
-def test_the_archives_own_files_are_never_imported(tmp_path: Path) -> None:
+def test_import_skips_the_files_of_the_archive(tmp_path: Path) -> None:
     (tmp_path / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
     imported(tmp_path / "a", tmp_path)
     assert figures(imported(tmp_path / "a", tmp_path))["files"] == 1
 
 
-def test_a_session_whose_archive_is_gone_is_imported_again_when_its_file_grows(
+def test_import_reads_the_whole_file_again_when_its_session_was_deleted(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "main.jsonl"
@@ -690,12 +691,12 @@ def test_a_session_whose_archive_is_gone_is_imported_again_when_its_file_grows(
     with file.open("ab") as grown:
         grown.write(b"".join(lines_of([claude("user", "one more", 59)])))
     imported(tmp_path / "a", file)
-    transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
+    transcript, _, _ = archived(tmp_path / "a", tmp_path / "i")["main"]
     assert texts(transcript)[0] == "question 0"
     assert texts(transcript)[-1] == "one more"
 
 
-def test_without_paths_the_hosts_folders_are_imported(
+def test_import_reads_the_folders_of_hosts_when_it_gets_no_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

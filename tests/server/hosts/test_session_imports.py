@@ -1,4 +1,4 @@
-"""Sessions of hosts are archived by themselves: by a real server, in a home of the test's own."""
+"""Automatic import of hosts' sessions by a real server, in a temporary home folder."""
 
 import json
 from pathlib import Path
@@ -27,16 +27,16 @@ def line(number: int, role: str, text: str, session: str) -> str:
 
 
 @pytest.fixture
-def own(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """The environment of a server as a host starts it."""
+def home_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """Return the environment in which a host starts the server."""
     environment = {**environment, "HOME": str(tmp_path / "home"), "MCP_COMPACTION_IMPORT": ""}
     (tmp_path / "home/.claude/projects/p").mkdir(parents=True)
     return environment
 
 
 @pytest.fixture
-def session(own: dict[str, str]) -> Path:
-    path = Path(own["HOME"], ".claude/projects/p/s-1.jsonl")
+def session(home_environment: dict[str, str]) -> Path:
+    path = Path(home_environment["HOME"], ".claude/projects/p/s-1.jsonl")
     path.write_text(
         line(0, "user", "The password of the printer is ZEBRA_TOKEN_99.", "s-1")
         + line(1, "assistant", "I have noted it.", "s-1"),
@@ -50,35 +50,36 @@ async def hits(client: Client, query: str) -> list[Json]:
 
 
 async def first_hit(client: Client, query: str) -> Json:
-    """A search waits for new lines for a bounded time; what it finds not comes with a later one."""
-    while not (found := await hits(client, query)):
-        pass  # `spawned` bounds it
-    return found[0]
+    """Search until there is a hit, because a search waits only a limited time for new lines."""
+    while not (results := await hits(client, query)):
+        pass  # `spawned` has a time limit
+    return results[0]
 
 
-async def test_what_was_said_in_a_hosts_session_is_found_without_an_import(
-    own: dict[str, str], session: Path
+async def test_search_finds_new_lines_of_a_session_next_to_unreadable_files(
+    home_environment: dict[str, str], session: Path
 ) -> None:
-    """Beside files that are no sessions, or cannot be read: they fail no search."""
     (session.parent / "torn.jsonl").write_bytes(b'{"type": "user", "message"\xff')
     (session.parent / "folder.jsonl").mkdir()
     (session.parent / "locked.jsonl").write_text("{}", "utf-8")
     (session.parent / "locked.jsonl").chmod(0)
     (session.parent / "gone.jsonl").symlink_to(session.parent / "nowhere")
-    async with spawned(own) as client:
+    async with spawned(home_environment) as client:
         assert "printer" in (await first_hit(client, "ZEBRA_TOKEN_99"))["snippet"]
         with session.open("a", encoding="utf-8") as file:
             file.write(line(2, "user", "And GIRAFFE_TOKEN_7 is the scanner's.", "s-1"))
         assert "scanner" in (await first_hit(client, "GIRAFFE_TOKEN_7"))["snippet"]
 
 
-async def test_it_can_be_turned_off(own: dict[str, str], session: Path) -> None:
-    async with spawned({**own, "MCP_COMPACTION_IMPORT": "off"}) as client:
+async def test_search_imports_nothing_when_the_import_is_off(
+    home_environment: dict[str, str], session: Path
+) -> None:
+    async with spawned({**home_environment, "MCP_COMPACTION_IMPORT": "off"}) as client:
         assert await hits(client, "ZEBRA_TOKEN_99") == []
-    assert not await anyio.Path(own["MCP_COMPACTION_ARCHIVE"], "imports").exists()
+    assert not await anyio.Path(home_environment["MCP_COMPACTION_ARCHIVE"], "imports").exists()
 
 
-async def test_a_line_that_an_automatic_import_leaves_out_is_logged_once(
+async def test_import_logs_a_skipped_line_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "sessions"
@@ -95,4 +96,4 @@ async def test_a_line_that_an_automatic_import_leaves_out_is_logged_once(
         with (folder / "s.jsonl").open("a", encoding="utf-8") as file:
             file.write(line(3, "user", "three", "s"))
         await imports.catch_up(10)
-    assert caplog.text.count("line 2 is no JSON object and is left out") == 1
+    assert caplog.text.count("line 2 is no JSON object and is skipped") == 1
