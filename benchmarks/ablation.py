@@ -1,11 +1,11 @@
-"""What each heuristic of the summary engine buys, next to its lines of code.
+"""Measure what each heuristic of the summary engine is worth, next to its lines of code.
 
 Run: python benchmarks/ablation.py [READERS] [--targets 10000,4000] [--only NAME,NAME]
 
-Each row switches one heuristic off and measures the answer key (benchmarks/answer_key.py) again.
-Figures are changes of `window` in thousandths: below zero, the heuristic helps. READERS is a folder
-with `questions/` and `sessions/`; name one that nobody tuned on. A heuristic stays only if a figure
-falls clearly there without it.
+Each row switches one heuristic off and measures the answer key (answer_key.py) again. Figures are
+changes of `window` in thousandths; below zero the heuristic helps. READERS is a folder with
+`questions/` and `sessions/`; name one that was not used for tuning. A heuristic stays only if a
+figure falls clearly without it.
 """
 
 import argparse
@@ -30,7 +30,13 @@ from benchmarks.answer_key import READERS, ReaderSession, measure, sessions
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """The attribute `name` of `owner`, and what replaces it while a heuristic is off."""
+    """Replacement of an attribute while a heuristic is off.
+
+    Attributes:
+        owner: Module or class.
+        name: Name of the attribute.
+        value: Replacement.
+    """
 
     owner: Any
     name: str
@@ -39,35 +45,43 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """How a heuristic is switched off, and the functions whose lines go with it."""
+    """A heuristic.
+
+    Attributes:
+        patches: Replacements that switch it off.
+        functions: Functions that only this heuristic needs.
+    """
 
     patches: Sequence[Patch]
     functions: Sequence[Callable[..., Any]] = ()
 
 
 def without(*kinds: str) -> Sequence[Patch]:
-    """Give items of `kinds` nearly no weight, so that they are bought last."""
+    """Return a patch that gives items of `kinds` almost no weight, so that they are taken last."""
     return (Patch(fill, "WEIGHTS", {**fill.WEIGHTS, **dict.fromkeys(kinds, 0.01)}),)
 
 
 def in_order(pieces: Sequence[str]) -> list[int]:
-    """Offer pieces in the order of the text."""
+    """Return the order of the text."""
     return list(range(len(pieces)))
 
 
 def find_nothing(*_: object, **__: object) -> Sequence[Any]:
-    """Find nothing."""
+    """Return an empty sequence."""
     return ()
 
 
 def return_none(*_: object) -> None:
-    """Do nothing."""
+    """Return None."""
 
 
 def functions_of(module: ModuleType) -> list[Callable[..., Any]]:
-    """The functions that `module` defines."""
-    found = vars(module).values()
-    return [f for f in found if inspect.isfunction(f) and f.__module__ == module.__name__]
+    """Return the functions that `module` defines."""
+    return [
+        f
+        for f in vars(module).values()
+        if inspect.isfunction(f) and f.__module__ == module.__name__
+    ]
 
 
 WALK: Any = vars(collect)["_Walk"]
@@ -101,7 +115,7 @@ HEURISTICS: Mapping[str, Heuristic] = {
 
 
 def lines_of(functions: Sequence[Callable[..., Any]]) -> int:
-    """Lines of code of `functions`, without blank lines and docstrings."""
+    """Count the lines of `functions` without blank lines and docstrings."""
     total = 0
     for function in functions:
         source = inspect.getsource(function)
@@ -113,16 +127,16 @@ def lines_of(functions: Sequence[Callable[..., Any]]) -> int:
 
 @contextmanager
 def switched_off(patches: Sequence[Patch]) -> Generator[None]:
-    """Replace the attributes for as long as the context lasts."""
+    """Replace the attributes until the context ends."""
     with ExitStack() as stack:
-        for one in patches:
-            stack.enter_context(patch.object(one.owner, one.name, one.value))
+        for change in patches:
+            stack.enter_context(patch.object(change.owner, change.name, change.value))
         yield
 
 
-def windows(found: Sequence[ReaderSession], targets: Sequence[int]) -> list[float]:
-    """The mean window at each target."""
-    return [measure(found, target, controls=False)["ours"].window for target in targets]
+def windows(chosen: Sequence[ReaderSession], targets: Sequence[int]) -> list[float]:
+    """Return the mean window at each target."""
+    return [measure(chosen, target, controls=False)["ours"].window for target in targets]
 
 
 def main() -> None:
@@ -134,18 +148,18 @@ def main() -> None:
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     targets = [*map(int, options.targets.split(","))]
-    found = list(sessions(filter(None, options.sessions.split(",")), options.readers))
+    chosen = list(sessions(filter(None, options.sessions.split(",")), options.readers))
     only: set[str] = {*filter(None, options.only.split(","))}
-    whole = windows(found, targets)
+    complete = windows(chosen, targets)
     print("| switched off | lines | " + " | ".join(f"{target:,}" for target in targets) + " |")
     print("| --- " * (2 + len(targets)) + "|")
-    print("| nothing | | " + " | ".join(f"{window:.4f}" for window in whole) + " |")
+    print("| nothing | | " + " | ".join(f"{window:.4f}" for window in complete) + " |")
     for name, heuristic in HEURISTICS.items():
         if only and name not in only:
             continue
         with switched_off(heuristic.patches):
-            changed = windows(found, targets)
-        changes = (f"{1000 * (b - a):+.1f}" for a, b in zip(whole, changed, strict=True))
+            changed = windows(chosen, targets)
+        changes = (f"{1000 * (b - a):+.1f}" for a, b in zip(complete, changed, strict=True))
         print(
             f"| {name} | {lines_of(heuristic.functions) or ''} | " + " | ".join(changes) + " |",
             flush=True,

@@ -1,14 +1,14 @@
-"""Answer key: how much of what readers must answer a context contains, closely together.
+"""Measure how much of the answers to readers' questions a context contains, close together.
 
-Run: python benchmarks/answer_key.py [--targets 10000,4000] [--sessions pi,depot]
+Run: python benchmarks/answer_key.py [READERS] [--targets 10000,4000] [--sessions pi,depot]
 
-It asks no model and takes about 20 s of CPU per target. Each published reader session is compacted
-at its end. Three contexts of the same size are compared: `ours` (the deterministic writer),
-`control` (45 lines that know only who said what) and `newest` (the newest text). Each answer's
-content words are weighted by rarity. `window` is the best share of them inside 700 characters;
-`strong` is the share of questions with a window of at least .6. It compares texts, not meaning:
-differences below .005 are noise, and readers must confirm what it prefers. A heuristic that does
-not put `ours` ahead of `control` on sessions that nobody tuned on does not earn its lines.
+No model is asked; a target takes about 20 s of CPU. Each reader session is compacted at its end.
+Three contexts of the same size are compared: `ours` (compacted without a model), `control` (45
+lines of code that know only who wrote what) and `newest` (the newest text). The words of each
+answer are weighted by rarity. `window` is the largest share of them within 700 characters. `strong`
+is the share of questions with a window of at least .6. Differences below .005 are noise. The
+measure compares words, not meaning, so readers must confirm its results. READERS is a folder with
+`questions/` and `sessions/`, by default benchmarks/readers.
 """
 
 import argparse
@@ -41,7 +41,7 @@ WINDOW_CHARS = 700
 STRONG = 0.6
 RESULT_CHARS = 1_500
 TAIL_SHARES = (0.35, 0.5, 0.65, 0.8)
-# Characters of the user's words and of the agent's, and how many of the agent's texts a turn has.
+# Steps of the control: characters of a user's text, of an agent's text, and agent texts in a turn.
 LENGTHS = ((300, 300, 1), (1000, 700, 1), (2000, 1600, 2), (4000, 4000, 4), (12000, 12000, 99))
 WORD = re.compile(r"[A-Za-z0-9_\u0080-\uffff][\w./:@#+-]*\w|\d")
 COMMON_WORDS = """
@@ -51,12 +51,20 @@ COMMON_WORDS = """
     also both after before each
 """
 COMMON = frozenset(COMMON_WORDS.split())
-COUNT = counter_for("gpt-4o")  # o200k without a margin: sizes are the same for all
+COUNT = counter_for("gpt-4o")  # o200k without a margin
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderSession:
-    """A session up to its cut, with the questions that a reader of its context must answer."""
+    """A session up to its cut, with the answers to its questions.
+
+    Attributes:
+        name: Name of the session.
+        payload: Messages in the host's format.
+        format: Name of that format.
+        messages: Parsed messages.
+        answers: Correct answers to the questions.
+    """
 
     name: str
     payload: list[dict[str, Any]]
@@ -66,31 +74,35 @@ class ReaderSession:
 
     @property
     def system(self) -> tuple[Message, ...]:
+        """System messages."""
         return tuple(message for message in self.messages if message.role == "system")
 
     @property
     def rest(self) -> tuple[Message, ...]:
+        """All messages but the system messages."""
         return tuple(message for message in self.messages if message.role != "system")
 
 
 def sessions(chosen: Iterable[str] = (), readers: Path = READERS) -> Iterator[ReaderSession]:
-    """Read the published sessions, or those that `chosen` names."""
-    wanted = set(chosen)
+    """Read the sessions of a folder, or those in `chosen`."""
+    names = set(chosen)
     for path in sorted(readers.glob("questions/*.end.json")):
         name = path.name.split(".")[0]
-        if wanted and name not in wanted:
+        if names and name not in names:
             continue
         file = readers / "sessions" / f"{name}.jsonl.gz"
         file = file if file.exists() else PI_SESSION
-        asked = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
         lines = decompress(file.read_bytes(), file.name).splitlines(keepends=True)
-        found = read_conversation(b"".join(lines[: asked.get("cut_lines") or None]), name=file.name)
+        conversation = read_conversation(
+            b"".join(lines[: content.get("cut_lines") or None]), name=file.name
+        )
         yield ReaderSession(
             name,
-            found.payload,
-            found.format,
-            tuple(formats.parse(found.payload, format=found.format)),
-            tuple(question["answer"] for question in asked["questions"]),
+            conversation.payload,
+            conversation.format,
+            tuple(formats.parse(conversation.payload, format=conversation.format)),
+            tuple(question["answer"] for question in content["questions"]),
         )
 
 
@@ -99,7 +111,7 @@ def words(text: str) -> list[str]:
     return [word.strip(".:/-").lower() for word in WORD.findall(text)]
 
 
-def shown(messages: Iterable[Message]) -> str:
+def as_text(messages: Iterable[Message]) -> str:
     """Render `messages` as the plain text that a reader gets."""
     return "\n\n".join(
         f"### {message.role}\n" + "\n".join(filter(None, map(_block_text, message.blocks)))
@@ -123,7 +135,7 @@ def _block_text(block: Block) -> str:
 
 def newest(messages: Sequence[Message], target_tokens: int) -> str:
     """Return the newest text that counts at most `target_tokens`."""
-    text = shown(messages)
+    text = as_text(messages)
     low, high = 0, len(text)
     while low < high:
         middle = (low + high) // 2
@@ -135,9 +147,10 @@ def newest(messages: Sequence[Message], target_tokens: int) -> str:
 
 
 def control(messages: Sequence[Message], target_tokens: int) -> str:
-    """The user's and the agent's words, from short to full, then the newest messages.
+    """Return excerpts of the user's and the agent's texts, then the newest messages.
 
-    Newer words come first, and long results are cut. The best filled of four shares is returned.
+    Excerpts become longer in steps, newest turns first, while tokens are left. Long results are
+    cut. Four shares for the newest messages are tried; the largest result that fits is returned.
     """
     best = ""
     for share in TAIL_SHARES:
@@ -149,55 +162,55 @@ def control(messages: Sequence[Message], target_tokens: int) -> str:
 
 def _control_with(messages: Sequence[Message], target_tokens: int, tail_share: float) -> str:
     tail: list[str] = []
-    room, at = int(target_tokens * tail_share), len(messages)
-    while at:
-        text = shown((_with_short_results(messages[at - 1]),))
+    free_tokens, start = int(target_tokens * tail_share), len(messages)
+    while start:
+        text = as_text((_with_short_results(messages[start - 1]),))
         size = COUNT.text(text)
-        if size > room:
+        if size > free_tokens:
             break
-        tail, room, at = [text, *tail], room - size, at - 1
-    room += int(target_tokens * (1 - tail_share)) - 50
-    turns = _turns(messages[:at])
+        tail, free_tokens, start = [text, *tail], free_tokens - size, start - 1
+    free_tokens += int(target_tokens * (1 - tail_share)) - 50
+    turns = _turns(messages[:start])
     lines: dict[tuple[int, int, int], str] = {}
     for lengths in LENGTHS:
-        for at_turn in reversed(range(len(turns))):
-            for key, text in _entries(turns[at_turn], at_turn, lengths):
-                more = COUNT.text(text) - (COUNT.text(lines[key]) if key in lines else -2)
-                if more <= room:
-                    lines[key], room = text, room - more
+        for index in reversed(range(len(turns))):
+            for key, text in _entries(turns[index], index, lengths):
+                added = COUNT.text(text) - (COUNT.text(lines[key]) if key in lines else -2)
+                if added <= free_tokens:
+                    lines[key], free_tokens = text, free_tokens - added
     return "\n".join(lines[key] for key in sorted(lines)) + "\n\n" + "\n\n".join(tail)
 
 
 @dataclass(slots=True)
 class _Turn:
     number: int
-    asked: str
-    said: list[tuple[int, str]]
+    request: str
+    agent_texts: list[tuple[int, str]]
 
 
 def _turns(messages: Sequence[Message]) -> list[_Turn]:
     turns: list[_Turn] = []
     for number, message in enumerate(messages):
         texts = [block.text for block in message.blocks if isinstance(block, Text)]
-        said = "\n".join(texts).strip()
+        text = "\n".join(texts).strip()
         typed = user_text(message).strip() if message.role == "user" else ""
         if typed:
             turns.append(_Turn(number, " ".join(typed.split()), []))
         elif not turns:
             turns.append(_Turn(number, "", []))
-        if message.role == "assistant" and said:
-            turns[-1].said.append((number, said))
+        if message.role == "assistant" and text:
+            turns[-1].agent_texts.append((number, text))
     return turns
 
 
 def _entries(
-    turn: _Turn, at_turn: int, lengths: tuple[int, int, int]
+    turn: _Turn, index: int, lengths: tuple[int, int, int]
 ) -> Iterator[tuple[tuple[int, int, int], str]]:
-    user_chars, agent_chars, most = lengths
-    if turn.asked:
-        yield (at_turn, 0, 0), f"[{turn.number}] user: {turn.asked[:user_chars]}"
-    for n, text in turn.said[-most:]:
-        yield (at_turn, 1, n), f"agent [{n}]: {text[:agent_chars]}"
+    user_chars, agent_chars, max_texts = lengths
+    if turn.request:
+        yield (index, 0, 0), f"[{turn.number}] user: {turn.request[:user_chars]}"
+    for n, text in turn.agent_texts[-max_texts:]:
+        yield (index, 1, n), f"agent [{n}]: {text[:agent_chars]}"
 
 
 def _with_short_results(message: Message) -> Message:
@@ -216,7 +229,7 @@ def _with_short_results(message: Message) -> Message:
 
 
 async def ours(session: ReaderSession, target_tokens: int) -> str:
-    """The context that `compact()` leaves without a model."""
+    """Return the context that `compact()` makes without a model."""
     request = CompactRequest(
         format=session.format,
         session_id="reader",
@@ -227,16 +240,16 @@ async def ours(session: ReaderSession, target_tokens: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         async with open_archive(Path(folder)) as archive:
             result = await compact(session.payload, request, archive=archive)
-    return shown(formats.parse(result.messages, format=session.format))
+    return as_text(formats.parse(result.messages, format=session.format))
 
 
 def score(
     text: str, answers: Sequence[str], frequency: Mapping[str, int], total: int
 ) -> list[float]:
-    """For each answer, the best weighted share of its words inside one window of `text`."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
+    """Return the largest weighted share of each answer's words in one window of `text`."""
+    positions: defaultdict[str, list[int]] = defaultdict(list)
     for match in WORD.finditer(text.lower()):
-        places[match.group().strip(".:/-")].append(match.start())
+        positions[match.group().strip(".:/-")].append(match.start())
     scores: list[float] = []
     for answer in answers:
         weight = {
@@ -245,50 +258,57 @@ def score(
             if frequency.get(word) and word not in COMMON and len(word) > 1
         }
         if weight:
-            hits = sorted((place, w) for w in weight for place in places.get(w, ())[:400])
+            hits = sorted((start, w) for w in weight for start in positions.get(w, ())[:400])
             scores.append(_best_window(hits, weight) / sum(weight.values()))
     return scores
 
 
 def _best_window(hits: Sequence[tuple[int, str]], weight: Mapping[str, float]) -> float:
     inside: Counter[str] = Counter()
-    best = now = 0.0
+    best = current = 0.0
     first = 0
-    for place, word in hits:
+    for position, word in hits:
         inside[word] += 1
-        now += weight[word] if inside[word] == 1 else 0
-        while hits[first][0] < place - WINDOW_CHARS:
+        current += weight[word] if inside[word] == 1 else 0
+        while hits[first][0] < position - WINDOW_CHARS:
             inside[hits[first][1]] -= 1
-            now -= 0 if inside[hits[first][1]] else weight[hits[first][1]]
+            current -= 0 if inside[hits[first][1]] else weight[hits[first][1]]
             first += 1
-        best = max(best, now)
+        best = max(best, current)
     return best
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of one kind of context over all questions, and the mean size of the contexts."""
+    """Scores of one kind of context.
+
+    Attributes:
+        values: Score of each question, from 0 to 1.
+        sizes: Tokens of each context without system messages.
+    """
 
     values: list[float]
     sizes: list[int]
 
     @property
     def window(self) -> float:
+        """Mean score."""
         return statistics.mean(self.values)
 
     @property
     def strong(self) -> float:
+        """Share of the questions with a score of at least `STRONG`."""
         return statistics.mean(value >= STRONG for value in self.values)
 
 
 def measure(
-    found: Iterable[ReaderSession], target_tokens: int, *, controls: bool = True
+    chosen: Iterable[ReaderSession], target_tokens: int, *, controls: bool = True
 ) -> dict[str, Scores]:
-    """Score the contexts of every session at `target_tokens`, beside a session's system message."""
+    """Score the contexts of every session; system messages are added to `target_tokens`."""
     scores: defaultdict[str, Scores] = defaultdict(lambda: Scores([], []))
-    for session in found:
-        system = shown(session.system)
-        frequency = Counter(w for m in session.messages for w in set(words(shown((m,)))))
+    for session in chosen:
+        system = as_text(session.system)
+        frequency = Counter(w for m in session.messages for w in set(words(as_text((m,)))))
         texts = {"ours": anyio.run(partial(ours, session, target_tokens))}
         if controls:
             texts["control"] = system + control(session.rest, target_tokens)
@@ -308,9 +328,9 @@ def main() -> None:
     parser.add_argument("--targets", default="10000,4000")
     parser.add_argument("--sessions", default="")
     options = parser.parse_args()
-    found = list(sessions(filter(None, options.sessions.split(",")), options.readers))
+    chosen = list(sessions(filter(None, options.sessions.split(",")), options.readers))
     for target_tokens in map(int, options.targets.split(",")):
-        for name, scores in measure(found, target_tokens).items():
+        for name, scores in measure(chosen, target_tokens).items():
             print(
                 f"target {target_tokens:6,}  {name:8} window {scores.window:.4f}  "
                 f"strong {scores.strong:.4f}  {len(scores.values)} questions, "

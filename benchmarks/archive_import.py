@@ -1,11 +1,10 @@
-"""What importing session files costs: into the log alone, then the index, then with nothing new.
+"""Measure the import of session files: into the log, into the index, and with nothing new.
 
 Run: python benchmarks/archive_import.py [MESSAGES] [log]
 
-With `log` the index, which takes most of the time, is left out.
-
-The files are Claude Code sessions of 1,000 messages of about 1 KB. Floors of the same run: one
-`json.loads` of every line, and a bare copy of every line to one file with one fdatasync.
+`log` omits the index, which takes most of the time. The files are Claude Code sessions of 1,000
+messages of about 1 KB. The floors of the same run are `json.loads` of every line, and a copy of all
+lines to one file with one fdatasync.
 """
 
 import json
@@ -27,11 +26,17 @@ WORDS = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
 
 def write_session(path: Path, number: int) -> None:
+    """Write a session file with 1,000 messages."""
     rng = random.Random(number)
     lines: list[str] = []
     for count in range(SESSION_MESSAGES // 2):
-        said = " ".join(rng.choices(WORDS, k=120))
-        call = {"type": "tool_use", "id": f"c{count}", "name": "Bash", "input": {"command": said}}
+        command = " ".join(rng.choices(WORDS, k=120))
+        call = {
+            "type": "tool_use",
+            "id": f"c{count}",
+            "name": "Bash",
+            "input": {"command": command},
+        }
         output = f"module_{number}_{count}.py:{count}: " + " ".join(rng.choices(WORDS, k=140))
         result = {"type": "tool_result", "tool_use_id": f"c{count}", "content": output}
         for role, block in (("assistant", call), ("user", result)):
@@ -43,6 +48,7 @@ def write_session(path: Path, number: int) -> None:
 
 
 async def import_all(archive_folder: Path, index: Path, files: Sequence[Path]) -> int:
+    """Import the changed files; return the number of new messages."""
     changed = await anyio.to_thread.run_sync(files_to_import, archive_folder, files)
     if not changed:
         return 0
@@ -53,18 +59,20 @@ async def import_all(archive_folder: Path, index: Path, files: Sequence[Path]) -
 
 
 async def index_all(archive_folder: Path, index: Path) -> None:
+    """Search one time, which builds the index."""
     async with open_archive(archive_folder, index_root=index) as archive:
         await archive.search(Query("module_1_1"))
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """CPU and wall seconds."""
+    """Return the CPU and wall seconds of `work`."""
     cpu, wall = time.process_time(), time.perf_counter()
     work()
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
 def load_lines(files: Sequence[Path]) -> None:
+    """Decode every line."""
     for path in files:
         with path.open("rb") as file:
             for line in file:
@@ -72,6 +80,7 @@ def load_lines(files: Sequence[Path]) -> None:
 
 
 def copy_lines(files: Sequence[Path], target: Path) -> None:
+    """Copy all files to one and sync it."""
     handle = os.open(target, os.O_WRONLY | os.O_CREAT, 0o600)
     for path in files:
         os.write(handle, path.read_bytes())
@@ -80,6 +89,7 @@ def copy_lines(files: Sequence[Path], target: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
+    """Print the table."""
     messages = int(arguments[0]) if arguments else 100_000
     with TemporaryDirectory(prefix="archive-import-") as folder:
         root = Path(folder)
@@ -89,32 +99,32 @@ def main(arguments: Sequence[str]) -> None:
         megabytes = sum(path.stat().st_size for path in files) / 1e6
         archive, index = root / "archive", root / "index"
         print(f"{messages:,} messages in {len(files)} files, {megabytes:.0f} MB\n")
-        print("| step | CPU s | wall s | MB a CPU second |")
+        print("| step | CPU s | wall s | MB per CPU second |")
         print("|---|---|---|---|")
         steps: dict[str, Callable[[], object]] = {
             "floor: json.loads of every line": lambda: load_lines(files),
             "floor: copy and one fdatasync": lambda: copy_lines(files, root / "copy"),
             "import into the log": lambda: anyio.run(import_all, archive, index, files),
-            "the first search, which indexes": lambda: anyio.run(index_all, archive, index),
+            "the first search, which builds the index": lambda: anyio.run(
+                index_all, archive, index
+            ),
             "import again, nothing new": lambda: anyio.run(import_all, archive, index, files),
         }
         if "log" in arguments:
-            del steps["the first search, which indexes"]
+            del steps["the first search, which builds the index"]
         cpu_of: dict[str, float] = {}
         for name, work in steps.items():
             cpu, wall = timed(work)
             cpu_of[name] = cpu
             print(f"| {name} | {cpu:.2f} | {wall:.2f} | {megabytes / cpu:.1f} |")
-        with files[0].open("a", encoding="utf-8") as grown:
-            message = {"role": "user", "content": "and one more"}
-            grown.write(json.dumps({"type": "user", "message": message}) + "\n")
+        with files[0].open("a", encoding="utf-8") as file:
+            message = {"role": "user", "content": "one more"}
+            file.write(json.dumps({"type": "user", "message": message}) + "\n")
         cpu, wall = timed(lambda: anyio.run(import_all, archive, index, files))
-        print(f"| import again, one line new | {cpu:.2f} | {wall:.2f} | |")
+        print(f"| import again, one new line | {cpu:.2f} | {wall:.2f} | |")
         all_cpu = sum(cpu for name, cpu in cpu_of.items() if not name.startswith("floor"))
         loads = cpu_of["floor: json.loads of every line"]
-        print(
-            f"\n- all of it: {megabytes / all_cpu:.1f} MB a CPU second (target: 3 with the index),"
-        )
+        print(f"\n- total: {megabytes / all_cpu:.1f} MB per CPU second (goal: 3 with the index),")
         print(f"  {all_cpu / loads:.0f}x the CPU of reading the lines as JSON")
 
 

@@ -1,15 +1,16 @@
-"""What a call costs: CPU of the engine and the archive, beside the floor of the same run.
+"""Measure the CPU time of one call with all of its stages, next to the floor of the same run.
 
-Run: python benchmarks/cost.py [--sizes 200000 1000000 5000000] [--bare]
+Run: python benchmarks/cost.py [--sizes 200000 1000000] [--memory 5000000] [--bare]
 
-The floor is what nobody can do without: the list read from JSON, its text counted once by tiktoken
-as it comes (our own pattern gives the same tokens in two thirds of the time), and its bytes hashed
-once, in the thread that calls are made in: only the first thread of a process that counts gets
-tiktoken's fast path, every other pays a third more. It is taken of the lists of the cold calls, and
-by turns with them: lists of one size differ by a fifth in their tokens, and a machine's speed
-drifts. Every list is decoded anew before each call, as a server gets it. A turn is 14 messages and
-about 6,000 tokens; medians of `ROUNDS`. Garbage is collected as our servers set it, for the floor
-too; `--bare` leaves that as Python starts.
+The floor is the work that no program can avoid: read the list from JSON, count its text one time
+with tiktoken, and hash its bytes one time. It is measured with the lists of the cold calls, in turn
+with these calls, because lists of the same size differ by a fifth in their tokens and the speed of
+a machine changes. It runs in a worker thread as the calls do, because tiktoken is faster in the
+first thread of a process. Every list is decoded from JSON before its call. A turn has 14 messages
+and about 6,000 tokens. Figures are medians of `ROUNDS`.
+
+The garbage collector is set as in our servers, also for the floor; `--bare` keeps Python's setting.
+`--memory` prints the peak memory of a list of that many tokens instead.
 """
 
 import argparse
@@ -47,17 +48,18 @@ from tests.support.synthetic import synthetic_session
 
 SIZES = (200_000, 1_000_000)
 ROUNDS = 5
-COLD, KNOWN = "a compaction, cold", "a compaction, list known"
-TIMES = "cold, times its own floor"
-TURN_STEPS = 6  # of two messages, between a request and an answer
+COMPACTION_NEW, COMPACTION_KNOWN = "a compaction of a new list", "a compaction of a known list"
+NEW = "a new list, nothing to do"
+RATIO = "a new list / its floor"
+TURN_STEPS = 6  # pairs of a tool call and its result in a turn
 STEP_CHARS = 2_300
-# Below its trigger throughout.
+# The list stays below the trigger in all calls with this request.
 WIDE = CompactRequest(format="anthropic", context_window=40_000_000, session_id="bench")
 Json = dict[str, Any]
 
 
 async def cpu_ms(work: Callable[[], Awaitable[Any]]) -> float:
-    """CPU of the whole process, threads and kernel included, in milliseconds."""
+    """Return the CPU milliseconds of the whole process while `work` runs."""
     gc.collect()
     before = time.process_time()
     await work()
@@ -65,26 +67,27 @@ async def cpu_ms(work: Callable[[], Awaitable[Any]]) -> float:
 
 
 def decoded(payload: list[Json]) -> list[Json]:
-    """The list as a server gets it: other objects each time."""
-    found: list[Json] = json.loads(json.dumps(payload))
-    return found
+    """Return a copy of the list, as a server decodes a new one for each call."""
+    copy: list[Json] = json.loads(json.dumps(payload))
+    return copy
 
 
 def turn(number: int) -> list[Json]:
-    """14 messages whose texts no other turn has."""
-    found: list[Json] = [{"role": "user", "content": f"Turn {number}: go on with the next file."}]
+    """Return 14 messages with texts that no other turn has."""
+    messages: list[Json] = [{"role": "user", "content": f"Turn {number}: read the next file."}]
     for step in range(TURN_STEPS):
         id_ = f"turn_{number}_{step}"
         text = "\n".join(f"{number}.{step}.{n} def f{n}(value):" for n in range(STEP_CHARS // 24))
         call = {"type": "tool_use", "id": id_, "name": "Read", "input": {"file_path": f"{id_}.py"}}
         result = {"type": "tool_result", "tool_use_id": id_, "content": text}
-        found.append({"role": "assistant", "content": [{"type": "text", "text": "I look."}, call]})
-        found.append({"role": "user", "content": [result]})
-    return [*found, {"role": "assistant", "content": f"Done with turn {number}."}]
+        text_block = {"type": "text", "text": "I read it."}
+        messages.append({"role": "assistant", "content": [text_block, call]})
+        messages.append({"role": "user", "content": [result]})
+    return [*messages, {"role": "assistant", "content": f"Done with turn {number}."}]
 
 
 def floor(data: str) -> int:
-    """Read, counted and hashed once: how many tokens."""
+    """Read, count and hash a list one time; return its tokens."""
     payload = json.loads(data)
     blake2b(data.encode()).digest()
     encoding = plain_o200k()
@@ -93,129 +96,124 @@ def floor(data: str) -> int:
 
 def _texts(value: Any) -> list[str]:
     if isinstance(value, str):
-        return [value[at : at + 100_000] for at in range(0, len(value), 100_000)]
+        return [value[first : first + 100_000] for first in range(0, len(value), 100_000)]
     if is_object(value):
         return [text for item in value.values() for text in _texts(item)]
     items = value if is_list(value) else []
     return [text for item in items for text in _texts(item)]
 
 
-async def measured(root: Path, tokens: int) -> dict[str, float]:
-    """Every row for one size."""
+async def measure(root: Path, tokens: int) -> dict[str, float]:
+    """Return all figures of one size."""
     payload = synthetic_session(tokens, seed=7)
-    size_mb = len(_written(payload)) / 1e6
+    size_mb = len(_as_json(payload)) / 1e6
     row: dict[str, float] = {"messages": len(payload), "MB of JSON": size_mb}
-    row["tiktoken"] = await median(lambda at: _sync(partial(_counted, unseen(tokens, at))))
-    new = _written(turn(0))
-    row["tokens of a turn"] = floor(new)
-    row["floor of a turn"] = await median(lambda _: _sync(lambda: floor(new)))
+    row["tiktoken"] = await median(lambda n: _in_thread(partial(_count, new_list(tokens, n))))
+    turn_json = _as_json(turn(0))
+    row["tokens of a turn"] = floor(turn_json)
+    row["floor of a turn"] = await median(lambda _: _in_thread(lambda: floor(turn_json)))
     async with open_archive(root / "archive", index_root=root / "index") as archive:
         await warm_up(archive)
         floors: list[float] = []
-        cold: list[float] = []
-        for at in range(ROUNDS):
-            found = unseen(tokens, ROUNDS + at)
-            floors.append(await cpu_ms(_sync(partial(floor, _written(found)))))
-            session = replace(WIDE, session_id=f"cold-{at}")
-            cold.append(await cpu_ms(_called(archive, found, session)))
+        calls: list[float] = []
+        for n in range(ROUNDS):
+            messages = new_list(tokens, ROUNDS + n)
+            floors.append(await cpu_ms(_in_thread(partial(floor, _as_json(messages)))))
+            request = replace(WIDE, session_id=f"cold-{n}")
+            calls.append(await cpu_ms(_call(archive, messages, request)))
         row["floor"] = statistics.median(floors)
-        row["cold, nothing to do"] = statistics.median(cold)
-        row[TIMES] = statistics.median([
-            call / least for call, least in zip(cold, floors, strict=True)
-        ])
+        row[NEW] = statistics.median(calls)
+        row[RATIO] = statistics.median([a / b for a, b in zip(calls, floors, strict=True)])
         await compact(decoded(payload), WIDE, archive=archive)
-        row["same again"] = await median(lambda _: _called(archive, payload))
+        row["same list again"] = await median(lambda _: _call(archive, payload))
         lists = [payload]
         for number in range(ROUNDS):
             lists.append([*lists[-1], *turn(number)])
-        row["grown by a turn"] = await median(lambda at: _called(archive, lists[at + 1]))
-        row["new messages alone"] = await median(lambda at: _behind(archive, turn(100 + at)))
-    row["after a restart"] = restarted(root, payload)
+        row["list grown by a turn"] = await median(lambda n: _call(archive, lists[n + 1]))
+        row["new messages alone"] = await median(lambda n: _append(archive, turn(100 + n)))
+    row["after a restart"] = measure_restarted(root, payload)
     async with open_archive(root / "archive", index_root=root / "index") as archive:
         small = replace(WIDE, context_window=tokens, session_id="small")
-        compacted: list[CompactResult] = []
-
-        given = decoded(payload)
-
-        async def once() -> None:
-            compacted.append(await compact(given, small, archive=archive))
-
-        await once()
-        row["whole list right after it"] = await cpu_ms(_called(archive, payload, small))
-        row["whole list, then again"] = await median(lambda _: _called(archive, payload, small))
+        first = await compact(decoded(payload), small, archive=archive)
+        row["whole list right after its compaction"] = await cpu_ms(_call(archive, payload, small))
+        row["whole list again"] = await median(lambda _: _call(archive, payload, small))
         again = await compact(decoded(payload), small, archive=archive)
-        assert json.dumps(again.messages) == json.dumps(compacted[0].messages)
+        assert json.dumps(again.messages) == json.dumps(first.messages)
 
-        row[COLD] = await median(
-            lambda at: _called(archive, unseen(tokens, 3 * ROUNDS + at), _in(small, at))
+        row[COMPACTION_NEW] = await median(
+            lambda n: _call(archive, new_list(tokens, 3 * ROUNDS + n), _in_session(small, n))
         )
-        for at in range(ROUNDS):
-            await compact(payload, _in(WIDE, ROUNDS + at), archive=archive)
-        row[KNOWN] = await median(lambda at: _called(archive, payload, _in(small, ROUNDS + at)))
+        for n in range(ROUNDS):
+            await compact(payload, _in_session(WIDE, ROUNDS + n), archive=archive)
+        row[COMPACTION_KNOWN] = await median(
+            lambda n: _call(archive, payload, _in_session(small, ROUNDS + n))
+        )
     return row
 
 
 async def warm_up(archive: LocalArchive) -> None:
-    """What a process loads once is loaded by another session's call, with a picture."""
+    """Load everything that a process loads one time, by a call of another session with an image."""
     source = {"type": "base64", "media_type": "image/png", "data": TINY_PNG}
-    picture = {"role": "user", "content": [{"type": "image", "source": source}]}
+    with_image = {"role": "user", "content": [{"type": "image", "source": source}]}
     other = replace(WIDE, session_id="other")
-    await compact([*synthetic_session(5_000, seed=9), picture], other, archive=archive)
+    await compact([*synthetic_session(5_000, seed=9), with_image], other, archive=archive)
 
 
-def _in(request: CompactRequest, session: int) -> CompactRequest:
+def _in_session(request: CompactRequest, session: int) -> CompactRequest:
     return replace(request, session_id=f"compacted-{session}")
 
 
-def unseen(tokens: int, number: int) -> list[Json]:
-    """A list that no other number has."""
+def new_list(tokens: int, number: int) -> list[Json]:
+    """Return a list that differs from those of all other numbers."""
     return synthetic_session(tokens, seed=100 + number)
 
 
-def _written(payload: list[Json]) -> str:
+def _as_json(payload: list[Json]) -> str:
     return json.dumps(payload, ensure_ascii=False)
 
 
-def _counted(payload: list[Json]) -> None:
+def _count(payload: list[Json]) -> None:
     encoding = plain_o200k()
     for text in _texts(payload):
         encoding.encode(text, disallowed_special=())
 
 
-def _called(
+def _call(
     archive: LocalArchive, payload: list[Json], request: CompactRequest = WIDE
 ) -> Callable[[], Awaitable[Any]]:
     return partial(compact, decoded(payload), request, archive=archive)
 
 
-def _behind(archive: LocalArchive, new: list[Json]) -> Callable[[], Awaitable[Any]]:
+def _append(archive: LocalArchive, messages: list[Json]) -> Callable[[], Awaitable[Any]]:
     async def run() -> CompactResult:
         context = await current_context("bench", archive)
-        return await compact([*context.messages, *new], WIDE, archive=archive)
+        return await compact([*context.messages, *messages], WIDE, archive=archive)
 
     return run
 
 
 async def median(work: Callable[[int], Callable[[], Awaitable[Any]]]) -> float:
-    return statistics.median([await cpu_ms(work(at)) for at in range(ROUNDS)])
+    """Return the median CPU milliseconds of `ROUNDS` runs."""
+    return statistics.median([await cpu_ms(work(n)) for n in range(ROUNDS)])
 
 
-def _sync(work: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
+def _in_thread(work: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
     return partial(to_thread.run_sync, work)
 
 
-def restarted(root: Path, payload: list[Json]) -> float:
-    """The same list in a process that has just begun, its vocabulary loaded."""
+def measure_restarted(root: Path, payload: list[Json]) -> float:
+    """Return the CPU milliseconds of the first call of a new process with a loaded vocabulary."""
     path = root / "payload.json"
     path.write_text(json.dumps(payload), encoding="utf-8")
-    ran = subprocess.run(
+    done = subprocess.run(
         [sys.executable, __file__, "--restarted", str(root)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return float(ran.stdout)
+    return float(done.stdout)
 
 
-async def after_restart(root: Path) -> None:
+async def call_after_restart(root: Path) -> None:
+    """Print the CPU milliseconds of a call with the stored list."""
     load_o200k()
     async with open_archive(root / "archive", index_root=root / "index") as archive:
         await warm_up(archive)
@@ -223,10 +221,10 @@ async def after_restart(root: Path) -> None:
         print(await cpu_ms(partial(compact, payload, WIDE, archive=archive)))
 
 
-async def memory(tokens: int) -> None:
-    """How much one list, ten calls with it and a compaction take at most, in MB of this process.
+async def print_memory(tokens: int) -> None:
+    """Print the peak memory of the process after ten calls with one list and a compaction.
 
-    That is the library's; the SDK and what else a server imports take 35 MB more.
+    A server needs 35 MB more for the SDK and its other imports.
     """
     load_o200k()
     with TemporaryDirectory() as folder:
@@ -238,44 +236,46 @@ async def memory(tokens: int) -> None:
                 payload += turn(number)
                 await compact(payload, WIDE, archive=archive)
             await compact(payload, replace(WIDE, context_window=tokens), archive=archive)
-    most_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     limit_mb = 2.5 * size_mb + 120
-    print(f"memory at {tokens} tokens, {size_mb:.1f} MB: {most_mb:.0f} MB (goal {limit_mb:.0f})")
+    print(f"memory at {tokens} tokens, {size_mb:.1f} MB: {peak_mb:.0f} MB (goal {limit_mb:.0f})")
 
 
 async def main(sizes: list[int], *, is_bare: bool) -> None:
+    """Print the figures of all sizes."""
     load_o200k()
     if not is_bare:
-        # Not above: the memory of the library is measured without what a server imports.
+        # Imported here because `--memory` measures the library without the server.
         from mcp_server_compaction.protocol.app import collect_seldom
 
         collect_seldom()
     rows: dict[int, dict[str, float]] = {}
     for tokens in sizes:
         with TemporaryDirectory() as folder:
-            rows[tokens] = await measured(Path(folder), tokens)
+            rows[tokens] = await measure(Path(folder), tokens)
     print("CPU ms".ljust(34) + "".join(f"{f'{size // 1000}K':>12}" for size in sizes))
     for name in rows[sizes[0]]:
         print(name.ljust(34) + "".join(f"{rows[size][name]:>12.2f}" for size in sizes))
-    cold, part = "cold, nothing to do", "floor"
     for size in sizes:
         row = rows[size]
         print(
-            f"{size // 1000}K: cold {row[TIMES]:.2f} times the floor, "
-            f"{row[cold] / row['tiktoken']:.2f} times tiktoken alone; a compaction "
-            f"{row[COLD] / row[part]:.2f} cold, {row[KNOWN] / row[part]:.2f} with the list known"
+            f"{size // 1000}K: a new list costs {row[RATIO]:.2f} times the floor, "
+            f"{row[NEW] / row['tiktoken']:.2f} times tiktoken alone; a compaction "
+            f"{row[COMPACTION_NEW] / row['floor']:.2f} times the floor for a new list, "
+            f"{row[COMPACTION_KNOWN] / row['floor']:.2f} for a known one"
         )
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
-parser.add_argument("--bare", action="store_true")
-parser.add_argument("--memory", type=int)
-parser.add_argument("--restarted", type=Path)
-given = parser.parse_args()
-if given.restarted:
-    anyio.run(after_restart, given.restarted)
-elif given.memory:
-    anyio.run(memory, given.memory)
-else:
-    anyio.run(partial(main, given.sizes, is_bare=given.bare))
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--memory", type=int)
+    parser.add_argument("--restarted", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.restarted:
+        anyio.run(call_after_restart, options.restarted)
+    elif options.memory:
+        anyio.run(print_memory, options.memory)
+    else:
+        anyio.run(partial(main, options.sizes, is_bare=options.bare))

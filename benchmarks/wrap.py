@@ -1,11 +1,11 @@
-"""Reference servers with and without the proxy: the same answers, and what a call costs.
+"""Compare MCP servers with and without the proxy `wrap`: equal results, and the CPU of the proxy.
 
-    python benchmarks/wrap.py            (needs npm, and a package registry)
+Run: python benchmarks/wrap.py            (needs npm and package registries)
 
-The filesystem and everything servers come from npm, the fetch server from PyPI, each into a
-temporary folder. Every call is made to the server itself and to the same server behind `wrap`:
-below the threshold the answers must be equal, above it the proxy's must be small and the whole
-readable. The cost is CPU time of the proxy's own process over 200 small calls, by /proc.
+The servers filesystem and everything come from npm, fetch from PyPI, each in a temporary folder.
+Every call is made to the server itself and to the same server behind `wrap`. Below the threshold
+the results must be equal. Above it the proxy's result must be short and the full text readable. The
+cost is the CPU time of the proxy's process over 200 small calls, by /proc.
 """
 
 import http.server
@@ -37,13 +37,13 @@ Call = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A server to be wrapped.
+    """A server and its calls.
 
     Attributes:
-        name: For the table.
-        command: Starts it.
-        small: Calls whose answers stay below the threshold.
-        large: A call whose answer is above it, if it has one.
+        name: Name in the table.
+        command: Command that starts the server.
+        small: Calls with results below the threshold.
+        large: Call with a result above the threshold, or None.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Reference:
 
 @asynccontextmanager
 async def client_of(command: list[str]) -> AsyncGenerator[Client]:
-    """A client of a program."""
+    """Start a server and connect to it."""
     server = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
     async with Client(server, mode="legacy") as client:
         yield client
 
 
-async def answer(client: Client, call: Call) -> str:
-    """What a call gives, errors included, as one JSON text."""
+async def call_tool(client: Client, call: Call) -> str:
+    """Return the result of a call, or its error, as JSON."""
     try:
         result = await client.call_tool(*call)
     except MCPError as error:
@@ -70,7 +70,7 @@ async def answer(client: Client, call: Call) -> str:
 
 
 def cpu_seconds(marker: str) -> float:
-    """User and system time of the process that has `marker` in its command line."""
+    """Return the CPU seconds of the proxy with `marker` in its command line."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
@@ -80,46 +80,46 @@ def cpu_seconds(marker: str) -> float:
                     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             except OSError:
                 continue
-    raise SystemExit(f"No process of {marker}.")
+    raise SystemExit(f"No process has {marker!r} in its command line.")
 
 
-async def measured(reference: Reference, archive: Path) -> str:
-    """The row of one server."""
+async def measure(reference: Reference, archive: Path) -> str:
+    """Return the table row of one server."""
     wrapped = [*PROXY, "--archive", str(archive), "wrap", "--", *reference.command]
     async with client_of(reference.command) as direct, client_of(wrapped) as proxied:
         tools = [await client.list_tools() for client in (direct, proxied)]
-        same = tools[0].tools == tools[1].tools[:-1]
+        is_equal = tools[0].tools == tools[1].tools[:-1]
         for call in reference.small:
-            first, second = await answer(direct, call), await answer(proxied, call)
+            first, second = await call_tool(direct, call), await call_tool(proxied, call)
             if first != second:
-                same = False
+                is_equal = False
                 sys.stderr.write(f"{reference.name} {call}:\n  {first[:300]}\n  {second[:300]}\n")
         before = cpu_seconds(str(archive))
         for _ in range(CALLS):
-            await answer(proxied, reference.small[0])
+            await call_tool(proxied, reference.small[0])
         cost_ms = (cpu_seconds(str(archive)) - before) / CALLS * 1000
-        demotion = "-"
+        large_cell = "-"
         if reference.large:
-            whole, small = (
-                await answer(direct, reference.large),
-                await answer(proxied, reference.large),
+            full, short = (
+                await call_tool(direct, reference.large),
+                await call_tool(proxied, reference.large),
             )
-            if not (found := set(_OUTPUT_ID.findall(small))):
-                raise SystemExit(f"{reference.name} was not demoted: {small[:500]}")
-            output_id = min(found)
-            read = await answer(
-                proxied, ("read_persisted_output", {"output_id": output_id, "tail": 1})
+            if not (output_ids := set(_OUTPUT_ID.findall(short))):
+                raise SystemExit(f"{reference.name}: the result was not stored: {short[:500]}")
+            read = await call_tool(
+                proxied, ("read_persisted_output", {"output_id": min(output_ids), "tail": 1})
             )
             last = f"line {LARGE_LINES - 1}"
-            demotion = f"{len(whole):,} -> {len(small):,} characters, " + (
-                "read back" if last in read else "NOT READ BACK"
+            large_cell = f"{len(full):,} to {len(short):,} characters, full text " + (
+                "readable" if last in read else "NOT READABLE"
             )
-    return f"| {reference.name} | {'equal' if same else 'DIFFERENT'} | {demotion} | {cost_ms:.2f} |"
+    small_cell = "equal" if is_equal else "DIFFERENT"
+    return f"| {reference.name} | {small_cell} | {large_cell} | {cost_ms:.2f} |"
 
 
 @contextmanager
 def page(text: str) -> Generator[str]:
-    """A page on loopback."""
+    """Serve a small page, and `text` at /large, on loopback."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -129,7 +129,7 @@ def page(text: str) -> Generator[str]:
             self.wfile.write((text if self.path == "/large" else "a small page").encode())
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Print no log."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -138,7 +138,7 @@ def page(text: str) -> Generator[str]:
 
 
 def install(folder: Path) -> tuple[Path, Path]:
-    """Where npm put its programs, and the Python of the fetch server."""
+    """Install the servers; return npm's program folder and the Python of the fetch server."""
     packages = [f"@modelcontextprotocol/server-{name}" for name in ("filesystem", "everything")]
     subprocess.run(
         ["npm", "install", "--silent", "--prefix", str(folder), *packages],
@@ -202,7 +202,7 @@ async def main() -> None:
         print("| server | below the threshold | above it | CPU of the proxy, ms a call |")
         print("|---|---|---|---|")
         for reference in references:
-            print(await measured(reference, folder / f"archive-{reference.name}"), flush=True)
+            print(await measure(reference, folder / f"archive-{reference.name}"), flush=True)
 
 
 if __name__ == "__main__":

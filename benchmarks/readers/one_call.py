@@ -1,20 +1,19 @@
-"""Whether one search answers: every reader's question asked once, as it stands, of its session.
+"""Measure whether one search answers a question: each reader's question is asked one time.
 
 Run: python benchmarks/readers/one_call.py [SESSION ...] [--show]
 
-The reply is that of `search_transcript` by default: ten hits, at most 2,400 tokens. It holds an
-answer as far as the words of the answer stand in its passages: those that the question does not
-say and the transcript says somewhere, weighted by how rare they are there. From `FOUND_SHARE` on it
-counts as found. Judged by hand on thirty replies of sessions held back, 24 counted so, and held the
-answer (21) or half of it (3); of the six others three held it, in other words, and one half of it.
+Each question is a search in its session, word for word. The reply is the default reply of
+`search_transcript`: ten hits, at most 2,400 tokens. Its share is the part of the answer's words in
+its passages, without the words of the question, weighted by how rare they are in the transcript.
+From `FOUND_SHARE` the answer counts as found. Of thirty replies that were judged by hand, 24
+counted as found; 21 of them had the answer and 3 had half of it.
 """
 
 import argparse
 import gzip
 import json
 import math
-import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -35,13 +34,20 @@ from mcp_server_compaction.protocol.tools.search_transcript import search_briefl
 FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parent.parent / "examples"
 FOUND_SHARE = 0.6
-HELD_BACK = ("gitindex", "humanize", "sqlparse")  # not looked at while search was changed
+HELD_BACK = ("gitindex", "humanize", "sqlparse")  # not read while search was changed
 COUNT = counter_for("gpt-4o")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question, what came back, and how much of the answer's own words stand in it."""
+class Outcome:
+    """A question and its reply.
+
+    Attributes:
+        name: Name of the question file and ID of the question.
+        row: Question, answer and kind.
+        reply: The reply of the search.
+        share: Weighted share of the answer's words in the reply.
+    """
 
     name: str
     row: dict[str, str]
@@ -54,8 +60,8 @@ class Asked:
         return compact_json(self.reply.model_dump(mode="json", exclude_none=True))
 
 
-def happened(session: str, cut_lines: int) -> bytes:
-    """The lines of a session's file up to the cut; 0: all."""
+def session_data(session: str, cut_lines: int) -> bytes:
+    """Return the first `cut_lines` lines of a session file; 0 returns all."""
     packed = FOLDER / "sessions" / f"{session}.jsonl.gz"
     if packed.exists():
         data = gzip.decompress(packed.read_bytes())
@@ -64,15 +70,16 @@ def happened(session: str, cut_lines: int) -> bytes:
     return b"".join(data.splitlines(keepends=True)[: cut_lines or None])
 
 
-async def ask_all(name: str) -> list[Asked]:
-    """The questions of one session at one cut, in an archive of their own."""
+async def ask_all(name: str) -> list[Outcome]:
+    """Ask the questions of one file in a new archive that has only its session."""
     content = json.loads((FOLDER / "questions" / f"{name}.json").read_text(encoding="utf-8"))
     session, _, _ = name.partition(".")
-    conversation = read_conversation(happened(session, content["cut_lines"]), name="a.jsonl")
+    data = session_data(session, content["cut_lines"])
+    conversation = read_conversation(data, name="a.jsonl")
     messages = formats.parse(conversation.payload, format=conversation.format)
     texts = [message_text(raw, conversation.format) for raw in conversation.payload]
-    holders = Counter(word for text in texts for word in words_of(text))
-    weights = {word: math.log(1 + len(texts) / count) for word, count in holders.items()}
+    frequency = Counter(word for text in texts for word in words_of(text))
+    weights = {word: math.log(1 + len(texts) / count) for word, count in frequency.items()}
     with TemporaryDirectory() as folder:
         root = Path(folder)
         async with open_archive(root / "archive", index_root=root / "index") as archive:
@@ -85,23 +92,34 @@ async def ask_all(name: str) -> list[Asked]:
 
 async def ask(
     archive: Archive, session: str, name: str, row: dict[str, str], weights: dict[str, float]
-) -> Asked:
-    """One question, in one call."""
+) -> Outcome:
+    """Search for one question and weigh the answer's words in the reply."""
     reply = await search_briefly(archive, Query(row["question"], session_id=session))
-    shown = [hit.snippet for hit in reply.hits] + [h.next.snippet for h in reply.hits if h.next]
-    wanted = words_of(row["answer"]) - words_of(row["question"])
-    whole = sum(weights.get(word, 0.0) for word in wanted)
-    held = sum(weights.get(word, 0.0) for word in wanted & words_of("\n".join(shown)))
-    return Asked(name, row, reply, held / whole if whole else 1.0)
+    passages = [hit.snippet for hit in reply.hits]
+    passages += [hit.next.snippet for hit in reply.hits if hit.next]
+    answer_words = words_of(row["answer"]) - words_of(row["question"])
+    found_words = answer_words & words_of("\n".join(passages))
+    total = sum(weights.get(word, 0.0) for word in answer_words)
+    found = sum(weights.get(word, 0.0) for word in found_words)
+    return Outcome(name, row, reply, found / total if total else 1.0)
 
 
-def table_row(title: str, asked: list[Asked]) -> str:
-    """A line of the table: questions, found, share of the answers' words, size of a reply."""
-    found = fmean(one.share >= FOUND_SHARE for one in asked)
-    share = fmean(one.share for one in asked)
-    chars = fmean(len(one.text) for one in asked)
-    tokens = max(COUNT.text(one.text) for one in asked)
-    return f"| {title} | {len(asked)} | {found:.3f} | {share:.3f} | {chars:,.0f} | {tokens:,} |"
+def table_row(title: str, outcomes: list[Outcome]) -> str:
+    """Format questions, share found, share of the answers' words and size of the replies."""
+    found = fmean(outcome.share >= FOUND_SHARE for outcome in outcomes)
+    share = fmean(outcome.share for outcome in outcomes)
+    chars = fmean(len(outcome.text) for outcome in outcomes)
+    tokens = max(COUNT.text(outcome.text) for outcome in outcomes)
+    return f"| {title} | {len(outcomes)} | {found:.3f} | {share:.3f} | {chars:,.0f} | {tokens:,} |"
+
+
+def print_reply(outcome: Outcome) -> None:
+    """Print a question, its answer and the hits."""
+    row = outcome.row
+    print(f"\n## {outcome.name} ({row['kind']}), {outcome.share:.2f}\n")
+    print(f"{row['question']}\n-> {row['answer']}\n")
+    for hit in outcome.reply.hits:
+        print(f"- {hit.pointer} {hit.role} {hit.note or ''}: {hit.snippet!r}")
 
 
 def main() -> None:
@@ -109,27 +127,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sessions", nargs="*")
     parser.add_argument("--show", action="store_true")
-    args = parser.parse_args()
+    options = parser.parse_args()
     names = sorted(path.stem for path in (FOLDER / "questions").glob("*.json"))
-    chosen = [name for name in names if not args.sessions or name.split(".")[0] in args.sessions]
-    asked = [one for name in chosen for one in anyio.run(ask_all, name)]
-    groups: dict[str, list[Asked]] = {}
-    for one in asked:
-        is_held_back = one.name.startswith(HELD_BACK)
-        for title in (one.row["kind"], "held back" if is_held_back else "the others"):
-            groups.setdefault(title, []).append(one)
-    sys.stdout.write("| | questions | found | of the answers | characters | tokens, at most |\n")
-    sys.stdout.write("|---|--:|--:|--:|--:|--:|\n")
+    if options.sessions:
+        names = [name for name in names if name.split(".")[0] in options.sessions]
+    outcomes = [outcome for name in names for outcome in anyio.run(ask_all, name)]
+    groups: defaultdict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        groups[outcome.row["kind"]].append(outcome)
+        is_held_back = outcome.name.startswith(HELD_BACK)
+        groups["held back" if is_held_back else "the others"].append(outcome)
+    print("| | questions | found | of the answers' words | characters | tokens, at most |")
+    print("|---|--:|--:|--:|--:|--:|")
     for title, members in sorted(groups.items()):
-        sys.stdout.write(f"{table_row(title, members)}\n")
-    for one in asked if args.show else ():
-        row = one.row
-        sys.stdout.write(
-            f"\n## {one.name} ({row['kind']}), {one.share:.2f}\n\n{row['question']}\n"
-            f"-> {row['answer']}\n\n"
-        )
-        for hit in one.reply.hits:
-            sys.stdout.write(f"- {hit.pointer} {hit.role} {hit.note or ''}: {hit.snippet!r}\n")
+        print(table_row(title, members))
+    for outcome in outcomes if options.show else ():
+        print_reply(outcome)
 
 
 if __name__ == "__main__":
