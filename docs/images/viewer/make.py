@@ -1,8 +1,7 @@
-"""Makes the pictures of docs/how-to/viewer.md: `python docs/images/viewer/make.py [PAGE…]`.
+"""Make the pictures of docs/how-to/viewer.md: `python docs/images/viewer/make.py [NAME…]`.
 
-They show a real session (`examples/pi-session.jsonl`), compacted through a small window, and a
-made-up one for the compaction, at the widths of a telephone, a laptop and a large screen, in light
-and dark.
+They show a real session (`examples/pi-session.jsonl`), compacted in a small window, and the
+compaction of a made-up session. Without names, every picture is made.
 """
 
 import os
@@ -20,11 +19,10 @@ from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 
-HERE = Path(__file__).parent
-TOP = HERE.parents[2]
+FOLDER = Path(__file__).parent
+REPOSITORY = FOLDER.parents[2]
 SESSION = "pi-themes"
 STORY = "invoices"
-WIDTHS = (360, 1280, 1920)
 PAGES = {
     "sessions": "/",
     "session": f"/sessions/{SESSION}",
@@ -32,37 +30,49 @@ PAGES = {
     "context": f"/sessions/{SESSION}/context?window=100000",
     "search": "/search?q=theme+colors",
 }
+# Page, width in pixels and color scheme of each picture that the documentation shows.
+PICTURES = (
+    ("compaction", 360, "light"),
+    ("compaction", 1280, "light"),
+    ("compaction", 1920, "dark"),
+    ("context", 1280, "dark"),
+    ("search", 1280, "light"),
+    ("session", 360, "dark"),
+    ("session", 1280, "light"),
+    ("sessions", 1920, "light"),
+)
 
 
-async def fill(folder: Path) -> None:
-    """The archive: one session in three parts, compacted after the first two, and another."""
-    data = (TOP / "examples" / "pi-session.jsonl").read_bytes()
-    given = read_conversation(data, name="pi-session.jsonl")
-    third = len(given.payload) // 3
-    wish = CompactRequest(
+async def fill_archive(folder: Path) -> None:
+    """Archive a session in three parts with two compactions, and a second session with one."""
+    sys.path.insert(0, str(REPOSITORY))
+    from tests.support.story import story
+
+    data = (REPOSITORY / "examples" / "pi-session.jsonl").read_bytes()
+    conversation = read_conversation(data, name="pi-session.jsonl")
+    third = len(conversation.payload) // 3
+    request = CompactRequest(
         session_id=SESSION,
-        format=given.format,
+        format=conversation.format,
         model="claude-sonnet-4-5",
         context_window=60_000,
         pinned=("Never commit without being asked.",),
     )
+    record = CompactRequest(
+        session_id=SESSION, format=conversation.format, model=request.model, mode="record"
+    )
     async with open_archive(folder) as archive:
-        result = await compact(given.payload[:third], wish, archive=archive)
-        for start in (third, 2 * third):
-            part = given.payload[start : start + third]
-            mode = wish if start == third else CompactRequest(
-                session_id=SESSION, format=given.format, model=wish.model, mode="record"
-            )  # fmt: skip
-            result = await compact([*result.messages, *part], mode, archive=archive)
-        from tests.support.story import story
-
+        messages: list[Any] = []
+        for start, step in ((0, request), (third, request), (2 * third, record)):
+            part = conversation.payload[start : start + third]
+            messages = list((await compact([*messages, *part], step, archive=archive)).messages)
         invoices = CompactRequest(session_id=STORY, mode="full", pinned=("Tests stay green.",))
         await compact(story(turns=7), invoices, archive=archive)
 
 
 @contextmanager
-def serving(folder: Path) -> Generator[str]:
-    """The viewer; the address that lets the browser in."""
+def viewer(folder: Path) -> Generator[str]:
+    """Run the viewer and yield its entry address, which admits one browser."""
     environment = {
         **os.environ,
         "MCP_COMPACTION_ARCHIVE": str(folder / "archive"),
@@ -80,43 +90,33 @@ def serving(folder: Path) -> Generator[str]:
         process.wait(30)
 
 
-def shoot(browser: Any, address: str, width: int, scheme: str) -> None:
-    """All pages at one width in one scheme."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 780 if width < 500 else 900}, color_scheme=scheme
-    )
-    page = context.new_page()
-    page.goto(address)
-    page.wait_for_selector("h1")
-    base = "/".join(address.split("/")[:3])
-    for name, path in PAGES.items():
-        if sys.argv[1:] and name not in sys.argv[1:]:
-            continue
-        page.goto(f"{base}{path}")
-        page.wait_for_load_state("networkidle")
-        picture = HERE / f"{name}-{width}-{scheme}.jpg"
-        page.screenshot(path=picture, type="jpeg", quality=72)
-    context.close()
-
-
 def main() -> None:
-    """Make them all."""
-    sys.path.insert(0, str(TOP))  # for the made-up session
+    """Make the pictures whose names are arguments, or every picture."""
     from playwright.sync_api import sync_playwright
 
-    with TemporaryDirectory() as name:
+    with TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
-        anyio.run(fill, folder / "archive")
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=os.environ.get("MCP_TEST_CHROMIUM", "/usr/bin/chromium"),
-                args=["--no-sandbox"],
-            )
-            for width in WIDTHS:
-                for scheme in ("light", "dark"):
-                    with serving(folder) as address:
-                        shoot(browser, address, width, scheme)
-            browser.close()
+        anyio.run(fill_archive, folder / "archive")
+        browser = playwright.chromium.launch(
+            executable_path=os.environ.get("MCP_TEST_CHROMIUM", "/usr/bin/chromium"),
+            args=["--no-sandbox"],
+        )
+        with viewer(folder) as entry:
+            entered = browser.new_context()
+            page = entered.new_page()
+            page.goto(entry)
+            page.wait_for_selector("h1")
+            base = "/".join(entry.split("/")[:3])
+            for page_name, width, scheme in PICTURES:
+                picture = f"{page_name}-{width}-{scheme}.jpg"
+                if sys.argv[1:] and picture not in sys.argv[1:]:
+                    continue
+                page.set_viewport_size({"width": width, "height": 780 if width < 500 else 900})
+                page.emulate_media(color_scheme=scheme)
+                page.goto(f"{base}{PAGES[page_name]}")
+                page.wait_for_load_state("networkidle")
+                page.screenshot(path=FOLDER / picture, type="jpeg", quality=72)
+        browser.close()
 
 
 if __name__ == "__main__":
