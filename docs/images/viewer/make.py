@@ -28,7 +28,7 @@ PAGES = {
     "session": f"/sessions/{SESSION}",
     "compaction": f"/sessions/{STORY}/compactions/last#lists",
     "context": f"/sessions/{SESSION}/context?window=100000",
-    "search": "/search?q=theme+colors",
+    "search": "/search?query=theme+colors",
 }
 # Page, width in pixels and color scheme of each picture that the documentation shows.
 PICTURES = (

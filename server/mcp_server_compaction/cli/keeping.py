@@ -39,7 +39,7 @@ from mcp_server_compaction.hosts.importing import (
 )
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.reading.text_source import find_session
-from mcp_server_compaction.viewer.words import size
+from mcp_server_compaction.viewer.formatting import size
 
 _AGE = re.compile(r"(\d{1,9})d?\Z")
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*([KMGT]?)i?B?\Z", re.IGNORECASE)

@@ -1,1 +1,1 @@
-"""Pages over the archive, for people: sessions, transcripts, compactions, search."""
+"""Web pages over the archive for people: sessions, transcripts, compactions, search, storage."""

@@ -1,10 +1,8 @@
-"""The viewer as an ASGI application: which page answers which address, and who may ask.
+"""The viewer as an ASGI application: addresses of the pages, and access control.
 
-A program presents a token, a browser a cookie issued for one. The cookie is not that token:
-browsers send cookies to every port of a host. It is a short-lived token of its own, good for these
-pages alone, and never for what changes something without a look at where the request comes from. A
-request that is not admitted gets only the way to log in; that is decided before its address is
-read.
+Programs send an access token. Browsers send a cookie that was issued for a token: a separate,
+short-lived token that opens only these pages, because browsers send cookies to every port of a
+host. A request that is not admitted gets only the login page, before its address is read.
 """
 
 import secrets
@@ -30,51 +28,56 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_gate import bearer_token
-from mcp_server_compaction.viewer import compactions, context_now, keeping, searching, sessions
+from mcp_server_compaction.viewer import compactions, context_now, search, sessions, storage
 from mcp_server_compaction.viewer.web import (
     HEADERS,
     STATIC_TYPES,
     Handler,
     Page,
-    Visit,
-    answer,
-    failure,
-    problem,
+    PageRequest,
+    error_page,
+    message_page,
     redirect,
+    render,
     static_text,
 )
 
 PAGES: tuple[tuple[str, str, Handler], ...] = (
-    ("GET", "/", sessions.listing),
+    ("GET", "/", sessions.session_list),
     ("GET", "/sessions/{session_id}", sessions.session),
     ("GET", "/sessions/{session_id}/messages/{start:int}-{stop:int}", sessions.messages),
     ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", sessions.block),
-    ("GET", "/sessions/{session_id}/compactions", compactions.listing),
-    ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
     ("GET", "/sessions/{session_id}/branches", sessions.branches),
+    ("GET", "/sessions/{session_id}/compactions", compactions.compaction_list),
+    ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
     ("GET", "/sessions/{session_id}/context", context_now.context_now),
-    ("GET", "/sessions/{session_id}/keep", keeping.keep),
-    ("GET", "/sessions/{session_id}/export", keeping.export),
-    ("GET", "/sessions/{session_id}/delete", keeping.confirm_delete),
-    ("POST", "/sessions/{session_id}/delete", keeping.delete),
-    ("POST", "/sessions/{session_id}/retain", keeping.retain),
+    ("GET", "/sessions/{session_id}/export", storage.export),
+    ("GET", "/sessions/{session_id}/download", storage.download),
+    ("GET", "/sessions/{session_id}/delete", storage.confirm_delete),
+    ("POST", "/sessions/{session_id}/delete", storage.delete),
+    ("POST", "/sessions/{session_id}/protect", storage.protect),
     ("GET", "/outputs/{output_id}", sessions.output),
-    ("GET", "/search", searching.search),
-    ("GET", "/archive", keeping.usage),
-    ("GET", "/archive/prune", keeping.plan),
-    ("POST", "/archive/prune", keeping.prune),
+    ("GET", "/search", search.search),
+    ("GET", "/storage", storage.usage),
+    ("GET", "/storage/prune", storage.plan),
+    ("POST", "/storage/prune", storage.prune),
 )
 
 
-async def _import_new(imports: SessionImports) -> None:
-    """Archive what hosts have written since, for as long as somebody may look."""
+async def _import_regularly(imports: SessionImports) -> None:
+    """Archive new messages from session files of hosts until the viewer stops."""
     while True:
         await imports.catch_up(START_SECONDS)
-        await anyio.sleep(15)  # a person who waits for a session looks about as often
+        await anyio.sleep(15)  # the session list reloads as often
 
 
 class Access:
-    """Checks tokens and cookies. Without a verifier (a Unix socket), every caller is admitted."""
+    """Access control by tokens and cookies.
+
+    Args:
+        verifier: Checks tokens. None admits every caller (on a Unix socket).
+        archive: Returns the archive, which stores the cookies.
+    """
 
     def __init__(
         self, verifier: Verifier | None, archive: Callable[[], Awaitable[Archive]]
@@ -82,41 +85,41 @@ class Access:
         self._verifier = verifier
         self._archive = archive
         self._cookies = StoredTokens(archive)
-        self._entries: set[str] = set()
+        self._entry_keys: set[str] = set()
 
     def new_entry(self) -> str:
-        """A key that lets one browser of this user in, once: it may stand in an address."""
+        """Create a key that admits one browser of this machine's user, one time."""
         key = secrets.token_urlsafe()
-        self._entries.add(key)
+        self._entry_keys.add(key)
         return key
 
     async def enter(self, key: str) -> str | None:
-        """The cookie for a key, which is used up; None for a wrong one."""
-        if key not in self._entries:
+        """Exchange an entry key for a cookie. None if the key is wrong or was used before."""
+        if key not in self._entry_keys:
             return None
-        self._entries.remove(key)
+        self._entry_keys.remove(key)
         return await create_cookie(await self._archive(), LOCAL_USER)
 
     async def log_in(self, token: str) -> str | None:
-        """The cookie for a token; None for a wrong one."""
+        """Exchange an access token for a cookie. None if the token is wrong."""
         principal = None if self._verifier is None else await self._verifier.verify(token)
         if principal is None:
             return None
         return await create_cookie(await principal.own(await self._archive()), principal)
 
     async def caller(self, request: Request) -> Principal | None:
-        """The caller; None where the request has no valid token or cookie."""
+        """Return the caller, or None if the request has no valid token or cookie."""
         if self._verifier is None:
             return LOCAL_USER
         if token := bearer_token(request.headers):
             return await self._verifier.verify(token)
         return await self._cookies.verify(request.cookies.get(_cookie_name(request), ""))
 
-    def may_change(self, request: Request) -> bool:
-        """Whether a request may change something, whoever sends it.
+    def has_safe_origin(self, request: Request) -> bool:
+        """Whether no other site can have caused a request that changes something.
 
-        One with a cookie must come from a page of ours: browsers report that, and pages cannot
-        forge it. No browser sends a token unasked.
+        A change with a cookie must come from a page of the viewer. Browsers report the origin, and
+        pages cannot forge it. No browser sends a token by itself.
         """
         headers = request.headers
         if request.method in ("GET", "HEAD", "OPTIONS") or bearer_token(headers):
@@ -128,12 +131,12 @@ class Access:
 
 
 def _cookie_name(request: Request) -> str:
-    """Cookies know no ports, and several viewers may run."""
+    """Return a cookie name that contains the port, because several viewers may run on a host."""
     return f"mcp-compaction-{request.url.port or 80}"
 
 
-def _give_cookie(response: Response, request: Request, cookie: str) -> None:
-    """Set `cookie` in the browser, until it is closed."""
+def _set_cookie(response: Response, request: Request, cookie: str) -> None:
+    """Set the cookie in the browser until the browser is closed."""
     response.set_cookie(
         _cookie_name(request),
         cookie,
@@ -145,53 +148,54 @@ def _give_cookie(response: Response, request: Request, cookie: str) -> None:
 
 
 def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlette:
-    """All pages.
+    """Build the application with all pages.
 
     Args:
-        config: The settings of the process.
-        access: Checks who is admitted.
+        config: Settings of the process.
+        access: Access control.
         archives: Opens the archive; the application closes it.
     """
 
     def endpoint(handler: Handler) -> Callable[[Request], object]:
-        async def answered(request: Request) -> Response:
+        async def respond(request: Request) -> Response:
             try:
                 archive = await caller.get().own(await archives.get())
-                made = await handler(Visit(request, archive, config))
+                page = await handler(PageRequest(request, archive, config))
             except CompactionError as error:
-                made = failure(error)
-            response = made if isinstance(made, Response) else answer(request, made)
+                page = error_page(error)
+            response = page if isinstance(page, Response) else render(request, page)
             name = f"{request.method} {handler.__qualname__}"
             audit(name, request.url.path, str(response.status_code))
             return response
 
-        return answered
+        return respond
 
     async def enter(request: Request) -> Response:
         cookie = await access.enter(request.path_params["key"])
         if cookie is None:
-            return answer(request, _closed("This address was used before, or is none of ours."))
-        # No redirect: a cookie that is set on the way is not shown by every browser at its end.
-        response = answer(request, Page("entered.html", {"entered": True}))
-        _give_cookie(response, request, cookie)
+            return render(request, _login("This address was used before or is wrong."))
+        # A page instead of a redirect, because some browsers do not send a cookie that was set by
+        # a redirect to its target.
+        response = render(request, Page("entered.html", {"entered": True}))
+        _set_cookie(response, request, cookie)
         return response
 
     async def log_in(request: Request) -> Response:
-        form = await Visit(request, await archives.get(), config).form()
-        cookie = await access.log_in(form.get("token", [""])[0].strip())
+        form = await PageRequest(request, await archives.get(), config).form()
+        cookie = await access.log_in(form.get("token", "").strip())
         if cookie is None:
-            return answer(request, _closed("That is not the token."))
+            return render(request, _login("This token is wrong."))
         response = redirect("/")
-        _give_cookie(response, request, cookie)
+        _set_cookie(response, request, cookie)
         return response
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        # Only for this machine's own user: elsewhere nobody's folders are looked into.
+        # A server for a team does not read the folders of the user who runs it.
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives.get)
         async with archives.running(), anyio.create_task_group() as background:
-            background.start_soon(_import_new, imports)
+            background.start_soon(_import_regularly, imports)
             yield
             background.cancel_scope.cancel()
 
@@ -202,18 +206,18 @@ def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlet
         ),
         Route("/enter/{key}", enter),
         Route("/login", log_in, methods=["POST"]),
-        Route("/healthz", _healthy),
-        Route("/static/{name}", _static),
+        Route("/healthz", _health),
+        Route("/static/{name}", _static_file),
     ]
     app = Starlette(routes=routes, lifespan=lifespan)
-    app.add_exception_handler(404, _nothing_here)
-    app.add_exception_handler(405, _nothing_here)
-    app.add_middleware(_Door, access=access)
+    app.add_exception_handler(404, _not_found)
+    app.add_exception_handler(405, _not_found)
+    app.add_middleware(_AccessMiddleware, access=access)
     return app
 
 
-class _Door:
-    """Admits a request, or answers with the way to log in; sets the headers of every answer."""
+class _AccessMiddleware:
+    """Middleware that admits or refuses requests, and sets the headers of every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -224,56 +228,54 @@ class _Door:
             await self._app(scope, receive, send)
             return
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         request = Request(scope, receive)
-        admitted = await self._admitted(request)
+        admitted = await self._admit(request)
         if isinstance(admitted, Page):
-            await answer(request, admitted)(scope, receive, send_guarded)
+            await render(request, admitted)(scope, receive, send_with_headers)
             return
         reset = caller.set(admitted)
         try:
-            await self._app(scope, receive, send_guarded)
+            await self._app(scope, receive, send_with_headers)
         finally:
             caller.reset(reset)
 
-    async def _admitted(self, request: Request) -> Principal | Page:
-        """Who asks, or the page that refuses it."""
+    async def _admit(self, request: Request) -> Principal | Page:
+        """Return the caller, or the page that refuses the request."""
         path = request.url.path
         is_open = path in {"/healthz", "/login"} or path.startswith(("/static/", "/enter/"))
-        if not self._access.may_change(request):
-            return problem(403, "This may only be asked by a page of the viewer.")
+        if not self._access.has_safe_origin(request):
+            return message_page(403, "Only a page of the viewer can send this request.")
         try:
             principal = LOCAL_USER if is_open else await self._access.caller(request)
         except (CompactionError, KeysUnreachableError) as error:
-            return problem(503, str(error))
+            return message_page(503, str(error))
         if principal is None:
-            return _closed()
+            return _login("Enter an access token to see the archive.")
         scope: Scope = "read" if request.method in ("GET", "HEAD") else "admin"
         if path != "/login" and scope not in principal.scopes:
-            return problem(403, f"Your token does not allow this: it lacks the scope {scope!r}.")
+            return message_page(403, f"Your token does not have the scope {scope!r}.")
         return principal
 
 
-def _closed(why: str = "") -> Page:
-    return Page("login.html", {"error": why or "Show the token to see the archive."}, status=401)
+def _login(message: str) -> Page:
+    return Page("login.html", {"error": message}, status=401)
 
 
-async def _nothing_here(request: Request, _: Exception) -> Response:
-    return answer(request, problem(404, "There is no such page."))
+async def _not_found(request: Request, _: Exception) -> Response:
+    return render(request, message_page(404, "This page does not exist."))
 
 
-async def _static(request: Request) -> Response:
+async def _static_file(request: Request) -> Response:
     name = request.path_params["name"]
-    try:
-        text = static_text(name)
-    except LookupError:
-        return answer(request, problem(404, "There is no such file."))
-    return Response(text, media_type=STATIC_TYPES[name[name.rfind(".") :]])
+    if name not in STATIC_TYPES:
+        return render(request, message_page(404, "This file does not exist."))
+    return Response(static_text(name), media_type=STATIC_TYPES[name])
 
 
-async def _healthy(_: Request) -> Response:
+async def _health(_: Request) -> Response:
     return PlainTextResponse("ok")

@@ -1,8 +1,8 @@
-"""Archived messages as blocks of a page: roles, texts, calls and results."""
+"""Archived messages as the pages show them: roles, texts, tool calls and results."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from context_compaction import (
     FORMATS,
@@ -31,38 +31,39 @@ from markupsafe import Markup
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer import markup
 
-# Blocks of one message that a page shows; each of the others has a page of its own.
-MOST_BLOCKS = 200
-# What one click unfolds; the page of the block has everything, in parts.
-UNFOLD_LINES = 1_500
-UNFOLD_CHARS = 120_000
-_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_MADE = (
+# Blocks of a message that a page shows; each further block has its own page.
+MAX_BLOCKS = 200
+# Limits of a block that was unfolded; the page of the block shows all of it in parts.
+UNFOLDED_LINES = 1_500
+UNFOLDED_CHARS = 120_000
+_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+# Labels of texts that a compaction inserted, by how the text starts.
+_INSERTED_LABELS = (
     ("<context_summary ", "Summary"),
-    ("<turn_context ", "Checkpoint of the running turn"),
-    ("<restored_files>", "Files put back"),
-    ("<changed_files>", "Files that changed"),
+    ("<turn_context ", "Checkpoint of the current turn"),
+    ("<restored_files>", "Restored files"),
+    ("<changed_files>", "Changed files"),
     ("<open_todos>", "Open todos"),
     ("[Messages removed", "Messages removed"),
-    ("[Finished sub-task", "A finished sub-task"),
+    ("[Finished sub-task", "Finished sub-task"),
 )
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """One block as a page shows it.
+    """One block of a message as a page shows it.
 
     Attributes:
-        number: Its place in the message, from 0.
-        kind: text, thinking, call, result, image, document, other, or made (a text of ours).
-        label: Its heading; the tool of a call or result.
-        headline: One line that describes it.
-        body: Its HTML, the beginning of one that is long.
-        size_chars: Length of its text.
-        line_count: Lines of its text.
+        number: Index of the block in the message.
+        kind: text, thinking, call, result, image, document, other, or inserted (by a compaction).
+        label: Heading, for example the name of the tool.
+        headline: One line that describes the block.
+        body: HTML of the block, or of its beginning.
+        size_chars: Length of the text in characters.
+        line_count: Number of lines of the text.
         is_cut: Whether `body` is only the beginning.
-        is_error: Whether a tool failed.
+        is_error: Whether the block is the result of a failed tool call.
     """
 
     number: int
@@ -81,31 +82,31 @@ class MessageView:
     """One message as a page shows it.
 
     Attributes:
-        seq: Its number; -1 for one of a context that is not archived as such.
+        seq: Number of the archived message, or -1 if it is not archived as such.
         role: user, assistant, tool or system.
-        timestamp_seconds: Its time, in Unix time; None where that is not known.
-        blocks: Its blocks that are shown.
-        left_out: How many of its blocks are not shown.
+        timestamp_seconds: Unix time, or None if unknown.
+        blocks: The blocks that are shown.
+        hidden_count: Number of blocks that are not shown.
     """
 
     seq: int
     role: str
     timestamp_seconds: float | None
     blocks: tuple[BlockView, ...]
-    left_out: int = 0
+    hidden_count: int = 0
 
 
 @dataclass(slots=True)
-class Reading:
-    """How messages are shown, and what was learnt from those before.
+class ViewContext:
+    """Limits for showing messages, and the tool calls of the messages shown so far.
 
     Attributes:
-        session_id: For the links in summaries.
-        message_count: The session's messages: greater numbers are no links.
-        calls: By call id, the calls that results answer.
-        max_lines: So many lines of a block are shown at once ...
-        max_chars: ... and so many characters; the rest is a click away.
-        is_exported: Whether it is in a file of its own, where links lead nowhere.
+        session_id: Session that links in summaries lead to.
+        message_count: Number of messages of the session; greater numbers get no link.
+        calls: Tool calls by call ID.
+        max_lines: Number of lines of a block to show.
+        max_chars: Number of characters of a block to show.
+        is_exported: Whether the messages are written to a file, in which links lead nowhere.
     """
 
     session_id: str = ""
@@ -115,19 +116,29 @@ class Reading:
     max_chars: int = 3_000
     is_exported: bool = False
 
+    def beginning(self, text: str) -> tuple[str, bool]:
+        """Return the part of a text to show, and whether it is only the beginning."""
+        if len(text) <= self.max_chars and text.count("\n") < self.max_lines:
+            return text, False
+        return "\n".join(text[: self.max_chars].split("\n")[: self.max_lines]), True
+
+    def add_calls(self, message: Message) -> None:
+        """Remember the tool calls of a message for the results that follow."""
+        self.calls |= {call.call_id: call for call in tool_calls(message)}
+
 
 def parsed(raw: JsonObject, format: str) -> Message:
-    """The message; one whose format cannot be read (another version stored it) is one block."""
+    """Parse a message. A message that cannot be parsed becomes one opaque block."""
     try:
         return FORMATS[format].parse_message(raw, 0)
     except (KeyError, InvalidMessageError):
         return Message("user", (Opaque("message", raw),))
 
 
-def message_views(messages: Sequence[ArchivedMessage], reading: Reading) -> list[MessageView]:
-    """Archived messages, in order."""
+def message_views(messages: Sequence[ArchivedMessage], context: ViewContext) -> list[MessageView]:
+    """Return the views of archived messages, in order."""
     return [
-        message_view(m.raw, m.format, reading, seq=m.seq, timestamp_seconds=m.timestamp_seconds)
+        message_view(m.raw, m.format, context, seq=m.seq, timestamp_seconds=m.timestamp_seconds)
         for m in messages
     ]
 
@@ -135,139 +146,149 @@ def message_views(messages: Sequence[ArchivedMessage], reading: Reading) -> list
 def message_view(
     raw: JsonObject,
     format: str,
-    reading: Reading,
+    context: ViewContext,
     *,
     seq: int,
     timestamp_seconds: float | None = None,
 ) -> MessageView:
-    """One message; `reading` learns its calls."""
+    """Return the view of one message, and add its tool calls to `context`."""
     message = parsed(raw, format)
-    reading.calls |= {call.call_id: call for call in tool_calls(message)}
-    shown = message.blocks if reading.is_exported else message.blocks[:MOST_BLOCKS]
-    views = (_view(at, block, message, reading) for at, block in enumerate(shown))
+    context.add_calls(message)
+    shown = message.blocks if context.is_exported else message.blocks[:MAX_BLOCKS]
+    views = (_block_view(number, block, message, context) for number, block in enumerate(shown))
     blocks = tuple(view for view in views if view is not None)
-    left_out = len(message.blocks) - len(shown)
-    return MessageView(seq, role_of(message), timestamp_seconds, blocks, left_out)
-
-
-def block_at(raw: JsonObject, format: str, number: int) -> Block | None:
-    """A block of a message; None where there is none of that number."""
-    blocks = parsed(raw, format).blocks
-    return blocks[number] if 0 <= number < len(blocks) else None
+    hidden_count = len(message.blocks) - len(shown)
+    return MessageView(seq, role_of(message), timestamp_seconds, blocks, hidden_count)
 
 
 def path_of(block: Block, calls: Mapping[str, ToolCall]) -> str:
-    """The file that a result shows, where its call names one; its ending gives the language."""
+    """Return the path of the file that a tool result shows, or "" if unknown."""
     call = calls.get(block.call_id) if isinstance(block, ToolResult) else None
     use = classify(call) if call is not None else None
     return use.path or "" if use is not None and use.kind == "read" else ""
 
 
-def _view(at: int, block: Block, message: Message, reading: Reading) -> BlockView | None:
-    text = block_text(block)
-    shown, is_cut = _cut(text, reading)
+def _block_view(
+    number: int, block: Block, message: Message, context: ViewContext
+) -> BlockView | None:
+    """Return the view of a block, or None for an empty text."""
+    text = "" if isinstance(block, Image) else block_text(block)
+    if not text and isinstance(block, Text | Thinking):
+        return None
+    shown, is_cut = context.beginning(text)
+    if isinstance(block, ToolResult):
+        kind, label = "result", _tool_name(block, context)
+        body, is_cut = _result_html(block, context)
+    else:
+        kind, label, body = _content(block, text, shown, message.role, context)
+    return BlockView(
+        number,
+        kind,
+        label,
+        _call_headline(block) if isinstance(block, ToolCall) else one_line(text, 160),
+        body,
+        len(text),
+        text.count("\n") + 1 if text else 0,
+        is_cut,
+        isinstance(block, ToolResult) and block.is_error,
+    )
+
+
+def _content(
+    block: Text | Thinking | ToolCall | Image | Document | Opaque,
+    text: str,
+    shown: str,
+    role: str,
+    context: ViewContext,
+) -> tuple[str, str, Markup]:
+    """Return the kind, the label and the HTML of a block that is not a tool result."""
     match block:
         case Text() if seems_synthetic(text) or claimed_span(text) is not None:
             body = markup.plain(shown)
-            if not reading.is_exported:
-                body = markup.summary(shown, reading.session_id, reading.message_count)
-            return _block(at, "made", _made_label(text), text, body, is_cut)
+            if not context.is_exported:
+                body = markup.summary(shown, context.session_id, context.message_count)
+            return "inserted", _inserted_label(text), body
         case Text():
-            # What the user typed keeps its lines; models write Markdown.
-            body = markup.prose(shown) if message.role == "assistant" else markup.plain(shown)
-            return _block(at, "text", "", text, body, is_cut) if text else None
+            # Models write Markdown; the user's text keeps its line breaks.
+            return (
+                "text",
+                "",
+                markup.markdown(shown) if role == "assistant" else markup.plain(shown),
+            )
         case Thinking():
-            body = markup.prose(shown)
-            return _block(at, "thinking", "Thinking", text, body, is_cut) if text else None
+            return "thinking", "Thinking", markup.markdown(shown)
         case ToolCall():
-            use = classify(block)
-            view = _block(at, "call", block.name, text, arguments_html(block, reading), is_cut)
-            headline = use.command or use.path or _first_argument(block.arguments)
-            return replace(view, headline=_line(headline))
-        case ToolResult():
-            return _result(at, block, text, reading)
+            return "call", block.name, _arguments_html(block, context)
         case Image():
-            return _block(at, "image", block.media_type or "image", "", picture(block))
+            return "image", block.media_type or "image", _image_html(block)
         case Document():
-            label = block.media_type or "document"
-            return _block(at, "document", label, text, markup.plain(shown), is_cut)
+            return "document", block.media_type or "document", markup.plain(shown)
         case Opaque():
-            return _block(at, "other", block.kind, text, markup.code(shown), is_cut)
+            return "other", block.kind, markup.code(shown)
 
 
-def _block(
-    at: int, kind: str, label: str, text: str, body: Markup, is_cut: bool = False
-) -> BlockView:
-    line_count = text.count("\n") + 1 if text else 0
-    return BlockView(at, kind, label, _line(text), body, len(text), line_count, is_cut)
+def _inserted_label(text: str) -> str:
+    labels = (label for start, label in _INSERTED_LABELS if text.startswith(start))
+    return next(labels, "Inserted by a compaction")
 
 
-def _made_label(text: str) -> str:
-    """The label of a text that a compaction inserted."""
-    return next((label for start, label in _MADE if text.startswith(start)), "Left by a compaction")
+def _tool_name(result: ToolResult, context: ViewContext) -> str:
+    call = context.calls.get(result.call_id)
+    return result.name or (call.name if call is not None else "result")
 
 
-def arguments_html(call: ToolCall, reading: Reading) -> Markup:
-    """The arguments of a call: a command as shell, an edit as a diff, a file as its language."""
+def _arguments_html(call: ToolCall, context: ViewContext) -> Markup:
+    """Render the arguments of a call: a command as shell code, an edit as a diff."""
     arguments: object = call.arguments
     if not is_object(arguments):
-        return markup.code(_cut(str(arguments), reading)[0])
+        return markup.code(context.beginning(str(arguments))[0])
     use = classify(call)
-    rest: list[Markup] = []
+    rows: list[Markup] = []
     for name, value in arguments.items():
         new = arguments.get("new" + name.removeprefix("old")) if name.startswith("old") else None
         old = arguments.get("old" + name.removeprefix("new")) if name.startswith("new") else None
         text = value if isinstance(value, str) else markup.json_text(value)
-        shown = _cut(text, reading)[0]
+        shown = context.beginning(text)[0]
         if isinstance(value, str) and isinstance(new, str):
-            rest.append(markup.diff(shown, _cut(new, reading)[0]))
+            rows.append(markup.diff(shown, context.beginning(new)[0]))
         elif isinstance(value, str) and isinstance(old, str):
-            continue  # a part of the diff
+            continue  # part of the diff
         elif value == use.command:
-            rest.append(markup.code(shown, "bash"))
+            rows.append(markup.code(shown, "bash"))
         else:
-            language = "" if isinstance(value, str) else "json"
-            body = _argument(shown, language, use.path or "")
+            body = Markup("<code>{}</code>").format(shown)
+            if "\n" in shown:
+                body = markup.output(shown, use.path or "")
             row = Markup('<div class="argument"><span class="name">{}</span> {}</div>')
-            rest.append(row.format(name, body))
-    return Markup("").join(rest)
+            rows.append(row.format(name, body))
+    return Markup("").join(rows)
 
 
-def _argument(text: str, language: str, path: str) -> Markup:
-    if "\n" not in text:
-        return Markup("<code>{}</code>").format(text)
-    if text.startswith(("*** Begin Patch", "--- ", "diff --git ")):
-        return markup.patch(text.split("\n"))
-    return markup.code(text, language, path)
-
-
-def _result(at: int, result: ToolResult, text: str, reading: Reading) -> BlockView:
-    call = reading.calls.get(result.call_id)
-    label = result.name or (call.name if call is not None else "result")
-    path = path_of(result, reading.calls)
+def _result_html(result: ToolResult, context: ViewContext) -> tuple[Markup, bool]:
+    """Render a tool result, and return whether only its beginning is shown."""
+    path = path_of(result, context.calls)
     bodies: list[Markup] = []
     is_cut = False
-    for part in result.content:
-        if isinstance(part, Image):
-            bodies.append(picture(part))
+    for block in result.content:
+        if isinstance(block, Image):
+            bodies.append(_image_html(block))
             continue
-        shown, was_cut = _cut(block_text(part), reading)
-        is_cut |= was_cut
-        if ids_in_placeholder(shown) and not reading.is_exported:
-            linked = markup.linked(shown, reading.session_id, 0)
-            bodies.append(Markup('<div class="plain">{}</div>').format(linked))
+        shown, is_block_cut = context.beginning(block_text(block))
+        is_cut |= is_block_cut
+        if ids_in_placeholder(shown) and not context.is_exported:
+            links = markup.linked(shown, context.session_id)
+            bodies.append(Markup('<div class="plain">{}</div>').format(links))
         else:
             bodies.append(markup.output(shown, path))
-    view = _block(at, "result", label, text, Markup("").join(bodies), is_cut)
-    return replace(view, is_error=result.is_error)
+    return Markup("").join(bodies), is_cut
 
 
-def picture(image: Image) -> Markup:
-    """A picture that the transcript itself contains; one stored elsewhere is named only."""
+def _image_html(image: Image) -> Markup:
+    """Render an image if the transcript contains its data, otherwise its address or size."""
     data = image.data or ""
-    is_known = image.media_type in _PICTURES and len(data) <= 3_000_000
-    if data and is_known and _BASE64.match(data):
-        return Markup('<img alt="Picture of the transcript" src="data:{};base64,{}">').format(
+    is_shown = image.media_type in _IMAGE_TYPES and 0 < len(data) <= 3_000_000
+    if is_shown and _BASE64.match(data):
+        return Markup('<img alt="Image in the transcript" src="data:{};base64,{}">').format(
             image.media_type, data
         )
     return Markup('<p class="note">{} {}</p>').format(
@@ -275,22 +296,18 @@ def picture(image: Image) -> Markup:
     )
 
 
-def _cut(text: str, reading: Reading) -> tuple[str, bool]:
-    """The beginning of `text` that is shown, and whether that is not all of it."""
-    if len(text) <= reading.max_chars and text.count("\n") < reading.max_lines:
-        return text, False
-    return "\n".join(text[: reading.max_chars].split("\n")[: reading.max_lines]), True
+def _call_headline(call: ToolCall) -> str:
+    use = classify(call)
+    values = call.arguments.values() if is_object(call.arguments) else [call.arguments]
+    first_text = next((value for value in values if isinstance(value, str)), "")
+    return one_line(use.command or use.path or first_text, 160)
 
 
-def _first_argument(arguments: object) -> str:
-    values = arguments.values() if is_object(arguments) else [arguments]
-    return next((value for value in values if isinstance(value, str)), "")
-
-
-def _line(text: str) -> str:
-    return shorten(" ".join(text[:640].split()), 160)
+def one_line(text: str, max_chars: int) -> str:
+    """Return the beginning of a text as one line, without repeated blanks."""
+    return shorten(" ".join(text[: 4 * max_chars].split()), max_chars)
 
 
 def shorten(line: str, max_chars: int) -> str:
-    """The line, cut and marked so where it is longer."""
+    """Cut a line that is too long, and mark the cut with an ellipsis."""
     return line if len(line) <= max_chars else f"{line[:max_chars]}…"

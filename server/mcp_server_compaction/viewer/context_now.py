@@ -1,6 +1,7 @@
-"""What fills the context now, by kind and by tool, and what the next compaction would do."""
+"""The page that shows what fills the context now, and what the next compaction would do."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -30,36 +31,37 @@ from context_compaction import (
 from context_compaction.tokens.counter import MESSAGE_TOKENS
 
 from mcp_server_compaction.reading.plain_text import block_text
-from mcp_server_compaction.viewer.blocks import parsed, shorten
-from mcp_server_compaction.viewer.web import Page, Visit, whole_number
-from mcp_server_compaction.viewer.words import sentences
+from mcp_server_compaction.viewer.blocks import one_line, parsed
+from mcp_server_compaction.viewer.formatting import receipt_sentences
+from mcp_server_compaction.viewer.removals import is_compaction
+from mcp_server_compaction.viewer.web import Page, PageRequest, whole_number
 
-# In the order in which they stand in a bar, each with its name.
+# Kinds of content in the order of the bar, with their names.
 KINDS = {
     "system": "system messages",
-    "user": "the user",
-    "assistant": "the assistant",
+    "user": "user",
+    "assistant": "assistant",
     "thinking": "thinking",
-    "call": "calls of tools",
-    "result": "results of tools",
-    "image": "pictures and documents",
-    "made": "summaries and placeholders",
+    "call": "tool calls",
+    "result": "tool results",
+    "image": "images and documents",
+    "inserted": "summaries and placeholders",
     "other": "other blocks",
 }
-_NAMES = {**KINDS, "free": "free until compaction starts", "reserve": "reserve for the answer"}
+_NAMES = {**KINDS, "free": "free until compaction starts", "reserve": "reserved for the answer"}
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One block of a context.
+    """One block of the context.
 
     Attributes:
-        message: The message's place in the list, from 0.
-        block: The block's place in the message.
-        kind: One of `KINDS`.
-        name: The tool, or what the kind is called.
-        tokens: Its estimate.
-        text: The beginning of its text.
+        message: Index of the message in the list.
+        block: Index of the block in the message.
+        kind: Kind of the content, a key of `KINDS`.
+        name: Name of the tool or of the kind.
+        tokens: Estimated number of tokens.
+        text: Beginning of the text, on one line.
     """
 
     message: int
@@ -70,47 +72,57 @@ class Piece:
     text: str = ""
 
 
-async def context_now(visit: Visit) -> Page:
-    """`/sessions/ID/context?policy=&window=`: the frame at once, `part=counted` what takes time."""
-    info = await visit.archive.session_info(visit.path("session_id"))
-    policy = visit.query.get("policy", visit.config.policy)
+async def context_now(request: PageRequest) -> Page:
+    """`/sessions/ID/context?policy=&window=`: the form; the page loads `part=counted` by itself."""
+    info = await request.archive.session_info(request.path("session_id"))
+    policy = request.query.get("policy", request.config.policy)
     if policy not in POLICIES:
-        raise QueryError(
-            f"There is no policy {policy[:60]!r}. Choose one of: {', '.join(POLICIES)}."
-        )
-    newest = await visit.archive.receipts(info.session_id, after=-1)
-    model = visit.query.get("model") or _counted_model(newest) or visit.config.model
-    request = CompactRequest(
+        raise QueryError(f"Unknown policy {policy[:60]!r}. Available: {', '.join(POLICIES)}.")
+    receipts = await request.archive.receipts(info.session_id)
+    receipt = next(filter(is_compaction, reversed(receipts)), {})
+    model = request.query.get("model") or _counted_model(receipt) or request.config.model
+    window = whole_number(request.query, "window") or receipt.get("context_window")
+    compact_request = CompactRequest(
         mode="plan",
         session_id=info.session_id,
-        context_window=whole_number(visit.query, "window") or profile_for(model).context_window,
+        context_window=window or profile_for(model).context_window,
         model=model,
         policy=policy,
         summarizer="extractive",
     )
-    shown = {"info": info, "request": request, "policies": tuple(POLICIES)}
-    is_part = visit.query.get("part") == "counted"
-    if not is_part and visit.query.get("format") != "json":
-        return Page("context.html", {"session_id": info.session_id}, shown)
-    document, counted = await _counted(visit, request)
-    return Page("context_counted.html", document, shown | counted)
+    values = {"info": info, "request": compact_request, "policies": tuple(POLICIES)}
+    if not request.wants("counted"):
+        return Page("context.html", {"session_id": info.session_id}, values)
+    document, counted = await _counted(request, compact_request)
+    return Page("context_counted.html", document, values | counted)
 
 
-async def _counted(visit: Visit, request: CompactRequest) -> tuple[JsonObject, dict[str, Any]]:
-    session_id, window = str(request.session_id), request.context_window or 0
-    # More messages than any window holds; what is older is not counted here.
-    format, raws = await visit.archive.context(session_id, after=-20_000)
-    count = await to_thread.run_sync(counter_for, request.model)
+def _counted_model(receipt: JsonObject) -> str | None:
+    """Return the model family whose factor the newest compaction used, or None if unknown."""
+    tokens: JsonObject = receipt.get("tokens") or {}
+    family = str(tokens.get("method", "")).rpartition("/")[2]
+    if family in ("", "unknown"):
+        return None
+    return "gpt" if family == "openai" else family
+
+
+async def _counted(
+    request: PageRequest, compact_request: CompactRequest
+) -> tuple[JsonObject, dict[str, Any]]:
+    """Return the JSON document and the template values of the counted part."""
+    session_id, window = str(compact_request.session_id), compact_request.context_window or 0
+    # No context window holds more than 20,000 messages.
+    format, raws = await request.archive.context(session_id, after=-20_000)
+    count = await to_thread.run_sync(counter_for, compact_request.model)
     pieces = await to_thread.run_sync(_pieces_of, raws, format, count)
-    plan = await _plan(visit, replace(request, format=format), raws) if raws else None
-    trigger = plan[0] if plan else window
-    planned = plan[1] if plan else None
-    kinds = _by_kind(pieces)
-    used = sum(kinds.values())
-    free = max(0, trigger - used)
-    parts = [*kinds.items(), ("free", free), ("reserve", max(0, window - max(trigger, used)))]
-    tools = _by_tool(pieces)
-    biggest = sorted(pieces, key=lambda piece: -piece.tokens)[:25]
+    trigger, plan = window, None
+    if raws:
+        trigger, plan = await _plan(request, replace(compact_request, format=format), raws)
+    tokens_by_kind = _tokens_by_kind(pieces)
+    used = sum(tokens_by_kind.values())
+    free, reserve = max(0, trigger - used), max(0, window - max(trigger, used))
+    parts = [*tokens_by_kind.items(), ("free", free), ("reserve", reserve)]
+    largest = sorted(pieces, key=lambda piece: -piece.tokens)[:25]
     document: JsonObject = {
         "session_id": session_id,
         "message_count": len(raws),
@@ -118,69 +130,57 @@ async def _counted(visit: Visit, request: CompactRequest) -> tuple[JsonObject, d
         "trigger_tokens": trigger,
         "used_tokens": used,
         "free_tokens": free,
-        "tokens_by_kind": kinds,
-        "results_by_tool": [
-            {"tool": name, "results": number, "tokens": tokens} for name, number, tokens in tools
-        ],
-        "biggest": [asdict(piece) for piece in biggest],
+        "tokens_by_kind": tokens_by_kind,
+        "results_by_tool": _results_by_tool(pieces),
+        "largest": [asdict(piece) for piece in largest],
         "method": count.method,
-        "plan": planned.receipt if planned else None,
+        "plan": plan.receipt if plan else None,
     }
     texts: dict[int | None, str] = {piece.message: piece.text for piece in reversed(pieces)}
-    saving = [e for e in planned.edits if e.tokens_before > e.tokens_after] if planned else []
-    saving.sort(key=lambda edit: edit.tokens_after - edit.tokens_before)
+    savings = [e for e in plan.edits if e.tokens_before > e.tokens_after] if plan else []
+    savings.sort(key=lambda edit: edit.tokens_after - edit.tokens_before)
     return document, {
         "scale": 1000 / max(window, trigger, used, 1),
         "parts": [(kind, _NAMES[kind], tokens) for kind, tokens in parts if tokens],
-        "plan": planned,
-        "words": [*sentences(planned.receipt)] if planned and planned.receipt else [],
-        "cleared": [(edit, texts.get(edit.index, edit.note)) for edit in saving[:100]],
+        "plan": plan,
+        "sentences": [*receipt_sentences(plan.receipt)] if plan and plan.receipt else [],
+        "savings": [(e, texts.get(e.index, e.note)) for e in savings[:100]],
     }
 
 
 async def _plan(
-    visit: Visit, request: CompactRequest, raws: Sequence[JsonObject]
+    request: PageRequest, compact_request: CompactRequest, raws: Sequence[JsonObject]
 ) -> tuple[int, CompactResult]:
-    """The trigger, and what the next compaction would do; where it is not due, would do now."""
+    """Return the trigger, and the plan of the next compaction as if it started now."""
     from context_compaction import compact
 
-    due = await compact(raws, request, archive=visit.archive)
-    if due.status != "unchanged" or due.tokens.before <= due.tokens.target:
-        return due.tokens.trigger, due
-    now = replace(request, context_window=None, target_tokens=due.tokens.target)
-    return due.tokens.trigger, await compact(raws, now, archive=visit.archive)
-
-
-def _counted_model(receipts: Sequence[JsonObject]) -> str | None:
-    """A model that is counted like the newest compaction counted; None where none names one."""
-    for receipt in reversed(receipts):
-        tokens: JsonObject = receipt.get("tokens") or {}
-        family = str(tokens.get("method", "")).rpartition("/")[2]
-        if family and family != "unknown":
-            return "gpt" if family == "openai" else family
-    return None
+    plan = await compact(raws, compact_request, archive=request.archive)
+    trigger = plan.tokens.trigger
+    if plan.status == "unchanged" and plan.tokens.before > plan.tokens.target:
+        forced = replace(compact_request, context_window=None, target_tokens=plan.tokens.target)
+        plan = await compact(raws, forced, archive=request.archive)
+    return trigger, plan
 
 
 def _pieces_of(raws: Sequence[JsonObject], format: str, count: MessageCounter) -> list[Piece]:
-    """Every block of a list; call it in a thread, since counting takes its time."""
+    """Return all blocks of a message list with their tokens. Blocking, so call it in a thread."""
     calls: dict[str, ToolCall] = {}
-    found: list[Piece] = []
-    for at, raw in enumerate(raws):
+    pieces: list[Piece] = []
+    for index, raw in enumerate(raws):
         message = parsed(raw, format)
         calls |= {call.call_id: call for call in tool_calls(message)}
         for number, block in enumerate(message.blocks):
-            kind, name = _kind_of(block, message.role, calls)
-            # What a message costs beside its blocks is charged to its first one.
+            kind, name = _kind_and_name(block, message.role, calls)
+            # The first block carries the tokens that a message costs in addition to its blocks.
             tokens = count.block(block) + (0 if number else MESSAGE_TOKENS)
-            text = "" if isinstance(block, Image | Opaque) else _beginning(block)
-            found.append(Piece(at, number, kind, name, tokens, text))
-    return found
+            pieces.append(Piece(index, number, kind, name, tokens, _beginning(block)))
+    return pieces
 
 
-def _kind_of(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple[str, str]:
+def _kind_and_name(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple[str, str]:
     match block:
         case Text():
-            kind = "made" if seems_synthetic(block.text) else role
+            kind = "inserted" if seems_synthetic(block.text) else role
             return kind, KINDS[kind]
         case Thinking():
             return "thinking", KINDS["thinking"]
@@ -190,9 +190,8 @@ def _kind_of(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple[str, 
             call = calls.get(block.call_id)
             name = block.name or (call.name if call is not None else "unknown tool")
             first = block.content[0] if len(block.content) == 1 else None
-            if isinstance(first, Text) and ids_in_placeholder(first.text):
-                return "made", name
-            return "result", name
+            is_placeholder = isinstance(first, Text) and ids_in_placeholder(first.text)
+            return "inserted" if is_placeholder else "result", name
         case Image() | Document():
             return "image", KINDS["image"]
         case _:
@@ -200,25 +199,29 @@ def _kind_of(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple[str, 
 
 
 def _beginning(block: Block) -> str:
-    text = block_text(block)
+    if isinstance(block, Image | Opaque):
+        return ""
     if isinstance(block, ToolCall) and not isinstance(block.arguments, str):
-        text = json.dumps(block.arguments, ensure_ascii=False)
-    return shorten(" ".join(text[:400].split()), 120)
+        return one_line(json.dumps(block.arguments, ensure_ascii=False), 120)
+    return one_line(block_text(block), 120)
 
 
-def _by_kind(pieces: Sequence[Piece]) -> dict[str, int]:
-    """The tokens of each kind that occurs, in the order of `KINDS`."""
-    found = dict.fromkeys(KINDS, 0)
+def _tokens_by_kind(pieces: Sequence[Piece]) -> dict[str, int]:
+    """Return the tokens of each kind that occurs, in the order of `KINDS`."""
+    totals: Counter[str] = Counter()
     for piece in pieces:
-        found[piece.kind] += piece.tokens
-    return {kind: tokens for kind, tokens in found.items() if tokens}
+        totals[piece.kind] += piece.tokens
+    return {kind: totals[kind] for kind in KINDS if totals[kind]}
 
 
-def _by_tool(pieces: Sequence[Piece]) -> list[tuple[str, int, int]]:
-    """For each tool the number of its results and their tokens, most first."""
-    found: dict[str, list[int]] = {}
-    for piece in pieces:
-        if piece.kind == "result":
-            found.setdefault(piece.name, []).append(piece.tokens)
-    rows = [(name, len(sizes), sum(sizes)) for name, sizes in found.items()]
-    return sorted(rows, key=lambda row: -row[2])
+def _results_by_tool(pieces: Sequence[Piece]) -> list[JsonObject]:
+    """Return the number and the tokens of the results of each tool, most tokens first."""
+    results = [piece for piece in pieces if piece.kind == "result"]
+    counts = Counter(piece.name for piece in results)
+    totals: Counter[str] = Counter()
+    for piece in results:
+        totals[piece.name] += piece.tokens
+    return [
+        {"tool": tool, "results": counts[tool], "tokens": tokens}
+        for tool, tokens in totals.most_common()
+    ]

@@ -1,7 +1,6 @@
-"""The list of sessions, and a session: its messages in parts, its blocks and outputs by lines."""
+"""Pages that list the sessions, and that show a transcript, one block or one output."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from urllib.parse import quote, urlencode
 
 from anyio import to_thread
@@ -12,7 +11,6 @@ from context_compaction import (
     JsonObject,
     NotFoundError,
     SessionInfo,
-    tool_calls,
 )
 
 from mcp_server_compaction.protocol.sessions import branches_document, iso_time, session_document
@@ -20,232 +18,216 @@ from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.reading.text_source import MemorySource, TextSource, open_source
 from mcp_server_compaction.viewer import markup
 from mcp_server_compaction.viewer.blocks import (
-    UNFOLD_CHARS,
-    UNFOLD_LINES,
-    MessageView,
-    Reading,
-    block_at,
+    UNFOLDED_CHARS,
+    UNFOLDED_LINES,
+    ViewContext,
     message_views,
     parsed,
     path_of,
     shorten,
 )
-from mcp_server_compaction.viewer.web import Page, Visit, whole_number
+from mcp_server_compaction.viewer.removals import Removal, read_removals, removal_of
+from mcp_server_compaction.viewer.web import Page, PageRequest, whole_number
 
-# Sessions of one page.
-PAGE_SIZE = 40
-# Messages of one part of a transcript. The page has few parts at a time, however long it is.
-PART = 30
-LINES = 1_000
+SESSIONS_PER_PAGE = 40
+# A transcript is loaded in parts, so that a page of any session has few messages at a time.
+MESSAGES_PER_PART = 30
+LINES_PER_PAGE = 1_000
 
 
-async def listing(visit: Visit) -> Page:
-    """`/`: a page of sessions; `q` names words of the title or id."""
-    words = visit.query.get("q", "")
-    cursor = visit.query.get("cursor")
-    infos, next_cursor = await _matching(visit.archive, words, cursor)
-    infos = _as_tree(infos)
-    more = f"/?{urlencode({'q': words, 'cursor': next_cursor})}" if next_cursor else None
-    document = {"sessions": [session_document(info) for info in infos], "next_page": more}
-    rows = [(info, _local_day(info.last_seconds)) for info in infos]
+async def session_list(request: PageRequest) -> Page:
+    """`/?q=WORDS`: a page of sessions, newest first, optionally filtered by title or ID."""
+    words = request.query.get("q", "")
+    cursor = request.query.get("cursor")
+    infos, next_cursor = await _filtered_sessions(request.archive, words, cursor)
+    infos = _children_after_parents(infos)
+    next_page = f"/?{urlencode({'q': words, 'cursor': next_cursor})}" if next_cursor else None
     return Page(
-        "rows.html" if visit.query.get("part") == "rows" else "sessions.html",
-        document,
-        {"rows": rows, "more": more, "words": words, "is_first": cursor is None},
+        "rows.html" if request.query.get("part") == "rows" else "sessions.html",
+        {"sessions": [session_document(info) for info in infos], "next_page": next_page},
+        {"infos": infos, "words": words, "is_first": cursor is None},
     )
 
 
-async def _matching(
+async def _filtered_sessions(
     archive: Archive, words: str, cursor: str | None
 ) -> tuple[list[SessionInfo], str | None]:
-    """A page of the sessions with all of the words, and the cursor of the next page.
+    """Return a page of the sessions with all of the words, and the cursor of the next page.
 
-    It reads 4,000 sessions at most; the next page goes on from there.
+    It reads at most 4,000 sessions; the next page continues after them.
     """
-    wanted = words.casefold().split()
-    if not wanted:
-        return await archive.sessions(limit=PAGE_SIZE, cursor=cursor)
-    found: list[SessionInfo] = []
+    required = words.casefold().split()
+    if not required:
+        return await archive.sessions(limit=SESSIONS_PER_PAGE, cursor=cursor)
+    matches: list[SessionInfo] = []
     for _ in range(10):
         infos, cursor = await archive.sessions(limit=400, cursor=cursor)
         for info in infos:
             text = f"{info.title} {info.session_id}".casefold()
-            if all(word in text for word in wanted):
-                found.append(info)
-        if cursor is None or len(found) >= PAGE_SIZE:
+            if all(word in text for word in required):
+                matches.append(info)
+        if cursor is None or len(matches) >= SESSIONS_PER_PAGE:
             break
-    return found, cursor
+    return matches, cursor
 
 
-def _local_day(seconds: float) -> str:
-    """The day, as 2026-11-22, by this machine's clock."""
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d")
+def _children_after_parents(infos: Sequence[SessionInfo]) -> list[SessionInfo]:
+    """Sort sub-agents after the session that started them, if that session is on the page."""
+    index_by_id = {info.session_id: index for index, info in enumerate(infos)}
+
+    def position(info: SessionInfo) -> tuple[int, bool]:
+        """Return the index of the first ancestor, and whether it is another session."""
+        start = index = index_by_id[info.session_id]
+        for _ in infos:  # bounded, because two sessions may name each other as parents
+            index = index_by_id.get(infos[index].parent_session_id or "", index)
+        return index, index != start
+
+    return sorted(infos, key=position)
 
 
-def _as_tree(infos: Sequence[SessionInfo]) -> list[SessionInfo]:
-    """Sub-agents behind the session that started them, where that is on the same page."""
-    here = {info.session_id: at for at, info in enumerate(infos)}
-
-    def place(info: SessionInfo) -> tuple[int, bool]:
-        """Where the first of its ancestors is, and whether that is another session."""
-        at = here[info.session_id]
-        passed = {at}
-        while (parent := here.get(infos[at].parent_session_id or "", at)) not in passed:
-            at = parent
-            passed.add(at)
-        return at, at != here[info.session_id]
-
-    return sorted(infos, key=place)
-
-
-async def session(visit: Visit) -> Page:
-    """`/sessions/ID?at=SEQ`: the session, and the part of its transcript around a message."""
-    session_id = visit.path("session_id")
-    info = await visit.archive.session_info(session_id)
-    head = visit.query.get("head")
+async def session(request: PageRequest) -> Page:
+    """`/sessions/ID?at=SEQ`: a session, with the part of its transcript around a message."""
+    info = await request.archive.session_info(request.path("session_id"))
     last = max(0, info.message_count - 1)
-    at = min(whole_number(visit.query, "at") or 0, last)
-    first = at - at % PART
-    views, raws = await _part(visit.archive, info, first, first + PART - 1, head)
+    current = min(whole_number(request.query, "at") or 0, last)
+    first = current - current % MESSAGES_PER_PART
+    part = await _transcript_part(request, info, first, first + MESSAGES_PER_PART - 1)
+    values = {
+        "current": current,
+        "first": first,
+        "part_size": MESSAGES_PER_PART,
+        "stop": min(first + MESSAGES_PER_PART - 1, last),
+        "head": request.query.get("head"),
+    }
     document = session_document(info) | {
-        "messages_shown": _message_documents(raws),
+        "messages_shown": part.document["messages"],
         "first_shown": first,
     }
-    return Page(
-        "session.html",
-        document,
-        {
-            "info": info,
-            "messages": views,
-            "at": at,
-            "first": first,
-            "part": PART,
-            "stop": min(first + PART - 1, last),
-            "head": head,
-        },
+    return Page("session.html", document, {**part.values, **values})
+
+
+async def messages(request: PageRequest) -> Page:
+    """`/sessions/ID/messages/A-B`: a part of a transcript, which the page of the session loads."""
+    info = await request.archive.session_info(request.path("session_id"))
+    start = int(request.http.path_params["start"])
+    stop = min(int(request.http.path_params["stop"]), start + 4 * MESSAGES_PER_PART - 1)
+    return await _transcript_part(request, info, start, stop)
+
+
+async def _transcript_part(request: PageRequest, info: SessionInfo, start: int, stop: int) -> Page:
+    context = ViewContext(info.session_id, info.message_count)
+    archived: Sequence[ArchivedMessage] = ()
+    if info.message_count:
+        head = request.query.get("head")
+        archived = await _read_messages(
+            request.archive, info.session_id, start, stop, context, head=head
+        )
+    removals = await read_removals(request.archive, info.session_id)
+    removed = {m.seq: removal_of(m.seq, removals) for m in archived}
+    views = await to_thread.run_sync(message_views, archived, context)
+    document: JsonObject = {
+        "session_id": info.session_id,
+        "messages": [_message_document(m, removed[m.seq]) for m in archived],
+    }
+    return Page("messages.html", document, {"messages": views, "info": info, "removed": removed})
+
+
+def _message_document(message: ArchivedMessage, removal: Removal | None) -> JsonObject:
+    return {
+        "seq": message.seq,
+        "format": message.format,
+        "time": iso_time(message.timestamp_seconds),
+        "removed_by_compaction": removal.number if removal else None,
+        "message": message.raw,
+    }
+
+
+async def _read_messages(
+    archive: Archive,
+    session_id: str,
+    start: int,
+    stop: int,
+    context: ViewContext,
+    *,
+    head: str | None = None,
+) -> Sequence[ArchivedMessage]:
+    """Read messages, and add the tool calls of the two messages before them to `context`."""
+    archived = await archive.read_messages(
+        session_id, max(0, start - 2), max(start, stop), head=head
     )
+    for message in archived:
+        if message.seq < start:
+            context.add_calls(parsed(message.raw, message.format))
+    return [message for message in archived if message.seq >= start]
 
 
-async def branches(visit: Visit) -> Page:
-    """`/sessions/ID/branches`: how the conversation was edited or forked, newest first.
+async def branches(request: PageRequest) -> Page:
+    """`/sessions/ID/branches`: branches of an edited or forked conversation, newest first.
 
-    Apart from the session's page, which is there before all histories were walked.
+    The page of the session loads this part later, because all histories have to be read.
     """
-    info = await visit.archive.session_info(visit.path("session_id"))
-    found: list[History] = []
+    info = await request.archive.session_info(request.path("session_id"))
+    histories: list[History] = []
     count = 0
     if info.message_count:
-        found, count = await visit.archive.branches(info.session_id, limit=12)
-    document = branches_document(info.session_id, found, count)
-    shown = {"info": info, "branches": found, "count": count, "head": visit.query.get("head")}
-    return Page("branches.html", document, shown)
+        histories, count = await request.archive.branches(info.session_id, limit=12)
+    document = branches_document(info.session_id, histories, count)
+    values = {"info": info, "branches": histories, "head": request.query.get("head")}
+    return Page("branches.html", document, values)
 
 
-async def messages(visit: Visit) -> Page:
-    """`/sessions/ID/messages/A-B`: a part of the transcript, for the page that shows it."""
-    info = await visit.archive.session_info(visit.path("session_id"))
-    start = int(visit.request.path_params["start"])
-    stop = min(int(visit.request.path_params["stop"]), start + 4 * PART - 1)
-    views, raws = await _part(visit.archive, info, start, stop, visit.query.get("head"))
-    document: JsonObject = {"session_id": info.session_id, "messages": _message_documents(raws)}
-    return Page("messages.html", document, {"messages": views, "info": info, "start": start})
-
-
-async def block(visit: Visit) -> Page:
-    """`/sessions/ID/messages/SEQ/N`: one block whole, by lines; `part=body` what one unfolds."""
-    session_id, seq = visit.path("session_id"), int(visit.request.path_params["seq"])
-    number = int(visit.request.path_params["block"])
-    if visit.query.get("part") == "body":
-        info = await visit.archive.session_info(session_id)
-        reading = Reading(
-            session_id, info.message_count, max_lines=UNFOLD_LINES, max_chars=UNFOLD_CHARS
-        )
-        found = await _with_calls(visit.archive, session_id, seq, seq, None, reading)
-        views = await to_thread.run_sync(message_views, found, reading)
-        view = next((b for m in views for b in m.blocks if b.number == number), None)
-        if view is None:
-            raise _no_block(seq, number)
-        return Page(
-            "block.html", {"size_chars": view.size_chars}, {"block": view, "seq": seq, "info": info}
-        )
-    reading = Reading()
-    found = await _with_calls(visit.archive, session_id, seq, seq, None, reading)
-    asked = block_at(found[0].raw, found[0].format, number) if found else None
-    if asked is None:
-        raise _no_block(seq, number)
-    text = block_text(asked)
-    source = MemorySource(f"transcript://{session_id}/messages/{seq}-{seq}", text)
-    back = f"/sessions/{quote(session_id)}?at={seq}#m{seq}"
-    return await _lines_page(
-        visit, source, f"Message {seq}, part {number + 1}", back, path_of(asked, reading.calls)
+async def block(request: PageRequest) -> Page:
+    """`/sessions/ID/messages/SEQ/N`: one block by lines, or unfolded with `part=body`."""
+    session_id = request.path("session_id")
+    seq, number = int(request.http.path_params["seq"]), int(request.http.path_params["block"])
+    info = await request.archive.session_info(session_id)
+    context = ViewContext(
+        session_id, info.message_count, max_lines=UNFOLDED_LINES, max_chars=UNFOLDED_CHARS
     )
+    archived = await _read_messages(request.archive, session_id, seq, seq, context)
+    blocks = parsed(archived[0].raw, archived[0].format).blocks if archived else ()
+    if number >= len(blocks):
+        raise NotFoundError(f"Message {seq} has no part {number}.")
+    if request.query.get("part") == "body":
+        [message] = await to_thread.run_sync(message_views, archived, context)
+        view = next((view for view in message.blocks if view.number == number), None)
+        if view is None:
+            raise NotFoundError(f"Part {number} of message {seq} has no text.")
+        document = {"size_chars": view.size_chars}
+        return Page("block.html", document, {"block": view, "seq": seq, "info": info})
+    source = MemorySource(
+        f"transcript://{session_id}/messages/{seq}-{seq}", block_text(blocks[number])
+    )
+    back = f"/sessions/{quote(session_id)}?at={seq}#m{seq}"
+    path = path_of(blocks[number], context.calls)
+    return await _lines_page(request, source, f"Message {seq}, part {number + 1}", back, path)
 
 
-async def output(visit: Visit) -> Page:
-    """`/outputs/ID`: a stored output by lines, the original behind a placeholder."""
-    source = await open_source(visit.archive, visit.path("output_id"))
-    info = await visit.archive.output_info(visit.path("output_id"))
-    back = f"/sessions/{quote(info.session_id)}"
+async def output(request: PageRequest) -> Page:
+    """`/outputs/ID`: a stored output by lines, for example the original of a placeholder."""
+    source = await open_source(request.archive, request.path("output_id"))
+    info = await request.archive.output_info(request.path("output_id"))
     title = f"Output of {info.tool_name}" if info.tool_name else "Output"
-    return await _lines_page(visit, source, title, back, "")
+    return await _lines_page(request, source, title, f"/sessions/{quote(info.session_id)}", "")
 
 
-async def _lines_page(visit: Visit, source: TextSource, title: str, back: str, path: str) -> Page:
-    """A text by lines, `LINES` at a time; a line too long for a page is cut and marked so."""
-    start = whole_number(visit.query, "start") or 1
-    found = await source.lines(start, LINES)
-    text = "\n".join(shorten(line, 2_000) for line in found.text.split("\n"))
-    lines = await to_thread.run_sync(markup.numbered_lines, text, found.start_line, path)
-    next_start = start + LINES if start + LINES <= source.line_count else None
+async def _lines_page(
+    request: PageRequest, source: TextSource, title: str, back: str, path: str
+) -> Page:
+    """Return a page of a text by lines. Very long lines are cut and marked."""
+    start = whole_number(request.query, "start") or 1
+    part = await source.lines(start, LINES_PER_PAGE)
+    text = "\n".join(shorten(line, 2_000) for line in part.text.split("\n"))
+    lines = await to_thread.run_sync(markup.numbered_lines, text, part.start_line, path)
+    next_start = start + LINES_PER_PAGE if start + LINES_PER_PAGE <= source.line_count else None
     document: JsonObject = {
         "pointer": source.pointer,
         "size_chars": source.size_chars,
         "line_count": source.line_count,
-        "start_line": found.start_line,
-        "text": found.text,
+        "start_line": part.start_line,
+        "text": part.text,
         "next_start": next_start,
     }
-    return Page(
-        "lines.html",
-        document,
-        {
-            "title": title,
-            "lines": lines,
-            "back": back,
-            "previous": max(1, start - LINES),
-            "start": start,
-        },
-    )
-
-
-async def _part(
-    archive: Archive, info: SessionInfo, start: int, stop: int, head: str | None
-) -> tuple[list[MessageView], Sequence[ArchivedMessage]]:
-    if not info.message_count:
-        return [], []
-    reading = Reading(info.session_id, info.message_count)
-    found = await _with_calls(archive, info.session_id, start, stop, head, reading)
-    return await to_thread.run_sync(message_views, found, reading), found
-
-
-async def _with_calls(
-    archive: Archive, session_id: str, start: int, stop: int, head: str | None, reading: Reading
-) -> Sequence[ArchivedMessage]:
-    """The messages, their `reading` having learnt the calls of the two before them."""
-    found = await archive.read_messages(session_id, max(0, start - 2), max(start, stop), head=head)
-    for earlier in found:
-        if earlier.seq < start:
-            message = parsed(earlier.raw, earlier.format)
-            reading.calls |= {call.call_id: call for call in tool_calls(message)}
-    return [one for one in found if one.seq >= start]
-
-
-def _message_documents(found: Sequence[ArchivedMessage]) -> list[JsonObject]:
-    return [
-        {"seq": m.seq, "format": m.format, "time": iso_time(m.timestamp_seconds), "message": m.raw}
-        for m in found
-    ]
-
-
-def _no_block(seq: int, number: int) -> NotFoundError:
-    return NotFoundError(f"Message {seq} has no part {number}.")
+    previous = max(1, start - LINES_PER_PAGE)
+    values = {"title": title, "lines": lines, "back": back, "previous": previous, "start": start}
+    return Page("lines.html", document, values)

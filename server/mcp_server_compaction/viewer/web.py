@@ -1,4 +1,4 @@
-"""What a page is, and how it becomes an answer: HTML for people, its JSON for programs."""
+"""Pages and how they are rendered: HTML for people, JSON for programs."""
 
 import json
 from base64 import b64encode
@@ -23,200 +23,200 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.viewer.formatting import FILTERS
 from mcp_server_compaction.viewer.markup import linked
-from mcp_server_compaction.viewer.words import FILTERS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 MAX_FORM_BYTES = 64 * 1024
-# Scripts and styles are files of ours; pictures may stand in a transcript itself. Nothing else is
-# loaded, nothing of a transcript runs, and no other page may frame these.
-POLICY = (
+# Scripts and styles come only from this package. Images may also be data of a transcript. No other
+# site may frame the pages.
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Not "no-referrer", by which browsers hide from us where a form stands.
+    # With "no-referrer" browsers would send no origin with a form, and the form would be refused.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-NAVIGATION = (
-    ("search", "Search"),
-    ("archive", "Keep and clean"),
-)
+STATIC_TYPES = {
+    "htmx.min.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "style.css": "text/css",
+    "viewer.js": "text/javascript",
+}
+NAVIGATION = (("search", "Search"), ("storage", "Storage"))
 SESSION_TABS = (
     ("", "Transcript"),
     ("/compactions", "Compactions"),
     ("/context", "Context now"),
-    ("/keep", "Export"),
+    ("/export", "Export"),
+    ("/delete", "Delete"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one address shows.
+    """The content of one address.
 
     Attributes:
-        template: The file of its HTML.
-        document: Its content, as JSON.
-        shown: What the template takes beside that.
-        status: The HTTP status.
+        template: File name of its HTML template.
+        document: Content of the page as JSON, also available to the template.
+        values: Further values for the template.
+        status: HTTP status.
     """
 
     template: str
     document: JsonObject
-    shown: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     status: int = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """One request, with what is needed to answer it."""
+class PageRequest:
+    """A request for a page, with the objects needed to answer it.
 
-    request: Request
+    Attributes:
+        http: The HTTP request.
+        archive: The caller's archive.
+        config: Settings of the process.
+    """
+
+    http: Request
     archive: Archive
     config: Config
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The parameters of the address; empty values count as left out."""
-        return {name: value for name, value in self.request.query_params.items() if value}
+        """Query parameters of the address, without empty values."""
+        return {name: value for name, value in self.http.query_params.items() if value}
 
     def path(self, name: str) -> str:
-        """A part of the path."""
-        return str(self.request.path_params[name])
+        """Return a parameter of the path."""
+        return str(self.http.path_params[name])
 
-    async def form(self) -> dict[str, list[str]]:
-        """The fields of a form, each with its values.
+    def wants(self, part: str) -> bool:
+        """Whether to compute a part of the page that takes time.
+
+        The page loads the part later, by itself. JSON documents contain all parts.
+        """
+        query = self.query
+        return query.get("part") == part or query.get("format") == "json"
+
+    async def form(self) -> dict[str, str]:
+        """Return the fields of a form.
 
         Raises:
-            QueryError: It is too long.
+            QueryError: The form is too long.
         """
-        body = await self.request.body()
+        body = await self.http.body()
         if len(body) > MAX_FORM_BYTES:
-            raise QueryError(f"The form has {len(body)} bytes. Choose fewer at a time.")
-        return parse_qs(body.decode("utf-8", "replace"))
+            raise QueryError(f"The form has {len(body)} bytes; at most {MAX_FORM_BYTES} are read.")
+        fields = parse_qs(body.decode("utf-8", "replace"))
+        return {name: values[0] for name, values in fields.items()}
 
 
-def whole_number(asked: Mapping[str, str], name: str) -> int | None:
-    """A number of a query or form; None where it is left out.
+Handler: TypeAlias = Callable[[PageRequest], Awaitable[Page | Response]]
+
+
+def whole_number(values: Mapping[str, str], name: str) -> int | None:
+    """Return a number from a query or form, or None if it is missing.
 
     Raises:
-        QueryError: It is no whole number.
+        QueryError: The value is not a whole number.
     """
-    text = asked.get(name, "").strip()
+    text = values.get(name, "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise QueryError(f"{name} is {text[:40]!r}. Give a whole number, as 12.")
+        raise QueryError(f"Invalid {name} {text[:40]!r}. Use a whole number, for example 12.")
     return int(text)
 
 
-Handler: TypeAlias = Callable[[Visit], Awaitable[Page | Response]]
-
-
-def answer(request: Request, page: Page) -> Response:
-    """A page as the request wants it: `format=json` for programs."""
+def render(request: Request, page: Page) -> Response:
+    """Render a page as HTML, or as JSON if the address has `format=json`."""
     if request.query_params.get("format") == "json":
-        # What UTF-8 cannot carry is escaped.
-        text = json.dumps(page.document)
-        return Response(text, page.status, media_type="application/json")
+        # json.dumps escapes unpaired surrogates, which UTF-8 cannot represent.
+        return Response(json.dumps(page.document), page.status, media_type="application/json")
     query = [(k, v) for k, v in request.query_params.multi_items() if k != "format"]
-    html = (
-        environment()
-        .get_template(page.template)
-        .render(
-            **page.shown,
-            doc=page.document,
-            section=request.url.path.split("/")[1],
-            # Never an address of its own making: a path may look like that of another host.
-            here=f"?{urlencode(query)}&" if query else "?",
-            json_address=f"?{urlencode([*query, ('format', 'json')])}",
-        )
+    template = templates().get_template(page.template)
+    html = template.render(
+        **page.values,
+        doc=page.document,
+        section=request.url.path.split("/")[1],
+        # Relative addresses, because a path such as //evil.example would name another host.
+        query_prefix=f"?{urlencode(query)}&" if query else "?",
+        json_address=f"?{urlencode([*query, ('format', 'json')])}",
     )
-    # Texts may hold half a surrogate pair, which UTF-8 cannot carry: spelt out.
+    # UTF-8 cannot represent unpaired surrogates, so they are escaped.
     return Response(html.encode("utf-8", "backslashreplace"), page.status, media_type="text/html")
 
 
 def redirect(address: str) -> Response:
-    """Go on with another page."""
+    """Send the browser to another page."""
     return RedirectResponse(address, 303)
 
 
-def failure(error: CompactionError) -> Page:
-    """What went wrong, for people and programs."""
+def error_page(error: CompactionError) -> Page:
+    """Return the page for an error of the archive."""
     status = 500
     if isinstance(error, NotFoundError):
         status = 404
     elif isinstance(error, QueryError | SettingsError):
         status = 400
-    return problem(status, str(error))
+    return message_page(status, str(error))
 
 
-def problem(status: int, message: str) -> Page:
-    """A page that contains only this message."""
-    return Page("problem.html", {"error": message, "status": status}, status=status)
+def message_page(status: int, message: str) -> Page:
+    """Return a page that contains only an error message."""
+    return Page("error.html", {"error": message, "status": status}, status=status)
 
 
 @cache
-def environment() -> "Environment":
-    """The templates; everything that they show is escaped."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
+def templates() -> "Environment":
+    """Load the templates, which escape all values."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
-        loader=FunctionLoader(lambda name: _text("templates", name)),
+    environment = Environment(
+        loader=PackageLoader("mcp_server_compaction.viewer"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(FILTERS, linked=linked)
-    shared: dict[str, Any] = made.globals
+    environment.filters.update(FILTERS, linked=linked)
+    shared: dict[str, Any] = environment.globals
     shared.update(NAVIGATION=NAVIGATION, SESSION_TABS=SESSION_TABS)
-    return made
-
-
-STATIC_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-
-
-def static_text(name: str) -> str:
-    """A file that pages load.
-
-    Raises:
-        LookupError: There is none of that name.
-    """
-    text = _text("static", name) if name.endswith(tuple(STATIC_TYPES)) else None
-    if text is None:
-        raise LookupError(name)
-    return text
+    return environment
 
 
 @cache
-def _text(folder: str, name: str) -> str | None:
-    found = files("mcp_server_compaction.viewer").joinpath(folder, name)
-    return found.read_text(encoding="utf-8") if "/" not in name and found.is_file() else None
+def static_text(name: str) -> str:
+    """Read a script, style or icon of this package."""
+    path = files("mcp_server_compaction.viewer").joinpath("static", name)
+    return path.read_text(encoding="utf-8")
 
 
 @cache
 def host_app() -> str:
-    """The page that hosts with MCP Apps show beside a compaction or a search.
+    """Return the HTML document that hosts with MCP Apps show next to a compaction or search.
 
-    It is one document, as such hosts want it: it contains its script and style, named by their
-    hashes, so that nothing else runs. It loads nothing and asks the host for more by the server's
-    own tools.
+    The document loads nothing. It contains its script and style, and its policy allows only their
+    hashes. It reads more content through the server's tools.
     """
     script, style = static_text("app.js"), static_text("app.css")
     policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
-    template = environment().get_template("host_app.html")
-    return template.render(
-        policy=policy, script=script, style=style, version=version("mcp-server-compaction")
+    return (
+        templates()
+        .get_template("host_app.html")
+        .render(policy=policy, script=script, style=style, version=version("mcp-server-compaction"))
     )
 
 

@@ -10,7 +10,7 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.hook import HookCall
 
 from tests.server.helpers import answer_of, connect, conversation
-from tests.server.viewer.site import visiting
+from tests.server.viewer.site import running_site
 from tests.support.postgres import named_database
 
 
@@ -22,7 +22,7 @@ async def test_the_tenant_of_the_address_holds_over_stdio_in_the_viewer_and_in_h
     async with connect(config) as client:
         given = {"messages": conversation(4), "session_id": "of-acme", "mode": "record"}
         answer_of(await client.call_tool("compact_messages", given))
-    async with visiting(config) as site:
+    async with running_site(config) as site:
         assert "of-acme" in (await site.http.get("/")).text
     hook = HookCall("Stop", "claude-code", tmp_path, "off", {}, "of-acme", address)
     async with hook.opened() as archive:

@@ -1,4 +1,4 @@
-"""A browser that looks at a viewer process, and keeps what it was made to ask and to run."""
+"""A viewer process, and a browser that records requests, dialogs and errors of its pages."""
 
 import os
 import shutil
@@ -17,30 +17,30 @@ import pytest
 
 T = TypeVar("T")
 
-# Names a Chromium that is not on the path.
+# Environment variable with the path of a Chromium that is not on PATH.
 CHROMIUM_VARIABLE = "MCP_TEST_CHROMIUM"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WAIT_MS = 150_000
 
 
-def chromium() -> str | None:
-    """The browser to use; None where there is none."""
-    named = os.environ.get(CHROMIUM_VARIABLE)
-    return named or next(filter(None, map(shutil.which, _NAMES)), None)
+def chromium_path() -> str | None:
+    """Return the path of Chromium, or None if it is not installed."""
+    path = os.environ.get(CHROMIUM_VARIABLE)
+    return path or next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 def require_browser() -> str:
-    """The browser to use, or the reason why the tests are skipped."""
+    """Return the path of Chromium, or skip the test with the reason."""
     pytest.importorskip("playwright", reason="Playwright is not installed (group dev)")
-    found = chromium()
-    if found is None:
-        pytest.skip(f"There is no Chromium. Install it, or name one in {CHROMIUM_VARIABLE}.")
-    return found
+    path = chromium_path()
+    if path is None:
+        pytest.skip(f"Install Chromium, or set {CHROMIUM_VARIABLE} to its path.")
+    return path
 
 
 @contextmanager
 def viewer_process(archive: Path, cache: Path) -> Generator[str]:
-    """`view` as a person starts it; the address that lets one browser in."""
+    """Run `view` as a person does, and yield the address that admits one browser."""
     process = subprocess.Popen(
         [sys.executable, "-m", "mcp_server_compaction", "view", "--no-browser"],
         stderr=subprocess.PIPE,
@@ -64,59 +64,58 @@ def viewer_process(archive: Path, cache: Path) -> Generator[str]:
 
 
 @dataclass(slots=True)
-class Watch:
-    """What a page did that nobody asked for.
+class PageMonitor:
+    """Record of unwanted actions of a page.
 
     Attributes:
-        asked: Addresses of other hosts that it asked for.
-        dialogs: What it said in dialogs.
-        errors: Errors of scripts, and what the policy of contents had to stop.
+        foreign_requests: Addresses of other hosts that the page requested.
+        dialogs: Messages of dialogs.
+        errors: Errors of scripts, and violations of the content security policy.
     """
 
-    asked: list[str] = field(default_factory=list[str])
+    foreign_requests: list[str] = field(default_factory=list[str])
     dialogs: list[str] = field(default_factory=list[str])
     errors: list[str] = field(default_factory=list[str])
 
-    def follow(self, page: Any, host: str) -> None:
-        """Watch `page`, whose own host is `host`; nothing of another is ever reached."""
+    def attach(self, page: Any, host: str) -> None:
+        """Record the actions of `page`, and block its requests to hosts other than `host`."""
 
-        def route(handled: Any) -> None:
-            address: str = handled.request.url
+        def on_route(route: Any) -> None:
+            address: str = route.request.url
             if urlsplit(address).netloc == host or address.startswith("data:"):
-                handled.continue_()
+                route.continue_()
             else:
-                self.asked.append(address)
-                handled.abort()
+                self.foreign_requests.append(address)
+                route.abort()
 
-        def dialog(shown: Any) -> None:
-            self.dialogs.append(shown.message)
-            shown.dismiss()
+        def on_dialog(dialog: Any) -> None:
+            self.dialogs.append(dialog.message)
+            dialog.dismiss()
 
-        def console(message: Any) -> None:
+        def on_console(message: Any) -> None:
             if message.type == "error":
                 self.errors.append(message.text)
 
-        page.route("**/*", route)
-        page.on("dialog", dialog)
-
-        def failed(error: Any) -> None:
+        def on_error(error: Any) -> None:
             self.errors.append(str(error))
 
-        page.on("pageerror", failed)
-        page.on("console", console)
+        page.route("**/*", on_route)
+        page.on("dialog", on_dialog)
+        page.on("pageerror", on_error)
+        page.on("console", on_console)
 
-    def saw_nothing(self) -> bool:
-        """Whether all was as it should be."""
-        return not (self.asked or self.dialogs or self.errors)
-
-
-def settle(page: Any) -> None:
-    """Wait until what the page asks for by itself has come, which takes half a second of rest."""
-    asks = page.locator("[hx-trigger^=load], [hx-trigger=revealed]").count()
-    page.wait_for_load_state("networkidle" if asks else "load")
+    def is_clean(self) -> bool:
+        """Whether the page did nothing unwanted."""
+        return not (self.foreign_requests or self.dialogs or self.errors)
 
 
-def apart(work: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """What `work` returns, in a thread: Playwright's loop runs in this one."""
+def wait_until_loaded(page: Any) -> None:
+    """Wait for the page, and for the parts that it loads by itself."""
+    has_parts = page.locator("[hx-trigger^=load]").count()
+    page.wait_for_load_state("networkidle" if has_parts else "load")
+
+
+def run_in_thread(work: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """Run async `work` in a thread, because Playwright uses the event loop of this thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(anyio.run, work, *args).result()

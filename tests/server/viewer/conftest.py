@@ -1,4 +1,4 @@
-"""A viewer over an archive with a little in it."""
+"""Fixtures: a viewer of a small archive, and a browser."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -7,20 +7,20 @@ import pytest
 from mcp_server_compaction.config import Config
 
 from tests.server.viewer.browser import require_browser
-from tests.server.viewer.site import Site, fill, visiting
+from tests.server.viewer.site import Site, fill_archive, running_site
 
 
 @pytest.fixture
 async def site(config: Config) -> AsyncIterator[Site]:
-    """A session that was compacted twice, its sub-agent's, and their viewer."""
-    await fill(config)
-    async with visiting(config) as opened:
-        yield opened
+    """A viewer of a session with two compactions and of its sub-agent's session."""
+    await fill_archive(config)
+    async with running_site(config) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A browser without a window; without one the tests are skipped with the reason."""
+    """A headless browser. The tests are skipped if Chromium is not installed."""
     path = require_browser()
     from playwright.sync_api import sync_playwright
 

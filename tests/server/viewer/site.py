@@ -1,4 +1,4 @@
-"""The viewer in this process, over an archive that a story was compacted into."""
+"""The viewer in this process, and archives for it."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -28,9 +28,9 @@ class Site:
     """A running viewer.
 
     Attributes:
-        http: A program that shows the token with each request.
-        access: Who may look.
-        stranger: A program that shows nothing.
+        http: HTTP client that sends the token with each request.
+        access: Access control of the viewer.
+        stranger: HTTP client without a token.
     """
 
     http: httpx2.AsyncClient
@@ -38,51 +38,51 @@ class Site:
     stranger: httpx2.AsyncClient
 
     async def html(self, address: str) -> str:
-        """A page that is there."""
+        """Return the HTML of a page that exists."""
         reply = await self.http.get(address)
         assert reply.status_code == 200, reply.text
         return reply.text
 
     async def json(self, address: str) -> Any:
-        """The JSON of a page that is there."""
-        mark = "&" if "?" in address else "?"
-        reply = await self.http.get(f"{address}{mark}format=json")
+        """Return the JSON of a page that exists."""
+        separator = "&" if "?" in address else "?"
+        reply = await self.http.get(f"{address}{separator}format=json")
         assert reply.status_code == 200, reply.text
         return reply.json()
 
 
 @asynccontextmanager
-async def visiting(config: Config) -> AsyncGenerator[Site]:
-    """A viewer of the archive that `config` names."""
+async def running_site(config: Config) -> AsyncGenerator[Site]:
+    """Run a viewer of the archive in `config`."""
     archives = LazyArchive(config)
     access = Access(LocalToken(TOKEN), archives.get)
     app = viewer_app(config, access, archives)
-    shown = {"Authorization": f"Bearer {TOKEN}"}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
     with anyio.fail_after(150):
         async with (
             app.router.lifespan_context(app),
             httpx2.AsyncClient(
-                transport=httpx2.ASGITransport(app), base_url=BASE, headers=shown
+                transport=httpx2.ASGITransport(app), base_url=BASE, headers=headers
             ) as http,
             httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE) as stranger,
         ):
             yield Site(http, access, stranger)
 
 
-async def fill(config: Config) -> None:
-    """An archive with a session that was compacted twice, and one of its sub-agent."""
+async def fill_archive(config: Config) -> None:
+    """Archive a session with two compactions, and the session of its sub-agent."""
     messages = story(turns=8)
     half = len(messages) // 2
     async with open_archive(Path(config.archive_folder)) as archive:
-        wish = CompactRequest(session_id="main", mode="full", pinned=("Never push to main.",))
-        first = await compact(messages[:half], wish, archive=archive)
-        await compact([*first.messages, *messages[half:]], wish, archive=archive)
-        sub = CompactRequest(session_id="sub", parent_session_id="main", mode="record")
-        await compact(story(turns=2), sub, archive=archive)
+        request = CompactRequest(session_id="main", mode="full", pinned=("Never push to main.",))
+        first = await compact(messages[:half], request, archive=archive)
+        await compact([*first.messages, *messages[half:]], request, archive=archive)
+        record = CompactRequest(session_id="sub", parent_session_id="main", mode="record")
+        await compact(story(turns=2), record, archive=archive)
 
 
-async def archive_list(config: Config, session_id: str, messages: Sequence[Json]) -> None:
-    """Archive a list as it is."""
+async def archive_messages(config: Config, session_id: str, messages: Sequence[Json]) -> None:
+    """Archive a message list without compacting it."""
     async with open_archive(Path(config.archive_folder)) as archive:
-        wish = CompactRequest(session_id=session_id, mode="record", format="anthropic")
-        await compact(list(messages), wish, archive=archive)
+        request = CompactRequest(session_id=session_id, mode="record", format="anthropic")
+        await compact(list(messages), request, archive=archive)

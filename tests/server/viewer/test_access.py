@@ -1,4 +1,4 @@
-"""Who may look into the archive, and from where."""
+"""Access control: tokens, cookies, entry addresses, origins and headers."""
 
 import pytest
 
@@ -16,15 +16,15 @@ ADDRESSES = (
 )
 
 
-async def test_without_the_token_nobody_sees_anything_of_the_archive(site: Site) -> None:
+async def test_page_is_refused_when_the_request_has_no_valid_token(site: Site) -> None:
     for address in ADDRESSES:
-        for shown in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "mcp-compaction-8765=x"}):
-            reply = await site.stranger.get(address, headers=shown)
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "mcp-compaction-8765=x"}):
+            reply = await site.stranger.get(address, headers=headers)
             assert reply.status_code == 401, address
             assert "March" not in reply.text
 
 
-async def test_the_token_opens_the_pages_to_a_browser_that_shows_it_once(site: Site) -> None:
+async def test_login_sets_a_cookie_when_the_token_is_right(site: Site) -> None:
     wrong = await site.stranger.post("/login", data={"token": "x"}, headers={"Origin": BASE})
     assert wrong.status_code == 401
     entered = await site.stranger.post("/login", data={"token": TOKEN}, headers={"Origin": BASE})
@@ -36,7 +36,7 @@ async def test_the_token_opens_the_pages_to_a_browser_that_shows_it_once(site: S
     assert (await site.stranger.get("/")).status_code == 200
 
 
-async def test_an_address_of_entry_is_good_once(site: Site) -> None:
+async def test_entry_address_is_refused_when_it_was_used_before(site: Site) -> None:
     key = site.access.new_entry()
     assert (await site.stranger.get(f"/enter/{key}")).status_code == 200
     assert (await site.stranger.get("/")).status_code == 200
@@ -57,7 +57,7 @@ async def test_an_address_of_entry_is_good_once(site: Site) -> None:
         {},
     ],
 )
-async def test_only_a_page_of_the_viewer_may_change_something_with_a_cookie(
+async def test_change_with_a_cookie_is_refused_when_the_origin_is_not_the_viewer(
     site: Site, headers: dict[str, str]
 ) -> None:
     await site.stranger.get(f"/enter/{site.access.new_entry()}")
@@ -65,7 +65,7 @@ async def test_only_a_page_of_the_viewer_may_change_something_with_a_cookie(
     assert reply.status_code == 403
 
 
-async def test_every_answer_forbids_scripts_frames_and_other_hosts(site: Site) -> None:
+async def test_every_response_forbids_inline_scripts_frames_and_other_hosts(site: Site) -> None:
     for address in (*ADDRESSES, "/healthz", "/static/viewer.js", "/static/none.js"):
         headers = (await site.http.get(address)).headers
         policy = headers["content-security-policy"]

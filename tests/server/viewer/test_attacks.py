@@ -1,4 +1,4 @@
-"""What a transcript says is shown, and never becomes a part of the page."""
+"""Markup in a transcript is shown as text and never becomes part of a page."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from mcp_server_compaction.config import Config
 
-from tests.server.viewer.site import Site, visiting
+from tests.server.viewer.site import Site, running_site
 from tests.support.markup_attacks import HOST, PAYLOADS, attacked_messages
 
 GROUP = 25
@@ -25,30 +25,32 @@ _TAGS = frozenset(re.findall(r"\w+", """
 _OWN_SCRIPTS = {"/static/htmx.min.js", "/static/viewer.js"}
 
 
-class _Checker(HTMLParser):
-    """Finds what no page of ours has."""
+class _MarkupChecker(HTMLParser):
+    """Parser that collects elements and attributes that the viewer never writes."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         if tag not in _TAGS:
             self.found.append(f"<{tag}>")
-        self.found += [f"{tag} {name}" for name in given if name.startswith("on")]
-        if "style" in given or "srcdoc" in given:
+        self.found += [f"{tag} {name}" for name in attributes if name.startswith("on")]
+        if "style" in attributes or "srcdoc" in attributes:
             self.found.append(f"{tag} style")
-        if tag == "script" and given.get("src") not in _OWN_SCRIPTS:
-            self.found.append(f"script {given}")
-        if tag in ("link", "meta") and HOST in str(given):
-            self.found.append(f"{tag} {given}")
-        if tag == "img" and not given.get("src", "").startswith("data:image/png;base64,"):
-            self.found.append(f"img {given}")
-        self.found += [f"{tag} {name}={v[:60]}" for name, v in given.items() if _leads_out(name, v)]
+        if tag == "script" and attributes.get("src") not in _OWN_SCRIPTS:
+            self.found.append(f"script {attributes}")
+        if tag in ("link", "meta") and HOST in str(attributes):
+            self.found.append(f"{tag} {attributes}")
+        if tag == "img" and not attributes.get("src", "").startswith("data:image/png;base64,"):
+            self.found.append(f"img {attributes}")
+        self.found += [
+            f"{tag} {name}={v[:60]}" for name, v in attributes.items() if _is_foreign(name, v)
+        ]
 
 
-def _leads_out(name: str, value: str) -> bool:
+def _is_foreign(name: str, value: str) -> bool:
     if name in ("href", "action", "src", "formaction", "hx-get", "hx-post"):
         return not value.startswith((
             "/",
@@ -63,9 +65,9 @@ def _leads_out(name: str, value: str) -> bool:
     return False
 
 
-def strange_parts(html: str) -> list[str]:
-    """Elements and attributes of a page that only a transcript can have put there."""
-    checker = _Checker()
+def foreign_markup(html: str) -> list[str]:
+    """Return the elements and attributes of a page that can only come from a transcript."""
+    checker = _MarkupChecker()
     checker.feed(html)
     checker.close()
     return checker.found
@@ -77,32 +79,33 @@ def groups() -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 async def fill_attacked(config: Config, payloads: tuple[str, ...]) -> str:
-    """A session of the payloads, compacted, with each pinned as well; its id."""
-    said = [m for n, text in enumerate(payloads) for m in attacked_messages(text, n)]
+    """Archive and compact a session with the payloads, pin some, and return the session ID."""
+    raws = [m for n, text in enumerate(payloads) for m in attacked_messages(text, n)]
     async with open_archive(config.archive) as archive:
-        wish = CompactRequest(
+        request = CompactRequest(
             session_id="attacked", mode="full", format="anthropic", pinned=payloads[:8],
             settings={"min_result_tokens": 1, "min_savings_tokens": 1},
         )  # fmt: skip
-        result = await compact([*said, {"role": "user", "content": "on"}], wish, archive=archive)
+        result = await compact([*raws, {"role": "user", "content": "on"}], request, archive=archive)
         assert result.changed, result.warnings
     return "attacked"
 
 
 async def pages_of(site: Site, session_id: str) -> list[str]:
-    """The addresses of every page that shows something of the session."""
+    """Return the addresses of all pages that show content of the session."""
     count = (await site.json(f"/sessions/{session_id}"))["message_count"]
     addresses = [
-        "/", f"/?q={quote(PAYLOADS[0])}", "/archive", "/archive/prune?days=0",
+        "/", f"/?q={quote(PAYLOADS[0])}",
+        "/storage", "/storage?part=sizes", "/storage/prune?days=0",
         *(f"/sessions/{session_id}?at={at}" for at in (0, count - 1)),
         *(f"/sessions/{session_id}/messages/{at}-{at + 29}" for at in range(0, count, 30)),
         *(f"/sessions/{session_id}/messages/{seq}/{block}" for seq in (1, 2) for block in range(8)),
         *(f"/sessions/{session_id}/messages/2/{block}?part=body" for block in range(8)),
         *(f"/sessions/{session_id}/{page}" for page in
-          ("compactions", "compactions/last", "branches", "context?part=counted",
-           "keep", "delete")),
-        f"/search?q={quote('script alert onerror javascript')}&limit=20",
-        f"/search?q={quote(PAYLOADS[3])}&kind=phrase&session={quote(PAYLOADS[4])}"
+          ("compactions", "compactions/last", "compactions/last?part=losses", "branches",
+           "context?part=counted", "export", "delete")),
+        f"/search?query={quote('script alert onerror javascript')}&limit=20",
+        f"/search?query={quote(PAYLOADS[3])}&kind=phrase&session_id={quote(PAYLOADS[4])}"
         f"&tool={quote(PAYLOADS[5])}",
     ]  # fmt: skip
     document = await site.json(f"/sessions/{session_id}/compactions/last")
@@ -111,23 +114,23 @@ async def pages_of(site: Site, session_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("payloads", [g for _, g in groups()], ids=[str(n) for n, _ in groups()])
-async def test_nothing_of_a_transcript_becomes_an_element_of_a_page(
+async def test_pages_escape_markup_in_a_transcript(
     config: Config, payloads: tuple[str, ...]
 ) -> None:
     session_id = await fill_attacked(config, payloads)
-    async with visiting(config) as site:
+    async with running_site(config) as site:
         for address in await pages_of(site, session_id):
             reply = await site.http.get(address)
-            # Some messages have fewer blocks, and no session has an attack's name.
-            may_fail = "/messages/" in address or "&session=" in address
+            # Some messages have fewer blocks, and no session ID is an attack.
+            may_fail = "/messages/" in address or "&session_id=" in address
             assert reply.status_code == 200 or may_fail, address
-            assert strange_parts(reply.text) == [], address
-        exported = await site.html(f"/sessions/{session_id}/export?as=html")
+            assert foreign_markup(reply.text) == [], address
+        exported = await site.html(f"/sessions/{session_id}/download?as=html")
     allowed = ("<style>",)
-    assert [part for part in strange_parts(exported) if part not in allowed] == []
+    assert [part for part in foreign_markup(exported) if part not in allowed] == []
 
 
-def test_the_checker_sees_each_attack() -> None:
-    """What stands raw in a page is noticed: else the test above proves nothing."""
-    seen = [text for text in PAYLOADS[:50] if strange_parts(f"<p>{text}</p>")]
-    assert len(seen) >= 34  # the others are Markdown, templates, and addresses for a person
+def test_checker_finds_attacks_when_they_are_not_escaped() -> None:
+    """Without this property, the test above proves nothing."""
+    detected = [text for text in PAYLOADS[:50] if foreign_markup(f"<p>{text}</p>")]
+    assert len(detected) >= 34  # the others are Markdown, templates and plain addresses

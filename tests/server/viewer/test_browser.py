@@ -1,4 +1,4 @@
-"""A person with a browser: open, read, follow, search, plan, clean up, take along."""
+"""The pages in a real browser: reading, links, search, keys, plans, export, accessibility."""
 
 import json
 from collections.abc import Iterator
@@ -14,8 +14,14 @@ from context_compaction.request import CompactRequest
 from hypothesis import settings
 from mcp_server_compaction.config import Config
 
-from tests.server.viewer.browser import WAIT_MS, Watch, apart, settle, viewer_process
-from tests.server.viewer.site import fill
+from tests.server.viewer.browser import (
+    WAIT_MS,
+    PageMonitor,
+    run_in_thread,
+    viewer_process,
+    wait_until_loaded,
+)
+from tests.server.viewer.site import fill_archive
 from tests.server.viewer.test_attacks import fill_attacked, pages_of
 from tests.support.markup_attacks import PAYLOADS
 from tests.support.story import story
@@ -24,8 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PAGES = (
     "/", "/sessions/main", "/sessions/main/compactions", "/sessions/main/compactions/last",
-    "/sessions/main/context", "/sessions/main/keep", "/sessions/main/delete", "/search?q=rounded",
-    "/archive", "/archive/prune?days=0", "/sessions/main/messages/2/0",
+    "/sessions/main/context", "/sessions/main/export", "/sessions/main/delete",
+    "/search?query=rounded", "/storage", "/storage/prune?days=0", "/sessions/main/messages/2/0",
     "/sessions/none",
 )  # fmt: skip
 
@@ -37,23 +43,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    """A viewer of a story that was compacted twice."""
-    apart(_fill, Config(archive_folder=folder / "archive"))
+    """A viewer of a session with two compactions, and of a session with cleared results."""
+    run_in_thread(_fill, Config(archive_folder=folder / "archive"))
     with viewer_process(folder / "archive", folder / "cache") as entry:
         yield entry
 
 
 async def _fill(config: Config) -> None:
-    await fill(config)
+    await fill_archive(config)
     async with open_archive(config.archive) as archive:
         small = {"min_result_tokens": 1, "min_savings_tokens": 1, "keep_recent_results": 1}
-        wish = CompactRequest(session_id="cleared", mode="micro", settings=small)
-        assert (await compact(story(turns=5), wish, archive=archive)).changed
+        request = CompactRequest(session_id="cleared", mode="micro", settings=small)
+        assert (await compact(story(turns=5), request, archive=archive)).changed
 
 
 @pytest.fixture(scope="module")
 def entered(chromium: Any, address: str) -> Iterator[Any]:
-    """A browser that was let in."""
+    """A browser context with the cookie of the viewer."""
     context = chromium.new_context(accept_downloads=True)
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
@@ -64,14 +70,14 @@ def entered(chromium: Any, address: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch()
+def monitor() -> PageMonitor:
+    return PageMonitor()
 
 
 @pytest.fixture
-def page(entered: Any, address: str, watch: Watch) -> Iterator[Any]:
+def page(entered: Any, address: str, monitor: PageMonitor) -> Iterator[Any]:
     opened = entered.new_page()
-    watch.follow(opened, address.split("/")[2])
+    monitor.attach(opened, address.split("/")[2])
     opened.goto(_base(address))
     yield opened
     opened.close()
@@ -81,27 +87,27 @@ def _base(address: str) -> str:
     return "/".join(address.split("/")[:3])
 
 
-def test_what_was_lost_at_the_last_compaction_is_four_clicks_away(page: Any, watch: Watch) -> None:
+def test_original_of_a_removed_message_is_four_clicks_away(page: Any, monitor: PageMonitor) -> None:
     page.click("text=Find out why the invoices >> nth=0")
     page.click("nav.tabs >> text=Compactions")
-    page.click("text=the last one")
+    page.click("text=Compaction 1")
     page.click(".headlines .seq >> nth=0")
     page.wait_for_selector(".message[data-seq]")
     assert "#m" in page.url
-    assert watch.saw_nothing(), watch
+    assert monitor.is_clean(), monitor
 
 
-def test_a_placeholder_leads_to_its_original(page: Any, address: str, watch: Watch) -> None:
+def test_placeholder_links_to_its_original(page: Any, address: str, monitor: PageMonitor) -> None:
     page.goto(f"{_base(address)}/sessions/cleared/compactions/last")
     placeholder = page.locator(".changed .after a.pointer[href^='/outputs/']").first
     assert "round_half_even" not in placeholder.locator("xpath=ancestor::article").inner_text()
     placeholder.click()
     page.wait_for_selector(".lines tr")
     assert "round_half_even" in page.inner_text(".lines")
-    assert watch.saw_nothing(), watch
+    assert monitor.is_clean(), monitor
 
 
-def test_search_goes_by_keys_alone(page: Any, watch: Watch) -> None:
+def test_search_works_with_the_keyboard_alone(page: Any, monitor: PageMonitor) -> None:
     page.keyboard.press("/")
     page.wait_for_selector("#search-words:focus")
     page.keyboard.type("rounded wrongly")
@@ -120,44 +126,44 @@ def test_search_goes_by_keys_alone(page: Any, watch: Watch) -> None:
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("j")
     page.wait_for_selector(".message.current")
-    assert watch.saw_nothing(), watch
+    assert monitor.is_clean(), monitor
 
 
-def test_the_next_compaction_is_planned_and_pruning_shown_first(
-    page: Any, address: str, watch: Watch
+def test_plans_of_compaction_and_pruning_change_nothing(
+    page: Any, address: str, monitor: PageMonitor
 ) -> None:
     page.goto(f"{_base(address)}/sessions/main/context")
     page.wait_for_selector("svg.bar")
     page.select_option("select[name=policy]", "economy")
-    page.click("text=Plan with these")
+    page.click("button:text-is('Plan')")
     page.wait_for_selector("text=What the next compaction would do")
-    page.goto(f"{_base(address)}/archive")
+    page.goto(f"{_base(address)}/storage")
     page.fill("input[name=days]", "0")
-    page.click("text=Show what would go")
+    page.click("text=Preview")
     page.wait_for_selector("text=Nothing is deleted yet")
     page.goto(_base(address))
     assert page.locator(".session .title").count() == 3
-    assert watch.saw_nothing(), watch
+    assert monitor.is_clean(), monitor
 
 
-def test_an_export_is_one_file_that_asks_for_nothing(
+def test_html_export_requests_no_other_file(
     page: Any, entered: Any, address: str, folder: Path
 ) -> None:
-    page.goto(f"{_base(address)}/sessions/main/keep")
+    page.goto(f"{_base(address)}/sessions/main/export")
     with page.expect_download() as download:
-        page.click("text=Download")
+        page.click("button:text-is('Download')")
     path = folder / "main.html"
     download.value.save_as(path)
     alone = entered.new_page()
-    asked: list[str] = []
+    requested: list[str] = []
 
-    def note(request: Any) -> None:
-        asked.append(request.url)
+    def record(request: Any) -> None:
+        requested.append(request.url)
 
-    alone.on("request", note)
+    alone.on("request", record)
     alone.goto(path.as_uri())
     assert "Find out why the invoices" in alone.inner_text("main")
-    assert asked == [path.as_uri()]
+    assert requested == [path.as_uri()]
     alone.close()
 
 
@@ -166,80 +172,79 @@ def test_an_export_is_one_file_that_asks_for_nothing(
     [("light", ""), ("dark", ", runOnly: ['color-contrast']")],
     ids=["light", "dark"],
 )
-def test_no_page_keeps_anybody_out(
+def test_axe_finds_no_accessibility_problem(
     chromium: Any, address: str, scheme: str, rules: str, page: Any
 ) -> None:
-    """What axe finds of colours, names, landmarks and order."""
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     context = chromium.new_context(
         color_scheme=scheme, storage_state=page.context.storage_state(), bypass_csp=True
     )
     context.set_default_timeout(WAIT_MS)
-    looked = context.new_page()
+    checked = context.new_page()
     for path in PAGES:
-        looked.goto(f"{_base(address)}{path}")
-        settle(looked)
-        looked.evaluate(axe)
-        found = looked.evaluate(f"axe.run(document, {{resultTypes: ['violations']{rules}}})")
-        told = [(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found["violations"]]
-        assert told == [], f"{path}: {json.dumps(told, indent=1)}"
+        checked.goto(f"{_base(address)}{path}")
+        wait_until_loaded(checked)
+        checked.evaluate(axe)
+        result = checked.evaluate(f"axe.run(document, {{resultTypes: ['violations']{rules}}})")
+        problems = [(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in result["violations"]]
+        assert problems == [], f"{path}: {json.dumps(problems, indent=1)}"
     context.close()
 
 
-def test_every_page_fits_a_narrow_window(chromium: Any, address: str, page: Any) -> None:
+def test_every_page_fits_a_window_of_360_pixels(chromium: Any, address: str, page: Any) -> None:
     context = chromium.new_context(
         viewport={"width": 360, "height": 740}, storage_state=page.context.storage_state()
     )
     narrow = context.new_page()
     for path in PAGES:
         narrow.goto(f"{_base(address)}{path}")
-        settle(narrow)
+        wait_until_loaded(narrow)
         assert narrow.evaluate("document.documentElement.scrollWidth") <= 360, path
     context.close()
 
 
-def test_nothing_of_a_transcript_runs_and_nothing_is_sent(
-    chromium: Any, tmp_path: Path, watch: Watch
+def test_attacks_in_a_transcript_run_nothing_and_send_nothing(
+    chromium: Any, tmp_path: Path, monitor: PageMonitor
 ) -> None:
     config = Config(archive_folder=tmp_path / "archive")
-    # Some of each kind: test_attacks looks at the markup of all.
-    apart(fill_attacked, config, PAYLOADS[::3])
+    # A third of the attacks, because test_attacks checks the markup of all.
+    run_in_thread(fill_attacked, config, PAYLOADS[::3])
     with viewer_process(tmp_path / "archive", tmp_path / "cache") as entry:
         context = chromium.new_context()
         context.set_default_timeout(WAIT_MS)
         page = context.new_page()
         page.goto(entry)
         page.wait_for_selector("h1")
-        watch.follow(page, entry.split("/")[2])
-        for path in apart(_addresses, config):
+        monitor.attach(page, entry.split("/")[2])
+        for path in run_in_thread(_addresses, config):
             page.goto(f"{_base(entry)}{path}")
-            settle(page)
+            wait_until_loaded(page)
             page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
             assert page.evaluate("window.ran") is None, path
             assert page.url.startswith(_base(entry)), path
-            errors = [text for text in watch.errors if "the server responded with" not in text]
-            assert (watch.asked, watch.dialogs, errors) == ([], [], []), path
+            errors = [text for text in monitor.errors if "the server responded with" not in text]
+            assert (monitor.foreign_requests, monitor.dialogs, errors) == ([], [], []), path
         context.close()
 
 
 async def _addresses(config: Config) -> list[str]:
-    from tests.server.viewer.site import visiting
+    from tests.server.viewer.site import running_site
 
-    async with visiting(config) as site:
-        found = await pages_of(site, "attacked")
-    # Parts alone are no pages; a few blocks say what all do.
-    return [path for path in found if "/messages/" not in path] + [
-        path for path in found if "/messages/2/" in path and "part=" not in path
+    async with running_site(config) as site:
+        addresses = await pages_of(site, "attacked")
+    # Parts are not pages of their own, and a few blocks represent all.
+    return [path for path in addresses if "/messages/" not in path and "part=" not in path] + [
+        path for path in addresses if "/messages/2/" in path and "part=" not in path
     ][:3]
 
 
 async def _long_session(folder: Path, count: int) -> None:
-    said = [
+    raws = [
         {"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n}: " + "word " * 40}
         for n in range(count)
     ]
     async with open_archive(folder / "archive") as archive:
-        messages = formats.parse(said, format="anthropic")
+        messages = formats.parse(raws, format="anthropic")
         await archive.append("long", messages, format="anthropic")
 
 
@@ -250,19 +255,17 @@ JUMP = """async () => {
 }"""
 
 
-# Every night a hundred thousand.
-MANY = 100_000 if settings().max_examples > 1_000 else 25_000
+# The nightly run uses 100,000 messages.
+MESSAGE_COUNT = 100_000 if settings().max_examples > 1_000 else 25_000
 
 
-def test_a_very_long_session_asks_for_the_parts_near_the_window_only(
-    chromium: Any, tmp_path: Path
-) -> None:
-    asked: list[str] = []
+def test_very_long_session_loads_only_parts_near_the_window(chromium: Any, tmp_path: Path) -> None:
+    requested: list[str] = []
 
-    def note(request: Any) -> None:
-        asked.append(request.url)
+    def record(request: Any) -> None:
+        requested.append(request.url)
 
-    apart(_long_session, tmp_path, MANY)
+    run_in_thread(_long_session, tmp_path, MESSAGE_COUNT)
     with viewer_process(tmp_path / "archive", tmp_path / "cache") as entry:
         context = chromium.new_context()
         context.set_default_timeout(WAIT_MS)
@@ -271,11 +274,11 @@ def test_a_very_long_session_asks_for_the_parts_near_the_window_only(
         page.wait_for_selector("h1")
         page.goto(f"{_base(entry)}/sessions/long")
         page.wait_for_selector("#transcript[data-ready]")
-        settle(page)
-        page.on("request", note)
-        page.evaluate(JUMP.replace("AT", str(MANY * 9 // 10)))
-        assert len(asked) <= 4  # for what is around there
-        for at in (MANY // 2, 10, MANY - 1, MANY // 3):
+        wait_until_loaded(page)
+        page.on("request", record)
+        page.evaluate(JUMP.replace("AT", str(MESSAGE_COUNT * 9 // 10)))
+        assert len(requested) <= 4
+        for at in (MESSAGE_COUNT // 2, 10, MESSAGE_COUNT - 1, MESSAGE_COUNT // 3):
             page.evaluate(JUMP.replace("AT", str(at)))
         assert page.evaluate("document.querySelectorAll('.message').length") <= 400
         context.close()

@@ -1,4 +1,4 @@
-"""A compaction's page: both lists beside each other, and a way from everything to its original."""
+"""Pages of compactions: the lists before and after, receipts, and links to originals."""
 
 import re
 from typing import Any
@@ -9,30 +9,30 @@ from context_compaction.layers import LAYERS
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.viewer.compactions import rows_of
-from mcp_server_compaction.viewer.words import sentences
+from mcp_server_compaction.viewer.formatting import receipt_sentences
 
 from tests.server.viewer.site import Site
 
-# What acts beside the layers that a policy can name.
-OTHERS = (
+# Steps that act in addition to the layers of a policy.
+OTHER_STEPS = (
     "repair", "offload", "thinking", "request", "project_rules", "fill", "acknowledge",
     "changed_files",
 )  # fmt: skip
 
 
-async def test_a_compaction_shows_what_was_there_what_stands_there_and_why(site: Site) -> None:
+async def test_compaction_page_shows_lists_pins_and_reasons(site: Site) -> None:
     document = await site.json("/sessions/main/compactions/last")
     assert document["receipt"]["status"] == "compacted"
     kinds = [row["kind"] for row in document["rows"]]
     assert "replaced" in kinds
     page = await site.html("/sessions/main/compactions/last")
     assert "Never push to main." in page
-    assert "given by the caller" in page
+    assert "pinned by the caller" in page
     assert "tokens" in page
     assert "No model wrote the summary" in page
-    assert "The one before" in page
+    assert "Previous compaction" in page
     listed = (await site.json("/sessions/main/compactions"))["compactions"]
-    assert [one["number"] for one in listed] == [1, 0]
+    assert [c["number"] for c in listed] == [1, 0]
     chart = re.search(
         r'points="0,(\d+) ([\d,-]+) ([\d,-]+) ', await site.html("/sessions/main/compactions")
     )
@@ -42,7 +42,7 @@ async def test_a_compaction_shows_what_was_there_what_stands_there_and_why(site:
     assert levels == [tokens["before"], tokens["after"]]
 
 
-async def test_every_line_of_a_summary_leads_to_what_it_came_from(site: Site) -> None:
+async def test_summary_lines_link_to_their_source_messages(site: Site) -> None:
     page = await site.html("/sessions/main/compactions/0")
     summary = page[page.index('<div class="summary">') :]
     links = re.findall(r'<a class="from" href="(/sessions/main\?at=(\d+)#m\2)"', summary)
@@ -51,7 +51,7 @@ async def test_every_line_of_a_summary_leads_to_what_it_came_from(site: Site) ->
         assert f'id="m{seq}"' in await site.html(address.partition("#")[0])
 
 
-async def test_a_compaction_that_is_not_there_is_named_with_those_that_are(site: Site) -> None:
+async def test_missing_compaction_is_reported_with_the_existing_ones(site: Site) -> None:
     for number in ("7", "x", "-1", "0x1"):
         reply = await site.http.get(f"/sessions/main/compactions/{number}")
         assert reply.status_code == 404
@@ -64,15 +64,15 @@ def entry(seq: int, source_seq: int = -1) -> ContextEntry:
     return ContextEntry(seq, {} if seq >= 0 else {"role": "user", "content": "x"}, source_seq)
 
 
-@pytest.mark.parametrize("name", [*LAYERS, *OTHERS])
-def test_what_a_layer_did_is_told_in_words(name: str) -> None:
+@pytest.mark.parametrize("name", [*LAYERS, *OTHER_STEPS])
+def test_receipt_sentences_describe_every_layer(name: str) -> None:
     layer = {"name": name, "tokens_before": 9, "tokens_after": 4, "edit_count": 1}
-    [told] = sentences({"layers": [layer]})
-    assert told.startswith(f"{name} ")
-    assert " acted (" not in told
+    [sentence] = receipt_sentences({"layers": [layer]})
+    assert sentence.startswith(f"{name} ")
+    assert "changed the messages" not in sentence
 
 
-def test_lists_are_aligned_by_the_messages_that_they_share() -> None:
+def test_rows_align_lists_by_shared_messages() -> None:
     before = tuple(map(entry, range(6)))
     after = (entry(-1), entry(3), entry(-1, 4), entry(-1), entry(5))
     rows = rows_of(CompactedLists(before, after))
@@ -87,31 +87,31 @@ def test_lists_are_aligned_by_the_messages_that_they_share() -> None:
 
 
 @given(st.data())
-def test_no_entry_of_either_list_is_left_out_or_shown_twice(data: Any) -> None:
+def test_rows_contain_every_entry_of_both_lists_once(data: Any) -> None:
     count = data.draw(st.integers(0, 12))
-    before = [entry(at) if data.draw(st.booleans()) else entry(-1, at) for at in range(count)]
+    before = [entry(seq) if data.draw(st.booleans()) else entry(-1, seq) for seq in range(count)]
     before += [entry(-1)] * data.draw(st.integers(0, 2))
     after: list[ContextEntry] = []
-    for at in range(count):
+    for seq in range(count):
         match data.draw(st.sampled_from(["keep", "change", "drop", "add"])):
             case "keep":
-                after.append(before[at])
+                after.append(before[seq])
             case "change":
-                after.append(entry(-1, at))
+                after.append(entry(-1, seq))
             case "add":
-                after += [entry(-1), before[at]]
+                after += [entry(-1), before[seq]]
             case _:
                 pass
     rows = rows_of(CompactedLists(tuple(before), tuple(after)))
-    told = [seq for row in rows for seq in row.seqs]
-    assert told == [one.seq if one.seq >= 0 else one.source_seq for one in before]
-    made = [one for row in rows for one in row.after]
-    kept = sum(len(row.before) for row in rows if row.kind == "kept")
-    assert len(made) + kept == len(after)
+    seqs = [seq for row in rows for seq in row.seqs]
+    assert seqs == [e.original_seq for e in before]
+    changed = [e for row in rows for e in row.after]
+    unchanged_count = sum(len(row.before) for row in rows if row.kind == "kept")
+    assert len(changed) + unchanged_count == len(after)
 
 
 @pytest.mark.parametrize("number", ["0", "1"])
-async def test_every_link_of_a_compaction_leads_somewhere(site: Site, number: str) -> None:
+async def test_links_of_a_compaction_page_lead_to_pages(site: Site, number: str) -> None:
     page = await site.html(f"/sessions/main/compactions/{number}")
     addresses = {found.partition("#")[0] for found in re.findall(r'href="(/[^"]*)"', page)}
     assert len(addresses) > 10

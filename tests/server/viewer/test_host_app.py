@@ -1,4 +1,4 @@
-"""The page that hosts with MCP Apps show beside answers, which are whole without it."""
+"""The document that hosts with MCP Apps show next to the results of tools."""
 
 import re
 from base64 import b64encode
@@ -11,13 +11,13 @@ from mcp_server_compaction.viewer.web import host_app
 from mcp_types import TextResourceContents
 
 from tests.server.helpers import answer_of, connect, conversation, text_of
-from tests.server.viewer.browser import WAIT_MS, Watch, apart
+from tests.server.viewer.browser import WAIT_MS, PageMonitor, run_in_thread
 from tests.support.markup_attacks import PAYLOADS
 
 APP_TYPE = "text/html;profile=mcp-app"
 
 
-async def test_tools_name_the_page_that_shows_their_answers(config: Config) -> None:
+async def test_tools_refer_to_the_document_that_shows_their_results(config: Config) -> None:
     async with connect(config) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         for name in ("compact_messages", "search_transcript"):
@@ -27,12 +27,13 @@ async def test_tools_name_the_page_that_shows_their_answers(config: Config) -> N
             assert isinstance(content, TextResourceContents)
             assert content.mime_type == APP_TYPE
             assert content.text == host_app()
-        given = {"messages": conversation(), "target_tokens": 12_000, "session_id": "s"}
-        told = await client.call_tool("compact_messages", given)
-        assert answer_of(told)["status"] in text_of(told)  # a host without apps has it all
+        arguments = {"messages": conversation(), "target_tokens": 12_000, "session_id": "s"}
+        result = await client.call_tool("compact_messages", arguments)
+        # A host without MCP Apps shows the text.
+        assert answer_of(result)["status"] in text_of(result)
 
 
-def test_the_document_runs_its_own_script_and_loads_nothing() -> None:
+def test_document_allows_only_its_own_script_and_loads_nothing() -> None:
     page = host_app()
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -66,23 +67,28 @@ window.sent = sent;
 
 async def _compacted(config: Config) -> list[Any]:
     attack = PAYLOADS[2]
-    said = [{"role": "user", "content": f"{attack} Never trust {attack}."}, *conversation()]
+    raws = [{"role": "user", "content": f"{attack} Never trust {attack}."}, *conversation()]
     async with connect(config) as client:
-        given = {"messages": said, "target_tokens": 12_000, "session_id": "s", "reply": "receipt"}
-        compacted = await client.call_tool("compact_messages", given)
+        arguments = {
+            "messages": raws,
+            "target_tokens": 12_000,
+            "session_id": "s",
+            "reply": "receipt",
+        }
+        compacted = await client.call_tool("compact_messages", arguments)
         found = await client.call_tool("search_transcript", {"query": "onerror trust timeout"})
         return [r.model_dump(mode="json", by_alias=True) for r in (compacted, found)]
 
 
 @pytest.mark.slow
-def test_a_host_shows_the_compaction_and_the_search_and_reads_their_originals(
+def test_document_shows_a_compaction_and_a_search_and_reads_originals(
     chromium: Any, config: Config
 ) -> None:
-    compacted, found = apart(_compacted, config)
-    watch = Watch()
+    compacted, found = run_in_thread(_compacted, config)
+    monitor = PageMonitor()
     page = chromium.new_page()
     page.set_default_timeout(WAIT_MS)
-    watch.follow(page, "nowhere")
+    monitor.attach(page, "nowhere")
     page.set_content(HOST)
     page.evaluate("html => { document.getElementById('app').srcdoc = html }", host_app())
     page.wait_for_function("sent.some(m => m.method === 'ui/notifications/initialized')")
@@ -97,5 +103,5 @@ def test_a_host_shows_the_compaction_and_the_search_and_reads_their_originals(
     assert PAYLOADS[2][:20] in app.locator("main").inner_text()
     app.locator(".hit button").first.click()
     app.locator("pre.read >> text=the original of").wait_for()
-    assert watch.saw_nothing(), watch
+    assert monitor.is_clean(), monitor
     page.close()

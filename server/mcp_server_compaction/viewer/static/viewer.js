@@ -1,42 +1,42 @@
 "use strict";
-// What the pages do beside htmx: a transcript of any length, keys, and nothing else.
+// Scrolling through a transcript of any length, and keyboard shortcuts. htmx does the rest.
 (() => {
-  const MOST_PARTS = 10; // so many parts of a transcript stand in the page at a time
-  const NEAR = 1500; // pixels beyond the window in which parts are loaded
+  const MAX_PARTS = 10; // parts of a transcript that are loaded at a time
+  const MARGIN = 1500; // parts within this many pixels of the window are loaded
 
-  /* A transcript: all parts have their place, and those near the window their content. */
+  /* All parts of the transcript are in the page, but only parts near the window have content. */
   function transcript(box) {
     const { session, part: size, head } = box.dataset;
     const part = Number(size);
     const count = Number(box.dataset.count);
-    const loaded = new Map(); // start -> section, least recently seen first
+    const loaded = new Map(); // sections by start, least recently seen first
     const sections = [];
-    const given = box.querySelector(".part");
-    if (!given || count <= part) return;
+    const initial = box.querySelector(".part");
+    if (!initial || count <= part) return;
     for (const pager of document.querySelectorAll("[data-pager]")) pager.hidden = true;
-    const shown = given.children.length || 1;
-    const guess = Math.max(40, given.offsetHeight / shown) * part;
+    const messageHeight = initial.offsetHeight / (initial.children.length || 1);
+    const partHeight = Math.max(40, messageHeight) * part;
     for (let start = 0; start < count; start += part) {
-      if (start === Number(given.dataset.start)) {
-        sections.push(given);
+      if (start === Number(initial.dataset.start)) {
+        sections.push(initial);
         continue;
       }
       const section = document.createElement("section");
       section.className = "part";
       section.dataset.start = String(start);
-      section.style.height = `${guess * Math.min(1, (count - start) / part)}px`;
+      section.style.height = `${partHeight * Math.min(1, (count - start) / part)}px`;
       sections.push(section);
     }
-    const before = sections.slice(0, sections.indexOf(given));
+    const before = sections.slice(0, sections.indexOf(initial));
     box.prepend(...before);
     box.append(...sections.slice(before.length + 1));
-    loaded.set(given.dataset.start, given);
+    loaded.set(initial.dataset.start, initial);
 
     const watcher = new IntersectionObserver(
       (entries) => {
         for (const entry of entries) if (entry.isIntersecting) load(entry.target);
       },
-      { rootMargin: `${NEAR}px 0px` },
+      { rootMargin: `${MARGIN}px 0px` },
     );
     for (const section of sections) watcher.observe(section);
 
@@ -52,41 +52,41 @@
       const branch = head ? `?head=${encodeURIComponent(head)}` : "";
       const address = `/sessions/${encodeURIComponent(session)}/messages/${start}-${stop}${branch}`;
       try {
-        const answer = await fetch(address);
-        if (!answer.ok) throw new Error(String(answer.status));
-        section.innerHTML = await answer.text(); // escaped by the server; scripts in it never run
+        const response = await fetch(address);
+        if (!response.ok) throw new Error(`status ${response.status}`);
+        section.innerHTML = await response.text(); // the server has escaped it
         section.style.height = "";
         htmx.process(section);
         unload();
       } catch (error) {
         loaded.delete(start);
-        section.textContent = `These messages could not be loaded (${error.message}). Reload the page.`;
+        section.textContent = `Cannot load these messages (${error.message}). Reload the page.`;
       }
       return section;
     }
 
     function unload() {
       for (const [start, section] of loaded) {
-        if (loaded.size <= MOST_PARTS) return;
-        const place = section.getBoundingClientRect();
-        const isFar = place.bottom < -NEAR || place.top > innerHeight + NEAR;
+        if (loaded.size <= MAX_PARTS) return;
+        const box = section.getBoundingClientRect();
+        const isFar = box.bottom < -MARGIN || box.top > innerHeight + MARGIN;
         if (!isFar || section.contains(document.activeElement)) continue;
-        section.style.height = `${place.height}px`;
+        section.style.height = `${box.height}px`;
         section.replaceChildren();
         loaded.delete(start);
       }
     }
 
     async function jump(seq) {
-      const at = Math.max(0, Math.min(count - 1, seq));
-      const section = sections[Math.floor(at / part)];
+      const target = Math.max(0, Math.min(count - 1, seq));
+      const section = sections[Math.floor(target / part)];
       section.scrollIntoView();
       await load(section);
-      const message = document.getElementById(`m${at}`) || section;
+      const message = document.getElementById(`m${target}`) || section;
       message.scrollIntoView();
       focusOn(message);
       const branch = head ? `&head=${encodeURIComponent(head)}` : "";
-      history.replaceState(null, "", `?at=${at}${branch}#m${at}`);
+      history.replaceState(null, "", `?at=${target}${branch}#m${target}`);
     }
     const form = document.getElementById("go");
     form?.addEventListener("submit", (event) => {
@@ -96,21 +96,22 @@
     document.addEventListener("click", (event) => {
       const link = event.target.closest?.("a[href]");
       if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
-      const to = new URL(link.href);
-      const here = to.origin === location.origin && to.pathname === location.pathname;
-      if (!here || !to.searchParams.has("at") || (to.searchParams.get("head") || "") !== (head || "")) return;
+      const url = new URL(link.href);
+      const isSamePage = url.origin === location.origin && url.pathname === location.pathname;
+      const isSameBranch = (url.searchParams.get("head") || "") === (head || "");
+      if (!isSamePage || !isSameBranch || !url.searchParams.has("at")) return;
       event.preventDefault();
-      jump(Number(to.searchParams.get("at")));
+      jump(Number(url.searchParams.get("at")));
     });
-    const named = /^#m(\d+)$/.exec(location.hash);
-    if (named || Number(box.dataset.at) > 0) {
-      const target = document.getElementById(`m${named ? named[1] : box.dataset.at}`);
-      (target || given).scrollIntoView();
+    const hash = /^#m(\d+)$/.exec(location.hash);
+    if (hash || Number(box.dataset.at) > 0) {
+      const target = document.getElementById(`m${hash ? hash[1] : box.dataset.at}`);
+      (target || initial).scrollIntoView();
     }
     box.dataset.ready = "true";
   }
 
-  /* Keys: / to search, j and k from one to the next, Enter to open. */
+  /* Keys: / searches, j and k move to the next and previous item, Enter opens it. */
   const STOPS = ".row-link, .message[data-seq], .hit-link";
   function focusOn(element) {
     for (const other of document.querySelectorAll(".current")) other.classList.remove("current");
@@ -120,8 +121,8 @@
   function move(step) {
     const stops = [...document.querySelectorAll(STOPS)];
     if (!stops.length) return;
-    const now = stops.findIndex((stop) => stop.classList.contains("current") || stop === document.activeElement);
-    const next = stops[Math.max(0, Math.min(stops.length - 1, now + step))];
+    const current = stops.findIndex((stop) => stop.classList.contains("current") || stop === document.activeElement);
+    const next = stops[Math.max(0, Math.min(stops.length - 1, current + step))];
     focusOn(next);
     next.scrollIntoView({ block: next.matches(".message") ? "start" : "nearest" });
   }

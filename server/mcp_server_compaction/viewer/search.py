@@ -1,0 +1,93 @@
+"""The search page: the search tool with filters and whole passages."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from context_compaction import PASSAGE_CHARS, Archive, CompactionError, Hit
+from markupsafe import Markup, escape
+
+from mcp_server_compaction.protocol.arguments import parse_arguments
+from mcp_server_compaction.protocol.schemas import SearchArguments
+from mcp_server_compaction.protocol.tools.search_transcript import (
+    missing_terms_note,
+    query_of,
+    search_reply,
+)
+from mcp_server_compaction.viewer.markup import with_matches
+from mcp_server_compaction.viewer.removals import read_removals, removal_of
+from mcp_server_compaction.viewer.web import Page, PageRequest, error_page
+
+_WORD = re.compile(r"[^\W_]{2,}")
+HITS_PER_PAGE = 20
+
+
+async def search(request: PageRequest) -> Page:
+    """`/search?query=WORDS`: hits, best or newest first. Fields are arguments of the tool."""
+    empty = dict.fromkeys(SearchArguments.model_fields, "")
+    fields = {name: text for name, text in request.query.items() if name in empty}
+    values: dict[str, Any] = {"fields": empty | fields, "hits": None}
+    if not fields.get("query", "").strip():
+        return Page("search.html", {"hits": [], "note": ""}, values)
+    try:
+        arguments = parse_arguments(SearchArguments, fields | {"limit": HITS_PER_PAGE})
+        found = await request.archive.search(query_of(arguments))
+    except CompactionError as error:
+        # The form keeps its values, so that they can be corrected.
+        page = error_page(error)
+        message = {"problem": page.document["error"]}
+        return replace(page, template="search.html", values=values | message)
+    reply = search_reply(found, [PASSAGE_CHARS] * len(found.hits))
+    next_page = None
+    if reply.next_cursor:
+        next_page = f"/search?{urlencode(fields | {'cursor': reply.next_cursor})}"
+    words = _words_of(arguments.query) if arguments.kind != "regex" else []
+    document = reply.model_dump(mode="json", exclude_none=True) | {"next_page": next_page}
+    values |= {
+        "hits": await _hit_values(request.archive, found.hits, words),
+        "missing_terms": missing_terms_note(found),
+    }
+    return Page("search.html", document, values)
+
+
+async def _hit_values(
+    archive: Archive, hits: Sequence[Hit], words: Sequence[str]
+) -> list[dict[str, object]]:
+    """Return each hit with its address, its marked passage, its session and its removal."""
+    session_ids = {hit.session_id for hit in hits}
+    infos = {name: await archive.session_info(name) for name in session_ids}
+    removals = {name: await read_removals(archive, name) for name in session_ids}
+    return [
+        {
+            "hit": hit,
+            "address": _address_of(hit),
+            "html": _with_marks(hit.snippet, words),
+            "info": infos[hit.session_id],
+            "removal": removal_of(hit.seq, removals[hit.session_id]),
+        }
+        for hit in hits
+    ]
+
+
+def _address_of(hit: Hit) -> str:
+    """Return the address of the page that contains a hit."""
+    if hit.kind == "output":
+        line = hit.line or 1
+        start = max(1, line - 20)
+        output_id = hit.pointer.removeprefix("output://")
+        return f"/outputs/{quote(output_id)}?start={start}#L{line}"
+    return f"/sessions/{quote(hit.session_id)}?at={hit.seq}#m{hit.seq}"
+
+
+def _with_marks(text: str, words: Sequence[str]) -> Markup:
+    """Render a text with the words of the query marked."""
+    if not words:
+        return escape(text)
+    pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
+    return with_matches(text, pattern, lambda match: Markup("<mark>{}</mark>").format(match[0]))
+
+
+def _words_of(query: str) -> list[str]:
+    return sorted(set(_WORD.findall(query)), key=len, reverse=True)[:40]

@@ -1,0 +1,227 @@
+"""Pages that show the size of the archive, delete sessions and export a session.
+
+Every deletion is shown first, and exactly the sessions that were shown are deleted.
+"""
+
+import sys
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from anyio import to_thread
+from context_compaction import (
+    Archive,
+    ArchivedMessage,
+    JsonObject,
+    PruneRules,
+    QueryError,
+    SessionInfo,
+    SessionUsage,
+    redact_json,
+)
+from starlette.responses import Response, StreamingResponse
+
+from mcp_server_compaction.protocol.sessions import iso_time, session_document
+from mcp_server_compaction.reading.text_source import json_line
+from mcp_server_compaction.viewer.blocks import ViewContext, message_views
+from mcp_server_compaction.viewer.web import (
+    Page,
+    PageRequest,
+    redirect,
+    static_text,
+    templates,
+    whole_number,
+)
+
+_EXPORT_TYPES = {"html": "text/html", "jsonl": "application/jsonl"}
+_MESSAGES_PER_READ = 200
+
+
+async def usage(request: PageRequest) -> Page:
+    """`/storage`: size of each session, largest first. The page loads `part=sizes` by itself."""
+    if not request.wants("sizes"):
+        return Page("storage.html", {})
+    measured = await request.archive.usage()
+    sessions = sorted(measured.sessions, key=lambda s: -s.log_bytes - s.own_bytes)
+    listed = sessions[:500]
+    titles = await _titles(request.archive, {s.session_id for s in listed})
+    document = {
+        "total_bytes": measured.total_bytes,
+        "unnamed_output_bytes": measured.unnamed_bytes,
+        "session_count": len(sessions),
+        "sessions": [_usage_document(s, titles) for s in listed],
+    }
+    values = {"sessions": listed, "titles": titles, "hidden_count": len(sessions) - len(listed)}
+    return Page("storage_sizes.html", document, values)
+
+
+async def plan(request: PageRequest) -> Page:
+    """`/storage/prune?days=90&mb=500`: the sessions that pruning would delete."""
+    return await _planned(request, request.query)
+
+
+async def prune(request: PageRequest) -> Page | Response:
+    """Delete the sessions of a plan. If the plan has changed, show the new plan instead."""
+    form = await request.form()
+    page = await _planned(request, form)
+    if form.get("plan_hash") != page.values["plan_hash"]:
+        return replace(page, status=409)
+    await request.archive.delete([s.session_id for s in page.values["plan"].sessions])
+    return redirect("/storage")
+
+
+async def _planned(request: PageRequest, fields: Mapping[str, str]) -> Page:
+    days, megabytes = whole_number(fields, "days"), whole_number(fields, "mb")
+    if days is None and megabytes is None:
+        raise QueryError("Enter an age in days, a size in MB, or both.")
+    rules = PruneRules(
+        before_seconds=None if days is None else time.time() - days * 86_400,
+        max_bytes=None if megabytes is None else megabytes * 1024 * 1024,
+    )
+    planned = await request.archive.prune(rules, dry_run=True)
+    titles = await _titles(request.archive, {s.session_id for s in planned.sessions})
+    ids = "\n".join(s.session_id for s in planned.sessions)
+    document: JsonObject = {
+        "dry_run": True,
+        "sessions": [_usage_document(s, titles) for s in planned.sessions],
+        "session_count": planned.session_count,
+        "freed_bytes": planned.freed_bytes,
+        "left_bytes": planned.left_bytes,
+    }
+    values = {
+        "plan": planned,
+        "plan_hash": blake2b(ids.encode(), digest_size=16).hexdigest(),
+        "titles": titles,
+        "days": fields.get("days", ""),
+        "mb": fields.get("mb", ""),
+    }
+    return Page("prune.html", document, values)
+
+
+async def _titles(archive: Archive, session_ids: Collection[str]) -> dict[str, str]:
+    """Return the titles of sessions, or their IDs if they have no title."""
+    titles = {session_id: session_id for session_id in session_ids}
+    cursor: str | None = None
+    missing = set(session_ids)
+    while missing:
+        infos, cursor = await archive.sessions(limit=400, cursor=cursor)
+        titles |= {i.session_id: i.title for i in infos if i.title and i.session_id in titles}
+        missing -= {info.session_id for info in infos}
+        if cursor is None:
+            break
+    return titles
+
+
+def _usage_document(session: SessionUsage, titles: Mapping[str, str]) -> JsonObject:
+    return {
+        "session_id": session.session_id,
+        "title": titles[session.session_id],
+        "parent_session_id": session.parent_session_id,
+        "retained": session.is_retained,
+        "messages": session.message_count,
+        "last_time": iso_time(session.last_seconds),
+        "log_bytes": session.log_bytes,
+        "output_bytes": session.own_bytes,
+        "shared_output_bytes": session.shared_bytes,
+    }
+
+
+async def protect(request: PageRequest) -> Response:
+    """Protect a session from pruning, or end the protection."""
+    form = await request.form()
+    retained = form.get("protected") == "yes"
+    await request.archive.retain(request.path("session_id"), retained=retained)
+    return redirect("/storage")
+
+
+async def confirm_delete(request: PageRequest) -> Page:
+    """`/sessions/ID/delete`: asks whether to delete the session."""
+    info = await request.archive.session_info(request.path("session_id"))
+    family, _ = await request.archive.sessions(limit=50, family_of=info.session_id)
+    document: JsonObject = {"session_id": info.session_id, "messages": info.message_count}
+    return Page("delete.html", document, {"info": info, "child_count": len(family) - 1})
+
+
+async def delete(request: PageRequest) -> Response:
+    """Delete one session with all its bytes; the user types its ID to confirm.
+
+    Raises:
+        QueryError: The typed ID is not the ID of this session.
+    """
+    info = await request.archive.session_info(request.path("session_id"))
+    form = await request.form()
+    if form.get("session", "") != info.session_id:
+        raise QueryError(f"Nothing was deleted. Type the session ID {info.session_id} to confirm.")
+    await request.archive.delete([info.session_id])
+    return redirect("/")
+
+
+async def export(request: PageRequest) -> Page:
+    """`/sessions/ID/export`: the form to download a session."""
+    info = await request.archive.session_info(request.path("session_id"))
+    return Page("export.html", session_document(info), {"info": info})
+
+
+async def download(request: PageRequest) -> Response:
+    """`/sessions/ID/download?as=html|jsonl&redact=on`: the session as a file, streamed."""
+    info = await request.archive.session_info(request.path("session_id"))
+    kind = request.query.get("as", "html")
+    if kind not in _EXPORT_TYPES:
+        raise QueryError(f"Unknown format {kind[:20]!r}. Use as={' or as='.join(_EXPORT_TYPES)}.")
+    redacts = request.query.get("redact") == "on"
+    file_texts = _html_file if kind == "html" else _json_lines_file
+    name = f"{info.session_id.replace(':', '_')}.{kind}"
+    texts = file_texts(request.archive, info, redacts)
+    return StreamingResponse(
+        (text.encode("utf-8", "backslashreplace") async for text in texts),
+        media_type=_EXPORT_TYPES[kind],
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def _all_messages(
+    archive: Archive, info: SessionInfo, redacts: bool
+) -> AsyncIterator[Sequence[ArchivedMessage]]:
+    """Read all messages in parts. Damaged and missing numbers are skipped."""
+    last = info.message_count - 1
+    start, read_count = 0, 0
+    while read_count <= last:
+        messages = await archive.read_messages(
+            info.session_id, start, start + _MESSAGES_PER_READ - 1
+        )
+        if not messages and start > last:
+            return
+        if messages:
+            yield await to_thread.run_sync(_redacted, messages) if redacts else messages
+        read_count += len(messages)
+        start += _MESSAGES_PER_READ
+
+
+def _redacted(messages: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:
+    return [replace(message, raw=redact_json(message.raw)) for message in messages]
+
+
+async def _json_lines_file(
+    archive: Archive, info: SessionInfo, redacts: bool
+) -> AsyncIterator[str]:
+    async for messages in _all_messages(archive, info, redacts):
+        yield "".join(f"{json_line(message.raw)}\n" for message in messages)
+
+
+async def _html_file(archive: Archive, info: SessionInfo, redacts: bool) -> AsyncIterator[str]:
+    title = await to_thread.run_sync(redact_json, info.title) if redacts else info.title
+    values: dict[str, Any] = {
+        "info": info,
+        "title": title,
+        "style": static_text("style.css"),
+        "exported": True,
+    }
+    yield templates().get_template("export_head.html").render(values)
+    context = ViewContext(max_lines=sys.maxsize, max_chars=sys.maxsize, is_exported=True)
+    template = templates().get_template("messages.html")
+    async for messages in _all_messages(archive, info, redacts):
+        views = await to_thread.run_sync(message_views, messages, context)
+        yield await to_thread.run_sync(template.render, values | {"messages": views})
+    yield "</main></body></html>\n"
