@@ -128,7 +128,7 @@ def receipt_sentences(receipt: Mapping[str, Any]) -> Iterator[str]:
         saved = layer["tokens_before"] - layer["tokens_after"]
         effect = _STEPS.get(layer["name"], "changed the messages")
         change = f"{count(abs(saved))} tokens {'fewer' if saved >= 0 else 'more'}"
-        yield f"{layer['name']} {effect} ({plural(layer['edit_count'], 'edit')}, {change})."
+        yield f"{layer['name']}: {effect} ({plural(layer['edit_count'], 'edit')}, {change})."
     writer = receipt.get("writer")
     model: Mapping[str, Any] = receipt.get("model") or {}
     if writer:

@@ -68,7 +68,7 @@ def entry(seq: int, source_seq: int = -1) -> ContextEntry:
 def test_receipt_sentences_describe_every_layer(name: str) -> None:
     layer = {"name": name, "tokens_before": 9, "tokens_after": 4, "edit_count": 1}
     [sentence] = receipt_sentences({"layers": [layer]})
-    assert sentence.startswith(f"{name} ")
+    assert sentence.startswith(f"{name}: ")
     assert "changed the messages" not in sentence
 
 
