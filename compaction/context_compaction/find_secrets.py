@@ -1,23 +1,22 @@
 """Where a text contains a secret.
 
-Three sets of rules look at a text: gitleaks' (the folder `secret_rules`), those of detect-secrets,
-and forms that neither has. Every rule has words, one of which is in each of its finds: only rules
-whose words a line contains look at it. Rules are loaded, and their patterns compiled, when a text
-first has one of their words.
+The rules are those of gitleaks (folder `secret_rules`) and a table of forms that gitleaks lacks.
+Every match of a rule contains one of the rule's words, so a line is searched only by rules whose
+words it contains. A pattern is compiled when a text first contains one of its words.
 
 In that folder `curl -O https://raw.githubusercontent.com/gitleaks/gitleaks/master/config/gitleaks.toml`
-gets the newest rules of gitleaks. `benchmarks/redaction.py` shows what they find.
+gets the newest rules of gitleaks. `benchmarks/redaction.py` measures what all rules find.
 """
 
 import re
 import tomllib
 from base64 import b64decode
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
-from importlib import import_module
+from functools import cache, cached_property
 from importlib.resources import files
-from itertools import groupby, pairwise
+from itertools import chain, pairwise
 from math import log2
 from typing import Any, TypeAlias
 
@@ -30,39 +29,24 @@ _Pattern: TypeAlias = "re.Pattern[str] | regex.Pattern[str]"
 _Match: TypeAlias = "re.Match[str] | regex.Match[str]"
 _Check: TypeAlias = Callable[[str, _Match], bool]
 
-# These are not linear in their text, or need several lines; forms below find the same.
-_GITLEAKS_LEFT_OUT = frozenset({
+# These rules take more than linear time or need several lines. Forms below find the same secrets.
+_GITLEAKS_OMITTED = frozenset({
     "airtable-personnal-access-token", "curl-auth-header", "curl-auth-user", "jwt",
     "kubernetes-secret-yaml", "pkcs12-file", "private-key",
 })  # fmt: skip
-# Words that code often has; what these find has a digit, so that few lines need a look.
-_GITLEAKS_HAS_DIGIT = frozenset({"generic-api-key", "vault-service-token"})
-# What may stand before a name takes time and is no part of the secret.
+# The words of these rules are common in code. Their secrets contain a digit, so that only lines
+# with a digit are searched.
+_GITLEAKS_NEEDS_DIGIT = frozenset({"generic-api-key", "vault-service-token"})
+# Removed from patterns: what precedes a name takes time to match and is not part of the secret.
 _BEFORE_A_NAME = r"[\w.-]{0,50}?"
-# A value ends here for gitleaks. In a conversation brackets, commas and tags follow one too.
+# The end of a value in gitleaks. In a conversation, brackets, commas and tags can follow, too.
 _VALUE_END = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
 _ANY_VALUE_END = r"(?![\w+/-])"
-# Rules of others look at a longer line in pieces; each shares more with the next than tokens have.
-_PIECE_CHARS, _SHARED_CHARS = 4_000, 600
+# Rules of gitleaks search long lines in pieces, because not all are linear. Pieces overlap by more
+# than the length of a token.
+_PIECE_CHARS, _OVERLAP_CHARS = 4_000, 600
 
-# A module of detect-secrets, its class, and words in lower case: what gitleaks lacks, or asks a
-# name for.
-_DETECTORS: tuple[tuple[str, str, _Words], ...] = (
-    ("artifactory", "ArtifactoryDetector", ("akc", "artifactory", "jfrog")),
-    ("aws", "AWSKeyDetector", ("akia", "asia", "abia", "acca", "a3t", "aws")),
-    ("azure_storage_key", "AzureStorageKeyDetector", ("accountkey=",)),
-    ("cloudant", "CloudantDetector", ("cloudant",)),
-    ("discord", "DiscordBotTokenDetector", ("discord",)),
-    ("github_token", "GitHubTokenDetector", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
-    ("mailchimp", "MailchimpDetector", ("-us",)),
-    ("npm", "NpmDetector", (":_authtoken=",)),
-    ("slack", "SlackDetector", ("xox", "hooks.slack.com")),
-    ("square_oauth", "SquareOAuthDetector", ("sq0csp-",)),
-    ("telegram_token", "TelegramBotTokenDetector", ("telegram",)),
-    ("twilio", "TwilioKeyDetector", ("twilio", "account_sid")),
-)  # fmt: skip
-
-# Beginnings of tokens that neither set has, or has in one length only.
+# Beginnings of tokens that gitleaks lacks, or knows in one length only.
 _PREFIXES = (
     "A21AA", "AAAAAAAAAAAAAAAAAAAA", "AGE-SECRET-KEY-1", "APA91b", "APP_USR-", "ATATT3", "ATBB",
     "ATCTT3", "ATTA", "CCIPAT_", "CFPAT-", "EAAB", "EAAG", "GOCSPX-", "NRAK-", "RGAPI-", "bkua_",
@@ -70,32 +54,32 @@ _PREFIXES = (
     "hvs.", "lin_oauth_", "lsv2_pt_", "lsv2_sk_", "mlsn.", "nfp_", "ntn_", "nvapi-", "oy2",
     "pat-eu1-", "pat-na1-", "pcsk_", "phx_", "pypi-AgE", "r8_", "rzp_live_", "rzp_test_",
     "sb_secret_", "sbp_", "sk-admin-", "sk-ant-", "sk-lf-", "sk-or-v1-", "sk-proj-", "sk-svcacct-",
-    "sk.eyJ", "sqa_", "sqp_", "squ_", "tfp_", "tskey-", "tvly-", "whsec_", "xai-", "xapp-", "xoxe",
-    "xsmtpsib-", "ya29.",
+    "sk.eyJ", "sq0csp-", "sqa_", "sqp_", "squ_", "tfp_", "tskey-", "tvly-", "whsec_", "xai-",
+    "xapp-", "xoxe", "xsmtpsib-", "ya29.",
 )  # fmt: skip
-# A token of a provider that no rule names: a short name, and letters and digits without order.
+# A token of an unknown provider: a short name, then letters and digits in random order.
 _UNKNOWN_TOKEN = re.compile(r"[_-]([A-Za-z0-9]{30,250})(?![\w+/=-])")
 _BEFORE_TOKEN = re.compile(
     r"(?<![\w./+=-])(?!sha\d|toolu|msg|call|resp)[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,8}){0,3}\Z"
 )
 
-# A value that a name calls secret: after a colon or equals sign; in an element or an attribute
-# (Maven, .NET); as an argument behind a name (PHP's define); in .netrc; and curl's user. In the
-# arguments of a call, which are JSON in a string, there are backslashes before the quotes.
+# A value whose name says that it is secret: after a colon or an equals sign, in an element or an
+# attribute (Maven, .NET), as an argument after a name (PHP's define), in .netrc, and as curl's
+# user. Arguments of a tool call are JSON in a string, so backslashes can precede the quotes.
 _NAMES = ("pass", "pwd", "pw", "psk", "secret", "token", "api")
 _QUOTE = r"\\{0,3}['\"]"
 _NAME = r"(?:passw(?:or)?d|passphrase|(?<![a-z])(?:pass|pw|psk)(?!\w)|pwd|secret|token|api[_-]?key)"
 _VALUE = r"([^\s'\"`<>{}$\\]{8,200})"
 _ARGUMENT = rf"(?:{_QUOTE})?([^\s'\"`<>{{}}()$\\]{{4,200}})"
-# "Password" in other languages.
-_SPOKEN = (
+# The word "password" in other languages.
+_PASSWORD_WORDS = (
     "passwort", "kennwort", "contraseña", "mot de passe", "senha", "wachtwoord", "hasło", "пароль",
     "密码", "パスワード", "비밀번호",
 )  # fmt: skip
 
-# Kind, words in lower case and without white space, and pattern: what neither set has. The
-# group is the secret, or the whole match. A pattern that ignores case does so in
-# ASCII alone, as its words do. All are linear in any text.
+# Forms that gitleaks lacks: kind, words in lower case without white space, and pattern. The first
+# group is the secret; without a group, the whole match is. A pattern that ignores case does so for
+# ASCII only, as its words do. All patterns take linear time.
 _FORMS: tuple[tuple[str, _Words, str], ...] = (
     (
         "token", tuple(prefix.lower() for prefix in _PREFIXES),
@@ -107,6 +91,13 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         "aws secret", ("akia", "asia"),
         r"A[KS]IA[A-Z0-9]{16}[^\n]{1,60}?(?<![\w/+])([\w/+]{40})(?![\w/+=])",
     ),
+    ("aws key id", ("akia", "asia"), r"(?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}(?![A-Z0-9])"),
+    ("azure storage key", ("accountkey=",), r"(?ia)accountkey=([a-z0-9+/=]{88})"),
+    (
+        "github token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+        r"(?<!\w)gh[pousr]_[A-Za-z0-9]{36}(?!\w)",
+    ),
+    ("mailchimp key", ("-us",), r"(?<!\w)[0-9a-f]{32}-us\d{1,2}(?!\w)"),
     ("braintree token", ("access_token$",), r"access_token\$\w{7,10}\$[\w$]{20,80}"),
     ("airtable token", ("pat",), r"(?<!\w)pat[A-Za-z0-9]{14}\.[a-f0-9]{64}(?!\w)"),
     ("dropbox token", ("sl.",), r"(?<!\w)sl\.[\w-]{100,2000}"),
@@ -114,8 +105,9 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
     ("resend key", ("re_",), r"(?<!\w)re_[A-Za-z0-9]{6,10}_[A-Za-z0-9]{20,40}(?!\w)"),
     ("telegram token", (":aa",), r"(?<![\w:])\d{8,10}:AA[\w-]{33}(?![\w-])"),
     (
-        "webhook", ("/webhooks/", "/webhookb2/"),
-        r"discord(?:app)?\.com/api/webhooks/(\d{15,20}/[\w-]{50,90})"
+        "webhook", ("/webhooks/", "/webhookb2/", "hooks.slack.com"),
+        r"hooks\.slack\.com/services/([\w/]{30,80})"
+        r"|discord(?:app)?\.com/api/webhooks/(\d{15,20}/[\w-]{50,90})"
         r"|\.office\.com/webhookb2/([\w@/-]{60,300})",
     ),
     ("sentry dsn", ("://",), r"https?://([0-9a-f]{32}(?::[0-9a-f]{32})?)@[\w.-]{4,80}/\d"),
@@ -124,7 +116,7 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         r"(?ia)(?<!\w)(?:sig|[\w-]{0,20}signature)=([\w%+/=-]{32,300})",
     ),
     ("password hash", ("$",), r"\$(?:1|5|6|y|apr1|argon2id?|2[aby])\$[\w./$=,+-]{20,200}"),
-    # Both sets take no signature with it, or no long token.
+    # gitleaks omits the signature, or long tokens.
     ("json web token", ("eyj",), r"(?<![\w-])eyJ[\w-]{8,4000}\.[\w-]{4,8000}(?:\.[\w-]{0,2000})?"),
     ("bearer token", ("bearer",), r"(?ia)(?<!\w)bearer +([A-Za-z0-9_.~+/=-]{20,1000})"),
     (
@@ -132,7 +124,7 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         rf"(?ia)authorization(?:{_QUOTE})?\s{{0,2}}[:=]\s{{0,2}}(?:{_QUOTE})?(?:[a-z-]{{3,20}} )?"
         r"([\w.~+/=-]{16,2000})",
     ),
-    # A user and a password in base64: in a header, and in Docker's file.
+    # A user and a password in base64: in a header, and in Docker's configuration.
     ("basic auth", ("basic",), r"(?ia)(?<!\w)basic +([A-Za-z0-9+/]{8,400}={0,2})(?!\w)"),
     (
         "basic auth", ("auth",),
@@ -184,10 +176,10 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         rf"(?ia)(?:identified by|password|securestring(?: -string)?) {_QUOTE}{_VALUE}",
     ),
     (
-        "spoken password", tuple(name.split()[-1] for name in _SPOKEN),
-        rf"(?i)(?:{'|'.join(_SPOKEN)})(?: ?[:=：]| ist| es| est| é| is| to) ?{_ARGUMENT}",
+        "password in prose", tuple(name.split()[-1] for name in _PASSWORD_WORDS),
+        rf"(?i)(?:{'|'.join(_PASSWORD_WORDS)})(?: ?[:=：]| ist| es| est| é| is| to) ?{_ARGUMENT}",
     ),
-    # Passwords that are arguments of programs.
+    # Passwords as arguments of programs.
     (
         "argument", ("mysql", "mariadb"),
         rf"(?:mysql|mariadb)[\w-]{{0,10}} [^\n|;&]{{0,200}}?(?<= )-p{_ARGUMENT}",
@@ -208,12 +200,12 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
     ),
 )  # fmt: skip
 _DIGIT = re.compile("[0-9]")
-# A key of 8,192 bits has 6,400 characters. Without its end the mark alone is found.
+# A key of 8,192 bits has 6,400 characters. Without its end only the opening line matches.
 _KEY_MARK = r"[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
 _PRIVATE_KEY = re.compile(
     rf"-----BEGIN {_KEY_MARK}(?:(?:(?!-----).){{0,12000}}-----END {_KEY_MARK})?", re.DOTALL
 )
-_STANDS_FOR_ANOTHER = re.compile(
+_PLACEHOLDER = re.compile(
     r"(?i)example|placeholder|change.?me|your[_-]|dummy|redacted|xxxx|\*{3}|\.\.\."
     r"|^(?:true|false|null|none)|^https?:"
     r"|^(?:self|this|os|process|env|config|settings|request|response|ctx|args|options)[._]"
@@ -222,7 +214,13 @@ _STANDS_FOR_ANOTHER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a text contains a secret: its kind, its first character and the one after its last."""
+    """A secret in a text.
+
+    Attributes:
+        kind: Kind of secret, for example "github pat".
+        start: Index of its first character.
+        stop: Index after its last character.
+    """
 
     kind: str
     start: int
@@ -231,213 +229,187 @@ class Secret:
 
 @dataclass(frozen=True)
 class _Rule:
-    """One kind of secret.
+    """A rule for one kind of secret.
 
     Attributes:
-        kind: What it finds.
-        words: Each find contains one of them, in lower case.
-        load: Makes its patterns.
-        is_secret: Decides about what they find.
-        is_linear: Whether the time of its patterns is linear in any text.
-        has_digit: Whether every find has a digit: other lines need no look.
+        kind: Kind of its secrets.
+        words: Words in lower case; each match contains one of them.
+        source: Its regular expression. gitleaks writes it in Go's syntax.
+        is_secret: Decides whether a match is a secret.
+        is_from_gitleaks: Whether gitleaks wrote the rule, so its time may not be linear.
+        needs_digit: Whether each match contains a digit.
     """
 
     kind: str
     words: _Words
-    load: Callable[[], Sequence[_Pattern]]
+    source: str
     is_secret: _Check
-    is_linear: bool = False
-    has_digit: bool = False
+    is_from_gitleaks: bool
+    needs_digit: bool
 
     @cached_property
-    def patterns(self) -> Sequence[_Pattern]:
-        return self.load()
+    def pattern(self) -> _Pattern:
+        return _go_pattern(self.source) if self.is_from_gitleaks else re.compile(self.source)
 
     def find(self, line: str, offset: int) -> Iterator[Secret]:
-        """The secrets in a line that begins at `offset`."""
-        if self.has_digit and not _DIGIT.search(line):
+        """Yield the secrets in a line that starts at index `offset` of the text."""
+        if self.needs_digit and not _DIGIT.search(line):
             return
-        step = len(line) + 1 if self.is_linear else _PIECE_CHARS - _SHARED_CHARS
-        for start in range(0, max(1, len(line) - _SHARED_CHARS), step):
-            piece = line if self.is_linear else line[start : start + _PIECE_CHARS]
-            for pattern in self.patterns:
-                for found in pattern.finditer(piece):
-                    group = _secret_group(found)
-                    if self.is_secret(found[group], found):
-                        at = offset + start
-                        yield Secret(self.kind, at + found.start(group), at + found.end(group))
+        if not self.is_from_gitleaks:
+            yield from self._find(line, offset)
+            return
+        step = _PIECE_CHARS - _OVERLAP_CHARS
+        for start in range(0, max(1, len(line) - _OVERLAP_CHARS), step):
+            yield from self._find(line[start : start + _PIECE_CHARS], offset + start)
+
+    def _find(self, piece: str, offset: int) -> Iterator[Secret]:
+        for match in self.pattern.finditer(piece):
+            group = _secret_group(match)
+            if self.is_secret(match[group], match):
+                yield Secret(self.kind, offset + match.start(group), offset + match.end(group))
 
 
-def _secret_group(found: _Match) -> int:
-    """The first group that has the length of a secret, or 0: others, and named ones, are parts."""
-    groups = () if found.lastgroup else enumerate(found.groups(""), 1)
+def _secret_group(match: _Match) -> int:
+    """Return the first unnamed group with the length of a secret; otherwise 0."""
+    groups = () if match.lastgroup else enumerate(match.groups(""), 1)
     return next((group for group, text in groups if len(text) >= 4), 0)
 
 
 def find_secrets(text: str) -> tuple[Secret, ...]:
-    """The secrets in `text`, in order; those that overlap are one."""
-    # Each gate looks at the same texts.
-    return _found.get_or_compute(text_key(text), lambda: _find_secrets(text))
+    """Return the secrets in `text`, in order. Overlapping secrets are merged into one."""
+    # Every redaction gate searches the same texts.
+    return _secrets.get_or_compute(text_key(text), lambda: _find_secrets(text))
 
 
-_found: RecentCache[tuple[Secret, ...]] = RecentCache()
+_secrets: RecentCache[tuple[Secret, ...]] = RecentCache()
 
 
 def _find_secrets(text: str) -> tuple[Secret, ...]:
-    found = (*_private_keys(text), *_by_rules(text), *_unknown_tokens(text))
-    apart: list[Secret] = []
-    for secret in sorted(found, key=lambda s: (s.start, -s.stop)):
-        if not apart or secret.start >= apart[-1].stop:
-            apart.append(secret)
-        elif secret.stop > apart[-1].stop:
-            apart[-1] = Secret(apart[-1].kind, apart[-1].start, secret.stop)
-    return tuple(apart)
+    matches = (*_private_keys(text), *_by_rules(text), *_unknown_tokens(text))
+    merged: list[Secret] = []
+    for secret in sorted(matches, key=lambda s: (s.start, -s.stop)):
+        if not merged or secret.start >= merged[-1].stop:
+            merged.append(secret)
+        elif secret.stop > merged[-1].stop:
+            merged[-1] = Secret(merged[-1].kind, merged[-1].start, secret.stop)
+    return tuple(merged)
 
 
 def _private_keys(text: str) -> Iterator[Secret]:
-    for found in _PRIVATE_KEY.finditer(text) if "PRIVATE KEY" in text else ():
-        yield Secret("private key", found.start(), found.end())
+    for match in _PRIVATE_KEY.finditer(text) if "PRIVATE KEY" in text else ():
+        yield Secret("private key", match.start(), match.end())
 
 
 def _unknown_tokens(text: str) -> Iterator[Secret]:
-    for found in _UNKNOWN_TOKEN.finditer(text):
-        before = text[max(0, found.start() - 48) : found.start()]
-        if _is_mixed(found[1]) and _BEFORE_TOKEN.search(before):
-            yield Secret("token", found.start(1), found.end(1))
+    for match in _UNKNOWN_TOKEN.finditer(text):
+        before = text[max(0, match.start() - 48) : match.start()]
+        if _is_mixed(match[1]) and _BEFORE_TOKEN.search(before):
+            yield Secret("token", match.start(1), match.end(1))
 
 
 def _by_rules(text: str) -> Iterator[Secret]:
     lowered = text.lower()
-    # No word has white space, and most pieces of a text occur in it often.
+    # No word contains white space, and most parts of a text occur in it often.
     words = _words_in(" ".join(set(lowered.split())))
     rules = [rule for rule in _rules() if not words.isdisjoint(rule.words)] if words else []
     offset = 0
     for line, small in zip(text.split("\n"), lowered.split("\n"), strict=True) if rules else ():
-        found = {word for word in words if word in small}
-        for rule in rules if found else ():
-            if not found.isdisjoint(rule.words):
+        line_words = {word for word in words if word in small}
+        for rule in rules if line_words else ():
+            if not line_words.isdisjoint(rule.words):
                 yield from rule.find(line, offset)
         offset += len(line) + 1
 
 
+def _words_in(lowered: str) -> set[str]:
+    """Return the words of all rules that a text in lower case contains."""
+    words = _words_by_start()
+    starts = set(zip(lowered, lowered[1:], lowered[2:], strict=False)) & words.keys()
+    candidates = chain(words[()], *(words[start] for start in starts))
+    return {word for word in candidates if word in lowered}
+
+
+@run_once
+def _words_by_start() -> Mapping[_Words, Sequence[str]]:
+    """Return the words of all rules by their first three characters; shorter ones under ()."""
+    words: defaultdict[_Words, list[str]] = defaultdict(list)
+    for word in {word for rule in _rules() for word in rule.words}:
+        words[tuple(word[:3]) if len(word) > 2 else ()].append(word)
+    return words
+
+
 @run_once
 def _rules() -> tuple[_Rule, ...]:
-    """All rules. Of two that find the same, the first names it."""
-    return (*_detect_secrets_rules(), *_gitleaks_rules(), *_own_rules())
-
-
-def _words_in(lowered: str) -> set[str]:
-    """The words of all rules that a text in lower case contains, found in one pass."""
-    pattern, longer = _words()
-    found = set(pattern.findall(lowered))
-    return found | {word for short in found for word in longer[short] if word in lowered}
-
-
-@run_once
-def _words() -> tuple[re.Pattern[str], Mapping[str, Sequence[str]]]:
-    """A pattern for the words that begin with no other word, and the words that begin with each."""
-    words = sorted({word for rule in _rules() for word in rule.words})
-    short = [word for word in words if not word.startswith(tuple(set(words) - {word}))]
-    longer = {head: [word for word in words if word.startswith(head)] for head in short}
-    return re.compile(f"(?=({_alternatives(short)}))"), longer
-
-
-def _alternatives(words: Sequence[str]) -> str:
-    """A pattern for sorted words: those that begin alike have their beginning in common."""
-    groups = groupby(words, key=lambda word: word[:1])
-    parts = [
-        re.escape(head) + _alternatives([word[1:] for word in group])
-        for head, group in groups
-        if head
-    ]
-    return f"(?:{'|'.join(parts)})" if len(parts) > 1 else "".join(parts)
-
-
-def _gitleaks() -> bytes:
-    return (files("context_compaction") / "secret_rules" / "gitleaks.toml").read_bytes()
+    """Return all rules. If two rules find the same secret, the first one names its kind."""
+    return (*_gitleaks_rules(), *_own_rules())
 
 
 def _own_rules() -> Iterator[_Rule]:
-    for kind, words, pattern in _FORMS:
+    for kind, words, source in _FORMS:
         check = _CHECKS.get(kind, _is_any)
-
-        def load(pattern: str = pattern) -> Sequence[_Pattern]:
-            return (re.compile(pattern),)
-
-        has_digit = check in {_is_random, _is_token}
-        yield _Rule(kind, words, load, check, is_linear=True, has_digit=has_digit)
-
-
-def _detect_secrets_rules() -> Iterator[_Rule]:
-    for module, name, words in _DETECTORS:
-        load = partial(_detect_secrets_patterns, module, name)
-        yield _Rule(module.replace("_", " "), words, load, _is_any)
-
-
-def _detect_secrets_patterns(module: str, name: str) -> Sequence[_Pattern]:
-    detector: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
-    return tuple(detector.denylist)
+        needs_digit = check in {_is_random, _is_token}
+        yield _Rule(kind, words, source, check, is_from_gitleaks=False, needs_digit=needs_digit)
 
 
 def _gitleaks_rules() -> Iterator[_Rule]:
-    given: Mapping[str, Any] = tomllib.loads(_gitleaks().decode())
-    for rule in given["rules"]:
-        if rule["id"] not in _GITLEAKS_LEFT_OUT:
-            allowed = (given["allowlist"], *rule.get("allowlists", ()))
+    path = files("context_compaction") / "secret_rules" / "gitleaks.toml"
+    config: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    for rule in config["rules"]:
+        if rule["id"] not in _GITLEAKS_OMITTED:
+            source: str = rule["regex"].replace(_BEFORE_A_NAME, "")
+            allowlists = (config["allowlist"], *rule.get("allowlists", ()))
             yield _Rule(
                 rule["id"].replace("-", " "),
                 tuple(word.split()[0] for word in rule["keywords"]),
-                partial(_gitleaks_pattern, rule["regex"]),
-                _gitleaks_check(rule.get("entropy", 0.0), allowed),
-                has_digit=rule["id"] in _GITLEAKS_HAS_DIGIT,
+                source.replace(_VALUE_END, _ANY_VALUE_END),
+                _gitleaks_check(rule.get("entropy", 0.0), allowlists),
+                is_from_gitleaks=True,
+                needs_digit=rule["id"] in _GITLEAKS_NEEDS_DIGIT,
             )
 
 
-def _gitleaks_pattern(go: str) -> tuple[_Pattern]:
-    return (_go_pattern(go.replace(_BEFORE_A_NAME, "").replace(_VALUE_END, _ANY_VALUE_END)),)
+def _gitleaks_check(min_entropy: float, allowlists: Sequence[Mapping[str, Any]]) -> _Check:
+    """Return a check for enough bits per character and for the allowlists of a rule."""
+    # A list with the condition AND also requires a path, which texts do not have.
+    lists = [allowed for allowed in allowlists if allowed.get("condition") != "AND"]
 
-
-def _gitleaks_check(entropy: float, allowed: Sequence[Mapping[str, Any]]) -> _Check:
-    """Whether a find has so many bits a character, and no list of the rule allows it."""
-    # Texts have no path: a list that asks for one too allows nothing.
-    lists = [one for one in allowed if one.get("condition") != "AND"]
-
-    def is_secret(secret: str, found: _Match) -> bool:
-        if _entropy(secret) <= entropy or not _is_given(secret):
+    def is_secret(secret: str, match: _Match) -> bool:
+        if _entropy(secret) <= min_entropy or not _is_real(secret):
             return False
         small = secret.lower()
-        targets = {"match": found[0], "line": found.string}
+        targets = {"match": match[0], "line": match.string}
         return not any(
-            any(word in small for word in one.get("stopwords", ()))
+            any(word in small for word in allowed.get("stopwords", ()))
             or any(
-                _go_pattern(pattern).search(targets.get(one.get("regexTarget", ""), secret))
-                for pattern in one.get("regexes", ())
+                _go_pattern(source).search(targets.get(allowed.get("regexTarget", ""), secret))
+                for source in allowed.get("regexes", ())
             )
-            for one in lists
+            for allowed in lists
         )
 
     return is_secret
 
 
 @cache
-def _go_pattern(go: str) -> _Pattern:
-    """A pattern of Go. `regex` reads each as it is; `re`, which is faster, most of them."""
+def _go_pattern(source: str) -> _Pattern:
+    """Compile a pattern of Go. `re` is faster, but only `regex` reads all of them."""
     try:
-        return re.compile(go, re.ASCII)
+        return re.compile(source, re.ASCII)
     except re.error:
-        return regex.compile(go, regex.V1 | regex.ASCII)
+        return regex.compile(source, regex.V1 | regex.ASCII)
 
 
-def _is_any(_secret: str, _found: _Match) -> bool:
+def _is_any(_value: str, _match: _Match) -> bool:
     return True
 
 
-def _is_given(value: str, _found: object = None) -> bool:
-    """Whether a value is none that stands for another."""
-    return not _STANDS_FOR_ANOTHER.search(value)
+def _is_real(value: str, _match: object = None) -> bool:
+    """Whether a value is not a placeholder, a variable or an address."""
+    return not _PLACEHOLDER.search(value)
 
 
-def _is_user_and_password(value: str, _found: object) -> bool:
+def _is_user_and_password(value: str, _match: object) -> bool:
+    """Whether a value is a user and a password in base64."""
     try:
         user, _, password = b64decode(value, validate=True).decode().partition(":")
     except ValueError:
@@ -445,13 +417,13 @@ def _is_user_and_password(value: str, _found: object) -> bool:
     return bool(user and password) and f"{user}{password}".isprintable()
 
 
-def _is_token(value: str, _found: object) -> bool:
-    """Whether letters and digits are mixed in a value."""
+def _is_token(value: str, _match: object) -> bool:
+    """Whether a value mixes letters and digits."""
     return bool(re.search(r"(?=[A-Za-z]{0,9}\d)[A-Za-z0-9]{10}", value)) and _is_random(value)
 
 
 def _is_mixed(value: str) -> bool:
-    """Whether a value has small and capital letters and digits without order."""
+    """Whether a value mixes lower-case and upper-case letters and digits in random order."""
     digits = sum(map(str.isdigit, value))
     return (
         2 <= digits < len(value) * 0.7
@@ -460,21 +432,21 @@ def _is_mixed(value: str) -> bool:
     )
 
 
-def _is_random(value: str, _found: object = None) -> bool:
-    """Whether a value looks made by a machine or chosen as a password, not a name in code."""
+def _is_random(value: str, _match: object = None) -> bool:
+    """Whether a value looks generated or chosen as a password, unlike a name in code."""
     has_digit, has_letter = any("0" <= c <= "9" for c in value), any(map(str.isalpha, value))
-    return has_digit and has_letter and _is_given(value) and _entropy(value) >= 3.0
+    return has_digit and has_letter and _is_real(value) and _entropy(value) >= 3.0
 
 
-def _is_password(value: str, _found: object) -> bool:
-    """Whether a value has a digit or sign, or changes between small and capital letters."""
+def _is_password(value: str, _match: object) -> bool:
+    """Whether a value has a digit or sign, or changes between lower and upper case."""
     changes = sum(a.isupper() != b.isupper() for a, b in pairwise(value))
-    return _is_given(value) and ((not value.isalpha() and len(value) > 5) or changes > 2)
+    return _is_real(value) and ((not value.isalpha() and len(value) > 5) or changes > 2)
 
 
 def _entropy(value: str) -> float:
-    """Bits of a character; words of a language have less than 3, keys 4 and more."""
-    shares = [value.count(sign) / len(value) for sign in set(value)]
+    """Return the bits per character. Words have less than 3, keys have 4 or more."""
+    shares = [value.count(character) / len(value) for character in set(value)]
     return -sum(share * log2(share) for share in shares)
 
 
@@ -486,8 +458,8 @@ _CHECKS: Mapping[str, _Check] = {
     "signed address": _is_random,
     "cookie": _is_random,
     "pgpass": _is_random,
-    "spoken password": _is_password,
-    "argument": _is_given,
-    "url password": _is_given,
+    "password in prose": _is_password,
+    "argument": _is_real,
+    "url password": _is_real,
     "basic auth": _is_user_and_password,
 }

@@ -1,10 +1,10 @@
-"""Secrets in text are counted, and replaced where that is wanted."""
+"""Count the secrets in texts and messages, and replace them if the archive redacts."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from context_compaction.errors import InvalidMessageError, SettingsError
@@ -27,7 +27,7 @@ REDACTION_MODES: tuple[RedactionMode, ...] = ("off", "warn", "on")
 
 _AnyBlock = TypeVar("_AnyBlock", bound=Block | Part)
 
-# What providers sign, and would not take back changed.
+# Values that providers sign and reject if they are changed.
 _SIGNED_KEYS = frozenset({
     "encrypted_content",
     "signature",
@@ -36,62 +36,55 @@ _SIGNED_KEYS = frozenset({
     "thoughtSignature",
     "thought_signature",
 })
-# What providers name: calls and results are paired by it, so that it cannot be changed either.
+# IDs of providers. They connect calls with results, so they cannot change either.
 _ID_KEYS = frozenset({"call_id", "id", "itemId", "toolCallId", "tool_call_id", "tool_use_id"})
-# Below these a tool's own names begin, which mean nothing to a provider.
+# Under these keys a tool's own keys begin, which mean nothing to a provider.
 _TOOL_VALUES = frozenset({"args", "arguments", "details", "input", "json", "response"})
-
-# Beside `data` these say that it is media, or what a provider encrypted; else it is text like any
-# other: an argument of a tool's call, a document that was given as text.
+# Keys next to `data` that mark it as media or as encrypted. Without them `data` is plain text, such
+# as an argument of a tool call or a text document.
 _DATA_KINDS = ("type", "media_type", "mimeType", "mime_type", "format")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gates:
-    """The redaction mode of one call, and the secrets of its conversation.
+    """The redaction of everything that one call shows or writes.
 
     Attributes:
-        mode: What is done with secrets.
-        secrets: Those of the conversation with their kinds, where they are replaced; looked for
-            when there is something to replace them in.
+        mode: What happens to secrets.
+        messages: The messages of the conversation.
     """
 
     mode: RedactionMode
-    secrets: Callable[[], Mapping[str, str]] = field(default=dict[str, str], repr=False)
+    messages: Sequence[Message] = field(repr=False)
+
+    @cached_property
+    def _secrets(self) -> Mapping[str, str]:
+        return dict(pair for m in self.messages for pair in secret_values(m.source).items())
 
     def json(self, value: Any) -> Any:
-        """A JSON value of ours as it may be shown, written or kept."""
-        return without(value, self.secrets()) if self.mode == "on" and value else value
-
-
-def gates_of(mode: RedactionMode, messages: Sequence[Message]) -> Gates:
-    """The gates of a call with this list."""
-    if mode != "on":
-        return Gates(mode)
-
-    @cache
-    def secrets() -> Mapping[str, str]:
-        return dict(pair for m in messages for pair in secret_values(m.source).items())
-
-    return Gates(mode, secrets)
+        """Return a JSON value of this library without secrets of the conversation."""
+        return replace_secrets(value, self._secrets) if self.mode == "on" and value else value
 
 
 def redact(text: str) -> str:
-    """`text` with each secret replaced by a mark; the same object where there is none."""
+    """Return `text` with a mark in place of each secret; the same object if it has no secret."""
     secrets = find_secrets(text)
     if not secrets:
         return text
     parts: list[str] = []
-    at = 0
+    start = 0
     for secret in secrets:
-        parts += (text[at : secret.start], f"[redacted: {secret.kind}]")
-        at = secret.stop
-    return "".join((*parts, text[at:]))
+        parts += (text[start : secret.start], f"[redacted: {secret.kind}]")
+        start = secret.stop
+    return "".join((*parts, text[start:]))
 
 
 def redact_json(value: Any) -> Any:
-    """`value` with every string redacted, but for signatures and media; equal parts stay."""
-    # A list comes again at every turn, nearly all of it as before, and clean.
+    """Return a JSON value with all strings redacted, except signatures and media.
+
+    A value without secrets is returned as the same object.
+    """
+    # A message list is passed again at every turn, and most of its messages are known and clean.
     if _clean.get_or_compute(json_key(value), lambda: _mapped(value, redact) == value):
         return value
     return _mapped(value, redact)
@@ -101,31 +94,31 @@ _clean: RecentCache[bool] = RecentCache(10_000)
 
 
 def redact_source(index: int, source: Any) -> Any:
-    """The host's message at `index` redacted.
+    """Return the host's message at `index`, redacted.
 
     Raises:
-        InvalidMessageError: One of its ids holds a secret.
+        InvalidMessageError: One of its IDs contains a secret.
     """
-    for found in find_secrets("\n".join(_ids_of(source))):
+    for secret in find_secrets("\n".join(_ids_of(source))):
         raise InvalidMessageError(
             index,
-            f"an id in it holds what looks like a secret ({found.kind}), and ids, by which calls "
-            "and results are paired, are kept as they are",
-            "Give it another id, or turn redaction off.",
+            f"one of its IDs contains a possible secret ({secret.kind}), and IDs are not redacted "
+            "because they connect calls with results",
+            "Use another ID, or turn redaction off.",
         )
     return redact_json(source)
 
 
 def check_no_secret(session_id: str) -> None:
-    """Refuse an id with a secret: it is kept as it is, names a folder, and stands in pointers.
+    """Check that a session ID contains no secret, because pointers and file names contain it.
 
     Raises:
-        SettingsError: It holds one.
+        SettingsError: The ID contains a secret.
     """
-    for found in find_secrets(session_id):
+    for secret in find_secrets(session_id):
         raise SettingsError(
-            f"The session's id holds what looks like a secret ({found.kind}), and ids are kept as "
-            "they are. Name the session otherwise, or turn redaction off."
+            f"The session ID contains a possible secret ({secret.kind}), and IDs are not redacted. "
+            "Use another session ID, or turn redaction off."
         )
 
 
@@ -141,7 +134,7 @@ def _ids_of(value: Any) -> Iterator[str]:
 
 
 def redact_blob(blob: Blob) -> Blob:
-    """A blob with its text redacted, under the id that its marker already has."""
+    """Return a blob with its text redacted. Its ID stays, because a marker already contains it."""
     try:
         text = blob.data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -151,7 +144,7 @@ def redact_blob(blob: Blob) -> Blob:
 
 
 def redact_message(message: Message, clean: Callable[[Any], Any]) -> Message:
-    """A message that we wrote or edited with its text made `clean`; the host's own as it is."""
+    """Apply `clean` to the texts of a message that this library wrote or edited."""
     if message.source is not None and not message.edited:
         return message
     blocks = tuple(_cleaned(block, clean) for block in message.blocks)
@@ -162,22 +155,22 @@ def redact_message(message: Message, clean: Callable[[Any], Any]) -> Message:
 def _cleaned(block: _AnyBlock, clean: Callable[[Any], Any]) -> _AnyBlock:
     match block:
         case Text(text=text):
-            said = clean(text)
-            return block if said == text else replace(block, text=said, edited=True)
+            cleaned = clean(text)
+            return block if cleaned == text else replace(block, text=cleaned, edited=True)
         case ToolResult(content=content):
             parts = tuple(_cleaned(part, clean) for part in content)
             return block if parts == content else replace(block, content=parts, edited=True)
         case ToolCall(arguments=arguments, edited=True):
-            safe: Any = clean({"arguments": arguments})
-            return block if safe["arguments"] == arguments else replace(block, **safe)
+            fields: Any = clean({"arguments": arguments})
+            return block if fields["arguments"] == arguments else replace(block, **fields)
         case _:
             return block
 
 
 def secret_values(value: Any) -> Mapping[str, str]:
-    """The secrets in a JSON value with their kinds, to find them where nothing beside marks them.
+    """Return the secrets in a JSON value, and the kind of each.
 
-    A password is known by the name before it; in a list of names it is one of them.
+    With them a secret is found again in places where no name precedes it.
     """
     return _values.get_or_compute(json_key(value), lambda: _secret_values(value))
 
@@ -193,10 +186,10 @@ def _secret_values(value: Any) -> Mapping[str, str]:
 _values: RecentCache[Mapping[str, str]] = RecentCache(10_000)
 
 
-def without(value: Any, secrets: Mapping[str, str]) -> Any:
-    """A JSON value with each of `secrets`, and what is one by itself, replaced by a mark.
+def replace_secrets(value: Any, secrets: Mapping[str, str]) -> Any:
+    """Return a JSON value with a mark in place of each of `secrets` and of all other secrets.
 
-    So is either half of one, which a cut may have left: no rule finds that.
+    Each half of a secret is replaced as well, because a cut can leave a half that no rule finds.
     """
     marks: dict[str, str] = {}
     for secret, kind in sorted(secrets.items(), key=lambda item: -len(item[0])):
@@ -212,24 +205,27 @@ def without(value: Any, secrets: Mapping[str, str]) -> Any:
 
 
 def count_secrets(texts: Iterable[str]) -> Mapping[str, int]:
-    """How many secrets of each kind there are."""
+    """Return the number of secrets of each kind."""
     return Counter(secret.kind for text in texts for secret in find_secrets(text))
 
 
-def strings_of(value: Any) -> Iterator[str]:
-    """Every string of a JSON value that may hold a secret."""
-    found: list[str] = []
+def strings_of(value: Any) -> list[str]:
+    """Return every string of a JSON value that can contain a secret."""
+    texts: list[str] = []
 
     def keep(text: str) -> str:
-        found.append(text)
+        texts.append(text)
         return text
 
     _mapped(value, keep)
-    yield from found
+    return texts
 
 
 def _mapped(value: Any, change: Callable[[str], str], *, of_tool: bool = False) -> Any:
-    """`value` with its strings and keys changed; `of_tool`: it is what a tool was told or said."""
+    """Return `value` with `change` applied to strings and keys.
+
+    `of_tool` says that `value` belongs to the arguments or the result of a tool.
+    """
     if isinstance(value, str):
         return change(value)
     if is_object(value):
@@ -245,21 +241,21 @@ def _mapped_object(
 ) -> Mapping[str, Any]:
     out: dict[str, Any] = {}
     for key, item in value.items():
-        # Longer ones may be secrets.
-        name = free = key if key.isidentifier() and len(key) < 20 else change(key)
-        while free in out:  # two names may become one
-            free += "_"
+        # Longer keys can be secrets.
+        name = unused_name = key if key.isidentifier() and len(key) < 20 else change(key)
+        while unused_name in out:  # redaction can make two keys equal
+            unused_name += "_"
         if _is_media(key, value) or (key in _SIGNED_KEYS and not of_tool):
-            out[free] = item
+            out[unused_name] = item
         elif name == "name" and isinstance(item, str) and not of_tool:
-            out[free] = _as_name(item, change(item))
+            out[unused_name] = _as_name(item, change(item))
         else:
-            out[free] = _mapped(item, change, of_tool=of_tool or key in _TOOL_VALUES)
+            out[unused_name] = _mapped(item, change, of_tool=of_tool or key in _TOOL_VALUES)
     return out
 
 
 def _as_name(name: str, changed: str) -> str:
-    """A changed name of a tool or a speaker in characters that providers take."""
+    """Return a redacted name of a tool or an author, in characters that providers accept."""
     return name if changed == name else re.sub(r"[^\w-]+", "_", changed, flags=re.ASCII)
 
 
@@ -267,5 +263,5 @@ def _is_media(key: str, holder: Mapping[str, Any]) -> bool:
     if key != "data":
         return False
     kinds = [str(holder[name]) for name in _DATA_KINDS if name in holder]
-    is_speech = "transcript" in holder  # OpenAI's answers
+    is_speech = "transcript" in holder  # audio responses of OpenAI
     return is_speech or (bool(kinds) and not any(kind.startswith("text") for kind in kinds))

@@ -31,7 +31,7 @@ from context_compaction.pipeline.clear import first_level
 from context_compaction.pipeline.collect_pins import check_indices, check_pins, gather_pins
 from context_compaction.pipeline.fit_project_rules import preserved_tokens
 from context_compaction.policies import policy_named
-from context_compaction.redaction import RedactionMode, gates_of
+from context_compaction.redaction import Gates, RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.session.prepared import check_prepared
 from context_compaction.settings import Settings, override
@@ -143,7 +143,7 @@ def context_of(session: Session, redaction: RedactionMode) -> CompactionContext:
         count,
         budget,
         pins=_pins(session, parsed, count, finds_rules=finds_rules),
-        gates=gates_of(redaction, parsed),
+        gates=Gates(redaction, parsed),
         fixed_tokens=fixed_tokens,
     )
     return _without_snipped(context)

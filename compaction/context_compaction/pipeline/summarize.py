@@ -34,7 +34,7 @@ from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text, with_authors
 from context_compaction.pipeline.assemble import assemble
-from context_compaction.redaction import gates_of
+from context_compaction.redaction import Gates
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
 from context_compaction.summarizers.extractive.render import extract
@@ -442,7 +442,7 @@ async def session_notes(
     messages = await to_thread.run_sync(_parsed, payload, format)
     appended = await archive.append(session_id, messages, format=format, dry_run=True)
     text = await to_thread.run_sync(_notes, messages, appended, session_id, max_tokens)
-    return gates_of(archive.redaction, messages).json(text) if text else ""
+    return Gates(archive.redaction, messages).json(text) if text else ""
 
 
 def _parsed(payload: Sequence[JsonObject], format: str) -> Messages:

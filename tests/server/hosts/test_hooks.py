@@ -337,7 +337,7 @@ def test_log_contains_no_secret_when_a_path_or_an_id_contains_one(
     for event in ("PostToolUse", "PreCompact"):
         assert hook(event, payload) is None
     log = tmp_path / "archive/hooks/log"
-    eventually(lambda: "[redacted: github token].jsonl" in log.read_text("utf-8"))
+    eventually(lambda: "[redacted: github pat].jsonl" in log.read_text("utf-8"))
     assert secret not in log.read_text("utf-8")
 
 

@@ -64,7 +64,7 @@ async def test_with_warn_nothing_is_altered_and_all_is_counted(tmp_path: Path) -
         kept = await _read(client)
     assert reply["receipt"]["redaction"]["archived"] == {
         "anthropic api key": 1,
-        "github token": 1,
+        "github pat": 1,
         "generic api key": 1,
     }
     assert reply["receipt"]["redaction"]["shown"]
@@ -88,8 +88,8 @@ async def test_with_on_no_secret_reaches_the_disk_or_a_summary(tmp_path: Path) -
     for secret in (GITHUB, ANTHROPIC, PASSWORD):
         assert secret not in kept + told + output + stored["marker"]
         assert not _on_disk(tmp_path / "archive", secret)
-    assert "[redacted: github token]" in kept
-    assert "[redacted: github token]" in told, "what binds is carried all the same"
+    assert "[redacted: github pat]" in kept
+    assert "[redacted: github pat]" in told, "what binds is carried all the same"
 
 
 async def test_with_on_what_a_model_of_the_host_is_shown_has_no_secret(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ async def test_with_on_an_id_that_holds_a_secret_is_refused_before_anything_is_w
     async with served(tmp_path, "on") as client:
         wanted = {"mode": "full", "target_tokens": 4_000, "session_id": "s"} | more
         error = error_of(await client.call_tool("compact_messages", wanted))
-    assert "what looks like a secret (github token)" in error
+    assert "a possible secret (github" in error
     assert GITHUB not in error
     assert not _on_disk(tmp_path, GITHUB)
 
@@ -248,7 +248,7 @@ def test_the_name_of_a_tool_stays_one_that_providers_take() -> None:
     call = {"type": "tool_use", "id": "c", "name": f"run_{GITHUB}", "input": {"name": GITHUB}}
     clean = redact_json(call)
     assert re.fullmatch(r"[\w-]{1,64}", clean["name"])
-    assert clean["input"] == {"name": "[redacted: github token]"}
+    assert clean["input"] == {"name": "[redacted: github pat]"}
 
 
 @given(
