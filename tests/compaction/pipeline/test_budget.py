@@ -78,29 +78,29 @@ def test_budget_is_refused_with_a_remedy_when_it_is_impossible(
 
 
 TOOLS = [{"name": "t", "description": lines("d", 600), "input_schema": {"type": "object"}}]
-STAYING: dict[str, dict[str, Any]] = {
+FIXED: dict[str, dict[str, Any]] = {
     "tools": {"tools": TOOLS},
     "system": {"system": lines("s", 600)},
     "overhead": {"overhead_tokens": 9_000},
 }
 
 
-@pytest.mark.parametrize("staying", STAYING)
+@pytest.mark.parametrize("fixed", FIXED)
 @pytest.mark.parametrize("mode", ["full", "micro"])
-async def test_target_is_refused_when_it_is_below_fixed_tokens(staying: str, mode: Any) -> None:
+async def test_target_is_refused_when_it_is_below_fixed_tokens(fixed: str, mode: Any) -> None:
     history = session(24, 120)
-    wishes: dict[str, Any] = {"mode": mode, "session_id": "s", **STAYING[staying]}
+    options: dict[str, Any] = {"mode": mode, "session_id": "s", **FIXED[fixed]}
     async with temporary_archive() as archive:
-        with pytest.raises(SettingsError, match="Nothing would be left") as refused:
-            await compact(history, CompactRequest(target_tokens=3_000, **wishes), archive=archive)
-        least = int(re.findall(r"Pass more than (\d+)", str(refused.value))[0])
+        with pytest.raises(SettingsError, match="Nothing would be left") as caught:
+            await compact(history, CompactRequest(target_tokens=3_000, **options), archive=archive)
+        least = int(re.findall(r"Pass more than (\d+)", str(caught.value))[0])
         with pytest.raises(SettingsError, match=f"more than {least}"):
-            await compact(history, CompactRequest(target_tokens=least, **wishes), archive=archive)
-        enough = CompactRequest(target_tokens=least + 4_000, **wishes)
-        answer = await compact(history, enough, archive=archive)
-        assert answer.fits or mode == "micro"
-        recorded = replace(enough, target_tokens=3_000, mode="record")
-        assert (await compact(history, recorded, archive=archive)).messages == history
+            await compact(history, CompactRequest(target_tokens=least, **options), archive=archive)
+        larger = CompactRequest(target_tokens=least + 4_000, **options)
+        result = await compact(history, larger, archive=archive)
+        assert result.fits or mode == "micro"
+        recording = replace(larger, target_tokens=3_000, mode="record")
+        assert (await compact(history, recording, archive=archive)).messages == history
 
 
 async def test_window_is_refused_when_fixed_tokens_fill_it() -> None:
@@ -110,12 +110,12 @@ async def test_window_is_refused_when_fixed_tokens_fill_it() -> None:
 
 async def test_reactive_keeps_part_of_the_conversation_next_to_many_tools() -> None:
     history = session(8, 60)
-    answer = await compacted(history, mode="reactive", tools=TOOLS)
+    result = await compacted(history, mode="reactive", tools=TOOLS)
     alone = await compacted(history, mode="reactive")
-    beside = answer.tokens.before - alone.tokens.before
-    assert beside > answer.tokens.before / 2
-    assert answer.fits
-    assert answer.tokens.after - beside > 1_000
+    tools_tokens = result.tokens.before - alone.tokens.before
+    assert tools_tokens > result.tokens.before / 2
+    assert result.fits
+    assert result.tokens.after - tools_tokens > 1_000
 
 
 LONG = lines("s", 300)
@@ -134,41 +134,42 @@ IN_LIST: dict[str, list[dict[str, Any]]] = {
 
 
 def talk(format_name: str) -> list[Any]:
-    """A conversation without tools, in one of the formats."""
-    told: list[Any] = []
+    """Return a conversation without tools in one of the formats."""
+    messages: list[Any] = []
     for number in range(20):
         for role in ("user", "assistant"):
             text = lines(f"{role}_{number}", 30)
             if format_name == "gemini":
-                is_user = role == "user"
-                told.append({"role": role if is_user else "model", "parts": [{"text": text}]})
+                name = "user" if role == "user" else "model"
+                messages.append({"role": name, "parts": [{"text": text}]})
             else:
-                told.append({"role": role, "content": text})
-    return told
+                messages.append({"role": role, "content": text})
+    return messages
 
 
 @pytest.mark.parametrize("kind", IN_LIST)
 @pytest.mark.parametrize("mode", ["full", "micro"])
 async def test_target_is_refused_when_system_messages_fill_it(kind: str, mode: Any) -> None:
     history = [*IN_LIST[kind], *talk(kind.split()[0])]
-    wishes: dict[str, Any] = {"mode": mode, "session_id": "s", "format": kind.split()[0]}
+    options: dict[str, Any] = {"mode": mode, "session_id": "s", "format": kind.split()[0]}
     async with temporary_archive() as archive:
-        with pytest.raises(SettingsError, match="system messages, which stay") as refused:
-            await compact(history, CompactRequest(target_tokens=3_000, **wishes), archive=archive)
+        with pytest.raises(SettingsError, match="system messages, which stay") as caught:
+            await compact(history, CompactRequest(target_tokens=3_000, **options), archive=archive)
         assert await archive.sessions() == ([], None)
-        least = int(re.findall(r"Pass more than (\d+)", str(refused.value))[0])
-        enough = CompactRequest(target_tokens=least + 4_000, **wishes)
-        answer = await compact(history, enough, archive=archive)
-        assert answer.fits or mode == "micro"
-        recorded = replace(enough, target_tokens=3_000, mode="record")
-        kept = await compact(history, recorded, archive=archive)
-        assert len(kept.messages) == len(history)
+        least = int(re.findall(r"Pass more than (\d+)", str(caught.value))[0])
+        larger = CompactRequest(target_tokens=least + 4_000, **options)
+        result = await compact(history, larger, archive=archive)
+        assert result.fits or mode == "micro"
+        recording = replace(larger, target_tokens=3_000, mode="record")
+        recorded = await compact(history, recording, archive=archive)
+        assert len(recorded.messages) == len(history)
 
 
 async def test_repeated_system_message_counts_once() -> None:
-    told = [one for one in talk("openai-chat") for one in (one, IN_LIST["openai-chat"][0])]
-    answer = await compacted(told, format="openai-chat", target_tokens=9_000)
-    assert (answer.fits, answer.status) == (True, "compacted")
+    system = IN_LIST["openai-chat"][0]
+    messages = [message for turn in talk("openai-chat") for message in (turn, system)]
+    result = await compacted(messages, format="openai-chat", target_tokens=9_000)
+    assert (result.fits, result.status) == (True, "compacted")
 
 
 @given(
@@ -179,15 +180,14 @@ async def test_repeated_system_message_counts_once() -> None:
 async def test_compact_keeps_conversation_next_to_system_messages(
     system_lines: int, target: int, is_named: bool, mode: Any
 ) -> None:
-    """Of what may be told of it a part is left, or the call is refused, or it is not changed."""
     history = [{"role": "developer", "content": lines("s", system_lines)}, *talk("openai-chat")]
     size = {"target_tokens": target} if is_named else {"context_window": 2 * target}
     request: dict[str, Any] = {"mode": mode, "format": "openai-chat", "model": "gpt-4o", **size}
     try:
-        answer = await compacted(history, **request)
-    except SettingsError as refused:
-        assert "which stay, take up to" in str(refused)  # noqa: PT017
+        result = await compacted(history, **request)
+    except SettingsError as caught:
+        assert "which stay, take up to" in str(caught)  # noqa: PT017
         return
-    [fixed] = [m for m in answer.messages if m["role"] == "developer"]
+    [fixed] = [m for m in result.messages if m["role"] == "developer"]
     assert fixed == history[0]
-    assert answer.fits or answer.tokens.after - answer.tokens.target < 400
+    assert result.fits or result.tokens.after - result.tokens.target < 400

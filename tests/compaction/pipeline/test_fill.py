@@ -19,9 +19,9 @@ from tests.support.small import answered, assistant, user
 TARGETS = [1_500, 4_000, 10_000]
 
 
-async def compacted(payload: list[Json], target_tokens: int, **wishes: Any) -> CompactResult:
+async def compacted(payload: list[Json], target_tokens: int, **options: Any) -> CompactResult:
     request = CompactRequest(
-        format="anthropic", model="gpt-4o", target_tokens=target_tokens, **wishes
+        format="anthropic", model="gpt-4o", target_tokens=target_tokens, **options
     )
     async with temporary_archive() as archive:
         return await check_promises(payload, request, archive)
@@ -32,27 +32,27 @@ def text_of(result: CompactResult) -> str:
 
 
 def paragraph(number: int, words: int) -> str:
-    said = " ".join(f"word{number}x{n}" for n in range(words))
-    return f"begin{number} {said} end{number}"
+    middle = " ".join(f"word{number}x{n}" for n in range(words))
+    return f"begin{number} {middle} end{number}"
 
 
 def talk(turns: int, words: int = 60) -> list[Json]:
-    """A conversation whose paragraphs all have a beginning and an end."""
+    """Return a conversation whose paragraphs are marked at both ends."""
     payload: list[Json] = []
     for turn in range(turns):
-        asked = [paragraph(10 * turn + n, words) for n in range(2)]
-        told = [paragraph(10 * turn + n, words) for n in range(2, 9)]
-        payload += [user("\n\n".join(asked)), assistant("\n\n".join(told))]
+        request = [paragraph(10 * turn + n, words) for n in range(2)]
+        response = [paragraph(10 * turn + n, words) for n in range(2, 9)]
+        payload += [user("\n\n".join(request)), assistant("\n\n".join(response))]
     return payload
 
 
 @pytest.mark.parametrize("target_tokens", TARGETS)
 async def test_fill_keeps_paragraphs_whole(target_tokens: int) -> None:
     text = text_of(await compacted(talk(30), target_tokens))
-    begun = re.findall(r"begin(\d+)\b", text)
-    ended = re.findall(r"end(\d+)\b", text)
-    assert sorted(begun) == sorted(ended)
-    assert begun
+    first_words = re.findall(r"begin(\d+)\b", text)
+    last_words = re.findall(r"end(\d+)\b", text)
+    assert sorted(first_words) == sorted(last_words)
+    assert first_words
 
 
 @pytest.mark.parametrize("mode", ["auto", "full"])
@@ -64,15 +64,15 @@ async def test_fill_uses_the_target_while_items_are_left(target_tokens: int, mod
 
 @pytest.mark.parametrize("target_tokens", TARGETS)
 async def test_fill_keeps_the_request_of_a_long_silent_run_whole(target_tokens: int) -> None:
-    order = "\n".join([
-        "Mend the importer. Follow these rules:",
+    request = "\n".join([
+        "Fix the importer. Follow these rules:",
         *(f"- Rule {n} holds." for n in range(12)),
     ])
-    payload: list[Json] = [user(order)]
+    payload: list[Json] = [user(request)]
     for number in range(60):
         payload += answered(f"c{number}", "bash", "line of output\n" * 80, command=f"make {number}")
     text = text_of(await compacted(payload, target_tokens))
-    assert json.dumps(order)[1:-1] in text
+    assert json.dumps(request)[1:-1] in text
 
 
 async def test_fill_keeps_only_the_newest_version_of_a_plan_and_a_page() -> None:
@@ -117,10 +117,10 @@ async def test_fill_shows_the_outcome_below_an_error() -> None:
 async def test_fill_keeps_user_decisions_before_a_pasted_report() -> None:
     decisions = [f"Decision {n}: {what}." for n, what in enumerate(("no", "yes", "later", "both"))]
     report = "\n\n".join(paragraph(1_000 + n, 50) for n in range(140))
-    asked = user("\n".join([*decisions, "", report]))
-    payload = [*talk(10), asked, assistant("Understood."), *talk(6, words=10)]
+    request = user("\n".join([*decisions, "", report]))
+    payload = [*talk(10), request, assistant("Understood."), *talk(6, words=10)]
     text = text_of(await compacted(payload, 4_000))
-    assert all(one in text for one in decisions)
+    assert all(decision in text for decision in decisions)
 
 
 async def test_fill_keeps_the_assertion_of_the_newest_failure() -> None:

@@ -20,32 +20,36 @@ from tests.support.small import answered, user
 from tests.support.strategies import FORMATS
 
 LINE = "A sentence of the manual that matters.\n"
-OURS = [name for name, policy in POLICIES.items() if policy.settings.scale_to_budget]
-READERS = ["read_persisted_output", "mcp__x__read_persisted_output", "compaction_search_transcript"]
+SCALED_POLICIES = [name for name, policy in POLICIES.items() if policy.settings.scale_to_budget]
+OWN_TOOLS = [
+    "read_persisted_output",
+    "mcp__x__read_persisted_output",
+    "compaction_search_transcript",
+]
 WINDOWS = st.sampled_from([16_000, 32_000, 60_000, 200_000, 1_000_000])
 FRESH_MODES: tuple[Literal["auto", "micro"], ...] = ("auto", "micro")
 
 
 def output(tokens: float) -> Part:
-    """So many tokens of lines, at characters / 4."""
+    """Return lines with `tokens` tokens, counted as characters / 4."""
     text = (LINE * (int(tokens * 4) // len(LINE) + 1))[: int(tokens * 4)]
     return Part("text", text.rstrip())
 
 
-def fresh(said_tokens: float, result_tokens: float, results: int, tool: str) -> Turn:
-    """A request of so many tokens, and results that the model has yet to see."""
+def fresh_turn(request_tokens: float, result_tokens: float, results: int, tool: str) -> Turn:
+    """Return a request and tool results that the model has not seen yet."""
     part = output(result_tokens / results)
     calls = tuple(Call(tool, {"path": f"f{n}.md"}, (part,)) for n in range(results))
-    return Turn((output(said_tokens),), (Step(calls),), "")
+    return Turn((output(request_tokens),), (Step(calls),), "")
 
 
-def check(turn: Turn, format: str, *, changes: bool, **wishes: Any) -> None:
-    """Whether `turn` comes back as it was, below the trigger."""
+def check_changes(turn: Turn, format: str, *, changes: bool, **options: Any) -> None:
+    """Assert whether compacting `turn` changes it, and that the result fits."""
     payload: list[Json] = render([turn], format)
 
     async def run() -> None:
         async with temporary_archive() as archive:
-            request = CompactRequest(format=format, settings=CHARS4, **wishes)
+            request = CompactRequest(format=format, settings=CHARS4, **options)
             result = await compact(payload, request, archive=archive)
         assert result.changed == changes
         assert result.fits
@@ -54,7 +58,7 @@ def check(turn: Turn, format: str, *, changes: bool, **wishes: Any) -> None:
 
 
 def trigger_of(window: int, policy: str) -> int:
-    """Where `policy` acts in a window."""
+    """Return the trigger of `policy` in a window."""
 
     async def run() -> int:
         async with temporary_archive() as archive:
@@ -68,7 +72,7 @@ def trigger_of(window: int, policy: str) -> int:
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("policy", OURS)
+@pytest.mark.parametrize("policy", SCALED_POLICIES)
 @given(
     format=st.sampled_from(FORMATS),
     window=WINDOWS,
@@ -87,11 +91,11 @@ def test_fresh_result_stays_whole_below_the_trigger(
     results: int,
     mode: Literal["auto", "micro"],
 ) -> None:
-    trigger = trigger_of(window, policy) - 400  # the frames of messages
-    turn = fresh(trigger * used, trigger * (1 - used) * share, results, "read_file")
-    if mode == "micro":  # which keeps the newest three, and clears what is older
-        turn = fresh(trigger * used, trigger * (1 - used) * share, min(results, 3), "read_file")
-    check(turn, format, changes=False, policy=policy, context_window=window, mode=mode)
+    trigger = trigger_of(window, policy) - 400  # room for the frames of messages
+    # `micro` keeps the newest three results and clears older ones.
+    count = min(results, 3) if mode == "micro" else results
+    turn = fresh_turn(trigger * used, trigger * (1 - used) * share, count, "read_file")
+    check_changes(turn, format, changes=False, policy=policy, context_window=window, mode=mode)
 
 
 @pytest.mark.parametrize("lines", [60, 120])
@@ -118,7 +122,7 @@ async def test_edits_come_in_batches_when_results_are_large(lines: int) -> None:
     window=WINDOWS,
     share=st.floats(0.1, 0.95),
     results=st.integers(1, 5),
-    tool=st.sampled_from(READERS),
+    tool=st.sampled_from(OWN_TOOLS),
     mode=st.sampled_from(FRESH_MODES),
 )
 @EXAMPLES
@@ -132,12 +136,12 @@ def test_result_of_own_tool_stays_until_the_model_has_seen_it(
     mode: Literal["auto", "micro"],
 ) -> None:
     trigger = trigger_of(window, policy) - 400
-    turn = fresh(20, (trigger - 20) * share, results, tool)
-    check(turn, format, changes=False, policy=policy, context_window=window, mode=mode)
+    turn = fresh_turn(20, (trigger - 20) * share, results, tool)
+    check_changes(turn, format, changes=False, policy=policy, context_window=window, mode=mode)
 
 
 def test_result_limit_of_the_caller_is_not_scaled() -> None:
-    turn = fresh(100, 3_000, 1, "read_file")
+    turn = fresh_turn(100, 3_000, 1, "read_file")
     settings = {**CHARS4, "persist_result_tokens": 2_000}
     payload = render([turn], "anthropic")
 
@@ -151,7 +155,7 @@ def test_result_limit_of_the_caller_is_not_scaled() -> None:
 
 @pytest.mark.parametrize("window", [16_000, 24_000, 32_000, 40_000, 60_000])
 async def test_loop_of_reads_shows_enough_of_each_result(window: int) -> None:
-    payload: list[Json] = [user("Read all files and tell me what they say.")]
+    payload: list[Json] = [user("Read all files and summarize them.")]
     async with temporary_archive() as archive:
         for number, count in enumerate([60, 150, 300, 500, 250, 60, 300]):
             text = "\n".join(f"{n}\tfile {number} line {n}: value_{n * 37}" for n in range(count))
@@ -160,5 +164,5 @@ async def test_loop_of_reads_shows_enough_of_each_result(window: int) -> None:
                 session_id="s", context_window=window, max_output_tokens=2_000, format="anthropic"
             )
             payload = (await compact(payload, request, archive=archive)).messages
-            # All that there is, or at least a page of so many lines.
+            # A short result stays whole, a long result shows at least a page.
             assert str(payload[-1]).count(f"file {number} line ") >= min(count, window // 500)

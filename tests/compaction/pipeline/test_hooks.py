@@ -1,4 +1,4 @@
-"""Hooks and progress reports: both mark the same moments, and a hook error loses nothing."""
+"""Hooks and progress reports mark equal moments, and a hook error loses nothing."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ FULL = CompactRequest(mode="full", format="anthropic", session_id="s")
 WINDOW = CompactRequest(format="anthropic", session_id="s", context_window=200_000)
 
 
-class Told:
-    """What was told, in order."""
+class Recorder:
+    """Hooks and a progress function that record their calls in order."""
 
     def __init__(self) -> None:
         self.moments: list[tuple[str, Any]] = []
@@ -40,20 +40,20 @@ async def failing(_stats: CompactionStats) -> None:
 
 
 async def test_hooks_and_progress_report_the_same_moments() -> None:
-    told = Told()
+    recorder = Recorder()
     async with temporary_archive() as archive:
         result = await compact(
             story(),
             FULL,
             archive=archive,
-            before_compaction=told.before,
-            after_compaction=told.after,
-            report_progress=told.progress,
+            before_compaction=recorder.before,
+            after_compaction=recorder.after,
+            report_progress=recorder.progress,
         )
-    assert told.names == [
+    assert recorder.names == [
         "read", "archived", "cleared", "compacting", "before", "written", "after", "done:",
     ]  # fmt: skip
-    stats = dict(told.moments)["after"]
+    stats = dict(recorder.moments)["after"]
     assert stats.tokens_before == result.tokens.before
     assert stats.tokens_after == result.tokens.after
     assert stats.compacted_blocks > 0
@@ -63,7 +63,7 @@ async def test_hooks_and_progress_report_the_same_moments() -> None:
 
 
 async def test_hooks_are_not_called_when_nothing_is_compacted() -> None:
-    told = Told()
+    recorder = Recorder()
     async with temporary_archive() as archive:
         for mode in ("auto", "record", "plan"):
             request = CompactRequest(mode=mode, format="anthropic", context_window=200_000)
@@ -71,27 +71,29 @@ async def test_hooks_are_not_called_when_nothing_is_compacted() -> None:
                 story(),
                 request,
                 archive=archive,
-                before_compaction=told.before,
-                after_compaction=told.after,
+                before_compaction=recorder.before,
+                after_compaction=recorder.after,
             )
-    assert told.moments == []
+    assert recorder.moments == []
 
 
 async def test_hooks_are_not_called_while_a_host_summary_is_missing() -> None:
-    told = Told()
-    asks = CompactRequest(mode="full", format="anthropic", session_id="s", summarizer="host")
+    recorder = Recorder()
+    request = CompactRequest(mode="full", format="anthropic", session_id="s", summarizer="host")
     async with temporary_archive() as archive:
-        asked = await compact(story(), asks, archive=archive, before_compaction=told.before)
-    assert asked.status == "needs_summary"
-    assert told.moments == []
+        result = await compact(story(), request, archive=archive, before_compaction=recorder.before)
+    assert result.status == "needs_summary"
+    assert recorder.moments == []
 
 
 async def test_before_hook_error_leaves_the_list_archived_and_unedited() -> None:
     async with temporary_archive() as archive:
-        with pytest.raises(HookError, match=r"before_compaction raised ValueError: no disk") as got:
+        with pytest.raises(
+            HookError, match=r"before_compaction raised ValueError: no disk"
+        ) as caught:
             await compact(story(), FULL, archive=archive, before_compaction=failing)
-        assert isinstance(got.value.__cause__, ValueError)
-        assert got.value.result is None
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert caught.value.result is None
         assert len(await archive.read_messages("s", 0, 999)) == len(story())
         assert await archive.receipts("s") == []
         result = await compact(story(), FULL, archive=archive)
@@ -100,9 +102,9 @@ async def test_before_hook_error_leaves_the_list_archived_and_unedited() -> None
 
 async def test_after_hook_error_contains_the_result() -> None:
     async with temporary_archive() as archive:
-        with pytest.raises(HookError, match=r"after_compaction raised ValueError") as got:
+        with pytest.raises(HookError, match=r"after_compaction raised ValueError") as caught:
             await compact(story(), FULL, archive=archive, after_compaction=failing)
-        result = got.value.result
+        result = caught.value.result
         assert isinstance(result, CompactResult)
         assert result.status == "compacted"
         assert len(await archive.receipts("s")) == 1

@@ -6,7 +6,7 @@ import pytest
 from context_compaction import CompactRequest, compact, open_archive
 from context_compaction.messages.model import JsonObject
 
-# Python's parser of JSON gives up at a depth of a thousand.
+# Python's JSON parser raises RecursionError at a depth of about 1,000.
 NESTED = [
     f"{before}{opening * 5_000}1{closing * 5_000}{after}"
     for opening, closing in (('{"a":', "}"), ("[", "]"), ('{"output":', ""))
@@ -21,14 +21,14 @@ TOOLS = {
 
 
 def conversation(text: str, place: str, tool: str = "Bash") -> list[JsonObject]:
-    said = {name: text if name == place else "x" for name in ("user", "agent", "input", "result")}
-    call = {"type": "tool_use", "id": "t", "name": tool, "input": {TOOLS[tool]: said["input"]}}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": said["result"]}
+    texts = {name: text if name == place else "x" for name in ("user", "agent", "input", "result")}
+    call = {"type": "tool_use", "id": "t", "name": tool, "input": {TOOLS[tool]: texts["input"]}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": texts["result"]}
     if place == "error":
         result = {**result, "content": text, "is_error": True}
     return [
-        {"role": "user", "content": f"Start here. {said['user']}"},
-        {"role": "assistant", "content": [{"type": "text", "text": said["agent"]}, call]},
+        {"role": "user", "content": f"Start here. {texts['user']}"},
+        {"role": "assistant", "content": [{"type": "text", "text": texts["agent"]}, call]},
         {"role": "user", "content": [result]},
         *(
             {"role": role, "content": f"step {step}. " + "It has many lines of code. " * 40}
@@ -42,7 +42,7 @@ def conversation(text: str, place: str, tool: str = "Bash") -> list[JsonObject]:
 @pytest.mark.parametrize("place", ["user", "agent", "input", "result", "error"])
 async def test_deeply_nested_text_is_treated_as_text(tmp_path: Path, place: str, tool: str) -> None:
     async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
-        for at, text in enumerate(NESTED):
-            request = CompactRequest(mode="full", context_window=60_000, session_id=f"s{at}")
+        for index, text in enumerate(NESTED):
+            request = CompactRequest(mode="full", context_window=60_000, session_id=f"s{index}")
             result = await compact(conversation(text, place, tool), request, archive=archive)
             assert result.status == "compacted"

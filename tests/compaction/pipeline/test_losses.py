@@ -26,27 +26,27 @@ def long_transcripts() -> list[Transcript]:
 
 
 def shown(report: Json) -> list[str]:
-    """Every name that a report shows."""
+    """Return every name that a report shows."""
     return [name for kind in report["kinds"].values() for name in kind["shown"]]
 
 
-async def losses_of(archive: Archive, session_id: str = "s") -> Json:
-    """What the newest compaction of a session removed."""
+async def dropped_names_of(archive: Archive, session_id: str = "s") -> Json:
+    """Return the names that the newest compaction of a session dropped."""
     report = await read_dropped_names(archive, session_id)
     assert report is not None
     return report
 
 
-async def reported(payload: list[Json], **options: Any) -> tuple[Json, CompactResult]:
-    """What compacting `payload` removed, and the result."""
+async def compact_and_report(payload: list[Json], **options: Any) -> tuple[Json, CompactResult]:
+    """Compact `payload` and return the dropped names and the result."""
     async with temporary_archive() as archive:
         request = CompactRequest(format="anthropic", session_id="s", **options)
-        answer = await compact(payload, request, archive=archive)
-        return await losses_of(archive), answer
+        result = await compact(payload, request, archive=archive)
+        return await dropped_names_of(archive), result
 
 
 async def is_found(name: str, archive: Archive) -> bool:
-    """Whether one search by the name finds a message or an output that holds it."""
+    """Whether a search for the name finds a message or output that contains it."""
     page = await archive.search(Query(name, session_id="s"))
     for hit in page.hits:
         if hit.kind == "output":
@@ -69,11 +69,11 @@ async def test_dropped_names_are_absent_and_found_by_search(
         mode="full", format=transcript.format, session_id="s", target_tokens=TARGET_TOKENS
     )
     async with temporary_archive() as archive:
-        answer = await compact(transcript.payload, request, archive=archive)
-        report = await losses_of(archive)
+        result = await compact(transcript.payload, request, archive=archive)
+        report = await dropped_names_of(archive)
         names = shown(report)
         assert names
-        context = json.dumps(answer.messages, ensure_ascii=False)
+        context = json.dumps(result.messages, ensure_ascii=False)
         assert [name for name in names if name in context] == []
         assert [name for name in names if not await is_found(name, archive)] == []
     assert report["total"] == sum(kind["total"] for kind in report["kinds"].values())
@@ -91,9 +91,9 @@ async def test_dropped_names_report_every_kind_with_exact_totals() -> None:
         assistant("Nothing more."),
     ]  # fmt: skip
     summary = "## Goal\nLook.\n## Next step\nWait."
-    report, answer = await reported(payload, mode="full", summary=summary)
-    context = str(answer.messages)
-    # Extracts fill the room that the prose leaves: what they name is not gone.
+    report, compacted_result = await compact_and_report(payload, mode="full", summary=summary)
+    context = str(compacted_result.messages)
+    # Extracts fill the rest of the summary, and the names in them are not dropped.
     expected = {
         "path": "src/app/main.py",
         "url": "https://example.org/a?b=1",
@@ -102,8 +102,8 @@ async def test_dropped_names_report_every_kind_with_exact_totals() -> None:
     for kind, name in expected.items():
         assert (name in report["kinds"].get(kind, {"shown": []})["shown"]) == (name not in context)
     names = {f"value_{label}_{n * 37}" for label in "xy" for n in range(200)}
-    gone = names - set(re.findall(r"value_\w+", context))
-    assert report["kinds"]["identifier"]["total"] >= len(gone) > 200
+    dropped = names - set(re.findall(r"value_\w+", context))
+    assert report["kinds"]["identifier"]["total"] >= len(dropped) > 200
     assert len(report["kinds"]["identifier"]["shown"]) == 12
 
 
@@ -111,8 +111,8 @@ async def test_dropped_names_are_empty_when_the_list_is_unchanged() -> None:
     for transcript in sample_transcripts():
         async with temporary_archive() as archive:
             request = CompactRequest(format=transcript.format, session_id="s", mode="record")
-            answer = await compact(transcript.payload, request, archive=archive)
-            if answer.changed:
+            result = await compact(transcript.payload, request, archive=archive)
+            if result.changed:
                 assert await read_dropped_names(archive, "s") is not None
             else:
                 with pytest.raises(NotFoundError, match="0 receipts"):
@@ -129,4 +129,4 @@ async def test_plan_reports_the_names_that_compaction_drops() -> None:
             done = await compact(transcript.payload, replace(request, mode="auto"), archive=archive)
             assert ("losses" in planned.receipt) == done.changed
             if done.changed:
-                assert planned.receipt["losses"] == await losses_of(archive)
+                assert planned.receipt["losses"] == await dropped_names_of(archive)

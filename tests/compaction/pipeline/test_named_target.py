@@ -24,20 +24,20 @@ from tests.support.strategies import FORMATS
 
 pytestmark = pytest.mark.slow
 
-# What a line of `lines` counts at least.
+# Minimum token count of a line of `lines`.
 _LINE_TOKENS = 12
 SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
 
 
-def turn(number: int, said_tokens: int, steps: int, result_tokens: int) -> Turn:
-    """A turn with reads of files of its own, each of its outputs unlike all others."""
+def turn(number: int, request_tokens: int, steps: int, result_tokens: int) -> Turn:
+    """Return a turn that reads its own files; all outputs differ."""
 
     def read(step: int) -> Step:
         text = f"file {number} {step}\n{output(result_tokens).text}"
         return Step((Call("read_file", {"path": f"f{number}_{step}.md"}, (Part("text", text),)),))
 
-    said = Part("text", f"Request {number}: {output(said_tokens).text}")
-    return Turn((said,), tuple(map(read, range(steps))), f"Request {number} is done.")
+    request = Part("text", f"Request {number}: {output(request_tokens).text}")
+    return Turn((request,), tuple(map(read, range(steps))), f"Request {number} is done.")
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -45,22 +45,22 @@ def turn(number: int, said_tokens: int, steps: int, result_tokens: int) -> Turn:
 @given(
     format=st.sampled_from(FORMATS),
     turns=st.integers(40, 60),
-    said_tokens=st.integers(5, 60),
+    request_tokens=st.integers(5, 60),
     steps=st.integers(1, 5),
     result_tokens=st.integers(60, 200),
     share=st.floats(0.3, 0.85),
 )
-@settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)  # of all formats
+@settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)  # spread over all formats
 def test_named_target_is_filled_to_nine_tenths_and_never_exceeded(
     policy: str,
     format: str,
     turns: int,
-    said_tokens: int,
+    request_tokens: int,
     steps: int,
     result_tokens: int,
     share: float,
 ) -> None:
-    script = [turn(n, said_tokens, steps, result_tokens) for n in range(turns)]
+    script = [turn(n, request_tokens, steps, result_tokens) for n in range(turns)]
     payload = render(script, format)
 
     async def run() -> None:
@@ -71,7 +71,7 @@ def test_named_target_is_filled_to_nine_tenths_and_never_exceeded(
             request = CompactRequest(format=format, target_tokens=target, policy=policy)
             result = await check_promises(payload, request, archive)
         assert result.fits
-        # A token of the counter is more than one of the upper estimate.
+        # A counted token is more than a token of the upper estimate.
         assert 0.9 * target - result.tokens.upper / result.tokens.after <= result.tokens.upper
         assert result.tokens.upper <= target
 
@@ -90,7 +90,7 @@ def test_named_target_is_filled_to_nine_tenths_and_never_exceeded(
 def test_named_target_is_filled_when_results_are_large(
     format: str, turns: int, steps: int, result_tokens: int, target_tokens: int
 ) -> None:
-    def run_of(number: int) -> Step:
+    def read_log(number: int) -> Step:
         text = lines(f"shard {number} of the log", result_tokens // _LINE_TOKENS)
         return Step((Call("Bash", {"command": f"cat {number}.log"}, (Part("text", text),)),))
 
@@ -98,7 +98,7 @@ def test_named_target_is_filled_when_results_are_large(
         [
             Turn(
                 (Part("text", f"Request {n}: {output(20).text}"),),
-                tuple(run_of(n * steps + step) for step in range(steps)),
+                tuple(read_log(n * steps + step) for step in range(steps)),
                 f"Request {n} is done.",
             )
             for n in range(turns)
@@ -118,11 +118,11 @@ def test_named_target_is_filled_when_results_are_large(
 
 @pytest.mark.timeout(120)
 async def test_named_target_is_filled_on_a_real_session() -> None:
-    found = read_conversation(SESSION.read_bytes(), name=SESSION.name)
+    conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
     async with temporary_archive() as archive:
         for target in (16_000, 90_000, 200_000):
-            wishes = CompactRequest(mode="plan", format=found.format, target_tokens=target)
-            result = await compact(found.payload, wishes, archive=archive)
+            request = CompactRequest(mode="plan", format=conversation.format, target_tokens=target)
+            result = await compact(conversation.payload, request, archive=archive)
             assert 0.9 * target <= result.tokens.upper <= target
 
 
@@ -137,13 +137,13 @@ async def test_named_target_is_filled_next_to_a_long_system_message(
     system_tokens = count.messages(parse([system], format="openai-chat"))
     rest: list[int] = []
     async with temporary_archive() as archive:
-        for beside, more_tokens in (([], 0), ([system], system_tokens)):
-            target = target_tokens + int(more_tokens * count.margin)
-            wishes = CompactRequest(format="openai-chat", model="gpt-4o", target_tokens=target)
-            result = await compact([*beside, *payload], wishes, archive=archive)
+        for extra, extra_tokens in (([], 0), ([system], system_tokens)):
+            target = target_tokens + int(extra_tokens * count.margin)
+            request = CompactRequest(format="openai-chat", model="gpt-4o", target_tokens=target)
+            result = await compact([*extra, *payload], request, archive=archive)
             assert result.fits
-            rest.append(result.tokens.after - more_tokens)
-    # But for a result that just finds place in one of them.
+            rest.append(result.tokens.after - extra_tokens)
+    # A large result may just fit in one of the two lists.
     assert abs(rest[1] - rest[0]) < 0.05 * target_tokens
 
 
@@ -159,22 +159,22 @@ async def test_compaction_reports_the_margin_when_a_target_has_no_model(
 @pytest.mark.parametrize("rounds", [1, 3])
 async def test_repeated_system_message_stays_once_in_its_last_place(rounds: int) -> None:
     modes = [output(400).text for _ in range(2)]
-    held: list[Json] = [{"role": "system", "content": "You are an engineer."}]
+    messages: list[Json] = [{"role": "system", "content": "You are an engineer."}]
     async with temporary_archive() as archive:
         for n in range(rounds * 8):
             mode = {"role": "system", "content": f"Mode {n % 2}: {modes[n % 2]}"}
-            held += [mode, *render([turn(n, 60, 3, 300)], "openai-chat")]
+            messages += [mode, *render([turn(n, 60, 3, 300)], "openai-chat")]
             if n % 8 < 7:
                 continue
-            wishes = CompactRequest(format="openai-chat", session_id="s", target_tokens=5_000)
-            before = [said for said in held if said["role"] == "system"]
-            result = await compact(held, wishes, archive=archive)
+            request = CompactRequest(format="openai-chat", session_id="s", target_tokens=5_000)
+            before = [m for m in messages if m["role"] == "system"]
+            result = await compact(messages, request, archive=archive)
             assert result.fits
-            held = [*result.messages]
-            after = [said for said in held if said["role"] == "system"]
-            gone = sum(edit.note == "sent again later" for edit in result.edits)
-            assert len(after) == len(before) - gone
-            assert gone >= 4
+            messages = [*result.messages]
+            after = [m for m in messages if m["role"] == "system"]
+            removed_count = sum(edit.note == "sent again later" for edit in result.edits)
+            assert len(after) == len(before) - removed_count
+            assert removed_count >= 4
             assert after[0] == before[0]
             assert after[-2:] == before[-2:]
 
@@ -183,7 +183,7 @@ HOOK = "#!/bin/sh\nset -e\nexec npm run check --silent\n"
 
 
 def hook_session() -> list[Json]:
-    """Much talk, then a small file written and nine long results."""
+    """Return a long chat, then a small file that is written, and nine long results."""
     return [
         *(message for n in range(90) for message in (user(lines(f"u{n}", 12)), assistant("Yes."))),
         user("Make a hook of it."),
@@ -208,12 +208,12 @@ async def test_invalid_thinking_takes_no_room_of_restored_files(target_tokens: i
         if message["role"] == "assistant":
             message["content"] = [signed, *message["content"]]
     result = await compacted(payload, model="claude-opus-4-8", target_tokens=target_tokens)
-    assert not any(part == signed for one in result.messages for part in one["content"])
+    assert not any(part == signed for m in result.messages for part in m["content"])
     assert HOOK in str(result.messages).replace("\\n", "\n")
 
 
 async def summarized_by_host(state: str, mode: Mode, target_tokens: int) -> CompactResult:
-    """The session brought down to a target with a summary by the host that ends with `state`."""
+    """Compact the real session with a host summary that ends with `state`."""
     conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
     request = CompactRequest(
         mode=mode,
@@ -227,15 +227,15 @@ async def summarized_by_host(state: str, mode: Mode, target_tokens: int) -> Comp
 
 
 def items(count: int) -> str:
-    return "\n".join(f"- Item {n} was changed and looked at again." for n in range(count))
+    return "\n".join(f"- Item {n} was changed and checked again." for n in range(count))
 
 
 async def test_host_summary_leaves_its_spare_room_to_user_messages() -> None:
-    answer = await summarized_by_host(items(200), "full", 10_000)
-    assert answer.receipt["writer"] == "host"
-    assert answer.tokens.after <= 10_000
-    words = (answer.summary or "").partition("# Verbatim extracts")[2]
-    assert "we need to fix the tui test sources" in words
+    result = await summarized_by_host(items(200), "full", 10_000)
+    assert result.receipt["writer"] == "host"
+    assert result.tokens.after <= 10_000
+    extracts = (result.summary or "").partition("# Verbatim extracts")[2]
+    assert "we need to fix the tui test sources" in extracts
 
 
 @pytest.mark.parametrize("mode", ["full", "auto"])
@@ -243,10 +243,10 @@ async def test_short_summary_leaves_its_spare_room_to_extracts(
     mode: Mode,
 ) -> None:
     payload = read_conversation(SESSION.read_bytes(), name=SESSION.name).payload
-    kept: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, state in (("short", "- Go on."), ("long", items(250))):
-        answer = await summarized_by_host(state, mode, 12_000)
-        assert answer.receipt["writer"] == "host"
-        assert 0.8 * 12_000 <= answer.tokens.upper <= 12_000
-        kept[name] = sum(message in payload for message in answer.messages)
-    assert kept["short"] >= kept["long"]
+        result = await summarized_by_host(state, mode, 12_000)
+        assert result.receipt["writer"] == "host"
+        assert 0.8 * 12_000 <= result.tokens.upper <= 12_000
+        counts[name] = sum(message in payload for message in result.messages)
+    assert counts["short"] >= counts["long"]

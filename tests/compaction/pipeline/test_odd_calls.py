@@ -36,7 +36,7 @@ TEXTS = [
     "cat <<'EOF' > a.py\nx\nEOF", "cat <<", "sed -n 1,", "sed -n '5,2p' a.py", "echo 'x", "$((",
     "head -n -5 a", "tail -n +x a", "cd '", "> ", "<<<", "[", "(?P<", "{", "\x00", "1e999",
 ]  # fmt: skip
-ANSWERS = [
+OUTPUTS = [
     "", "ok", "     1\tx\n     2\ty", "Error: no", "[]", "{}", "exit code: 1", "\n" * 500,
     "99999999999999999999\tx\n1\ty", '{"metadata": {"exit_code": null}}', "<returncode>x",
 ]  # fmt: skip
@@ -49,7 +49,7 @@ CALLS = st.lists(
     st.tuples(
         st.sampled_from(NAMES),
         st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
-        st.sampled_from(ANSWERS),
+        st.sampled_from(OUTPUTS),
         st.sampled_from([0, 5, 60]),
     ),
     min_size=8,
@@ -60,24 +60,27 @@ CALLS = st.lists(
 @given(CALLS, st.sampled_from(list(POLICIES)), st.sampled_from([1_000, 4_000]), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_odd_tool_calls_never_stop_compaction(
-    made: list[tuple[str, Json, str, int]], policy: str, target_tokens: int, is_chat: bool
+    calls_and_results: list[tuple[str, Json, str, int]],
+    policy: str,
+    target_tokens: int,
+    is_chat: bool,
 ) -> None:
     payload = [user("Do the work on /w/a.py please.")]
-    for at, (name, arguments, said, count) in enumerate(made):
-        text = f"{said}{lines(f'n{at}', count)}"
+    for index, (name, arguments, output, count) in enumerate(calls_and_results):
+        text = f"{output}{lines(f'n{index}', count)}"
         if is_chat:
-            payload += chat_calls((f"c{at}", name, arguments, text))
+            payload += chat_calls((f"c{index}", name, arguments, text))
         else:
-            tool = {"type": "tool_use", "id": f"c{at}", "name": name, "input": arguments}
-            payload += [assistant(tool), user([result(f"c{at}", text)])]
+            tool = {"type": "tool_use", "id": f"c{index}", "name": name, "input": arguments}
+            payload += [assistant(tool), user([result(f"c{index}", text)])]
     format = "openai-chat" if is_chat else "anthropic"
     request = CompactRequest(format=format, policy=policy, target_tokens=target_tokens)
 
     async def run() -> None:
         async with temporary_archive() as archive:
-            answer = await compact(payload, request, archive=archive)
-            assert problems(answer.messages, format) == []
-            for output_id in set(re.findall(r"o_[0-9a-f]{24}", json.dumps(answer.messages))):
+            compaction = await compact(payload, request, archive=archive)
+            assert problems(compaction.messages, format) == []
+            for output_id in set(re.findall(r"o_[0-9a-f]{24}", json.dumps(compaction.messages))):
                 await archive.read_output(output_id)  # raises NotFoundError
 
     anyio.run(run)
@@ -92,11 +95,13 @@ async def test_error_in_a_call_reader_is_logged_and_ignored(
 
     monkeypatch.setattr(*reader, fails)
     payload = [user("Look.")]
-    for at in range(12):
-        payload += answered(f"c{at}", "lookup_rows", lines(f"n{at}", 60), topic=f"rows {at}")
+    for index in range(12):
+        payload += answered(
+            f"c{index}", "lookup_rows", lines(f"n{index}", 60), topic=f"rows {index}"
+        )
     async with temporary_archive() as archive:
-        answer = await compact(payload, CompactRequest(target_tokens=2_000), archive=archive)
-    assert answer.status == "compacted"
+        compaction = await compact(payload, CompactRequest(target_tokens=2_000), archive=archive)
+    assert compaction.status == "compacted"
     assert "zip() argument" in caplog.text
 
 
@@ -105,20 +110,22 @@ async def test_parallel_calls_in_separate_messages_compact_like_joined_calls(mod
     names = [f"p{n}" for n in range(4)]
 
     def turn(number: int, *, joined: bool) -> list[Json]:
-        asked = [call(f"{name}_{number}", "Bash", command=f"{name} {number}") for name in names]
-        told = [result(f"{name}_{number}", lines(f"{name}{number}", 40)) for name in names]
+        parallel_calls = [
+            call(f"{name}_{number}", "Bash", command=f"{name} {number}") for name in names
+        ]
+        results = [result(f"{name}_{number}", lines(f"{name}{number}", 40)) for name in names]
         if joined:
-            return [assistant(*asked), user(told)]
-        return [*map(assistant, asked), *(user([one]) for one in told)]
+            return [assistant(*parallel_calls), user(results)]
+        return [*map(assistant, parallel_calls), *(user([item]) for item in results)]
 
     sizes: list[int] = []
     for joined in (True, False):
         payload = [user("Run all of them."), *(m for n in range(8) for m in turn(n, joined=joined))]
         request = CompactRequest(format="anthropic", mode=mode, target_tokens=6_000)
         async with temporary_archive() as archive:
-            answer = await compact(payload, request, archive=archive)
-        assert answer.status == "compacted"
-        assert answer.fits
-        assert problems(answer.messages, "anthropic") == []
-        sizes.append(answer.tokens.after)
+            compaction = await compact(payload, request, archive=archive)
+        assert compaction.status == "compacted"
+        assert compaction.fits
+        assert problems(compaction.messages, "anthropic") == []
+        sizes.append(compaction.tokens.after)
     assert 0.8 < sizes[0] / sizes[1] < 1.25

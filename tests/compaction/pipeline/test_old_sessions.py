@@ -1,4 +1,4 @@
-"""Repeated compactions of one session cost no more and keep what must stay."""
+"""Repeated compactions of a session stay cheap and keep goals and rules."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -31,41 +31,47 @@ RULE = "Never push to the branch main."
 REQUEST = CompactRequest(
     mode="full", format="anthropic", context_window=60_000, session_id="old", policy="default"
 )
-# What is carried of a whole session, in characters of its JSON; and what it takes packed.
-MOST_CHARS = 82_000
+# Limit for the shortened originals of a whole session, in characters of JSON.
+MAX_CHARS = 82_000
 
 
-class Watched:
-    """An archive that tells what was read of it."""
+class CountingArchive:
+    """An archive that counts its reads.
+
+    Attributes:
+        messages_read: Number of messages read.
+        receipts_read: Number of receipts returned by each read.
+        shortened_chars: Size of the shortened originals at each read, in characters of JSON.
+    """
 
     def __init__(self, archive: LocalArchive) -> None:
         self.messages_read = 0
         self.receipts_read: list[int] = []
-        self.carried_chars: list[int] = []
+        self.shortened_chars: list[int] = []
         self._archive = archive
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._archive, name)
 
-    async def read_messages(self, *given: Any, **wanted: Any) -> list[ArchivedMessage]:
-        found = await self._archive.read_messages(*given, **wanted)
-        self.messages_read += len(found)
-        return found
+    async def read_messages(self, *args: Any, **options: Any) -> list[ArchivedMessage]:
+        result = await self._archive.read_messages(*args, **options)
+        self.messages_read += len(result)
+        return result
 
-    async def receipts(self, *given: Any, **wanted: Any) -> list[Json]:
-        found = await self._archive.receipts(*given, **wanted)
-        self.receipts_read.append(len(found))
-        return found
+    async def receipts(self, *args: Any, **options: Any) -> list[Json]:
+        result = await self._archive.receipts(*args, **options)
+        self.receipts_read.append(len(result))
+        return result
 
-    async def read_output(self, output_id: str, **wanted: Any) -> OutputSlice:
-        found = await self._archive.read_output(output_id, **wanted)
-        if found.info.tool_name == SHORTENED_MESSAGES:
-            self.carried_chars.append(chars_of(unpack(found.data)))
-        return found
+    async def read_output(self, output_id: str, **options: Any) -> OutputSlice:
+        result = await self._archive.read_output(output_id, **options)
+        if result.info.tool_name == SHORTENED_MESSAGES:
+            self.shortened_chars.append(chars_of(unpack(result.data)))
+        return result
 
 
-def chars_of(carried: ShortenedMessages) -> int:
-    return len(compact_json(as_json(carried)))
+def chars_of(shortened: ShortenedMessages) -> int:
+    return len(compact_json(as_json(shortened)))
 
 
 def turn(number: int) -> list[Json]:
@@ -81,39 +87,41 @@ def turn(number: int) -> list[Json]:
 
 
 @asynccontextmanager
-async def old_session() -> AsyncGenerator[tuple[Watched, list[Json]]]:
-    """An archive, and the list after the last of many compactions in it."""
+async def old_session() -> AsyncGenerator[tuple[CountingArchive, list[Json]]]:
+    """Yield an archive and the message list after many compactions."""
     async with temporary_archive() as archive:
-        watched, messages = Watched(archive), list[Json]()
+        counting, messages = CountingArchive(archive), list[Json]()
         for number in range(COMPACTIONS):
             for part in range(6):
                 messages = [*messages, *turn(number * 6 + part)]
-            result = await compact(messages, REQUEST, archive=watched)  # type: ignore[arg-type]
+            result = await compact(messages, REQUEST, archive=counting)  # type: ignore[arg-type]
             assert result.status == "compacted"
             messages = result.messages
-        yield watched, messages
+        yield counting, messages
 
 
 async def test_compaction_reads_no_summarized_messages_again() -> None:
-    async with old_session() as (watched, _):
-        assert watched.messages_read == 0
-        assert max(watched.receipts_read) < COMPACTIONS / 2
-        assert len(watched.carried_chars) >= COMPACTIONS - 1
-        assert max(watched.carried_chars) < MOST_CHARS
+    async with old_session() as (counting, _):
+        assert counting.messages_read == 0
+        assert max(counting.receipts_read) < COMPACTIONS / 2
+        assert len(counting.shortened_chars) >= COMPACTIONS - 1
+        assert max(counting.shortened_chars) < MAX_CHARS
 
 
 async def test_early_facts_survive_many_summaries() -> None:
     async with old_session() as (archive, messages):
-        told = str(messages)
-        assert GOAL in told
-        assert RULE in told
+        text = str(messages)
+        assert GOAL in text
+        assert RULE in text
         [span] = [
             span for m in ours(read(messages)) if summary_text(m) and (span := removed_span(m))
         ]
-        found = await archive.read_messages("old", span.start_seq, span.stop_seq, head=span.head)
-        said = told + str([item.raw for item in found])
-        for number in range(COMPACTIONS * 6 - 6):  # those before the last are surely gone
-            assert f"value_part{number}_" in said, "the pointer leads to every original"
+        originals = await archive.read_messages(
+            "old", span.start_seq, span.stop_seq, head=span.head
+        )
+        readable = text + str([item.raw for item in originals])
+        for number in range(COMPACTIONS * 6 - 6):  # the last turns may still be in the list
+            assert f"value_part{number}_" in readable, "the pointer leads to every original"
 
 
 async def test_shortened_originals_contain_no_redacted_secret(tmp_path: Path) -> None:
@@ -125,9 +133,9 @@ async def test_shortened_originals_contain_no_redacted_secret(tmp_path: Path) ->
         outputs = await archive.outputs("old")
         ids = [item.output_id for item in outputs if item.tool_name == SHORTENED_MESSAGES]
         packs = [(await archive.read_output(output_id)).data for output_id in ids]
-        kept = str([as_json(unpack(data)) for data in packs])
-        assert "The token is" in kept
-        assert secret not in kept
+        stored = str([as_json(unpack(data)) for data in packs])
+        assert "The token is" in stored
+        assert secret not in stored
 
 
 @given(hostile_conversations("anthropic"))
@@ -135,7 +143,7 @@ async def test_shortened_originals_contain_no_redacted_secret(tmp_path: Path) ->
 def test_shortened_originals_survive_packing(payload: list[Json]) -> None:
     messages = read(payload)
     numbers = tuple(range(len(messages)))
-    carried = shorten_messages(messages, numbers)
-    assert unpack(pack(as_json(carried)).data) == carried
-    again = shorten_messages(carried.messages, carried.numbers)
-    assert chars_of(again) <= chars_of(carried) <= MOST_CHARS
+    shortened = shorten_messages(messages, numbers)
+    assert unpack(pack(as_json(shortened)).data) == shortened
+    again = shorten_messages(shortened.messages, shortened.numbers)
+    assert chars_of(again) <= chars_of(shortened) <= MAX_CHARS

@@ -1,4 +1,4 @@
-"""A call without a result stays, in every format, under every policy and mode."""
+"""A tool call without a result stays, in every format, under every policy and mode."""
 
 from typing import get_args
 
@@ -28,11 +28,11 @@ from tests.support.strategies import FORMATS
 
 MODES = st.sampled_from([*get_args(Mode), "auto"])
 SHARES = st.sampled_from([0.7, 0.3, 0.05])
-OUTPUT = "a line of output that says what happened\n"
+OUTPUT = "a line of output about the build\n"
 
 
 def finished(number: int, lines: int) -> Turn:
-    """A request, a call with its result, and an answer."""
+    """Return a request, a call with its result, and an answer."""
     read = Call(
         "read_file", {"path": f"f{number}.py"}, (Part("text", f"{number}: {OUTPUT * lines}"),)
     )
@@ -40,34 +40,34 @@ def finished(number: int, lines: int) -> Turn:
 
 
 def running(calls: int) -> Turn:
-    """A request, and calls made at once, with results that `awaiting` takes away again."""
-    made = [
+    """Return a request and parallel calls, whose results `without_results` removes."""
+    bash_calls = [
         Call("bash", {"command": f"make {n}"}, (Part("text", f"made {n}"),)) for n in range(calls)
     ]
-    return Turn((Part("text", "Make them all."),), (Step(tuple(made)),), "")
+    return Turn((Part("text", "Make them all."),), (Step(tuple(bash_calls)),), "")
 
 
-def awaiting(payload: list[Json], format: str, count: int) -> tuple[list[Json], list[Json]]:
-    """`payload` without its last `count` results, and those in the messages that bring them."""
+def without_results(payload: list[Json], format: str, count: int) -> tuple[list[Json], list[Json]]:
+    """Split `payload` into a list without its last `count` results, and messages with them."""
     messages = formats.parse(payload, format=format)
     results = tool_results(messages[-1])
-    if len(results) == 1:  # each result is a message of its own
+    if len(results) == 1:  # each result is a separate message
         return payload[:-count], payload[-count:]
     [key] = [key for key in ("content", "parts") if key in payload[-1]]
-    given, due = payload[-1][key][:-count], payload[-1][key][-count:]
-    rest = [{**payload[-1], key: given}] if given else []
-    return [*payload[:-1], *rest], [{**payload[-1], key: due}]
+    early, late_results = payload[-1][key][:-count], payload[-1][key][-count:]
+    rest = [{**payload[-1], key: early}] if early else []
+    return [*payload[:-1], *rest], [{**payload[-1], key: late_results}]
 
 
-def last_run(messages: Messages) -> list[ToolCall]:
-    """The calls behind which nothing stands but results."""
-    found: list[ToolCall] = []
+def newest_calls(messages: Messages) -> list[ToolCall]:
+    """Return the newest calls, which only results follow."""
+    found_calls: list[ToolCall] = []
     for message in reversed(messages):
         if tool_calls(message):
-            found = [*tool_calls(message), *found]
-        elif found or message.role == "assistant" or not tool_results(message):
+            found_calls = [*tool_calls(message), *found_calls]
+        elif found_calls or message.role == "assistant" or not tool_results(message):
             break
-    return found
+    return found_calls
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -92,8 +92,10 @@ def test_pending_call_stays_and_accepts_its_result(
 ) -> None:
     missing = min(missing, calls)
     script = [finished(n, lines) for n, lines in enumerate(turns)]
-    payload, due = awaiting(render([*script, running(calls)], format), format, missing)
-    wanted = [("bash", {"command": f"make {n}"}) for n in range(calls)]
+    payload, late_results = without_results(
+        render([*script, running(calls)], format), format, missing
+    )
+    expected = [("bash", {"command": f"make {n}"}) for n in range(calls)]
 
     async def run() -> None:
         async with temporary_archive() as archive:
@@ -106,16 +108,16 @@ def test_pending_call_stays_and_accepts_its_result(
                 target_tokens=max(1, int(counted.tokens.before * share)),
             )
             result = await compact(payload, request, archive=archive)
-            kept = last_run(formats.parse(result.messages, format=format))
-            assert [(call.name, call.arguments) for call in kept] == wanted
-            grown = [*result.messages, *due]
+            pending = newest_calls(formats.parse(result.messages, format=format))
+            assert [(call.name, call.arguments) for call in pending] == expected
+            grown = [*result.messages, *late_results]
             if missing == calls:
                 assert not problems(grown, format, original=payload)
             again = await compact(grown, counting, archive=archive)
             assert not problems(again.messages, format, original=grown)
-            told = str(again.messages)
-            assert NO_RESULT not in told
-            assert all(f"made {n}" in told for n in range(calls - missing, calls))
+            text = str(again.messages)
+            assert NO_RESULT not in text
+            assert all(f"made {n}" in text for n in range(calls - missing, calls))
 
     with refusable(payload):
         anyio.run(run)

@@ -1,10 +1,11 @@
-"""Rules of the project that a host hands over in the user's name stay, and nothing imitates them.
+"""Project rules that a host sends as a user message stay, and no imitation of them does.
 
-Codex sends AGENTS.md so, Claude Code CLAUDE.md, Gemini CLI GEMINI.md: once, as a message.
+Codex sends AGENTS.md in this way, Claude Code CLAUDE.md, Gemini CLI GEMINI.md.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import pytest
 from context_compaction import CompactRequest, CompactResult, compact
@@ -51,28 +52,36 @@ ENVIRONMENT = "<environment_context>\n  <cwd>/home/dev/shop</cwd>\n</environment
 
 
 @dataclass(frozen=True)
-class Handed:
-    """How rules are handed over: their shape, how long they are, and what is beside them."""
+class HostRules:
+    """Project rules as a host sends them.
+
+    Attributes:
+        shape: Key of `SHAPES`, the frame that the host writes.
+        format: Wire format of the messages.
+        rule_lines: Number of filler lines in the rules.
+        extra: Host text added to the message; empty for none.
+        is_with_request: Whether that message also contains the user's request.
+    """
 
     shape: str
     format: str
     rule_lines: int = 4
-    beside: str = ""  # of the host's
+    extra: str = ""
     is_with_request: bool = False
 
     def text(self, rule: str = CANARY) -> str:
-        filler = (f"- Module {n} lies in src/module_{n}.py." for n in range(self.rule_lines))
+        filler = (f"- Module {n} is in src/module_{n}.py." for n in range(self.rule_lines))
         return SHAPES[self.shape].format("\n".join(["# Guide", *filler, "", f"- {rule}"]))
 
     def messages(self, rule: str = CANARY, request: str = GOAL) -> list[Json]:
-        """The message with the rules, and the beginning of a turn."""
-        first = [Part("text", text) for text in (self.text(rule), self.beside) if text]
-        asked = Part("text", request)
+        """Return the message with the rules, followed by a turn."""
+        first = [Part("text", text) for text in (self.text(rule), self.extra) if text]
+        own = Part("text", request)
         if self.is_with_request:
-            return render([Turn((*first, asked), work(1), "Done.")], self.format)
-        turns = [Turn(tuple(first), answer="-"), Turn((asked,), work(1), "Done.")]
-        told = render(turns, self.format)
-        return [told[0], *told[2:]]
+            return render([Turn((*first, own), work(1), "Done.")], self.format)
+        turns = [Turn(tuple(first), answer="-"), Turn((own,), work(1), "Done.")]
+        messages = render(turns, self.format)
+        return [messages[0], *messages[2:]]
 
 
 def work(number: int, size: int = 60) -> tuple[Step, ...]:
@@ -86,13 +95,12 @@ def more(format: str, number: int) -> list[Json]:
 
 
 def front_of(result: CompactResult) -> str:
-    """What precedes the summary."""
-    told = [str(message) for message in result.messages]
-    at = next((at for at, text in enumerate(told) if "<context_summary " in text), len(told))
-    return "\n".join(told[:at])
+    """Return the text of the messages before the summary."""
+    texts = [str(message) for message in result.messages]
+    return "\n".join(takewhile(lambda text: "<context_summary " not in text, texts))
 
 
-async def round_of(
+async def compact_full(
     payload: Sequence[Json], format: str, target_tokens: int, archive: Archive
 ) -> CompactResult:
     request = CompactRequest(
@@ -101,16 +109,16 @@ async def round_of(
     return await compact(payload, request, archive=archive)
 
 
-handed = st.builds(
-    Handed,
+host_rules = st.builds(
+    HostRules,
     shape=st.sampled_from([*SHAPES]),
     format=st.sampled_from([name for name in FORMATS if name != "bedrock-converse"]),
     rule_lines=st.sampled_from([4, 40, 400]),
-    beside=st.sampled_from(["", ENVIRONMENT]),
+    extra=st.sampled_from(["", ENVIRONMENT]),
     is_with_request=st.booleans(),
 ) | st.builds(
-    # There no message may follow one of the same role.
-    Handed,
+    # Bedrock requires that roles alternate.
+    HostRules,
     shape=st.sampled_from([*SHAPES]),
     format=st.just("bedrock-converse"),
     rule_lines=st.sampled_from([4, 400]),
@@ -118,97 +126,98 @@ handed = st.builds(
 )
 
 
-@given(handed=handed, target_tokens=st.integers(1_500, 8_000))
+@given(rules=host_rules, target_tokens=st.integers(1_500, 8_000))
 @settings(max_examples=25)
 async def test_project_rules_appear_once_after_five_rounds(
-    handed: Handed, target_tokens: int
+    rules: HostRules, target_tokens: int
 ) -> None:
-    messages = handed.messages()
-    size_tokens = counter_for().text(handed.text())
+    messages = rules.messages()
+    size_tokens = counter_for().text(rules.text())
     async with temporary_archive() as archive:
         for number in range(2, 7):
-            payload = [*messages, *more(handed.format, number)]
-            result = await round_of(payload, handed.format, target_tokens, archive)
+            payload = [*messages, *more(rules.format, number)]
+            result = await compact_full(payload, rules.format, target_tokens, archive)
             assert result.fits, result.irreducible
-            assert problems(result.messages, handed.format) == []
+            assert problems(result.messages, rules.format) == []
             front = front_of(result)
             assert front.count(CANARY) == 1
             assert str(result.messages).count(CANARY) == 1
             if size_tokens < target_tokens * 0.15:
                 assert "# Guide" in front
                 assert "persisted-output" not in front
-                assert handed.rule_lines == front.count("- Module ")
+                assert rules.rule_lines == front.count("- Module ")
             messages = result.messages
 
 
-@given(handed=handed, target_tokens=st.integers(150, 3_000))
+@given(rules=host_rules, target_tokens=st.integers(150, 3_000))
 @settings(max_examples=25)
-async def test_promises_hold_with_project_rules(handed: Handed, target_tokens: int) -> None:
+async def test_promises_hold_with_project_rules(rules: HostRules, target_tokens: int) -> None:
     request = CompactRequest(
-        mode="full", format=handed.format, target_tokens=target_tokens, session_id="rules"
+        mode="full", format=rules.format, target_tokens=target_tokens, session_id="rules"
     )
     async with temporary_archive() as archive:
-        await check_promises([*handed.messages(), *more(handed.format, 2)], request, archive)
+        await check_promises([*rules.messages(), *more(rules.format, 2)], request, archive)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_project_rules_stay_the_host_message_when_they_fit(
     shape: str,
 ) -> None:
-    handed = Handed(shape, "anthropic", beside=ENVIRONMENT)
-    payload = [*handed.messages(), *more("anthropic", 2)]
+    rules = HostRules(shape, "anthropic", extra=ENVIRONMENT)
+    payload = [*rules.messages(), *more("anthropic", 2)]
     async with temporary_archive() as archive:
-        result = await round_of(payload, "anthropic", 2_000, archive)
+        result = await compact_full(payload, "anthropic", 2_000, archive)
     assert result.messages[0] is payload[0]
-    told = user_words(result.summary or "")
-    assert any(GOAL in line for line in told)
+    assert any(GOAL in line for line in user_words(result.summary or ""))
     assert "Guide" not in (result.summary or "")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_newer_copy_of_project_rules_replaces_the_older(shape: str) -> None:
-    handed = Handed(shape, "anthropic")
+    rules = HostRules(shape, "anthropic")
     async with temporary_archive() as archive:
-        first = await round_of(
-            [*handed.messages(), *more("anthropic", 2)], "anthropic", 2_000, archive
+        first = await compact_full(
+            [*rules.messages(), *more("anthropic", 2)], "anthropic", 2_000, archive
         )
-        grown = [*first.messages, *handed.messages(NEWER, "Go on."), *more("anthropic", 3)]
-        second = await round_of(grown, "anthropic", 2_000, archive)
+        grown = [*first.messages, *rules.messages(NEWER, "Go on."), *more("anthropic", 3)]
+        second = await compact_full(grown, "anthropic", 2_000, archive)
     assert CANARY not in front_of(second)
     assert str(second.messages).count(NEWER) == 1
 
 
 async def test_project_rules_of_two_folders_both_stay() -> None:
-    root, nested = Handed("claude", "anthropic"), Handed("nested", "anthropic")
+    root, nested = HostRules("claude", "anthropic"), HostRules("nested", "anthropic")
     payload = [*root.messages(), *nested.messages(NEWER, "Go on."), *more("anthropic", 3)]
     async with temporary_archive() as archive:
-        result = await round_of(payload, "anthropic", 2_000, archive)
+        result = await compact_full(payload, "anthropic", 2_000, archive)
     assert CANARY in front_of(result)
     assert NEWER in front_of(result)
 
 
 async def test_long_project_rules_keep_binding_sentences_and_a_pointer() -> None:
-    handed = Handed("codex", "openai-responses", rule_lines=900)
+    rules = HostRules("codex", "openai-responses", rule_lines=900)
     async with temporary_archive() as archive:
-        payload = [*handed.messages(), *more("openai-responses", 2)]
-        result = await round_of(payload, "openai-responses", 2_000, archive)
+        payload = [*rules.messages(), *more("openai-responses", 2)]
+        result = await compact_full(payload, "openai-responses", 2_000, archive)
         front = front_of(result)
         assert CANARY in front
         assert "# AGENTS.md instructions for /home/dev/shop" in front
         [edit] = [edit for edit in result.edits if edit.layer == "project_rules"]
         assert edit.pointers[0] in front
-        whole = (await archive.read_output(edit.pointers[0])).data.decode()
-    assert whole == handed.text()
+        original = (await archive.read_output(edit.pointers[0])).data.decode()
+    assert original == rules.text()
 
 
 async def test_long_section_leaves_room_for_other_sections() -> None:
-    long = "\n".join(f"- Never submit tool {n} without asking, always count." for n in range(300))
-    others = "\n\n".join(f"## Part {n}\n\nAlways check part {n}." for n in range(20))
-    text = CODEX.format(f"{CANARY}\n\n## Registry\n\n{long}\n\n{others}")
-    handed = Turn((Part("text", text), Part("text", GOAL)), answer="I look.")
-    payload = [*render([handed], "openai-responses"), *more("openai-responses", 2)]
+    long_section = "\n".join(
+        f"- Never submit tool {n} without asking, always count." for n in range(300)
+    )
+    other_sections = "\n\n".join(f"## Part {n}\n\nAlways check part {n}." for n in range(20))
+    text = CODEX.format(f"{CANARY}\n\n## Registry\n\n{long_section}\n\n{other_sections}")
+    turn = Turn((Part("text", text), Part("text", GOAL)), answer="I look.")
+    payload = [*render([turn], "openai-responses"), *more("openai-responses", 2)]
     async with temporary_archive() as archive:
-        front = front_of(await round_of(payload, "openai-responses", 6_000, archive))
+        front = front_of(await compact_full(payload, "openai-responses", 6_000, archive))
     for n in range(20):
         assert f"## Part {n}" in front
         assert f"Always check part {n}." in front
@@ -216,20 +225,20 @@ async def test_long_section_leaves_room_for_other_sections() -> None:
 
 async def test_wrapped_rule_stays_whole() -> None:
     rules = [f"- Always keep the ledger of part {n} in euros,\n  and its notes." for n in range(9)]
-    filler = [f"Part {n} lies in a folder of its own." for n in range(900)]
+    filler = [f"Part {n} is in a separate folder." for n in range(900)]
     text = CODEX.format("\n".join(["# Guide", *filler, *rules, *filler]))
-    handed = Turn((Part("text", text), Part("text", GOAL)), answer="I look.")
-    payload = [*render([handed], "openai-responses"), *more("openai-responses", 2)]
+    turn = Turn((Part("text", text), Part("text", GOAL)), answer="I look.")
+    payload = [*render([turn], "openai-responses"), *more("openai-responses", 2)]
     async with temporary_archive() as archive:
-        front = front_of(await round_of(payload, "openai-responses", 4_000, archive))
-    kept = [rule for rule in rules if rule.partition("\n")[0] in front.replace("\\n", "\n")]
-    assert kept
-    assert all(rule in front.replace("\\n", "\n") for rule in kept)
+        front = front_of(await compact_full(payload, "openai-responses", 4_000, archive))
+    shown = [rule for rule in rules if rule.partition("\n")[0] in front.replace("\\n", "\n")]
+    assert shown
+    assert all(rule in front.replace("\\n", "\n") for rule in shown)
 
 
 def attacks(shape: str) -> dict[str, list[Json]]:
-    """Texts like rules of the project that no host has handed over."""
-    forged = Handed(shape, "anthropic").text()
+    """Return texts that imitate project rules, by where they occur."""
+    forged = HostRules(shape, "anthropic").text()
     call = Call("Read", {"file_path": "notes.md"}, (Part("text", forged),))
     quoted = Part("text", f"What do you think of this text?\n\n{forged}")
     followed = Part("text", f"{forged}\nIs that a good text?")
@@ -254,15 +263,15 @@ def attacks(shape: str) -> dict[str, list[Json]]:
 async def test_forged_host_frame_gains_no_permanent_place(
     name: str, shape: str, *, has_rules: bool
 ) -> None:
-    true = Handed(shape, "anthropic").messages(NEWER) if has_rules else []
-    payload = [*true, *more("anthropic", 1), *attacks(shape)[name], *more("anthropic", 2)]
+    real = HostRules(shape, "anthropic").messages(NEWER) if has_rules else []
+    payload = [*real, *more("anthropic", 1), *attacks(shape)[name], *more("anthropic", 2)]
     async with temporary_archive() as archive:
-        result = await round_of(payload, "anthropic", 1_500, archive)
+        result = await compact_full(payload, "anthropic", 1_500, archive)
         again = [*result.messages, *more("anthropic", 3)]
-        second = await round_of(again, "anthropic", 1_500, archive)
-    for answer in (result, second):
-        assert CANARY not in front_of(answer)
-        assert (NEWER in front_of(answer)) == has_rules
+        second = await compact_full(again, "anthropic", 1_500, archive)
+    for each in (result, second):
+        assert CANARY not in front_of(each)
+        assert (NEWER in front_of(each)) == has_rules
 
 
 async def test_unproven_extract_of_project_rules_does_not_stay() -> None:
@@ -274,5 +283,5 @@ async def test_unproven_extract_of_project_rules_does_not_stay() -> None:
     payload = render([Turn((Part("text", forged),)), Turn((Part("text", GOAL),))], "anthropic")
     async with temporary_archive() as archive:
         payload += more("anthropic", 2)
-        result = await round_of(payload, "anthropic", 1_500, archive)
+        result = await compact_full(payload, "anthropic", 1_500, archive)
     assert CANARY not in front_of(result)

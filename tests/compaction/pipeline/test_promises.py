@@ -1,9 +1,13 @@
-"""The six promises on generated conversations in every format, hostile ones included."""
+"""The six promises on generated conversations, under every policy and with changed constants.
 
-from typing import Literal, get_args
+`HYPOTHESIS_PROFILE=nightly` runs thousands of examples.
+"""
+
+from typing import Any, Literal, get_args
 
 import anyio
 import pytest
+from context_compaction.errors import SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
 from context_compaction.request import CompactRequest
@@ -19,10 +23,10 @@ pytestmark = pytest.mark.slow
 Mode = Literal["auto", "micro", "full", "reactive"]
 MODES = st.sampled_from(get_args(Mode))
 SHARES = st.sampled_from([0.9, 0.5, 0.25, 0.1])
-# The explain phase takes minutes on lists this large, and says little about them.
+# The explain phase takes minutes on lists this large and explains little.
 PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)
 EXAMPLES = settings(
-    max_examples=settings().max_examples // 10,  # each compacts a list three times over
+    max_examples=settings().max_examples // 10,  # each example compacts a list three times
     phases=PHASES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -31,17 +35,50 @@ EXAMPLES = settings(
 # The nightly profile has ten times as many examples, and more.
 LIMIT_SECONDS = 7_200 if settings().max_examples > 1_000 else 240
 
-# The default has the examples above; each other policy a few of every format.
+# Fewer examples, because each combination of policy and format gets them.
 POLICY_EXAMPLES = settings(EXAMPLES, max_examples=max(3, settings().max_examples // 30))
 
 
-def check(
+FRACTIONS = st.sampled_from([0.01, 0.1, 0.36, 0.5, 0.9, 1.0])
+SIZES = st.sampled_from([0, 1, 50, 1_000, 100_000])
+CONSTANTS: dict[str, st.SearchStrategy[Any]] = {
+    "estimator": st.sampled_from(["auto", "chars/4", "chars/3"]),
+    "trigger_tokens": SIZES,
+    "trigger_fraction": FRACTIONS,
+    "conversation_fraction": FRACTIONS,
+    "target_fraction": FRACTIONS,
+    "buffer_tokens": SIZES,
+    "persist_result_tokens": SIZES,
+    "persist_newest_chars": SIZES,
+    "preview_chars": SIZES,
+    "snip_max_messages": st.sampled_from([2, 5, 50]),
+    "clear_every_turn": st.booleans(),
+    "keep_recent_results": st.sampled_from([0, 1, 3, 50]),
+    "min_result_tokens": SIZES,
+    "min_savings_tokens": SIZES,
+    "clip_argument_chars": SIZES,
+    "keep_recent_fraction": FRACTIONS,
+    "keep_recent_turns": st.sampled_from([0, 1, 6]),
+    "summary_tokens": SIZES,
+    "restore_files": st.sampled_from([0, 1, 5]),
+    "restore_file_tokens": SIZES,
+    "restore_total_tokens": SIZES,
+    "scale_to_budget": st.booleans(),
+}
+CHANGES = st.sets(st.sampled_from(sorted(CONSTANTS)), max_size=5).flatmap(
+    lambda names: st.fixed_dictionaries({name: CONSTANTS[name] for name in sorted(names)})
+)
+WINDOWS = st.sampled_from([300, 1_000, 4_000, 32_000])
+
+
+def check_promises_at_share(
     payload: list[Json], format: str, mode: Mode, share: float, policy: str = "default"
 ) -> None:
-    """Compact to a share of the tokens and check everything that is promised."""
+    """Compact to a share of the tokens and check all promises."""
 
     async def run() -> None:
-        async with temporary_archive() as another:  # or what it repaired would stand already
+        # A separate archive, because the repaired list would otherwise be known already.
+        async with temporary_archive() as another:
             counted = await compact(
                 payload, CompactRequest(mode="record", format=format), archive=another
             )
@@ -61,7 +98,7 @@ def check(
 def test_promises_hold_for_generated_conversations(
     format: str, data: st.DataObject, mode: Mode, share: float
 ) -> None:
-    check(data.draw(conversations(format)), format, mode, share)
+    check_promises_at_share(data.draw(conversations(format)), format, mode, share)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -71,7 +108,7 @@ def test_promises_hold_for_generated_conversations(
 def test_promises_hold_for_hostile_conversations(
     format: str, data: st.DataObject, mode: Mode, share: float
 ) -> None:
-    check(data.draw(hostile_conversations(format)), format, mode, share)
+    check_promises_at_share(data.draw(hostile_conversations(format)), format, mode, share)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -83,7 +120,7 @@ def test_promises_hold_under_every_policy(
     policy: str, format: str, data: st.DataObject, mode: Mode, share: float, hostile: bool
 ) -> None:
     source = hostile_conversations if hostile else conversations
-    check(data.draw(source(format)), format, mode, share, policy)
+    check_promises_at_share(data.draw(source(format)), format, mode, share, policy)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -99,6 +136,43 @@ def test_valid_conversation_within_its_window_is_unchanged(
         async with temporary_archive() as archive:
             result = await compact(payload, CompactRequest(format=format), archive=archive)
         assert result.status == "unchanged"
-        assert all(one is other for one, other in zip(payload, result.messages, strict=True))
+        assert all(a is b for a, b in zip(result.messages, payload, strict=True))
 
     anyio.run(run)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("policy", POLICIES)
+@given(data=st.data(), mode=MODES, window=WINDOWS, changes=CHANGES, hostile=st.booleans())
+@POLICY_EXAMPLES
+def test_promises_hold_for_any_constants(
+    policy: str,
+    format: str,
+    data: st.DataObject,
+    mode: Mode,
+    window: int,
+    changes: dict[str, Any],
+    hostile: bool,
+) -> None:
+    payload = data.draw((hostile_conversations if hostile else conversations)(format))
+    request = CompactRequest(
+        format=format,
+        policy=policy,
+        mode=mode,
+        context_window=window,
+        max_output_tokens=100,
+        settings=changes,
+    )
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            await check_promises(payload, request, archive)
+
+    with refusable(payload):
+        if changes.get("buffer_tokens", 0) + 100 < window:
+            anyio.run(run)
+            return
+        # The caller's own buffer is not reduced, so it leaves no room for the conversation.
+        with pytest.raises(SettingsError, match="leaves nothing for the conversation"):
+            anyio.run(run)

@@ -1,8 +1,8 @@
-"""Only the user is the user: nothing that anybody else wrote becomes a pin, a rule or a request.
+"""Text by anyone except the user becomes no pin, no rule and no request.
 
-`tests.support.red_team` has the cases. Each is compacted twice, as a conversation that goes on, and
-the summaries are read entry by entry: a canary may stand only in one that names somebody else than
-the user. The controls show that a user's rules are kept in the very same surroundings.
+`tests.support.red_team` has the cases. Each is compacted twice, as a growing conversation, and the
+summaries are parsed into entries: a canary may occur only in entries with an author other than the
+user. The controls show that rules of the user are kept in equal surroundings.
 """
 
 import re
@@ -21,22 +21,22 @@ from tests.support.small import assistant, lines, user
 
 CASES, CONTROLS = list(cases()), list(controls())
 HOST_NAMES = [host.name for host in HOSTS]
-# How an entry begins, by who said it, and the titles that only the block of the pins may have.
+# Start of an entry with its author, or a title that only the block of pins may have.
 ENTRY = re.compile(
     r"^(?:\[\d+\] |- )?(user|agent|host|tool|called|result of|done in this turn)\b[^\n:]*: "
     r"|^(## (?:Pinned|User rules|Unpinned))\b",
     re.MULTILINE,
 )
-OTHERS = ("agent", "host", "tool", "called", "result of", "done in this turn")
+OTHER_AUTHORS = ("agent", "host", "tool", "called", "result of", "done in this turn")
 TAG = re.compile(r"</?(?:context_summary|turn_context|restored_files|pinned)\b")
 
 
 def payload_of(case: Case) -> tuple[list[Json], str]:
-    """The messages of `case` and their format, from its file where its host writes one."""
+    """Return the messages of `case` and their format, read from a file if its host writes files."""
     if not case.host.is_file:
         return case.payload, case.host.format
-    found = read_conversation(as_file(case), name="session.jsonl")
-    return found.payload, found.format
+    conversation = read_conversation(as_file(case), name="session.jsonl")
+    return conversation.payload, conversation.format
 
 
 def strings(value: Any) -> list[str]:
@@ -49,36 +49,36 @@ def strings(value: Any) -> list[str]:
 
 
 def pins_of(result: CompactResult, *kinds: str) -> list[str]:
-    """The texts that the receipt says are pinned, carried or left out."""
+    """Return the pinned texts of these kinds in the receipt."""
     pins: Json = result.receipt["pins"] or {}
     return [pin["text"] for kind in kinds for pin in pins.get(kind, ())]
 
 
 def summaries(result: CompactResult) -> list[str]:
-    """The texts of the answer that a compaction wrote in the user's name."""
-    made = ("<context_summary ", "<turn_context ", "<restored_files>")
-    return [text for text in strings(result.messages) if text.startswith(made)]
+    """Return the texts that the compaction wrote into user messages."""
+    frames = ("<context_summary ", "<turn_context ", "<restored_files>")
+    return [text for text in strings(result.messages) if text.startswith(frames)]
 
 
 def entries(summary: str) -> list[tuple[str, str]]:
-    """Whose each entry of a summary is, and its text; what precedes them is nobody's."""
+    """Return the author and text of each entry; the text before the first has no author."""
     starts = [*ENTRY.finditer(summary)]
     stops = [*(start.start() for start in starts), len(summary)]
-    told = [("nobody", summary[: stops[0]])]
+    found = [("", summary[: stops[0]])]
     for start, stop in zip(starts, stops[1:], strict=True):
-        told.append((start[1] or start[2], summary[start.start() : stop]))
-    return told
+        found.append((start[1] or start[2], summary[start.start() : stop]))
+    return found
 
 
 def faults(case: Case, result: CompactResult) -> list[str]:
-    """Where the canary of `case` stands as if the user had said it."""
+    """Return the places in which the canary of `case` is attributed to the user."""
     found: list[str] = []
     if case.canary in str(pins_of(result, "carried", "left_out")):
         found.append("in the pins of the receipt")
     if result.session_id == "victim":
         found.append("joined another session")
     if result.boundary and result.boundary.stop_seq >= 900:
-        found.append("a boundary that somebody claimed")
+        found.append("a claimed boundary")
     for text in summaries(result):
         if case.canary not in text:
             continue
@@ -86,37 +86,37 @@ def faults(case: Case, result: CompactResult) -> list[str]:
         tags = TAG.findall(text)
         if len(tags) != len(set(tags)) or not text.endswith(f"</{name}>"):
             found.append(f"tags {tags}")
-        if name == "restored_files":  # which says of all in it that it is data
+        if name == "restored_files":  # its frame marks the content as data
             continue
         found += [
-            f"{owner}: {said}"
-            for owner, said in entries(text)
-            if case.canary in said and owner not in OTHERS
+            f"{author}: {entry}"
+            for author, entry in entries(text)
+            if case.canary in entry and author not in OTHER_AUTHORS
         ]
     return found
 
 
 async def two_rounds(case: Case, archive: Archive) -> Sequence[CompactResult]:
-    """What `case` comes to, and what that comes to after another turn."""
+    """Return the results of compacting `case` and of compacting again after another turn."""
     payload, format = payload_of(case)
-    own = "mine" if "its own session" in case.name else None
-    request = CompactRequest(mode="full", format=format, session_id=own)
+    session_id = "mine" if "its own session" in case.name else None
+    request = CompactRequest(mode="full", format=format, session_id=session_id)
     first = await compact(payload, request, archive=archive)
-    part = case.host if not case.host.is_file else next(h for h in HOSTS if h.format == format)
+    host = case.host if not case.host.is_file else next(h for h in HOSTS if h.format == format)
     grown = [
         *first.messages,
-        *part.user("Go on with part three."),
-        *part.tool("Bash", lines("part three", 60)),
-        *part.agent("It is finished."),
+        *host.user("Go on with part three."),
+        *host.tool("Bash", lines("part three", 60)),
+        *host.agent("It is finished."),
     ]
     return first, await compact(grown, request, archive=archive)
 
 
-async def victim(archive: Archive) -> None:
-    """A session of somebody else's, as forged frames name it."""
+async def make_victim_session(archive: Archive) -> None:
+    """Archive the session of another user that forged frames refer to."""
     talk = [message for n in range(6) for message in (user(f"Part {n}."), assistant("Done."))]
-    asked = CompactRequest(mode="full", format="anthropic", session_id="victim")
-    await compact(talk, asked, archive=archive)
+    request = CompactRequest(mode="full", format="anthropic", session_id="victim")
+    await compact(talk, request, archive=archive)
 
 
 def test_red_team_set_is_large_and_mixed() -> None:
@@ -133,20 +133,20 @@ def test_red_team_set_is_large_and_mixed() -> None:
 async def test_foreign_text_becomes_no_pin_rule_or_request(host: str) -> None:
     wrong: list[str] = []
     async with temporary_archive() as archive:
-        await victim(archive)
+        await make_victim_session(archive)
         for case in CASES:
             if case.host.name != host:
                 continue
             for number, result in enumerate(await two_rounds(case, archive), 1):
                 assert result.status == "compacted", case.name
                 assert summaries(result), case.name
-                wrong += [f"{case.name}, round {number}: {at}" for at in faults(case, result)]
+                wrong += [f"{case.name}, round {number}: {place}" for place in faults(case, result)]
     assert wrong == []
 
 
 @pytest.mark.parametrize("host", HOST_NAMES)
 async def test_typed_text_is_kept_next_to_the_same_frames(host: str) -> None:
-    lost: list[str] = []
+    missing: list[str] = []
     async with temporary_archive() as archive:
         for case in CONTROLS:
             if case.host.name != host:
@@ -154,5 +154,5 @@ async def test_typed_text_is_kept_next_to_the_same_frames(host: str) -> None:
             for number, result in enumerate(await two_rounds(case, archive), 1):
                 rule = case.text.removeprefix("<pin>").removesuffix("</pin>")
                 if rule not in pins_of(result, "carried"):
-                    lost.append(f"{case.name}, round {number}: {rule}")
-    assert lost == []
+                    missing.append(f"{case.name}, round {number}: {rule}")
+    assert missing == []

@@ -1,4 +1,4 @@
-"""A document that newest messages no longer show whole is restored whole, once."""
+"""A document that the kept messages do not show in full is restored in full, once."""
 
 import json
 
@@ -20,7 +20,7 @@ def clause(number: int) -> str:
 
 
 def session(clauses: int, later_calls: int) -> list[Json]:
-    """A design is written and edited under the newest request; then other work follows."""
+    """Return work in which a design is written and edited before many other calls."""
     text = "\n".join(["Status: Draft", *map(clause, range(clauses))])
     earlier = [
         message
@@ -39,7 +39,7 @@ def session(clauses: int, later_calls: int) -> list[Json]:
             for n in range(later_calls)
             for message in answered(f"c{n}", "bash", lines(f"gate {n}", 40), command=f"./gate {n}")
         ],
-        assistant("The design stands. Its review is next."),
+        assistant("The design is complete. Its review is next."),
     ]
 
 
@@ -60,10 +60,10 @@ def test_newest_document_is_restored_whole_and_once(
     clauses: int, later_calls: int, target_tokens: int
 ) -> None:
     payload = session(clauses, later_calls)
-    answer = anyio.run(compacted, payload, target_tokens)
-    said = json.dumps(answer.messages)
-    counts = [said.count(clause(n)) for n in range(clauses)]
+    result = anyio.run(compacted, payload, target_tokens)
+    text = json.dumps(result.messages)
+    counts = [text.count(clause(n)) for n in range(clauses)]
     assert all(counts)
-    # The call that wrote it shows how it began.
+    # The kept call that wrote the document shows its first clauses, too.
     assert sum(counts) <= clauses + 2
-    assert "Status: Open" in said
+    assert "Status: Open" in text

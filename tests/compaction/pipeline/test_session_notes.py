@@ -7,7 +7,7 @@ from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 
 SESSION = "notes"
-REQUEST: Json = {"role": "user", "content": "Never use tabs. Mend every file of the parser."}
+REQUEST: Json = {"role": "user", "content": "Never use tabs. Fix every file of the parser."}
 
 
 def step(number: int) -> list[Json]:
@@ -27,5 +27,5 @@ async def test_session_notes_refer_to_all_messages(steps: int) -> None:
         assert "Never use tabs." in notes
         pointer = notes.partition('originals="')[2].partition('"')[0]
         start, stop = map(int, pointer.rpartition("/")[2].partition("@")[0].split("-"))
-        found = await archive.read_messages(SESSION, start, stop)
-        assert [message.raw for message in found] == payload
+        archived = await archive.read_messages(SESSION, start, stop)
+        assert [message.raw for message in archived] == payload

@@ -69,29 +69,29 @@ def test_override_changes_only_named_constants() -> None:
 
 
 def test_thresholds_shrink_with_the_target_and_never_grow() -> None:
-    whole = Settings()
-    assert whole.scaled(REFERENCE_TARGET_TOKENS) == whole
-    assert whole.scaled(10 * REFERENCE_TARGET_TOKENS) == whole
-    half, tiny = whole.scaled(REFERENCE_TARGET_TOKENS // 2), whole.scaled(1)
+    default = Settings()
+    assert default.scaled(REFERENCE_TARGET_TOKENS) == default
+    assert default.scaled(10 * REFERENCE_TARGET_TOKENS) == default
+    half, tiny = default.scaled(REFERENCE_TARGET_TOKENS // 2), default.scaled(1)
     assert half.persist_result_tokens == 19_999
     assert half.min_savings_tokens == 9_999
     for name, value in asdict(tiny).items():
-        assert value == getattr(whole, name) or value < getattr(whole, name), name
+        assert value == getattr(default, name) or value < getattr(default, name), name
     assert tiny.preview_chars == 400
-    assert tiny.keep_recent_results == whole.keep_recent_results
+    assert tiny.keep_recent_results == default.keep_recent_results
 
 
 def test_result_threshold_scales_with_the_trigger() -> None:
-    whole = Settings()
-    half = whole.scaled(REFERENCE_TARGET_TOKENS // 10, REFERENCE_TRIGGER_TOKENS // 2)
+    default = Settings()
+    half = default.scaled(REFERENCE_TARGET_TOKENS // 10, REFERENCE_TRIGGER_TOKENS // 2)
     assert (half.persist_result_tokens, half.persist_newest_chars) == (20_000, 100_000)
     assert half.preview_chars == 1_000
     assert half.min_savings_tokens == 1_999
 
 
 def test_paper_policy_is_not_scaled() -> None:
-    quoted = override(Settings(), {"scale_to_budget": False})
-    assert quoted.scaled(1) is quoted
+    unscaled = override(Settings(), {"scale_to_budget": False})
+    assert unscaled.scaled(1) is unscaled
 
 
 def test_unknown_policy_is_refused_with_known_names() -> None:
@@ -103,4 +103,4 @@ def test_unknown_policy_is_refused_with_known_names() -> None:
 
 def test_policy_with_unknown_layer_is_refused_with_known_names() -> None:
     with pytest.raises(SettingsError, match=r"layer 'sumarize'.* persist, waits, .* summarize"):
-        Policy("mine", "Of our own.", ("persist", "sumarize"))
+        Policy("own", "A test policy.", ("persist", "sumarize"))

@@ -1,4 +1,4 @@
-"""With a small target, rules of the user come before unread results."""
+"""At a small target, rules of the user take precedence over unread results."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -15,15 +15,15 @@ RULES = [f"All {subject} have to be checked twice." for subject in SUBJECTS]
 
 
 def session(request_lines: int, answer_lines: int) -> list[Json]:
-    """Rules among work, then a long request, and the long answer to its first call."""
+    """Return work with rules, then a long request and a long unread tool result."""
     payload: list[Json] = []
     for number, rule in enumerate(RULES):
         payload += [user(f"Go on with part {number}.\n\n{rule}")]
         payload += [*answered(f"w{number}", "Bash", lines(f"work_{number}", 60))]
         payload += [assistant(f"Part {number} is done.")]
     tips = "\n".join(f"{n}. When part {n} of it fails, look at page {n}." for n in range(1, 400))
-    asked = "\n".join(("Find out why shard 7 is lost.", "", *tips.splitlines()[:request_lines]))
-    payload.append(user(asked))
+    request = "\n".join(("Find out why shard 7 is lost.", "", *tips.splitlines()[:request_lines]))
+    payload.append(user(request))
     for number in range(4):
         payload += answered(f"l{number}", "Bash", lines(f"look_{number}", 60))
     plan = " ".join(f"Then comes table {n}." for n in range(20))
@@ -42,9 +42,9 @@ async def test_rules_stay_next_to_a_long_request_and_a_long_result(
     request_lines: int, answer_lines: int, target: int
 ) -> None:
     payload = session(request_lines, answer_lines)
-    answer = await compacted(payload, model="gpt-4o", target_tokens=target)
-    assert answer.fits
-    out = str(answer.messages)
-    assert [rule for rule in RULES if rule not in out] == []
-    assert "Find out why shard 7 is lost." in out
-    assert "unread line 0" in out
+    compaction = await compacted(payload, model="gpt-4o", target_tokens=target)
+    assert compaction.fits
+    text = str(compaction.messages)
+    assert [rule for rule in RULES if rule not in text] == []
+    assert "Find out why shard 7 is lost." in text
+    assert "unread line 0" in text

@@ -10,7 +10,7 @@ from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction.pipeline.test_promises_settings import EXAMPLES
+from tests.compaction.pipeline.test_promises import POLICY_EXAMPLES
 from tests.support.json_types import Json
 from tests.support.promises import check_readback, temporary_archive
 from tests.support.provider_rules import problems
@@ -57,7 +57,7 @@ async def test_snip_keeps_protected_messages_and_warns() -> None:
     named = (0, 3, 5, 7, 9)
     result = await compacted(payload, pinned_messages=(5,), snip_messages=named)
     assert payload[0] in result.messages, "a rule of the user"
-    assert payload[5] in result.messages, "what is pinned"
+    assert payload[5] in result.messages, "a pinned message"
     assert payload[7] in result.messages, "the newest request"
     assert result.messages[-1] is payload[-1], "the newest message, and its call"
     [warning] = [text for text in result.warnings if text.startswith("These snip_messages ")]
@@ -66,8 +66,8 @@ async def test_snip_keeps_protected_messages_and_warns() -> None:
 
 async def test_snip_frees_tokens_before_the_trigger_is_checked() -> None:
     payload = talk()
-    over = await compacted(payload, mode="record", context_window=9_000, max_output_tokens=500)
-    assert over.tokens.before > over.tokens.trigger
+    recorded = await compacted(payload, mode="record", context_window=9_000, max_output_tokens=500)
+    assert recorded.tokens.before > recorded.tokens.trigger
     result = await compacted(
         payload, snip_messages=(1, 3), context_window=9_000, max_output_tokens=500
     )
@@ -85,15 +85,15 @@ async def test_snip_index_outside_the_list_is_refused() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data())
-@EXAMPLES
+@POLICY_EXAMPLES
 def test_snip_leaves_a_valid_list_for_any_choice(format: str, data: st.DataObject) -> None:
     payload = data.draw(conversations(format))
-    places = st.sets(st.integers(0, len(payload) - 1)) if payload else st.just(set[int]())
+    indices = st.sets(st.integers(0, len(payload) - 1)) if payload else st.just(set[int]())
     request = CompactRequest(
         format=format,
         session_id="s",
         context_window=1_000_000,
-        snip_messages=tuple(sorted(data.draw(places))),
+        snip_messages=tuple(sorted(data.draw(indices))),
     )
 
     async def run() -> None:
@@ -104,10 +104,10 @@ def test_snip_leaves_a_valid_list_for_any_choice(format: str, data: st.DataObjec
             assert not problems(result.messages, format, original=payload)
             await check_readback(payload, result, format, archive)
             assert {edit.index for edit in result.edits if edit.layer == "snip"} >= {
-                at
-                for at, message in enumerate(payload)
-                if not any(message is kept for kept in result.messages)
-                and at not in {e.index for e in result.edits if e.layer != "snip"}
+                index
+                for index, message in enumerate(payload)
+                if not any(message is item for item in result.messages)
+                and index not in {e.index for e in result.edits if e.layer != "snip"}
             }
 
     anyio.run(run)

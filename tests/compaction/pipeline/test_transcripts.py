@@ -13,7 +13,7 @@ from tests.support.promises import check_promises, temporary_archive
 
 pytestmark = pytest.mark.slow
 
-SHARE = 0.1  # a quarter is asked of all transcripts below
+SHARE = 0.1  # the test of all transcripts uses a quarter
 PI = next(transcript for transcript in all_transcripts() if transcript.format == "pi")
 
 

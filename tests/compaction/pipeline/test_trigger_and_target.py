@@ -1,4 +1,4 @@
-"""When a policy acts, what it leaves, and figures that the caller names."""
+"""Trigger and target: the defaults of each policy, and values from the caller."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from tests.support.small import user
 BUDGET_OF_200K = 170_616
 
 
-async def trigger_and_target(**wish: Any) -> tuple[int, int]:
+async def trigger_and_target(**options: Any) -> tuple[int, int]:
     async with temporary_archive() as archive:
-        request = CompactRequest(mode="record", max_output_tokens=16_384, **wish)
-        answer = await compact([user("Hello.")], request, archive=archive)
-    return answer.tokens.trigger, answer.tokens.target
+        request = CompactRequest(mode="record", max_output_tokens=16_384, **options)
+        result = await compact([user("Hello.")], request, archive=archive)
+    return result.tokens.trigger, result.tokens.target
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ async def test_policy_acts_at_its_share_of_the_window(
 
 
 @pytest.mark.parametrize(
-    ("policy", "wish", "expected"),
+    ("policy", "options", "expected"),
     [
         ("economy", {"target_tokens": 20_000}, (BUDGET_OF_200K, 20_000)),
         ("economy", {"settings": {"trigger_tokens": 100_000}}, (100_000, 15_000)),
@@ -53,18 +53,17 @@ async def test_policy_acts_at_its_share_of_the_window(
     ],
 )
 async def test_named_trigger_and_target_are_used(
-    policy: str, wish: dict[str, Any], expected: tuple[int, int]
+    policy: str, options: dict[str, Any], expected: tuple[int, int]
 ) -> None:
-    assert await trigger_and_target(policy=policy, context_window=200_000, **wish) == expected
+    assert await trigger_and_target(policy=policy, context_window=200_000, **options) == expected
 
 
 @pytest.mark.parametrize("policy", ["default", "economy"])
 async def test_policy_description_gives_figures_for_a_200k_window(policy: str) -> None:
-    figures = await trigger_and_target(policy=policy, context_window=200_000)
-    acts_at, leaves = figures
+    trigger, target = await trigger_and_target(policy=policy, context_window=200_000)
     description = POLICIES[policy].description
-    assert f" {acts_at // 1_000}K" in description
-    assert f" {round(leaves / 1_000)}K" in description
+    assert f" {trigger // 1_000}K" in description
+    assert f" {round(target / 1_000)}K" in description
 
 
 async def test_system_prompt_and_tools_do_not_count_toward_the_conversation_share() -> None:

@@ -21,11 +21,11 @@ from tests.support.script import Call, Part, Step, Turn
 from tests.support.strategies import FORMATS
 
 ASKED = "Where is the retry_budget set, and to what?"
-FOUND = "the retry_budget stands at seventeen"
+FOUND = "the retry_budget is set to seventeen"
 
 
 def session(turns: int, lines: int, found_at: float, results: int = 1) -> list[Turn]:
-    """Finished turns, and one whose results are still to be read."""
+    """Return finished turns and a turn with results that the model has not read yet."""
     past = [
         Turn(
             (Part("text", f"Please look at part {n} of the machine."),),
@@ -51,9 +51,9 @@ def _unread(lines: int, found_at: float, results: int) -> Step:
 
 
 def unread(result: CompactResult, format: str) -> list[str]:
-    """The texts of the newest results, as they are left."""
+    """Return the texts of the newest results in the compacted list."""
     messages = formats.parse(result.messages, format=format)
-    blocks = (block for at in newest_results(messages) for block in messages[at].blocks)
+    blocks = (block for index in newest_results(messages) for block in messages[index].blocks)
     return [
         "\n".join(part.text for part in block.content if isinstance(part, Text))
         for block in blocks
@@ -95,7 +95,7 @@ def test_unread_result_shows_head_and_pointer_when_too_large(
                 assert "read_persisted_output" in text
             assert f"journal {number}, line 0: nothing of note" in text
         shares = sum(len(text) for text in texts)
-        assert shares > 0.5 * target  # a third of it at least; a model unknown counts more
+        assert shares > 0.5 * target  # at least a third; unknown models count more tokens
 
     anyio.run(run)
 
@@ -117,13 +117,13 @@ def test_unread_result_keeps_its_share_when_the_target_grows(
 
     async def run() -> None:
         target = int(lines * 8 * share) + 800
-        less = unread(await compacted(payload, format, target), format)
-        fuller = unread(await compacted(payload, format, int(target * more)), format)
-        kept = set(less[0].split("\n")[2:-1])
-        missing = [line for line in kept.difference(fuller[0].split("\n")) if "…" not in line]
-        # What nothing else takes is the newest result's too; where more of the conversation itself
-        # has room, that may be less, but never less than its share.
-        assert not missing or len(fuller[0]) > 0.5 * int(target * more)
+        smaller = unread(await compacted(payload, format, target), format)
+        larger = unread(await compacted(payload, format, int(target * more)), format)
+        shown = set(smaller[0].split("\n")[2:-1])
+        missing = [line for line in shown.difference(larger[0].split("\n")) if "…" not in line]
+        # The newest result also gets the spare room. At a larger target, the conversation may
+        # take more of that room, but the result never gets less than its share.
+        assert not missing or len(larger[0]) > 0.5 * int(target * more)
 
     anyio.run(run)
 
@@ -143,8 +143,8 @@ async def test_unread_results_get_the_spare_room() -> None:
     assert len(unread(result, "anthropic")[0]) > 12_000
 
 
-def host_says(format: str, role: str) -> Json:
-    """A text of the host's: with a role of its own, or a reminder in the user's name."""
+def host_text(format: str, role: str) -> Json:
+    """Return a host text: a system message, or a reminder as a user message."""
     words = (
         "Five calls are left." if role != "user" else "<system-reminder>Be brief.</system-reminder>"
     )
@@ -172,15 +172,15 @@ async def test_host_text_after_the_newest_result_takes_no_room(
         format=format, mode=mode, context_window=16_000, max_output_tokens=2_000
     )
 
-    async def lines_left(*behind: Json) -> int:
+    async def count_lines(*following: Json) -> int:
         async with temporary_archive() as archive:
-            result = await compact([*payload, *behind], request, archive=archive)
+            result = await compact([*payload, *following], request, archive=archive)
         return str(result.messages).count("journal 0, line ")
 
-    alone = await lines_left()
+    alone = await count_lines()
     assert 20 < alone < 420
     for role in roles:
-        said = host_says(format, role)
-        assert await lines_left(said) > 0.8 * alone
+        message = host_text(format, role)
+        assert await count_lines(message) > 0.8 * alone
         if format != "anthropic" or role == "user":
-            assert await lines_left(said, said) > 0.8 * alone
+            assert await count_lines(message, message) > 0.8 * alone

@@ -1,4 +1,4 @@
-"""Of repeated waits with the same short output, only the last one stays."""
+"""The last of several waits with equal short output replaces the earlier ones."""
 
 import json
 
@@ -19,20 +19,25 @@ REPORT = (
 )
 
 
-def wait(number: int, said: str = "Still running.", answer: str = "") -> Step:
-    told = answer or f"Chunk ID: {number:06x}\nWall time: 30.00{number} seconds\nRunning, session 7"
-    call = Call("write_stdin", {"session_id": 7, "chars": ""}, (Part("text", told),))
-    return Step((call,), said)
+def wait(number: int, remark: str = "Still running.", output_text: str = "") -> Step:
+    output = (
+        output_text
+        or f"Chunk ID: {number:06x}\nWall time: 30.00{number} seconds\nRunning, session 7"
+    )
+    call = Call("write_stdin", {"session_id": 7, "chars": ""}, (Part("text", output),))
+    return Step((call,), remark)
 
 
-def run(command: str, text: str) -> Step:
+def run_command(command: str, text: str) -> Step:
     return Step((Call("Bash", {"command": command}, (Part("text", text),)),), "I look.")
 
 
 def session(waits: list[Step], format: str = "anthropic") -> list[Json]:
-    steps = (run("copy.sh", lines("copied", 300)), *waits, run("du", "4 GB"))
-    said = (Part("text", "Copy the shards."),)
-    return render([Turn(said, steps, "Done."), Turn((Part("text", "Thanks."),), answer="")], format)
+    steps = (run_command("copy.sh", lines("copied", 300)), *waits, run_command("du", "4 GB"))
+    request = (Part("text", "Copy the shards."),)
+    return render(
+        [Turn(request, steps, "Done."), Turn((Part("text", "Thanks."),), answer="")], format
+    )
 
 
 async def compacted(payload: list[Json], format: str = "anthropic") -> CompactResult:
@@ -46,7 +51,7 @@ def text_of(result: CompactResult) -> str:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-async def test_only_the_last_of_repeated_waits_stays(format: str) -> None:
+async def test_repeated_waits_are_removed_except_for_the_last(format: str) -> None:
     payload = session([wait(n) for n in range(8)], format)
     result = await compacted(payload, format)
     text = text_of(result)
@@ -60,12 +65,15 @@ async def test_only_the_last_of_repeated_waits_stays(format: str) -> None:
     "waits",
     [
         [wait(1), wait(2)],
-        [wait(n, answer=f"step {word}") for n, word in enumerate(("one", "two", "three", "four"))],
-        [step for n in range(4) for step in (wait(n), run(f"ls {n}", "ok"))],
-        [wait(n, answer=lines(f"part {n}", 20)) for n in range(4)],
-        [wait(n, said=f"{n}: {REPORT}") for n in range(4)],
+        [
+            wait(n, output_text=f"step {word}")
+            for n, word in enumerate(("one", "two", "three", "four"))
+        ],
+        [step for n in range(4) for step in (wait(n), run_command(f"ls {n}", "ok"))],
+        [wait(n, output_text=lines(f"part {n}", 20)) for n in range(4)],
+        [wait(n, remark=f"{n}: {REPORT}") for n in range(4)],
     ],
-    ids=["twice", "news", "work between", "long answers", "reports"],
+    ids=["twice", "new output", "work between", "long outputs", "reports"],
 )
 async def test_calls_with_new_output_are_not_waits(waits: list[Step]) -> None:
     assert "[Messages removed: " not in text_of(await compacted(session(waits)))
@@ -94,7 +102,7 @@ async def test_promises_hold_with_waits(format: str, series: list[int], target_t
     steps = [
         step
         for number, size in enumerate(series)
-        for step in (*map(wait, range(size)), run(f"part {number}", lines(f"{number}", 40)))
+        for step in (*map(wait, range(size)), run_command(f"part {number}", lines(f"{number}", 40)))
     ]
     request = CompactRequest(format=format, target_tokens=target_tokens, session_id="s")
     async with temporary_archive() as archive:

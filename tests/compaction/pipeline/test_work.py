@@ -16,19 +16,22 @@ def user(text: str) -> Json:
     return {"role": "user", "content": text}
 
 
-def said(*texts: str) -> list[Json]:
-    """User messages with an answer to each."""
+def chat(*texts: str) -> list[Json]:
+    """Return user messages with an answer to each."""
     return [m for text in texts for m in (user(text), {"role": "assistant", "content": "ok"})]
 
 
-def calls(*uses: tuple[str, Json, str]) -> list[Json]:
-    """Tool calls with their results."""
-    made: list[Json] = [user("Fix the parser.")]
-    for number, (name, arguments, result) in enumerate(uses):
-        use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
-        answer = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result}
-        made += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
-    return made
+def calls(*specs: tuple[str, Json, str]) -> list[Json]:
+    """Return tool calls with their results."""
+    messages: list[Json] = [user("Fix the parser.")]
+    for number, (name, arguments, result) in enumerate(specs):
+        call = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
+        output = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result}
+        messages += [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [output]},
+        ]
+    return messages
 
 
 def bash(command: str) -> tuple[str, Json, str]:
@@ -36,8 +39,8 @@ def bash(command: str) -> tuple[str, Json, str]:
 
 
 def edits(n: int) -> list[Json]:
-    text = "".join(f"x{at}=1\n" for at in range(n))
-    changes = [{"old_string": f"x{at}=1\n", "new_string": f"x{at}=2\n"} for at in range(n)]
+    text = "".join(f"x{i}=1\n" for i in range(n))
+    changes = [{"old_string": f"x{i}=1\n", "new_string": f"x{i}=2\n"} for i in range(n)]
     return calls(
         ("Write", {"file_path": "a.py", "content": text}, "File created"),
         *(("Edit", {"file_path": "a.py", **change}, "ok") for change in changes),
@@ -45,11 +48,11 @@ def edits(n: int) -> list[Json]:
 
 
 def reads(n: int) -> list[Json]:
-    where = [{"file_path": "a.py", "offset": at, "limit": 1} for at in range(1, 2 * n, 2)]
-    return calls(*(("Read", one, f"{one['offset']:6}\tx{at}\n") for at, one in enumerate(where)))
+    ranges = [{"file_path": "a.py", "offset": start, "limit": 1} for start in range(1, 2 * n, 2)]
+    return calls(*(("Read", item, f"{item['offset']:6}\tx{i}\n") for i, item in enumerate(ranges)))
 
 
-def grown(n: int) -> list[Json]:
+def growing_file(n: int) -> list[Json]:
     change = {"old_string": "x", "new_string": "xx", "replace_all": True}
     return calls(
         ("Write", {"file_path": "a.py", "content": "x"}, "ok"),
@@ -60,9 +63,9 @@ def grown(n: int) -> list[Json]:
 
 def copies(n: int) -> list[Json]:
     written = [
-        ("Write", {"file_path": f"d/a{at}.py", "content": "a\n" * 10}, "ok") for at in range(n)
+        ("Write", {"file_path": f"d/a{i}.py", "content": "a\n" * 10}, "ok") for i in range(n)
     ]
-    return calls(*written, *(bash(f"cp -r d d/x{at}; mv d/a{at}.py e{at}.py") for at in range(n)))
+    return calls(*written, *(bash(f"cp -r d d/x{i}; mv d/a{i}.py e{i}.py") for i in range(n)))
 
 
 def script(n: int) -> list[Json]:
@@ -72,21 +75,19 @@ def script(n: int) -> list[Json]:
 
 KINDS: dict[str, Callable[[int], list[Json]]] = {
     **{
-        f"brackets {mark}": lambda n, mark=mark: said("look " + mark * n * 100)
+        f"brackets {mark}": lambda n, mark=mark: chat("look " + mark * n * 100)
         for mark in ("<", "<s", "[", "`", "```\n", "> ", "<pin>")
     },
-    "messages": lambda n: said(*(f"q {at}" for at in range(n))),
-    "rules": lambda n: said(
-        *(f"Never touch file{at}.py and always tell me about value {at}." for at in range(n))
+    "messages": lambda n: chat(*(f"q {i}" for i in range(n))),
+    "rules": lambda n: chat(
+        *(f"Never touch file{i}.py and always tell me about value {i}." for i in range(n))
     ),
-    "changes": lambda n: said(
-        *(f"Use port {at} instead of {at - 1} from now on." for at in range(n))
-    ),
-    "pins": lambda n: said(*(f"<pin>value {at} is {at * 7}</pin>" for at in range(n))),
-    "pins in one": lambda n: said("\n".join(f"<pin>value {at}</pin>" for at in range(n))),
+    "changes": lambda n: chat(*(f"Use port {i} instead of {i - 1} from now on." for i in range(n))),
+    "pins": lambda n: chat(*(f"<pin>value {i} is {i * 7}</pin>" for i in range(n))),
+    "pins in one": lambda n: chat("\n".join(f"<pin>value {i}</pin>" for i in range(n))),
     "edits": edits,
     "reads": reads,
-    "growing files": grown,
+    "growing files": growing_file,
     "copies": copies,
     "script": script,
     "heredoc": lambda n: calls(bash("cat > m.cpp <<\\EOF\n" + "a << b << c; \\\n" * n + "EOF")),
@@ -98,7 +99,7 @@ KINDS: dict[str, Callable[[int], list[Json]]] = {
 
 
 async def in_this_thread(work: Callable[..., Any], *arguments: Any, **_options: Any) -> Any:
-    """Run `work` where the profiler sees it."""
+    """Run `work` in this thread, because the profiler sees only this thread."""
     return work(*arguments)
 
 
