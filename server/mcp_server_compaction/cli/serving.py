@@ -144,12 +144,12 @@ def view(context: click.Context, port: int, no_browser: bool) -> None:
 @click.option(
     "--threshold-tokens",
     type=click.IntRange(1),
-    # About 16 KB of English: hosts warn of results, or cut them, from 10,000 tokens on, and a
-    # preview takes 600.
+    # About 16 KB of English. Hosts warn of results above 10,000 tokens or truncate them. A preview
+    # has about 600 tokens.
     default=4_000,
     show_default=True,
     metavar="N",
-    help="Results above it are demoted.",
+    help="Shorten results with more tokens.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -160,14 +160,15 @@ def wrap(
     threshold_tokens: int,
     command: tuple[str, ...],
 ) -> None:
-    """Serve another MCP server over stdio, its large results demoted to preview and pointer.
+    """Run another MCP server and replace its large results by a preview and a pointer.
 
-    COMMAND, after --, starts that server. All else passes as it is; read_persisted_output is added.
+    COMMAND, after --, starts that server. Everything else passes unchanged. The tool
+    read_persisted_output is added.
     """
-    from mcp_server_compaction.wrap.serve import Behind, run_wrap
+    from mcp_server_compaction.wrap.serve import WrappedServer, run_wrap
 
-    behind = Behind(command, url, dict(map(_header, headers)))
-    run_wrap(behind, config_of(context), threshold_tokens)
+    server = WrappedServer(command, url, dict(map(_header, headers)))
+    run_wrap(server, config_of(context), threshold_tokens)
 
 
 def _header(text: str) -> tuple[str, str]:

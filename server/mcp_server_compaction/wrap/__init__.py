@@ -1,1 +1,1 @@
-"""A server before any other MCP server: everything passes, large tool results are demoted."""
+"""A proxy in front of another MCP server that shortens large tool results."""

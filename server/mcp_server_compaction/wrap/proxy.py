@@ -1,12 +1,12 @@
-"""Messages between a host and the server behind this one, in both eras of the protocol.
+"""Pass messages between a host and a wrapped server, in both versions of the protocol.
 
-Every message passes as it is, in both directions, but for three: the tool list gains the reading
-tool, that tool is answered here, and results of the other tools are demoted if they are large.
-Outputs are kept before the result that names them is passed on; if they cannot be kept, the result
-passes whole. If the server has a tool with the name of the reading tool, ours has another name.
+All messages pass unchanged in both directions, with three exceptions: the tool list also contains
+the reading tool, calls of that tool are answered here, and large results of other tools are
+shortened. A shortened result is sent only after its texts were archived. If that fails, the full
+result is sent. If the wrapped server has a tool with the same name, the reading tool is renamed.
 
-Log and progress messages are left out if they come faster than the host takes them, because an
-answer behind 200,000 of them would come too late. A log message before the next answer counts them.
+Log and progress messages are dropped if the host does not read them fast enough, because a response
+after 200,000 such messages would be too late. A log message reports how many were dropped.
 """
 
 import logging
@@ -19,7 +19,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
-from context_compaction import Blob, CompactionError, JsonObject, is_list, is_object
+from context_compaction import CompactionError, JsonObject, is_list, is_object
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -41,6 +41,7 @@ from mcp_types import (
     RequestId,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
 
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.deps import Deps
@@ -48,43 +49,43 @@ from mcp_server_compaction.protocol.schemas import ReadArguments
 from mcp_server_compaction.protocol.tools import tool_definitions
 from mcp_server_compaction.protocol.tools.read_persisted_output import read_output
 from mcp_server_compaction.protocol.tools.replies import failure
-from mcp_server_compaction.wrap.demote import Demotion, demote
+from mcp_server_compaction.wrap.shorten import Limits, shorten
 
 READ_TOOL = "read_persisted_output"
-# The name of the reading tool before a server that has a tool with that name.
+# Name of the reading tool if the wrapped server has a tool named `READ_TOOL`.
 OTHER_READ_TOOL = "compaction_read_persisted_output"
-_MAY_BE_LEFT_OUT = frozenset({"notifications/message", "notifications/progress"})
+_DROPPABLE = frozenset({"notifications/message", "notifications/progress"})
 _logger = logging.getLogger(__name__)
 
 
 class Sender(Protocol):
-    """Where messages go."""
+    """A stream that sends messages."""
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Pass one message on."""
+        """Send one message."""
         ...
 
 
 @dataclass(slots=True)
 class Proxy:
-    """The state of one connection.
+    """One connection between a host and a wrapped server.
 
     Attributes:
-        host: The queue of messages for the host.
-        server: Where messages for the server behind go.
-        deps: The archive.
-        demotion: How results are demoted.
-        session_id: The archive's session that their texts are filed under.
-        tasks: Where work runs that other messages need not wait for.
+        host: Queue of messages to the host.
+        server: Stream of messages to the wrapped server.
+        deps: Provides the archive.
+        limits: Limits for tool results.
+        session_id: ID of the archived session that contains the stored texts.
+        tasks: Task group for work that other messages need not wait for.
     """
 
     host: MemoryObjectSendStream[SessionMessage]
     server: Sender
     deps: Deps
-    demotion: Demotion
+    limits: Limits
     session_id: str
     tasks: TaskGroup
-    # The method, and the tool's name, of each request whose answer is looked at.
+    # Method and tool name of each request whose response must be examined.
     _waiting: dict[RequestId, tuple[str, str]] = field(
         default_factory=dict[RequestId, tuple[str, str]]
     )
@@ -93,10 +94,10 @@ class Proxy:
     )
     _tools: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     _version: str | None = None
-    _left_out: int = 0  # log and progress messages
+    _dropped_count: int = 0
 
     async def from_host(self, message: JSONRPCMessage) -> None:
-        """Pass a message of the host on, or answer it here."""
+        """Pass a message of the host to the server, or answer it."""
         match message:
             case JSONRPCRequest(method="tools/call", params=dict() as params) if (
                 params.get("name") == self._read_tool()
@@ -118,19 +119,19 @@ class Proxy:
         await self.server.send(SessionMessage(message, self._metadata(message)))
 
     async def from_server(self, message: JSONRPCMessage) -> None:
-        """Pass a message of the server on, a large result demoted."""
-        if isinstance(message, JSONRPCNotification) and message.method in _MAY_BE_LEFT_OUT:
+        """Pass a message of the server to the host, with shortened results."""
+        if isinstance(message, JSONRPCNotification) and message.method in _DROPPABLE:
             try:
                 self.host.send_nowait(SessionMessage(message))
             except anyio.WouldBlock:
-                self._left_out += 1
+                self._dropped_count += 1
             return
         if isinstance(message, JSONRPCError) and message.id is not None:
             self._waiting.pop(message.id, None)
         elif isinstance(message, JSONRPCResponse):
             method, tool_name = self._waiting.pop(message.id, ("", ""))
             if method == "tools/call":
-                # Others need not wait while tokens are counted and a text is kept.
+                # In a task, because counting tokens and archiving a text take time.
                 self.tasks.start_soon(self._pass_result, message, tool_name)
                 return
             if method == "tools/list":
@@ -140,13 +141,13 @@ class Proxy:
         await self._send(message)
 
     async def _send(self, message: JSONRPCMessage) -> None:
-        """Queue a message for the host, and before it how many others were left out."""
-        if self._left_out:
+        """Queue a message for the host, after a warning if other messages were dropped."""
+        if self._dropped_count:
             text = (
-                f"{self._left_out} log and progress messages of the server behind were left out: "
-                "they came faster than they could be passed on."
+                f"Dropped {self._dropped_count} log and progress messages of the wrapped server, "
+                "because the host did not read them fast enough."
             )
-            self._left_out = 0
+            self._dropped_count = 0
             _logger.warning(text)
             params = {"level": "warning", "logger": "mcp-server-compaction", "data": text}
             note = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=params)
@@ -154,63 +155,65 @@ class Proxy:
         await self.host.send(SessionMessage(message))
 
     async def _pass_result(self, message: JSONRPCResponse, tool_name: str) -> None:
-        schema = self._tools.get(tool_name, {}).get("outputSchema")
-        work = partial(
-            demote, message.result, self.demotion, tool_name=tool_name, output_schema=schema
-        )
-        # What is far below the threshold needs no thread: nothing of it is counted.
-        is_short = len(str(message.result)) <= self.demotion.threshold_tokens // 4
-        result: JsonObject = message.result
-        blobs: tuple[Blob, ...] = ()
-        if not is_short:
-            result, blobs = await to_thread.run_sync(work)
-        if blobs:
-            try:
-                archive = await self.deps.archive()
-                await archive.commit(self.session_id, blobs=blobs)
-            except CompactionError as error:
-                _logger.warning("A result of %s passes whole: %s", tool_name, error)
-            else:
-                if self._read_tool() != READ_TOOL:
-                    text = (
-                        f"Read it with {OTHER_READ_TOOL}: {READ_TOOL} is another tool, of the "
-                        "server behind."
-                    )
-                    note = {"type": "text", "text": text}
-                    result = {**result, "content": [*(result.get("content") or ()), note]}
-                message = message.model_copy(update={"result": result})
+        # A result far below the threshold needs no thread, because its tokens are not counted.
+        if len(str(message.result)) > self.limits.threshold_tokens // 4:
+            result = await self._shortened(message.result, tool_name)
+            message = message.model_copy(update={"result": result})
         await self._send(message)
 
+    async def _shortened(self, result: JsonObject, tool_name: str) -> JsonObject:
+        """Shorten and archive a result; return it unchanged if it cannot be archived."""
+        schema = self._tools.get(tool_name, {}).get("outputSchema")
+        work = partial(shorten, result, self.limits, tool_name=tool_name, output_schema=schema)
+        shorter, blobs = await to_thread.run_sync(work)
+        if not blobs:
+            return result
+        try:
+            archive = await self.deps.archive()
+            await archive.commit(self.session_id, blobs=blobs)
+        except CompactionError as error:
+            _logger.warning(
+                "Cannot archive a result of %s, so it is not shortened: %s", tool_name, error
+            )
+            return result
+        if self._read_tool() == READ_TOOL:
+            return shorter
+        text = (
+            f"To read the archived text, call {OTHER_READ_TOOL}, because {READ_TOOL} is another "
+            "tool of this server."
+        )
+        note = {"type": "text", "text": text}
+        return {**shorter, "content": [*(shorter.get("content") or ()), note]}
+
     def _read_tool(self) -> str:
-        """The name of the reading tool."""
+        """Return the name of the reading tool."""
         return OTHER_READ_TOOL if READ_TOOL in self._tools else READ_TOOL
 
     def _with_reading_tool(self, message: JSONRPCResponse) -> JSONRPCResponse:
-        """The tool list with the reading tool at its end."""
+        """Return the tool list with the reading tool at its end."""
         tools: Any = message.result.get("tools")
         if not is_list(tools):
             return message
-        listed = {str(tool.get("name")): tool for tool in tools if is_object(tool)}
-        self._tools |= listed
+        self._tools |= {str(tool.get("name")): tool for tool in tools if is_object(tool)}
         if message.result.get("nextCursor") is not None:
             return message
-        reading_tool = {**_reading_tool(), "name": self._read_tool()}
-        result = {**message.result, "tools": [*tools, reading_tool]}
-        return message.model_copy(update={"result": result})
+        [definition] = [tool for tool in tool_definitions() if tool.name == READ_TOOL]
+        reading_tool = _as_json(definition.model_copy(update={"name": self._read_tool()}))
+        return message.model_copy(
+            update={"result": {**message.result, "tools": [*tools, reading_tool]}}
+        )
 
     async def _answer_read(self, request_id: RequestId, params: Mapping[str, Any]) -> None:
         with anyio.CancelScope() as scope:
             self._reads[request_id] = scope
             try:
-                result = await self._read(params.get("arguments") or {})
+                result = _as_json(await self._read(params.get("arguments") or {}))
             finally:
                 del self._reads[request_id]
-            answer = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+            result["resultType"] = "complete"
             if _protocol_version(params) not in MODERN_PROTOCOL_VERSIONS:
-                answer.pop("resultType", None)
-            else:
-                answer["resultType"] = "complete"
-            await self._send(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=answer))
+                del result["resultType"]
+            await self._send(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
 
     async def _read(self, arguments: JsonObject) -> CallToolResult:
         try:
@@ -220,7 +223,7 @@ class Proxy:
             return failure(error, is_read_only=True)
 
     def _metadata(self, message: JSONRPCMessage) -> ClientMessageMetadata:
-        """The headers that Streamable HTTP wants to see beside a message."""
+        """Return the HTTP headers that Streamable HTTP requires for a message."""
         params: JsonObject = getattr(message, "params", None) or {}
         version = _protocol_version(params) or self._version
         headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
@@ -237,11 +240,10 @@ class Proxy:
 
 
 def _protocol_version(params: Mapping[str, Any]) -> str | None:
-    """The version that a request of the modern era names."""
+    """Return the version in a request of the modern protocol; None in older versions."""
     meta = params.get("_meta")
     return meta.get(PROTOCOL_VERSION_META_KEY) if is_object(meta) else None
 
 
-def _reading_tool() -> JsonObject:
-    [tool] = [tool for tool in tool_definitions() if tool.name == READ_TOOL]
-    return tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+def _as_json(model: BaseModel) -> JsonObject:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)

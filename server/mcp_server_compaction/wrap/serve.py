@@ -1,4 +1,4 @@
-"""`wrap`: run a proxy over stdio before a program or an address."""
+"""The command `wrap`: serve a host over stdio through a proxy in front of another MCP server."""
 
 import json
 import os
@@ -30,24 +30,25 @@ from mcp_server_compaction.protocol.stdio import (
     stdio_streams,
 )
 from mcp_server_compaction.protocol.tools.persist_large_output import OUTPUTS_SESSION, count_text
-from mcp_server_compaction.wrap.demote import Demotion
 from mcp_server_compaction.wrap.proxy import Proxy
+from mcp_server_compaction.wrap.shorten import Limits
 
 _CONNECT_SECONDS = 30.0
-_END_SECONDS = 2.0  # a program has this long to end by itself, and as long after SIGTERM
-# Messages that may wait for the host. When it is full, log and progress messages are left out.
+# Time for a program to end, and again after SIGTERM.
+_END_SECONDS = 2.0
+# Messages that can wait for the host. If there are more, log and progress messages are dropped.
 _QUEUED_MESSAGES = 1_000
 _CHUNK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
-    """The server behind the proxy.
+class WrappedServer:
+    """The server behind the proxy. It has either a command or a URL.
 
     Attributes:
-        command: What starts it over stdio ...
-        url: ... or where it answers Streamable HTTP.
-        headers: Sent with every request to `url`.
+        command: Command that starts the server, which then uses stdio.
+        url: Address at which the server uses Streamable HTTP.
+        headers: Headers of every HTTP request.
     """
 
     command: Sequence[str] = ()
@@ -55,56 +56,58 @@ class Behind:
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def run_wrap(behind: Behind, config: Config, threshold_tokens: int) -> None:
-    """Serve one host until it hangs up.
+def run_wrap(server: WrappedServer, config: Config, threshold_tokens: int) -> None:
+    """Serve one host until it disconnects.
 
-    Where the server behind ends before that, the process ends with code 1, as that server would.
+    If the wrapped server ends first, the process ends with code 1.
 
     Raises:
-        SettingsError: Its command cannot be started.
+        SettingsError: The server has no valid address, or its command cannot be started.
     """
-    if bool(behind.command) == bool(behind.url):
+    if bool(server.command) == bool(server.url):
         raise SettingsError("Give either --url URL or, after --, the command of a server.")
-    if behind.url and not re.match(r"https?://[^/]", behind.url):
-        raise SettingsError(f"--url is {behind.url!r}. Give an address as https://host/mcp.")
+    if server.url and not re.match(r"https?://[^/]", server.url):
+        raise SettingsError(
+            f"Invalid --url {server.url!r}. Give an address such as https://host/mcp."
+        )
     log_to_stderr()
-    if not anyio.run(_wrap, behind, config, threshold_tokens):
-        sys.stderr.write("mcp-server-compaction: the server behind the proxy ended.\n")
+    if not anyio.run(_wrap, server, config, threshold_tokens):
+        sys.stderr.write("mcp-server-compaction: the wrapped server ended.\n")
         sys.stderr.flush()
-        os._exit(1)  # a thread still waits for the host's next line, and would be waited for
+        # A normal exit would wait for the thread that reads the host's next line.
+        os._exit(1)
 
 
-async def _wrap(behind: Behind, config: Config, threshold_tokens: int) -> bool:
-    """Whether the host hung up first."""
-    hung_up = False
+async def _wrap(server: WrappedServer, config: Config, threshold_tokens: int) -> bool:
+    """Run the proxy, and return whether the host disconnected before the server ended."""
+    is_host_gone = False
     queue, queued = anyio.create_memory_object_stream[SessionMessage](_QUEUED_MESSAGES)
     async with (
         queue,
         queued,
-        _streams(behind) as (from_server, to_server),
+        _streams(server) as (from_server, to_server),
         stdio_streams() as (from_host, to_host),
-        to_host,  # its writer waits until this is closed
+        to_host,  # its writer waits until this stream is closed
         open_deps(config, Changes()) as deps,
         anyio.create_task_group() as tasks,
     ):
-        deps.greeted.set()  # by the server behind
-        # The vocabulary is loaded by the first text that is counted.
+        deps.greeted.set()  # the wrapped server answers the host's first request
         count = partial(count_text, model=config.model)
         redacts = config.redaction == "on"
-        demotion = Demotion(threshold_tokens, Settings().preview_chars, count, redacts)
-        proxy = Proxy(queue, to_server, deps, demotion, OUTPUTS_SESSION, tasks)
+        limits = Limits(threshold_tokens, Settings().preview_chars, count, redacts)
+        proxy = Proxy(queue, to_server, deps, limits, OUTPUTS_SESSION, tasks)
 
         async def pass_from_host() -> None:
-            nonlocal hung_up
+            nonlocal is_host_gone
             async for item in from_host:
                 if isinstance(item, SessionMessage):
                     await proxy.from_host(item.message)
-            hung_up = True
+            is_host_gone = True
             tasks.cancel_scope.cancel()
 
         async def pass_from_server() -> None:
             async for item in from_server:
-                message = item.message if isinstance(item, SessionMessage) else _read_again(item)
+                message = item.message if isinstance(item, SessionMessage) else _parsed(item)
                 if message is not None:
                     await proxy.from_server(message)
             tasks.cancel_scope.cancel()
@@ -113,72 +116,72 @@ async def _wrap(behind: Behind, config: Config, threshold_tokens: int) -> bool:
             async for item in queued:
                 await to_host.send(item)
 
-        tasks.start_soon(pass_to_host)
-        tasks.start_soon(pass_from_host)
-        tasks.start_soon(pass_from_server)
-    return hung_up
+        for task in (pass_to_host, pass_from_host, pass_from_server):
+            tasks.start_soon(task)
+    return is_host_gone
 
 
-def _read_again(item: bytes | Exception) -> JSONRPCMessage | None:
-    """Read a message that came as a line, or that the SDK could not read; None if it is no message.
+def _parsed(item: bytes | Exception) -> JSONRPCMessage | None:
+    """Parse a line, or a message that the SDK could not parse; None if it is not a message.
 
-    A text that was cut within an emoji has half of a surrogate pair. Most hosts read that, and
-    whoever made the call waits for the answer: if that cannot be read at all, for an error.
+    A text that was cut inside an emoji has half of a surrogate pair, which most hosts accept. A
+    response that cannot be parsed at all becomes an error, because the caller waits for it.
     """
     if isinstance(item, bytes):
         line = item
     elif isinstance(item, ValidationError):
-        given: Any = item.errors(include_url=False)[0]["input"]
-        text = given if isinstance(given, str) else json.dumps(given, default=str)
+        value: Any = item.errors(include_url=False)[0]["input"]
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
         line = text.encode("utf-8", "replace")
     else:
         return None
-    found = parse_frame(line)
-    if not isinstance(found, Refusal):
-        return found
-    answered = answered_id(line.decode("utf-8", "replace"))
-    if answered is None:
-        return None  # a line of its log, say
-    problem = f"The answer of the server behind {found.problem}."
-    error_data = ErrorData(code=INTERNAL_ERROR, message=problem)
-    return JSONRPCError(jsonrpc="2.0", id=answered, error=error_data)
+    frame = parse_frame(line)
+    if not isinstance(frame, Refusal):
+        return frame
+    request_id = answered_id(line.decode("utf-8", "replace"))
+    if request_id is None:
+        return None  # for example a line of a log
+    error = ErrorData(
+        code=INTERNAL_ERROR, message=f"The response of the wrapped server {frame.problem}."
+    )
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
 @asynccontextmanager
-async def _streams(behind: Behind) -> AsyncGenerator[Any]:
-    """The messages of the server behind, and where messages for it go."""
-    if behind.url is None:
-        async with _program(behind.command) as process:
+async def _streams(server: WrappedServer) -> AsyncGenerator[Any]:
+    """Connect to the wrapped server, and yield its output stream and its input stream."""
+    if server.url is None:
+        async with _program(server.command) as process:
             yield _lines(process.stdout), _Input(process)
         return
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    # Tools may take their time; the host has limits of its own.
+    # Reading has no timeout, because the host has its own limits for slow tools.
     timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)
     async with (
-        httpx2.AsyncClient(headers=behind.headers, timeout=timeout) as client,
-        # A large result is what this is for: no event is too large.
-        streamable_http_client(behind.url, http_client=client, max_sse_event_size=None) as streams,
+        httpx2.AsyncClient(headers=server.headers, timeout=timeout) as client,
+        # Events have no size limit, because the proxy is for large results.
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=None) as streams,
     ):
         yield streams
 
 
 @asynccontextmanager
 async def _program(command: Sequence[str]) -> AsyncGenerator[Process]:
-    """The server behind as a program, which has ended when the block is left.
+    """Start the wrapped server, and stop it at the end of the block.
 
-    Not the SDK's `stdio_client`: the time that it takes for a line grows with its length squared.
+    The SDK's `stdio_client` is not used, because its time grows with the square of a line's length.
     """
     name, *arguments = command
     try:
-        found = get_windows_executable_command(name) if sys.platform == "win32" else name
+        program = get_windows_executable_command(name) if sys.platform == "win32" else name
         process = await anyio.open_process(
-            [found, *arguments], stderr=sys.stderr, start_new_session=True
+            [program, *arguments], stderr=sys.stderr, start_new_session=True
         )
     except (OSError, ValueError) as error:
         raise SettingsError(
-            f"The server behind the proxy cannot be started by {name!r}: {error}. "
+            f"Cannot start the wrapped server with {name!r}: {error}. "
             "Give the absolute path of a program after --."
         ) from error
     try:
@@ -189,11 +192,11 @@ async def _program(command: Sequence[str]) -> AsyncGenerator[Process]:
 
 
 async def _end(process: Process) -> None:
-    """Close the input of a program, and stop the program if it does not end then."""
+    """Close the input of a program, and stop the program if it does not end by itself."""
     if process.stdin is not None:
         await process.stdin.aclose()
     with anyio.move_on_after(_END_SECONDS):
-        # A program that waits for its output to be read does not see that its input has ended.
+        # The output is read, because a program that waits to write does not notice a closed input.
         async for _ in _lines(process.stdout):
             pass
         await process.wait()
@@ -206,7 +209,7 @@ async def _end(process: Process) -> None:
 
 
 async def _lines(output: ByteReceiveStream | None) -> AsyncIterator[bytes]:
-    """The lines of a program's output; a long line is joined once, when its end is there."""
+    """Yield the lines of a program's output. The parts of a long line are joined only once."""
     parts: list[bytes] = []
     with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
         while output is not None:
@@ -221,12 +224,16 @@ async def _lines(output: ByteReceiveStream | None) -> AsyncIterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """Where messages for a program go."""
+    """Stream of messages to a program.
+
+    Attributes:
+        process: The program.
+    """
 
     process: Process
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Write one message; nothing if the program has ended, which its output shows as well."""
+        """Write one message. Nothing happens if the program has ended; its output shows that."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         if self.process.stdin is not None:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -1,4 +1,4 @@
-"""A server with something of everything that the protocol has; run as a program by the tests."""
+"""A server that uses all features of the protocol. Tests run it as a program."""
 
 import argparse
 
@@ -12,57 +12,57 @@ PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 
 
 class Row(BaseModel):
-    """A row of a table."""
+    """One row of a table."""
 
     name: str
     value: int
 
 
 class Table(BaseModel):
-    """Many rows."""
+    """A table with many rows."""
 
     rows: list[Row]
 
 
-class Wish(BaseModel):
-    """What is asked of a person."""
+class ColorAnswer(BaseModel):
+    """The answer to an elicitation."""
 
     color: str = Field(description="A color.")
 
 
 @app.tool(structured_output=False)
 def lines(count: int) -> str:
-    """Some lines."""
+    """Return numbered lines."""
     return "\n".join(f"line {number}: value_{number * 7}" for number in range(count))
 
 
 @app.tool()
 def text(count: int) -> str:
-    """Lines as structured content too."""
+    """Return lines as text and as structured content."""
     return lines(count)
 
 
 @app.tool()
 def table(count: int) -> Table:
-    """Rows of a schema."""
+    """Return rows with an output schema."""
     return Table(rows=[Row(name=f"row {number}", value=number) for number in range(count)])
 
 
 @app.tool(structured_output=False)
 def picture() -> list[Image | str]:
-    """An image beside a word."""
+    """Return an image and a text."""
     return [Image(data=PIXEL * 2_000, format="png"), "a picture"]
 
 
 @app.tool(structured_output=False)
 def fails(count: int) -> CallToolResult:
-    """An error of some length."""
+    """Return an error with many lines."""
     return CallToolResult(content=[TextContent(type="text", text=lines(count))], is_error=True)
 
 
 @app.tool(structured_output=False)
 async def slowly(context: Context, steps: int) -> str:
-    """Tells its progress."""
+    """Report progress for each step."""
     for step in range(steps):
         await context.report_progress(step, steps, f"step {step}")
     return "done"
@@ -70,27 +70,27 @@ async def slowly(context: Context, steps: int) -> str:
 
 @app.tool(structured_output=False)
 async def never() -> str:
-    """Waits until it is cancelled."""
+    """Wait until the call is cancelled."""
     await anyio.sleep_forever()
     return ""
 
 
 @app.tool(structured_output=False)
 async def asks(context: Context) -> str:
-    """Asks a person."""
-    answer = await context.elicit("Which color?", Wish)
+    """Ask the user for a color."""
+    answer = await context.elicit("Which color?", ColorAnswer)
     return answer.model_dump_json()
 
 
 @app.resource("note://one")
 def note() -> str:
-    """A long resource, which is not touched."""
+    """Return a long resource, which the proxy must not change."""
     return lines(4_000)
 
 
 @app.prompt()
 def greet(name: str) -> str:
-    """A prompt."""
+    """Return a prompt."""
     return f"Greet {name}."
 
 

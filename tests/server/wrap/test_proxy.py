@@ -1,4 +1,4 @@
-"""The proxy before a server of another author: everything passes, what is large is demoted."""
+"""The proxy in front of another server: it shortens large results and passes everything else."""
 
 import os
 import re
@@ -20,8 +20,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_server_compaction.cli import main
-from mcp_server_compaction.wrap.demote import Demotion
 from mcp_server_compaction.wrap.proxy import OTHER_READ_TOOL, Proxy
+from mcp_server_compaction.wrap.shorten import Limits
 from mcp_types import CallToolResult, JSONRPCNotification, JSONRPCResponse
 
 from tests.server.helpers import Era, Json, error_of, text_of
@@ -29,15 +29,15 @@ from tests.server.helpers import Era, Json, error_of, text_of
 pytestmark = pytest.mark.slow
 
 PROXY = [sys.executable, "-m", "mcp_server_compaction"]
-BEHIND = [sys.executable, str(Path(__file__).with_name("talkative.py"))]
+WRAPPED = [sys.executable, str(Path(__file__).with_name("talkative.py"))]
 READ = "read_persisted_output"
-LARGE = 3_000  # lines, about 30,000 tokens
+LARGE = 3_000  # number of lines, with about 30,000 tokens
 _OUTPUT_ID = re.compile(r"o_[0-9a-f]{24}")
 
 
 @asynccontextmanager
 async def client_of(command: list[str], era: Era, **options: Any) -> AsyncGenerator[Client]:
-    """A client of a program; whatever is done with it is bounded in time."""
+    """Connect a client to a program, with a time limit for the whole block."""
     server = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
     with anyio.fail_after(150):
         mode = "legacy" if era == "legacy" else "auto"
@@ -49,50 +49,52 @@ async def client_of(command: list[str], era: Era, **options: Any) -> AsyncGenera
 async def both(
     tmp_path: Path, era: Era, *flags: str, **options: Any
 ) -> AsyncGenerator[tuple[Client, Client]]:
-    """A client of the server itself, and one of the same server behind the proxy."""
-    wrapped = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", *flags, "--", *BEHIND]
+    """Connect one client to the server, and one to the same server behind the proxy."""
+    proxy = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", *flags, "--", *WRAPPED]
     async with (
-        client_of(BEHIND, era, **options) as direct,
-        client_of(wrapped, era, **options) as proxied,
+        client_of(WRAPPED, era, **options) as direct,
+        client_of(proxy, era, **options) as proxied,
     ):
         yield direct, proxied
 
 
 def as_json(result: Any) -> Json:
-    """An answer, as it went over the wire."""
+    """Return a result as it was sent."""
     return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def shown(result: CallToolResult) -> str:
-    """The texts of an answer."""
+    """Return the texts of a result."""
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 async def whole(client: Client, output_id: str, tool: str = READ) -> str:
-    """A kept text, read part by part."""
-    found, offset = "", 0
+    """Read a stored text in parts and return it."""
+    text, offset = "", 0
     while True:
         part = await client.call_tool(tool, {"output_id": output_id, "offset": offset})
         if not text_of(part):
-            return found
-        found += text_of(part)
-        offset = len(found)
+            return text
+        text += text_of(part)
+        offset = len(text)
         if "offset=" not in text_of(part, 1):
-            return found
+            return text
 
 
-async def test_small_results_pass_and_large_ones_are_demoted_and_read_back(
+async def test_proxy_shortens_only_large_results_and_reads_the_full_text(
     tmp_path: Path, era: Era
 ) -> None:
     async with both(tmp_path, era) as (direct, proxied):
-        await small_results_pass(direct, proxied)
-        await proxied.list_tools()  # from here on the client checks answers by their schema
+        await check_small_results(direct, proxied)
+        await (
+            proxied.list_tools()
+        )  # after this call the client validates results against their schemas
         for tool in ("lines", "text", "fails"):
-            await a_large_text_is_demoted(direct, proxied, tool)
-        await a_large_table_is_demoted(direct, proxied)
+            await check_large_text(direct, proxied, tool)
+        await check_large_table(direct, proxied)
 
 
-async def small_results_pass(direct: Client, proxied: Client) -> None:
+async def check_small_results(direct: Client, proxied: Client) -> None:
     calls: list[tuple[str, Json]] = [
         ("lines", {"count": 3}),
         ("text", {"count": 3}),
@@ -103,13 +105,13 @@ async def small_results_pass(direct: Client, proxied: Client) -> None:
         ("no_such_tool", {}),
     ]
     for name, arguments in calls:
-        answers: list[Any] = []
+        results: list[Any] = []
         for client in (direct, proxied):
             try:
-                answers.append(as_json(await client.call_tool(name, arguments)))
+                results.append(as_json(await client.call_tool(name, arguments)))
             except MCPError as error:
-                answers.append(error.error)
-        assert answers[0] == answers[1]
+                results.append(error.error)
+        assert results[0] == results[1]
     assert as_json(await direct.read_resource("note://one")) == as_json(
         await proxied.read_resource("note://one")
     )
@@ -119,88 +121,91 @@ async def small_results_pass(direct: Client, proxied: Client) -> None:
     assert proxied.instructions == direct.instructions
 
 
-async def a_large_text_is_demoted(direct: Client, proxied: Client, tool: str) -> None:
+async def check_large_text(direct: Client, proxied: Client, tool: str) -> None:
     original = await direct.call_tool(tool, {"count": LARGE})
-    demoted = await proxied.call_tool(tool, {"count": LARGE})
-    assert len(shown(demoted)) < 4_000
-    assert demoted.is_error == original.is_error
-    [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
+    shortened = await proxied.call_tool(tool, {"count": LARGE})
+    assert len(shown(shortened)) < 4_000
+    assert shortened.is_error == original.is_error
+    [output_id] = set(_OUTPUT_ID.findall(shown(shortened)))
     assert await whole(proxied, output_id) == shown(original)
     if original.structured_content is not None:
-        # Hosts show a model the one or the other: both say where the text is.
-        assert demoted.structured_content is not None
-        assert output_id in demoted.structured_content["result"]
-        assert len(str(demoted.structured_content)) < 4_000
+        # Hosts show the model either part of a result, so both parts contain the pointer.
+        assert shortened.structured_content is not None
+        assert output_id in shortened.structured_content["result"]
+        assert len(str(shortened.structured_content)) < 4_000
 
 
-async def a_large_table_is_demoted(direct: Client, proxied: Client) -> None:
+async def check_large_table(direct: Client, proxied: Client) -> None:
     original = await direct.call_tool("table", {"count": LARGE})
-    demoted = await proxied.call_tool("table", {"count": LARGE})
+    shortened = await proxied.call_tool("table", {"count": LARGE})
     assert original.structured_content is not None
-    assert demoted.structured_content is not None
-    kept = demoted.structured_content["rows"]
-    assert 0 < len(kept) < LARGE
-    assert kept == original.structured_content["rows"][: len(kept)]
-    [output_id] = _OUTPUT_ID.findall(demoted.structured_content["persisted_output"])[:1]
+    assert shortened.structured_content is not None
+    rows = shortened.structured_content["rows"]
+    assert 0 < len(rows) < LARGE
+    assert rows == original.structured_content["rows"][: len(rows)]
+    [output_id] = _OUTPUT_ID.findall(shortened.structured_content["persisted_output"])[:1]
     last = await proxied.call_tool(
         READ, {"output_id": output_id, "json_path": f"$.rows[{LARGE - 1}].name"}
     )
     assert f"row {LARGE - 1}" in text_of(last)
 
 
-# A server by hand, which may do what the SDK never does; `written_server` fills in the expressions.
-WRITTEN = r"""
+# A server without the SDK, so that it can send invalid messages. `scripted_server` replaces
+# TEXT and OUTPUT by expressions.
+SCRIPT = r"""
 import json, sys
 for line in sys.stdin:
-    asked = json.loads(line)
-    if asked.get("method") == "initialize":
-        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {}}
-        result["serverInfo"] = {"name": "written", "version": "1"}
-    elif asked.get("method") == "tools/list":
+    request = json.loads(line)
+    if request.get("method") == "initialize":
+        result = {"protocolVersion": request["params"]["protocolVersion"], "capabilities": {}}
+        result["serverInfo"] = {"name": "scripted", "version": "1"}
+    elif request.get("method") == "tools/list":
         names = ("read_persisted_output", "any")
         result = {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in names]}
     else:
-        name = asked.get("params", {}).get("name")
+        name = request.get("params", {}).get("name")
         result = {"content": [{"type": "text", "text": TEXT}]}
-    if "id" in asked:
-        told = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+    if "id" in request:
+        response = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
         print("log", flush=True)
-        print(TOLD if asked["method"] == "tools/call" else told, flush=True)
+        print(OUTPUT if request["method"] == "tools/call" else response, flush=True)
 """
 
 
 LONG = r'f"{name}\n" * 9_000'
 
 
-def written_server(text: str, told: str = "told") -> list[str]:
-    """A server with a reading tool of its own.
+def scripted_server(text: str, output: str = "response") -> list[str]:
+    """Return the command of a server that has its own tool `read_persisted_output`.
 
-    Its answers to calls have a text, by the tool's `name`, and are written as `told` has them.
+    Args:
+        text: Expression for the text of a result, which may use the tool's `name`.
+        output: Expression for the line of a result, which may use the `response`.
     """
-    return [sys.executable, "-c", WRITTEN.replace("TEXT", text).replace("TOLD", told)]
+    return [sys.executable, "-c", SCRIPT.replace("TEXT", text).replace("OUTPUT", output)]
 
 
 async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_name(
     tmp_path: Path,
 ) -> None:
-    command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--", *written_server(LONG)]
+    command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--", *scripted_server(LONG)]
     async with client_of(command, "legacy") as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names == [READ, "any", OTHER_READ_TOOL]
         for name in names[:2]:
-            demoted = await client.call_tool(name, {})
-            assert f"Read it with {OTHER_READ_TOOL}" in text_of(demoted, -1)
-            [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
+            shortened = await client.call_tool(name, {})
+            assert f"call {OTHER_READ_TOOL}" in text_of(shortened, -1)
+            [output_id] = set(_OUTPUT_ID.findall(shown(shortened)))
             assert await whole(client, output_id, OTHER_READ_TOOL) == f"{name}\n" * 9_000
 
 
-async def test_an_answer_is_queued_when_more_notifications_come_than_the_host_takes() -> None:
+async def test_response_is_queued_when_the_host_does_not_read_notifications_fast_enough() -> None:
     queue, queued = anyio.create_memory_object_stream[SessionMessage](8)
     server, _unread = anyio.create_memory_object_stream[SessionMessage](1)
     deps: Any = None  # no result is stored
     messages: list[Any] = []
     async with queue, queued, server, _unread, anyio.create_task_group() as tasks:
-        proxy = Proxy(queue, server, deps, Demotion(10, 10, len), "s", tasks)
+        proxy = Proxy(queue, server, deps, Limits(10, 10, len), "s", tasks)
         with anyio.fail_after(60):
             for number in range(5_000):
                 await proxy.from_server(
@@ -214,46 +219,50 @@ async def test_an_answer_is_queued_when_more_notifications_come_than_the_host_ta
             tasks.start_soon(proxy.from_server, answer)
             messages = [(await queued.receive()).message for _ in range(10)]
     assert [message.params["data"] for message in messages[:8]] == list(range(8))
-    assert "4992 log and progress messages" in messages[8].params["data"]
+    assert "Dropped 4992 log and progress messages" in messages[8].params["data"]
     assert messages[9].id == 1
 
 
-async def test_flood_and_huge_result_pass_through_the_proxy(tmp_path: Path) -> None:
+async def test_proxy_passes_a_huge_result_after_many_log_messages(tmp_path: Path) -> None:
     notes = 'json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": NOTE})'
     notes = notes.replace("NOTE", '{"level": "info", "data": "x" * 100}')
-    behind = written_server('"row of text\\n" * 500_000', f'({notes} + "\\n") * 20_000 + told')
+    wrapped = scripted_server(
+        '"row of text\\n" * 500_000', f'({notes} + "\\n") * 20_000 + response'
+    )
     async with client_of(
-        [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--", *behind], "legacy"
+        [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--", *wrapped], "legacy"
     ) as client:
-        demoted = await client.call_tool("any", {})
-        assert len(shown(demoted)) < 4_000
+        shortened = await client.call_tool("any", {})
+        assert len(shown(shortened)) < 4_000
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        "told[:-1]",
-        "told.replace('any', chr(1))",
-        "told.replace('{\"content\"', '[{\"content\"').replace('}]}', '}]}]')",
+        "response[:-1]",
+        "response.replace('any', chr(1))",
+        "response.replace('{\"content\"', '[{\"content\"').replace('}]}', '}]}]')",
     ],
 )
-async def test_an_answer_that_cannot_be_read_becomes_an_error_for_who_asked(
+async def test_call_fails_with_an_error_when_the_response_cannot_be_parsed(
     tmp_path: Path, broken: str
 ) -> None:
     archive = str(tmp_path / "archive")
-    command = [*PROXY, "--archive", archive, "wrap", "--", *written_server(LONG, broken)]
+    command = [*PROXY, "--archive", archive, "wrap", "--", *scripted_server(LONG, broken)]
     async with client_of(command, "legacy") as client:
-        with pytest.raises(MCPError, match="answer of the server behind"):
+        with pytest.raises(MCPError, match="response of the wrapped server"):
             await client.call_tool("any", {})
         assert len((await client.list_tools()).tools) == 3
 
 
-async def test_progress_cancellation_questions_and_errors_pass(tmp_path: Path, era: Era) -> None:
-    told: list[tuple[float, str | None]] = []
+async def test_proxy_passes_progress_cancellation_elicitation_and_errors(
+    tmp_path: Path, era: Era
+) -> None:
+    reported: list[tuple[float, str | None]] = []
 
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
+    async def report(progress: float, total: float | None, message: str | None) -> None:
         assert total == 3
-        told.append((progress, message))
+        reported.append((progress, message))
 
     async def answer(_context: Any, _params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"color": "green"})
@@ -264,9 +273,9 @@ async def test_progress_cancellation_questions_and_errors_pass(tmp_path: Path, e
         after = (await proxied.list_tools()).tools
         assert after[:-1] == before
         assert after[-1].name == READ
-        result = await proxied.call_tool("slowly", {"steps": 3}, progress_callback=tell)
+        result = await proxied.call_tool("slowly", {"steps": 3}, progress_callback=report)
         assert text_of(result) == "done"
-        assert told == [(0, "step 0"), (1, "step 1"), (2, "step 2")]
+        assert reported == [(0, "step 0"), (1, "step 1"), (2, "step 2")]
         with anyio.move_on_after(1) as waiting:
             await proxied.call_tool("never", {})
         assert waiting.cancelled_caught
@@ -274,14 +283,14 @@ async def test_progress_cancellation_questions_and_errors_pass(tmp_path: Path, e
             assert "green" in text_of(await proxied.call_tool("asks", {}))
         picture = as_json(await direct.call_tool("picture", {}))
         assert as_json(await proxied.call_tool("picture", {})) == picture
-        found = await proxied.call_tool(READ, {"output_id": "o_" + "0" * 24})
-        assert "o_000000000000000000000000" in error_of(found)
+        missing = await proxied.call_tool(READ, {"output_id": "o_" + "0" * 24})
+        assert "o_000000000000000000000000" in error_of(missing)
 
 
-async def test_where_nothing_can_be_kept_the_result_passes_whole(tmp_path: Path) -> None:
+async def test_proxy_passes_the_full_result_when_it_cannot_archive_it(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
-    (tmp_path / "archive" / "outputs").write_text("no folder")
-    (tmp_path / "archive" / "blobs").write_text("no folder")
+    (tmp_path / "archive" / "outputs").write_text("not a folder")
+    (tmp_path / "archive" / "blobs").write_text("not a folder")
     async with both(tmp_path, "legacy") as (direct, proxied):
         original = await direct.call_tool("lines", {"count": LARGE})
         assert as_json(await proxied.call_tool("lines", {"count": LARGE})) == as_json(original)
@@ -289,8 +298,8 @@ async def test_where_nothing_can_be_kept_the_result_passes_whole(tmp_path: Path)
 
 @pytest.fixture
 def address() -> Generator[str]:
-    """Where the same server answers Streamable HTTP."""
-    process = subprocess.Popen([*BEHIND, "--port", "0"], stderr=subprocess.PIPE, text=True)
+    """Run the same server with Streamable HTTP and return its address."""
+    process = subprocess.Popen([*WRAPPED, "--port", "0"], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         line = next(line for line in process.stderr if "running on" in line)
@@ -300,9 +309,7 @@ def address() -> Generator[str]:
         process.communicate(timeout=150)
 
 
-async def test_a_server_at_an_address_is_wrapped_too(
-    tmp_path: Path, era: Era, address: str
-) -> None:
+async def test_proxy_wraps_a_server_at_an_address(tmp_path: Path, era: Era, address: str) -> None:
     command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--url", address]
     mode = "legacy" if era == "legacy" else "auto"
     async with (
@@ -312,39 +319,39 @@ async def test_a_server_at_an_address_is_wrapped_too(
     ):
         small = await direct.call_tool("text", {"count": 3})
         assert as_json(await proxied.call_tool("text", {"count": 3})) == as_json(small)
-        demoted = await proxied.call_tool("lines", {"count": LARGE})
-        [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
+        shortened = await proxied.call_tool("lines", {"count": LARGE})
+        [output_id] = set(_OUTPUT_ID.findall(shown(shortened)))
         original = await direct.call_tool("lines", {"count": LARGE})
         assert await whole(proxied, output_id) == shown(original)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "error"),
     [
         ([], "Give either --url URL or, after --, the command"),
         (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "Give either"),
-        (["--url", "nowhere"], "Give an address as https://host/mcp"),
-        (["--", "/no/such/program"], "cannot be started"),
+        (["--url", "nowhere"], "Give an address such as https://host/mcp"),
+        (["--", "/no/such/program"], "Cannot start the wrapped server"),
         (["--url", "http://127.0.0.1:1/mcp", "--header", "nothing"], "Name: value"),
     ],
 )
-def test_a_server_that_cannot_be_wrapped_is_named(
-    tmp_path: Path, arguments: list[str], says: str
+def test_wrap_reports_an_invalid_command_or_address(
+    tmp_path: Path, arguments: list[str], error: str
 ) -> None:
     done = CliRunner().invoke(main, ["--archive", str(tmp_path / "archive"), "wrap", *arguments])
     assert done.exit_code in {1, 2}
-    assert says in done.stderr
+    assert error in done.stderr
 
 
-def test_a_server_that_ends_ends_the_proxy(tmp_path: Path) -> None:
+def test_proxy_ends_with_an_error_when_the_wrapped_server_ends(tmp_path: Path) -> None:
     command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap"]
     command += ["--", sys.executable, "-c", "pass"]
-    # Its standard input stays open: only the end of the server ends it.
+    # Standard input stays open, so the proxy ends only because the server ends.
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        told = process.stderr.read()
+        output = process.stderr.read()
         assert process.wait(timeout=150) == 1
-    assert "the server behind the proxy ended" in told
-    assert "Traceback" not in told
+    assert "the wrapped server ended" in output
+    assert "Traceback" not in output
