@@ -1,11 +1,11 @@
-"""Measure what each heuristic of the summary engine is worth, next to its lines of code.
+"""Measure the gain of each heuristic of the summary engine, next to its lines of code.
 
 Run: python benchmarks/ablation.py [READERS] [--targets 10000,4000] [--only NAME,NAME]
 
 Each row switches one heuristic off and measures the answer key (answer_key.py) again. Figures are
 changes of `window` in thousandths; below zero the heuristic helps. READERS is a folder with
-`questions/` and `sessions/`; name one that was not used for tuning. A heuristic stays only if a
-figure falls clearly without it.
+`questions/` and `sessions/`; use sessions that were not used for tuning. A heuristic stays only if
+a figure falls clearly without it.
 """
 
 import argparse

@@ -122,8 +122,8 @@ async def main() -> None:
             )
             print_compactions(history)
             gc.collect()
-            # The list stays short, so added memory is the library's. This session comes before the
-            # one with 11,000 messages, because it would reuse the memory that one has freed.
+            # The list stays short, so added memory is the library's. It runs before the session
+            # with 11,000 messages, because it would reuse memory that this session has freed.
             request = replace(request, session_id="steady")
             history = await run_session(
                 archive, request, compactions=10_000, turns=options.quiet, quiet=True

@@ -3,7 +3,7 @@
 Run: python benchmarks/answer_key.py [READERS] [--targets 10000,4000] [--sessions pi,depot]
 
 No model is asked; a target takes about 20 s of CPU. Each reader session is compacted at its end.
-Three contexts of the same size are compared: `ours` (compacted without a model), `control` (45
+Three contexts of equal size are compared: `ours` (compacted without a model), `control` (45
 lines of code that know only who wrote what) and `newest` (the newest text). The words of each
 answer are weighted by rarity. `window` is the largest share of them within 700 characters. `strong`
 is the share of questions with a window of at least .6. Differences below .005 are noise. The
@@ -228,7 +228,7 @@ def _with_short_results(message: Message) -> Message:
     return replace(message, blocks=tuple(map(clipped, message.blocks)))
 
 
-async def ours(session: ReaderSession, target_tokens: int) -> str:
+async def compacted(session: ReaderSession, target_tokens: int) -> str:
     """Return the context that `compact()` makes without a model."""
     request = CompactRequest(
         format=session.format,
@@ -309,7 +309,7 @@ def measure(
     for session in chosen:
         system = as_text(session.system)
         frequency = Counter(w for m in session.messages for w in set(words(as_text((m,)))))
-        texts = {"ours": anyio.run(partial(ours, session, target_tokens))}
+        texts = {"ours": anyio.run(partial(compacted, session, target_tokens))}
         if controls:
             texts["control"] = system + control(session.rest, target_tokens)
             texts["newest"] = system + newest(session.rest, target_tokens)

@@ -3,7 +3,7 @@
 Run: python benchmarks/archive_faults.py [concurrency kills full]
 
 - concurrency: 8 processes append while 2 search. The floor is as many processes that only write
-  and fdatasync the same bytes, each to its own file.
+  and fdatasync these bytes, each to its own file.
 - kills: `kill -9` at 200 random moments.
 - full: a full disk and a full inode table, on a small tmpfs. Only root can mount it.
 """
@@ -71,8 +71,8 @@ async def write(root: Path, session_id: str, name: str, count: int, *, acknowled
         sys.stdout.write(json.dumps(seconds))
 
 
-def write_bare(path: Path, count: int) -> None:
-    """Write and sync the same bytes as `write`; print the seconds of each write."""
+def write_without_archive(path: Path, count: int) -> None:
+    """Write and sync the bytes of `write`; print the seconds of each write."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     seconds: list[float] = []
     for number in range(count):
@@ -98,7 +98,7 @@ async def search_until_stopped(root: Path) -> None:
 
 
 def fork_writers(root: Path) -> None:
-    """Start a writer for each line `SESSION NAME` of standard input, after the last one was killed.
+    """Start a writer for each line `SESSION NAME` of standard input, after the last one has ended.
 
     A writer first prints its process ID. `end` follows its last line.
     """
@@ -121,9 +121,9 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def measure_concurrency(root: Path) -> None:
-    """Let half of the writers share one session and the others write to their own."""
-    bare = [start("bare", str(root / f"bare{n}"), str(APPENDS)) for n in range(WRITERS)]
-    floor = [value for process in bare for value in json.loads(process.communicate()[0])]
+    """Let half of the writers share one session and each other writer have its own."""
+    reference = [start("bare", str(root / f"bare{n}"), str(APPENDS)) for n in range(WRITERS)]
+    floor = [value for process in reference for value in json.loads(process.communicate()[0])]
     began = time.perf_counter()
     searchers = [start("search", str(root)) for _ in range(SEARCHERS)]
     sessions = ["shared" if n < WRITERS // 2 else f"own{n}" for n in range(WRITERS)]
@@ -137,9 +137,11 @@ def measure_concurrency(root: Path) -> None:
     searches = [process.communicate()[0] for process in searchers]
     failed = [process for process in (*writers, *searchers) if process.returncode]
     seconds_by_writer = [json.loads(output or b"[]") for output in outputs]
-    lost, missing = anyio.run(check_all, root, sessions)
+    missing, not_found = anyio.run(check_all, root, sessions)
     print(f"## {WRITERS} processes x {APPENDS:,} appends while {SEARCHERS} search\n")
-    print(f"- processes that failed: {len(failed)}; messages lost: {lost}; not found: {missing}")
+    print(
+        f"- processes that failed: {len(failed)}; messages lost: {missing}; not found: {not_found}"
+    )
     print(f"- {WRITERS * APPENDS / seconds:,.0f} acknowledged appends a second")
     half = WRITERS // 2
     for name, writers_seconds in (
@@ -161,18 +163,18 @@ def measure_concurrency(root: Path) -> None:
 
 async def check_all(root: Path, sessions: Sequence[str]) -> tuple[int, int]:
     """Return how many messages are lost, and how many of a sample no search finds."""
-    lost = missing = 0
+    missing = not_found = 0
     async with open_archive(root / "archive", index_root=root / "index") as archive:
         for session_id in sorted(set(sessions)):
             stored = await archive.read_messages(session_id, 0, 10**9)
             words = {message.raw["content"].split()[0] for message in stored}
             names = [f"w{n}" for n, session in enumerate(sessions) if session == session_id]
             expected = [f"word{name}x{number}" for name in names for number in range(APPENDS)]
-            lost += sum(word not in words for word in expected)
+            missing += sum(word not in words for word in expected)
             sample = random.Random(5).sample(expected, 200)
             for word in sample:
-                missing += not (await archive.search(Query(word, session_id=session_id))).hits
-    return lost, missing
+                not_found += not (await archive.search(Query(word, session_id=session_id))).hits
+    return missing, not_found
 
 
 def measure_kills(root: Path) -> None:
@@ -196,28 +198,28 @@ def measure_kills(root: Path) -> None:
             written += 1
         acknowledged.append((session_id, name, written))
     writers.communicate()
-    lost, torn, total = anyio.run(check_kills, root, acknowledged)
+    missing, damaged, total = anyio.run(check_kills, root, acknowledged)
     print(f"## kill -9 at {KILLS} random points\n")
-    print(f"- acknowledged: {total:,}; lost: {lost}; torn or damaged lines visible: {torn}\n")
+    print(f"- acknowledged: {total:,}; lost: {missing}; torn or damaged lines: {damaged}\n")
 
 
 async def check_kills(
     root: Path, acknowledged: Sequence[tuple[str, str, int]]
 ) -> tuple[int, int, int]:
     """Return the numbers of lost messages, damaged lines and acknowledged messages."""
-    lost = 0
+    missing = 0
     async with open_archive(root / "archive", index_root=root / "index") as archive:
         contents: dict[str, set[str]] = {}
         for session_id in {entry[0] for entry in acknowledged}:
             stored = await archive.read_messages(session_id, 0, 10**9)
             contents[session_id] = {message.raw["content"] for message in stored}
         for session_id, name, count in acknowledged:
-            lost += sum(
+            missing += sum(
                 text_of(name, number) not in contents[session_id] for number in range(count)
             )
         problems = (await archive.health()).problems
     damaged = sum("checksum" in problem for problem in problems)
-    return lost, damaged, sum(entry[2] for entry in acknowledged)
+    return missing, damaged, sum(entry[2] for entry in acknowledged)
 
 
 def measure_full(root: Path) -> None:
@@ -249,18 +251,18 @@ async def fill(folder: Path, root: Path, name: str) -> None:
     acknowledged: list[tuple[str, int]] = []
     async with open_archive(folder / "archive", index_root=root / f"{name}-index") as archive:
         error = await append_until_full(archive, acknowledged)
-        whole = 0
+        complete = 0
         for session_id, number in acknowledged:
             stored = await archive.read_messages(session_id, 0, 10)
-            whole += stored[-1].raw["content"] == text_of(session_id, number) * 20
+            complete += stored[-1].raw["content"] == text_of(session_id, number) * 20
         problems = [p for p in (await archive.health()).problems if not p.startswith("Note:")]
         ballast.unlink()
         for path in spare:
             path.unlink()
         await archive.append("again", message("again", 1), format="anthropic")
     print(
-        f"- {name}: {type(error).__name__}; {whole} of {len(acknowledged)} acknowledged calls "
-        f"whole; problems: {problems or 'none'}; works again with free space"
+        f"- {name}: {type(error).__name__}; {complete} of {len(acknowledged)} acknowledged calls "
+        f"complete; problems: {problems or 'none'}; works again with free space"
     )
     print(f"  message: {str(error).replace(str(folder), '...')[:220]}")
 
@@ -296,7 +298,7 @@ def main(arguments: Sequence[str]) -> None:
         case ["fork", root]:
             fork_writers(Path(root))
         case ["bare", path, count]:
-            write_bare(Path(path), int(count))
+            write_without_archive(Path(path), int(count))
         case ["search", root]:
             anyio.run(search_until_stopped, Path(root))
         case names:

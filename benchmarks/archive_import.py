@@ -3,7 +3,7 @@
 Run: python benchmarks/archive_import.py [MESSAGES] [log]
 
 `log` omits the index, which takes most of the time. The files are Claude Code sessions of 1,000
-messages of about 1 KB. The floors of the same run are `json.loads` of every line, and a copy of all
+messages of about 1 KB. The floors are `json.loads` of every line, and a copy of all
 lines to one file with one fdatasync.
 """
 

@@ -9,12 +9,12 @@ Rules are inserted at the top, in the middle and near the bottom of real histori
 tokens. Half of them are messages of their own, half are added to another request. The default
 pipeline compacts each history to 2,000 tokens (o200k_base): in one round, and in five rounds on the
 growing list. A rule is kept if the result has each of its sentences word for word. The controls
-(controls.py) get the same number of tokens.
+(controls.py) get as many tokens.
 
-A correction is an older rule and the newer one that replaces it. The columns say what the text that
-the compaction wrote does with the older rule: it is dropped, marked as replaced, unmarked before
+A correction is an older rule and a newer rule in its place. The columns say whether, in the text
+that the compaction wrote, the older rule is dropped, marked as replaced, unmarked before
 the newer rule, or still in force. Companions are two rules on one subject. Both must be kept, and a
-mark on the older one is an error.
+mark on the older is an error.
 """
 
 import argparse
@@ -65,7 +65,7 @@ JOINED = (
     ("tau-bench/airline-task", 75),
 )
 TRIALS = 3  # random choices of rules for each history
-OURS = "ours"
+PRODUCT = "ours"
 NAMED_CONTROLS = ("random lines", "keep last", "head + tail", "TextRank (sumy)")
 _MARK_END = re.compile(r"\((?:changed|replaced)(?:: \[\d+\]| later)\) \Z")
 _MARK_CHARS = 40
@@ -205,7 +205,7 @@ def _answer_index(payload: list[Json], start: int) -> int:
     return start
 
 
-def on_one_line(*texts: str) -> str:
+def normalized(*texts: str) -> str:
     """Join `texts` with single spaces, for comparison."""
     return " ".join(" ".join(texts).split())
 
@@ -219,14 +219,14 @@ def results(history: History, *, with_controls: bool) -> Iterator[tuple[str, str
         tokens = tokens or count.messages(output)
         written = tuple(m for m in output if placeholders.seems_synthetic(text_of(m.blocks)))
         yield (
-            f"{OURS}, rounds: {rounds}",
-            on_one_line(*texts_of(output)),
-            on_one_line(*texts_of(written)),
+            f"{PRODUCT}, rounds: {rounds}",
+            normalized(*texts_of(output)),
+            normalized(*texts_of(written)),
         )
     parsed = formats.parse(history.payload, format=history.format)
     lines = [line for text in texts_of(parsed) for line in text.splitlines() if line.strip()]
     for name in NAMED_CONTROLS if with_controls else ():
-        text = on_one_line(*CONTROLS[name](lines, tokens, count))
+        text = normalized(*CONTROLS[name](lines, tokens, count))
         yield name, text, text
 
 
@@ -242,38 +242,38 @@ def judge(history: History, text: str, written: str) -> Iterator[tuple[str, str,
     expected += [("corrections", newer) for _, newer in history.corrections]
     expected += [("companions", rule) for pair in history.companions for rule in pair]
     for column, rule in expected:
-        yield column, rule, is_kept(rule, text)
+        yield column, rule, is_preserved(rule, text)
     for older, newer in history.corrections:
         unmarked = is_unmarked(older, written)
         yield IN_FORCE, older, unmarked and not is_before(older, newer, text)
         yield "older before", older, unmarked and is_before(older, newer, text)
         yield "older marked", older, is_marked(older, written)
-        yield "older dropped", older, on_one_line(older) not in written
+        yield "older dropped", older, normalized(older) not in written
     for rules in history.rules.values():
         yield from (("rules marked", rule, is_marked(rule, written)) for rule in rules)
     for older, _ in history.companions:
         yield "companions marked", older, is_marked(older, written)
 
 
-def is_kept(rule: str, text: str) -> bool:
+def is_preserved(rule: str, text: str) -> bool:
     """Whether `text` has every sentence of `rule` word for word, not necessarily together."""
-    return all(on_one_line(sentence.text) in text for sentence in sentences_of(rule))
+    return all(normalized(sentence.text) in text for sentence in sentences_of(rule))
 
 
 def is_unmarked(rule: str, written: str) -> bool:
     """Whether `written` has `rule` at least one time without a mark that it was replaced."""
-    starts = (match.start() for match in re.finditer(re.escape(on_one_line(rule)), written))
+    starts = (match.start() for match in re.finditer(re.escape(normalized(rule)), written))
     return any(not _MARK_END.search(written, max(0, at - _MARK_CHARS), at) for at in starts)
 
 
 def is_before(older: str, newer: str, text: str) -> bool:
     """Whether the last `newer` in `text` comes after the last `older`."""
-    return text.rfind(on_one_line(newer)) > text.rfind(on_one_line(older))
+    return text.rfind(normalized(newer)) > text.rfind(normalized(older))
 
 
 def is_marked(rule: str, written: str) -> bool:
     """Whether `written` has `rule`, and always with a mark that it was replaced."""
-    return on_one_line(rule) in written and not is_unmarked(rule, written)
+    return normalized(rule) in written and not is_unmarked(rule, written)
 
 
 def report(scores: Mapping[tuple[str, str], list[bool]]) -> str:
@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     options = parser.parse_args()
     scores: defaultdict[tuple[str, str], list[bool]] = defaultdict(list)
-    lost: list[str] = []
+    failed: list[str] = []
     for number, (format, payload) in enumerate(real_histories()):
         for trial in range(options.trials):
             draw = random.Random(number * 100 + trial)
@@ -305,11 +305,11 @@ def main() -> None:
             for method, text, written in results(history, with_controls=with_controls):
                 for column, rule, verdict in judge(history, text, written):
                     scores[method, column].append(verdict)
-                    if method.startswith(OURS) and verdict == (column in UNWANTED):
-                        lost.append(f"{method}, {column}: {rule}")
+                    if method.startswith(PRODUCT) and verdict == (column in UNWANTED):
+                        failed.append(f"{method}, {column}: {rule}")
     print(f"Set: {options.set}\n\n{report(scores)}")
     if options.lost:
-        print("\n".join(sorted(lost)))
+        print("\n".join(sorted(failed)))
 
 
 if __name__ == "__main__":

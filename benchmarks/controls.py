@@ -1,7 +1,7 @@
-"""Controls that any compaction must beat: simple ways to fill the same number of tokens.
+"""Controls that any compaction must beat: simple ways to fill a number of tokens.
 
 Each control gets the lines of a conversation and a number of tokens, and returns the lines that it
-keeps, in order. No control knows what is needed later. recall.py and constraints.py use them.
+keeps, in order. No control knows the later messages. recall.py and constraints.py use them.
 """
 
 import random
@@ -58,7 +58,7 @@ def textrank(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[s
     return chosen
 
 
-def bare_names(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
+def names_only(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
     """Keep the rarest names without their surroundings, one on each line."""
     counts = Counter(match[0] for line in lines for match in tokens_of(line) if is_entity(match[0]))
     names = sorted(counts, key=lambda name: (counts[name], name))
@@ -71,7 +71,7 @@ CONTROLS: dict[str, Control] = {
     "head + tail": head_and_tail,
     "first lines": first_lines,
     "TextRank (sumy)": textrank,
-    "bare names": bare_names,
+    "bare names": names_only,
 }
 
 

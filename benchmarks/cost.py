@@ -1,10 +1,10 @@
-"""Measure the CPU time of one call with all of its stages, next to the floor of the same run.
+"""Measure the CPU time of one call with all of its stages, next to the floor.
 
 Run: python benchmarks/cost.py [--sizes 200000 1000000] [--memory 5000000] [--bare]
 
 The floor is the work that no program can avoid: read the list from JSON, count its text one time
 with tiktoken, and hash its bytes one time. It is measured with the lists of the cold calls, in turn
-with these calls, because lists of the same size differ by a fifth in their tokens and the speed of
+with these calls, because lists of equal size differ by a fifth in their tokens and the speed of
 a machine changes. It runs in a worker thread as the calls do, because tiktoken is faster in the
 first thread of a process. Every list is decoded from JSON before its call. A turn has 14 messages
 and about 6,000 tokens. Figures are medians of `ROUNDS`.
@@ -241,10 +241,10 @@ async def print_memory(tokens: int) -> None:
     print(f"memory at {tokens} tokens, {size_mb:.1f} MB: {peak_mb:.0f} MB (goal {limit_mb:.0f})")
 
 
-async def main(sizes: list[int], *, is_bare: bool) -> None:
+async def main(sizes: list[int], *, keeps_gc_setting: bool) -> None:
     """Print the figures of all sizes."""
     load_o200k()
-    if not is_bare:
+    if not keeps_gc_setting:
         # Imported here because `--memory` measures the library without the server.
         from mcp_server_compaction.protocol.app import collect_seldom
 
@@ -278,4 +278,4 @@ if __name__ == "__main__":
     elif options.memory:
         anyio.run(print_memory, options.memory)
     else:
-        anyio.run(partial(main, options.sizes, is_bare=options.bare))
+        anyio.run(partial(main, options.sizes, keeps_gc_setting=options.bare))

@@ -1,6 +1,6 @@
 """Compact generated conversations and import damaged session files; count every fault.
 
-    python benchmarks/fuzz.py [--random 2000] [--damaged 1000] [--rows 10000] [--only NAME]
+Run: python benchmarks/fuzz.py [--random 2000] [--damaged 1000] [--rows 10000] [--only NAME]
 
 Conversations: each has a random mode, policy, window and target. The validators in `tests/support`
 were written from the providers' documentation and know nothing of the product. Each string of the
@@ -47,10 +47,11 @@ REQUESTS = st.builds(
 
 
 class FaultError(Exception):
-    """A broken promise: its kind, and what was seen."""
+    """A broken promise, with its kind and the evidence."""
 
 
 def main() -> int:
+    """Fuzz all formats and hosts; return 1 if there is a fault."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--random", type=int, default=2_000)
     parser.add_argument("--damaged", type=int, default=1_000)
@@ -72,10 +73,12 @@ def main() -> int:
 
 
 def print_line(*cells: object) -> None:
+    """Print a line of a Markdown table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 def print_figures(name: str, cases: int, faults: list[str], start: float) -> None:
+    """Print the numbers of faults by kind."""
     kinds = Counter(fault.split(":", 1)[0] for fault in faults)
     print_line(name, cases, *(kinds[kind] for kind in FAULTS), round(time.monotonic() - start))
 
@@ -113,19 +116,19 @@ async def check_conversation(payload: list[Json], request: CompactRequest, forma
             result = await compact(payload, request, archive=archive)
         if result is None:
             return
-        found = problems(result.messages, format, original=payload)
-        if found and request.mode not in ("plan", "record"):  # these two only report
-            raise FaultError(f"invalid: {found}")
+        violations = problems(result.messages, format, original=payload)
+        if violations and request.mode not in ("plan", "record"):  # because these modes only report
+            raise FaultError(f"invalid: {violations}")
         try:
             await check_readback(payload, result, format, archive)
         except AssertionError as error:
             raise FaultError(f"lost: {error}") from error
         if request.mode == "plan" or not payload:
-            return  # a plan writes nothing
+            return  # because a plan writes nothing
         archived = await archive.read_messages(result.session_id, 0, 2 * len(payload) + 1)
         known = strings_in([message.raw for message in archived]) | strings_in(result.messages)
-        if lost := strings_in(payload) - known:
-            raise FaultError(f"lost: {sorted(lost)[:3]}")
+        if missing := strings_in(payload) - known:
+            raise FaultError(f"lost: {sorted(missing)[:3]}")
 
 
 def fuzz_session_files(host: str, count: int) -> list[str]:
@@ -137,6 +140,7 @@ def fuzz_session_files(host: str, count: int) -> list[str]:
 
 
 async def import_and_search(host: str, count: int) -> list[str]:
+    """Import damaged files and search each word that they still have."""
     faults: list[str] = []
     with TemporaryDirectory() as folder:
         async with temporary_archive() as archive:
@@ -151,8 +155,8 @@ async def import_and_search(host: str, count: int) -> list[str]:
                 except Exception as error:  # noqa: BLE001 - every error is a finding
                     faults.append(f"raised: {error!r} [{path.name}]"[:300])
                     continue
-                lost = await lost_words(archive, data)
-                faults += [f"lost: {line} [{outcome.problem}]" for line in lost]
+                missing = await lost_words(archive, data)
+                faults += [f"lost: {line} [{outcome.problem}]" for line in missing]
     return faults
 
 

@@ -3,16 +3,16 @@
 Run: python benchmarks/http_load.py [--sessions 64] [--turns 100] [--tokens 50000] [--workers 1 2 4]
 
 Each session has a caller that sends its whole list, which grows by a turn with each call. All
-callers call at the same time. Then eight callers make small calls, first alone and then during the
+callers call simultaneously. Then eight callers make small calls, first alone and then during the
 compaction of a list of five million tokens. Latencies are wall times.
 
 The callers share the cores with the service, so they send prepared bytes and do not parse replies.
 Columns of the table:
 
-- CPU: milliseconds of the service for one call, when one caller makes the same calls one after
+- CPU: milliseconds of the service for one call, when one caller makes these calls one after
   another, and under load.
-- share of the cores: CPU of the service divided by the CPU that the callers left.
-- useful share: the same, if each call under load cost what it costs a single caller.
+- share of the cores: CPU of the service divided by the CPU that the callers did not use.
+- useful share: the share if each call under load had the cost of a single caller.
 """
 
 import argparse
@@ -193,7 +193,7 @@ async def caller(url: str, token: str) -> AsyncGenerator[Caller]:
 async def grown_lists(
     url: str, token: str, conversations: Sequence[Conversation]
 ) -> list[list[float]]:
-    """Make the calls of all sessions at the same time; return the seconds of each session's."""
+    """Make the calls of all sessions simultaneously; return the seconds of each session's."""
     seconds_by_session: list[list[float]] = [[] for _ in conversations]
 
     async def converse(conversation: Conversation, seconds: list[float]) -> None:
@@ -276,7 +276,7 @@ async def measure(options: argparse.Namespace, workers: int) -> None:
         wall = time.perf_counter() - start
         free = wall * CORES - (time.process_time() - callers_before)
         used = cpu_seconds(pid) - before
-        seconds = [taken for session in by_session for taken in session]
+        seconds = [value for session in by_session for value in session]
         first_ms = max(session[0] for session in by_session) * 1e3
         p50, p99 = percentile_ms(seconds, 0.5), percentile_ms(seconds, 0.99)
         print(

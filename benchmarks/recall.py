@@ -1,4 +1,4 @@
-"""Measure how much of what an agent uses next is still in its context after a compaction.
+"""Measure how many strings an agent needs next and still has in its context after a compaction.
 
 Run: python benchmarks/recall.py [PROCESSES] [--limit CASES]
 
@@ -10,7 +10,7 @@ count as always visible.
 
 There are two kinds of needed strings: rare tokens (the headline) and names by pattern (entities).
 The figure of a transcript is the share of its needed strings that are kept with their surroundings.
-The figure of a group is the mean over its transcripts, or over the cuts of the one long session,
+The figure of a group is the mean over its transcripts, or over the cuts of the single long session,
 with a 95 % interval by bootstrap.
 """
 
@@ -38,7 +38,7 @@ from context_compaction.tokens.request_count import request_count
 
 from benchmarks.controls import CONTROLS
 from benchmarks.needed import (
-    are_kept,
+    are_preserved,
     index_text,
     is_entity,
     is_rare,
@@ -60,7 +60,7 @@ TITLES = {
     "swe-agent": "swe-agent at 20 % of the tokens",
 }
 BOOTSTRAP_SAMPLES = 2_000
-OURS = "ours (default)"
+PRODUCT = "ours (default)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Case:
 
     @property
     def sample(self) -> str:
-        """Unit of the bootstrap: the transcript, or the cut in the one long session."""
+        """Unit of the bootstrap: the transcript, or the cut in the single long session."""
         return f"{self.cut_index}" if self.group == "pi" else self.transcript
 
 
@@ -145,7 +145,7 @@ def run(case: Case) -> Outcome | None:
     target_tokens = case.target_tokens or int(sizes.upper * case.share)
     output = anyio.run(_compacted, payload, transcript.format, target_tokens)
     tokens = count.messages(output)
-    texts = {OURS: "\n".join(texts_of(output))}
+    texts = {PRODUCT: "\n".join(texts_of(output))}
     lines = [line for text in texts_of(before) for line in text.splitlines() if line.strip()]
     for name, control in CONTROLS.items():
         texts[name] = "\n".join(control(lines, tokens, count))
@@ -153,7 +153,7 @@ def run(case: Case) -> Outcome | None:
     for method, text in texts.items():
         result = index_text(text, ordinary)
         for kind, strings in needed.items():
-            recall[kind, method] = _share(are_kept(strings, past, result))
+            recall[kind, method] = _share(are_preserved(strings, past, result))
     numbers = {kind: len(strings) for kind, strings in needed.items()}
     return Outcome(case, numbers, recall, sizes.tokens, tokens)
 
@@ -216,7 +216,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
             "| method | rare tokens | 95 % | entities | 95 % |",
             "| --- | --- | --- | --- | --- |",
         ]
-        for method in (OURS, *CONTROLS):
+        for method in (PRODUCT, *CONTROLS):
             cells = [method]
             for kind in ("rare", "entity"):
                 values = _mean_recalls(chosen, kind, method)

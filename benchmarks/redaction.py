@@ -1,10 +1,10 @@
-"""How many secrets redaction finds, and what it takes for one that is none.
+"""Measure how many secrets redaction finds, and how many false alarms it raises.
 
-    python benchmarks/redaction.py
+Run: python benchmarks/redaction.py
 
-The labelled set is that of tests/support/secrets.py.
-False alarms are counted on this repository's code, on Python's standard library and on the real
-sessions of the tests, in 100 KB.
+The labelled secrets are in tests/support/secrets.py. False alarms are counted per 100 KB in this
+repository's code, in Python's standard library and in the real sessions of the tests. Exits with 1
+if fewer than 95 % of the secrets are found.
 """
 
 import json
@@ -23,6 +23,7 @@ from tests.support.secrets import LINES, TOKENS, is_found, labelled
 
 
 def main() -> int:
+    """Print recall, false alarms and speed."""
     cases = labelled()
     missed = Counter(kind for kind, text, secret in cases if not is_found(text, secret))
     recall = 1 - missed.total() / len(cases)
@@ -35,21 +36,21 @@ def main() -> int:
         for folder in ("compaction", "server", "tests", "examples")
         for path in sorted((root / folder).rglob("*.py"))
     ]
-    sessions = [text for given in all_transcripts() for text in strings_of(given.payload)]
+    sessions = [text for item in all_transcripts() for text in strings_of(item.payload)]
     library = Path(json.__file__).parent.parent
     standard = [
         path.read_text(encoding="utf-8", errors="replace")
         for path in sorted((*library.glob("*.py"), *library.glob("[a-k]*/*.py")))
     ]
     for name, texts in (("code", code), ("standard library", standard), ("sessions", sessions)):
-        began = time.process_time()
+        start = time.process_time()
         alarms = [
             (s.kind, text[s.start : s.stop][:60]) for text in texts for s in find_secrets(text)
         ]
-        seconds, size = time.process_time() - began, sum(map(len, texts))
+        seconds, size = time.process_time() - start, sum(map(len, texts))
         share, speed = len(alarms) / size * 100_000, seconds / size * 1e9
         print(f"{name}: {len(alarms)} alarms in {size / 1000:,.0f} KB ({share:.2f} in 100 KB)")
-        print(f"    {speed:,.0f} ms for a MB")
+        print(f"    {speed:,.0f} ms per MB")
         for alarm in dict.fromkeys(alarms):
             print("   ", *alarm)
     return 0 if recall >= 0.95 else 1

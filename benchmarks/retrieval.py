@@ -2,7 +2,7 @@
 
 Run: python benchmarks/retrieval.py [--locomo FOLDER_OR_FILE] [--part dev] [--misses]
 
-All three search the same texts in the same run. The questions are in benchmarks/data (see NOTICE.md
+All three search these texts in one run. The questions are in benchmarks/data (see NOTICE.md
 there). Identifiers are taken from the transcripts: each is searched for whole, by all of its parts,
 and by every part that only a few messages contain.
 """
@@ -38,7 +38,7 @@ DEPTH = 10
 # Identifiers in more messages are not asked for, because no ranking could tell these apart.
 MAX_ANSWERS = 3
 MAX_PARTS = 5
-# Other runs of the same task, whose texts would answer the questions as well.
+# Other runs of a task, whose texts would answer the questions as well.
 OMITTED = re.compile(r"trial-[123]|airline-few-shot|test-repo|marshmallow-1867-(?!default$)")
 PARTS = ("dev", "held-out", "held-out-2", "held-out-3")
 _SMALL_WORDS = (
@@ -225,7 +225,7 @@ async def compare(
     own_hits = await search_archive(archive, asked)
     seconds = time.process_time() - start
     rows.append(("search_transcript", own_hits, seconds))
-    rows.append(("the same without next messages", without_next(own_hits), seconds))
+    rows.append(("search_transcript without next messages", without_next(own_hits), seconds))
     peers: list[tuple[str, Search]] = [
         ("FTS5 porter, any word", fts5(texts, drops_stop_words=False)),
         ("FTS5 porter, no stop words", fts5(texts, drops_stop_words=True)),

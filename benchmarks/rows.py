@@ -1,6 +1,6 @@
 """Try each of the 54 features of the mission and the four papers through an MCP client over stdio.
 
-    python benchmarks/rows.py [NUMBER...]
+Run: python benchmarks/rows.py [NUMBER...]
 
 Each function below is one row. Its docstring names the source and the feature: S0 to S4 are the
 papers, M is the mission. A row yields conditions: if all hold it "works", if some hold it works "in
@@ -37,6 +37,7 @@ from tests.support.small import agent, answered, assistant, image, lines, sessio
 from tests.support.story import RULE, SUMMARY, story
 
 POINTER = re.compile(r"o_[0-9a-f]{24}")
+TEMPORARY = Path(__file__).resolve().parent.parent / ".benchmarks"
 SECRET = "AKIA" + "ABCDEFGHIJ234567"
 
 
@@ -47,27 +48,30 @@ class Host:
         self.client = client
         self.folder = folder
 
-    async def call(self, tool: str, **given: Any) -> Any:
+    async def call(self, tool: str, **arguments: Any) -> Any:
         """Return the structured reply, or the text; raise if the tool reports an error."""
-        reply = await self.client.call_tool(tool, given)
+        reply = await self.client.call_tool(tool, arguments)
         text = getattr(reply.content[0], "text", "") if reply.content else ""
         if reply.is_error:
             raise RuntimeError(text)
         return reply.structured_content or text
 
-    async def compact(self, messages: list[Json], **given: Any) -> Json:
+    async def compact(self, messages: list[Json], **arguments: Any) -> Json:
         """Compact a list; `messages` of the reply is always the list to send."""
         defaults = {"session_id": f"s{os.urandom(6).hex()}", "reply": "messages"}
-        reply = await self.call("compact_messages", messages=messages, **defaults | given)
+        reply = await self.call("compact_messages", messages=messages, **defaults | arguments)
         return {**reply, "messages": reply.get("messages") or messages}
 
-    async def read(self, output_id: str, **given: Any) -> str:
-        return str(await self.call("read_persisted_output", output_id=output_id, **given))
+    async def read(self, output_id: str, **arguments: Any) -> str:
+        """Return the text at a pointer."""
+        return str(await self.call("read_persisted_output", output_id=output_id, **arguments))
 
-    async def found(self, query: str, **given: Any) -> int:
-        return len((await self.call("search_transcript", query=query, **given))["hits"])
+    async def count_hits(self, query: str, **arguments: Any) -> int:
+        """Return the number of hits."""
+        return len((await self.call("search_transcript", query=query, **arguments))["hits"])
 
     async def resource(self, uri: str) -> str:
+        """Return the text of a resource."""
         return str((await self.client.read_resource(uri)).contents[0].text)  # type: ignore[union-attr]
 
     async def receipt(self, reply: Json) -> Json:
@@ -78,8 +82,10 @@ class Host:
 
 @asynccontextmanager
 async def host(*flags: str, **options: Any) -> AsyncGenerator[Host]:
-    # Files in the system's folder for temporary files are never restored.
-    with tempfile.TemporaryDirectory(prefix="rows-", dir=Path(__file__).parent) as name:
+    """Start a server with a new archive and connect to it."""
+    # Not in the system's temporary folder, because its files are never restored.
+    TEMPORARY.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=TEMPORARY) as name:
         folder = Path(name)
         (folder / "root").mkdir()
         env = {**os.environ, "MCP_COMPACTION_ARCHIVE": f"{name}/a", "XDG_CACHE_HOME": f"{name}/c"}
@@ -92,11 +98,12 @@ async def host(*flags: str, **options: Any) -> AsyncGenerator[Host]:
 
 
 def texts(messages: list[Json]) -> str:
+    """Return the messages as JSON."""
     return json.dumps(messages, ensure_ascii=False)
 
 
 def turns(count: int, words: int = 400) -> list[Json]:
-    """Finished turns without tools."""
+    """Return finished turns without tool calls."""
     return [
         message
         for n in range(count)
@@ -105,7 +112,7 @@ def turns(count: int, words: int = 400) -> list[Json]:
 
 
 def answer_texts(messages: list[Json]) -> list[str]:
-    """The texts of all tool results."""
+    """Return the texts of all tool results."""
     blocks = [b for m in messages if isinstance(m["content"], list) for b in m["content"]]
     return [str(b.get("content")) for b in blocks if b.get("type") == "tool_result"]
 
@@ -116,8 +123,8 @@ Row = Callable[[Host], AsyncIterator[bool]]
 async def microcompact(h: Host) -> AsyncIterator[bool]:
     """S0, S2, S3: old tool results are cleared, the newest three stay."""
     reply = await h.compact(session(8), policy="three-layer", context_window=200_000)
-    left = ["line 149" in text for text in answer_texts(reply["messages"])]
-    yield left == [False] * 5 + [True] * 3
+    shows_result = ["line 149" in text for text in answer_texts(reply["messages"])]
+    yield shows_result == [False] * 5 + [True] * 3
 
 
 async def cleared_readable(h: Host) -> AsyncIterator[bool]:
@@ -128,7 +135,7 @@ async def cleared_readable(h: Host) -> AsyncIterator[bool]:
     yield "value_n0_37" in await h.read(POINTER.findall(line)[0], limit=3)
 
 
-async def calls_stay(h: Host) -> AsyncIterator[bool]:
+async def cleared_calls(h: Host) -> AsyncIterator[bool]:
     """S0: the call of a cleared result stays, and the list is valid."""
     reply = await h.compact(session(8), mode="micro", context_window=20_000)
     yield reply["changed"] and all(f"run {n}" in texts(reply["messages"]) for n in range(8))
@@ -146,7 +153,7 @@ async def savings(h: Host) -> AsyncIterator[bool]:
 
 
 async def protected(h: Host) -> AsyncIterator[bool]:
-    """S0: only results of certain tools are cleared; answers of the user and plans stay."""
+    """S0: only results of certain tools are cleared; plans and the user's answers stay."""
     asked = answered("q", "AskUserQuestion", lines("answer"), question="Which?")
     plain = answered("w", "weather_report", lines("weather"), city="Oslo")
     payload = [user("Go."), *asked, *plain, *session(20)[1:]]
@@ -158,9 +165,13 @@ async def protected(h: Host) -> AsyncIterator[bool]:
 
 async def threshold(h: Host) -> AsyncIterator[bool]:
     """S0: the trigger is the window minus the output reserve and 13,000."""
-    given = {"context_window": 200_000, "policy": "claude-code"}
-    plan = await h.compact(turns(2), mode="plan", options={"max_output_tokens": 16_384}, **given)
-    large = await h.compact(turns(2), mode="plan", options={"max_output_tokens": 64_000}, **given)
+    arguments = {"context_window": 200_000, "policy": "claude-code"}
+    plan = await h.compact(
+        turns(2), mode="plan", options={"max_output_tokens": 16_384}, **arguments
+    )
+    large = await h.compact(
+        turns(2), mode="plan", options={"max_output_tokens": 64_000}, **arguments
+    )
     yield plan["tokens"]["trigger"] == 170_616
     yield large["tokens"]["trigger"] == 167_000
 
@@ -183,7 +194,7 @@ async def replace_all(h: Host) -> AsyncIterator[bool]:
 
 
 async def manual(h: Host) -> AsyncIterator[bool]:
-    """S0: a manual compaction summarizes at once and keeps short facts."""
+    """S0: a manual compaction writes a summary immediately and keeps short facts."""
     failed = "BALANCE MISMATCH in ledger 4471: expected 1,200 got 1,150"
     payload = [user("Check."), *answered("x", "Bash", failed, command="python check.py")]
     reply = await h.compact([*payload, *session(10)], mode="full", context_window=60_000)
@@ -192,41 +203,41 @@ async def manual(h: Host) -> AsyncIterator[bool]:
 
 
 async def focus(h: Host) -> AsyncIterator[bool]:
-    """S0: `instructions` and the prompt `compact` set what a summary should weigh more."""
+    """S0: `instructions` and the prompt `compact` set the focus of a summary."""
     payload, fact = turns(60, 100), "The limit of the parser is 4711."
     payload[9] = agent(f"{fact} {payload[9]['content']}")
-    for focus, is_kept in (("", False), ("the parser", True)):
-        given = {"mode": "full", "target_tokens": 1_500, "instructions": focus}
-        yield (fact in texts((await h.compact(payload, **given))["messages"])) == is_kept
+    for focus, is_expected in (("", False), ("the parser", True)):
+        arguments = {"mode": "full", "target_tokens": 1_500, "instructions": focus}
+        yield (fact in texts((await h.compact(payload, **arguments))["messages"])) == is_expected
     prompt = await h.client.get_prompt("compact", {"focus": "the parser"})
     yield "the parser" in str(prompt.messages[0].content)
 
 
 async def restored_files(h: Host) -> AsyncIterator[bool]:
-    """S0, S3: after a summary up to five recently read files come back, within their budget."""
+    """S0, S3: after a summary up to five recently read files are restored, within their budget."""
     payload = [user("Read.")]
     for n in range(7):
         path = h.folder / f"file{n}.py"
         path.write_text(lines(f"f{n}", 40))
         payload += answered(f"r{n}", "Read", path.read_text(), file_path=str(path))
-    payload += [*turns(60, 700), user("Go on.")]
+    payload += [*turns(60, 700), user("Continue.")]
     reply = await h.compact(payload, mode="full", policy="claude-code", context_window=200_000)
     yield len(reply["restored"]) == 5
     yield all(f"f{n} line 39" in texts(reply["messages"]) for n in range(2, 7))
 
 
 async def changed_files(h: Host) -> AsyncIterator[bool]:
-    """S0: a file that somebody else changed is reported at the next turn, once."""
+    """S0: a file that another program changed is reported one time, at the next turn."""
     path = h.folder / "changed.py"
     path.write_text(lines("c", 30))
     messages = [user("Go."), *answered("r", "Read", path.read_text(), file_path=str(path))]
-    given = {"policy": "claude-code", "context_window": 200_000, "session_id": "changed"}
+    arguments = {"policy": "claude-code", "context_window": 200_000, "session_id": "changed"}
     seen: list[bool] = []
     for turn in range(3):
         if turn == 1:
-            path.write_text(path.read_text() + "\n# by somebody else\n")
+            path.write_text(path.read_text() + "\n# by another program\n")
         messages += [agent(f"Done {turn}."), user(f"More {turn}.")]
-        reply = await h.compact(messages, **given)
+        reply = await h.compact(messages, **arguments)
         seen.append("changed.py" in texts(reply["messages"][-1:]) or bool(reply["warnings"]))
         messages = reply["messages"]
     yield not seen[0]
@@ -237,8 +248,8 @@ async def changed_files(h: Host) -> AsyncIterator[bool]:
 async def todos(h: Host) -> AsyncIterator[bool]:
     """S0: open todos are repeated at each turn if the policy asks for it."""
     plan = [{"content": "Step open", "status": "pending"}, {"content": "x", "status": "completed"}]
-    begun = [user("Plan."), *answered("t", "TodoWrite", "ok", todos=plan), agent("Listed.")]
-    reply = await h.compact([*begun, user("Go on.")], policy="claude-code")
+    start = [user("Plan."), *answered("t", "TodoWrite", "ok", todos=plan), agent("Listed.")]
+    reply = await h.compact([*start, user("Continue.")], policy="claude-code")
     yield "Step open" in texts(reply["messages"][-2:-1])
 
 
@@ -311,20 +322,20 @@ async def sub_agents(h: Host) -> AsyncIterator[bool]:
     options = {"parent_session_id": "parent"}
     reply = await h.compact(child, session_id="child", context_window=16_000, options=options)
     yield reply["changed"]
-    yield await h.found("WOMBAT", session_id="parent") > 0
+    yield await h.count_hits("WOMBAT", session_id="parent") > 0
 
 
 async def idle(h: Host) -> AsyncIterator[bool]:
     """S3: after 60 idle minutes old results are cleared without a minimum saving."""
-    given = {"policy": "claude-code", "context_window": 200_000}
-    warm = await h.compact(session(6, 150), options={"idle_seconds": 60}, **given)
-    cold = await h.compact(session(6, 150), options={"idle_seconds": 4_000}, **given)
+    arguments = {"policy": "claude-code", "context_window": 200_000}
+    warm = await h.compact(session(6, 150), options={"idle_seconds": 60}, **arguments)
+    cold = await h.compact(session(6, 150), options={"idle_seconds": 4_000}, **arguments)
     yield not warm["changed"]
     yield cold["changed"]
 
 
 async def snip(h: Host) -> AsyncIterator[bool]:
-    """S3: of more than 50 messages the first 3 and the last 47 stay, calls with their results."""
+    """S3: a list of over 50 messages keeps its first 3 and last 47, calls with their results."""
     payload = session(40, 2)
     reply = await h.compact(payload, policy="four-layer", context_window=200_000)
     yield reply["messages"][0] == payload[0]
@@ -334,7 +345,7 @@ async def snip(h: Host) -> AsyncIterator[bool]:
 
 
 async def snip_chosen(h: Host) -> AsyncIterator[bool]:
-    """S3: the model or the host names messages to leave out."""
+    """S3: the model or the host names messages to remove."""
     options = {"snip_messages": [2, 3]}
     reply = await h.compact(turns(4), context_window=200_000, options=options)
     yield "word1 " not in texts(reply["messages"]) and "word2 " in texts(reply["messages"])
@@ -362,34 +373,39 @@ async def reactive(h: Host) -> AsyncIterator[bool]:
 
 async def retry_limit(h: Host) -> AsyncIterator[bool]:
     """S3: the paper's policy ends after one retry and says so."""
-    given = {"mode": "reactive", "policy": "four-layer", "session_id": "limit"}
-    first = await h.compact(session(20), **given)
-    second = await h.compact(first["messages"], **given)
+    arguments = {"mode": "reactive", "policy": "four-layer", "session_id": "limit"}
+    first = await h.compact(session(20), **arguments)
+    second = await h.compact(first["messages"], **arguments)
     yield first["changed"]
     yield second["status"] == "no_progress" or "retr" in str(second["warnings"])
 
 
 async def host_summary(h: Host) -> AsyncIterator[bool]:
     """S0, S3: the host's model writes the summary from a prompt."""
-    given = {"mode": "full", "summarizer": "host", "session_id": "written"}
-    asked = await h.compact(story(), **given)
+    arguments = {"mode": "full", "summarizer": "host", "session_id": "written"}
+    asked = await h.compact(story(), **arguments)
     yield asked["status"] == "needs_summary"
     options = {"continuation": asked["summary_request"]["continuation"]}
-    reply = await h.compact(story(), summary=SUMMARY, options=options, **given)
+    reply = await h.compact(story(), summary=SUMMARY, options=options, **arguments)
     yield "INV-4711" in texts(reply["messages"]) and reply["status"] == "compacted"
 
 
 async def nine_sections(h: Host) -> AsyncIterator[bool]:
     """S3: the prompt has nine sections and an analysis, and forbids tool calls."""
-    given = {"mode": "full", "summarizer": "host", "policy": "claude-code", "session_id": "nine"}
-    asked = await h.compact(story(), **given)
+    arguments = {
+        "mode": "full",
+        "summarizer": "host",
+        "policy": "claude-code",
+        "session_id": "nine",
+    }
+    asked = await h.compact(story(), **arguments)
     prompt = json.dumps(asked["summary_request"])
     yield "<analysis>" in prompt and "<summary>" in prompt
     yield "tool" in prompt.lower()
     yield asked["summary_request"]["system"].count("\n## ") == 9
     options = {"continuation": asked["summary_request"]["continuation"]}
-    said = f"<analysis>secret thoughts</analysis>\n<summary>\n{SUMMARY}\n</summary>"
-    reply = await h.compact(story(), summary=said, options=options, **given)
+    answer = f"<analysis>secret thoughts</analysis>\n<summary>\n{SUMMARY}\n</summary>"
+    reply = await h.compact(story(), summary=answer, options=options, **arguments)
     yield "secret thoughts" not in texts(reply["messages"])
 
 
@@ -405,9 +421,9 @@ async def sampling(_: Host) -> AsyncIterator[bool]:
         return types.CreateMessageResult(role="assistant", content=content, model="m")
 
     async with host(sampling_callback=write, mode="legacy") as own:
-        given = {"mode": "full", "summarizer": "sampling", "target_tokens": 3_000}
-        good = await own.compact(story(), **given)
-        bad = await own.compact(story(7), **given)
+        arguments = {"mode": "full", "summarizer": "sampling", "target_tokens": 3_000}
+        good = await own.compact(story(), **arguments)
+        bad = await own.compact(story(7), **arguments)
     yield good["written_by"].startswith("sampling")
     yield bad["status"] == "compacted" and bool(bad["warnings"])
 
@@ -432,8 +448,10 @@ async def collapse(h: Host) -> AsyncIterator[bool]:
 async def session_memory(h: Host) -> AsyncIterator[bool]:
     """S3: a summary that was stored before is used later without a model."""
     await h.compact(story(), mode="record", summary=SUMMARY, session_id="memory")
-    given = {"mode": "full", "session_id": "memory", "context_window": 60_000}
-    reply = await h.compact([*story(), agent("The note is written."), user("And now?")], **given)
+    arguments = {"mode": "full", "session_id": "memory", "context_window": 60_000}
+    reply = await h.compact(
+        [*story(), agent("The note is written."), user("And now?")], **arguments
+    )
     yield "float arithmetic lost cents" in texts(reply["messages"])
 
 
@@ -446,7 +464,7 @@ async def attached_again(h: Host) -> AsyncIterator[bool]:
         *answered("k", "Skill", "# Release\n\nSign with the key KUDU-77.", skill="release"),
         *answered("b", "Bash", "Command running in background with ID: bash_7", **work),
         *answered("g", "Task", "Async agent launched.\nagentId: dingo4", prompt="Soak."),
-        *turns(40), user("Go on."),
+        *turns(40), user("Continue."),
     ]  # fmt: skip
     text = texts((await h.compact(payload, mode="full", context_window=60_000))["messages"])
     for word in ("OKAPI", "KUDU-77", "bash_7", "dingo4"):
@@ -466,17 +484,17 @@ async def called_by_model(h: Host) -> AsyncIterator[bool]:
 
 async def recent_share(h: Host) -> AsyncIterator[bool]:
     """S4: the timeline keeps 70 % of the window as recent messages, at least six turns."""
-    payload = [*turns(300), user("Go on.")]
+    payload = [*turns(300), user("Continue.")]
     options = {"estimator": "chars/4", "max_output_tokens": 8_000}
-    given = {"policy": "timeline", "context_window": 100_000, "options": options}
-    kept = (await h.compact(payload, **given))["messages"][1:]
-    yield payload[-len(kept) :] == kept
-    yield 66_000 <= sum(len(texts([message])) for message in kept) / 4 <= 74_000
-    yield len(kept) >= 12
+    arguments = {"policy": "timeline", "context_window": 100_000, "options": options}
+    recent = (await h.compact(payload, **arguments))["messages"][1:]
+    yield payload[-len(recent) :] == recent
+    yield 66_000 <= sum(len(texts([message])) for message in recent) / 4 <= 74_000
+    yield len(recent) >= 12
 
 
 async def cut_point(h: Host) -> AsyncIterator[bool]:
-    """S4: the first kept message is never a tool result."""
+    """S4: the first recent message is never a tool result."""
     for count in range(12, 18):
         reply = await h.compact(session(count), policy="timeline", context_window=24_000)
         yield not problems(reply["messages"], "anthropic") and reply["boundary"] is not None
@@ -490,19 +508,19 @@ async def split_turn(h: Host) -> AsyncIterator[bool]:
     yield "Turn Context (split turn)" in texts(reply["messages"])
 
 
-async def one_summary(h: Host) -> AsyncIterator[bool]:
+async def single_summary(h: Host) -> AsyncIterator[bool]:
     """S4: a second compaction updates the summary; summaries are never stacked."""
-    given = {"policy": "timeline", "context_window": 12_000, "session_id": "again"}
-    one = await h.compact([user("Rule: never touch GNU_TABLE."), *turns(40)], **given)
-    two = await h.compact([*one["messages"], *turns(40, 500)], **given)
-    yield one["changed"] and two["changed"]
-    yield texts(two["messages"]).count("<context_summary ") == 1
-    yield "GNU_TABLE" in texts(two["messages"])
+    arguments = {"policy": "timeline", "context_window": 12_000, "session_id": "again"}
+    first = await h.compact([user("Rule: never touch GNU_TABLE."), *turns(40)], **arguments)
+    second = await h.compact([*first["messages"], *turns(40, 500)], **arguments)
+    yield first["changed"] and second["changed"]
+    yield texts(second["messages"]).count("<context_summary ") == 1
+    yield "GNU_TABLE" in texts(second["messages"])
 
 
 async def digest(h: Host) -> AsyncIterator[bool]:
     """S4: the digest lists artifacts, file changes, commands, memory reads and hidden blocks."""
-    made = [
+    chart = [
         {"type": "text", "text": "Made it."},
         {"type": "document", "title": "chart.pdf", "source": {"type": "text", "data": "x" * 99}},
     ]
@@ -512,17 +530,17 @@ async def digest(h: Host) -> AsyncIterator[bool]:
         *answered("w", "Write", "ok", file_path="/srv/out/report.csv", content="a,b"),
         *answered("e", "Bash", "1 failed", command="pytest -q"),
         *answered("m", "memory_read", "turn_id: t7\nnotes/eland.md", query="eland"),
-        *answered("d", "make_chart", made, sources=["report.csv"]),
-        *turns(40), user("Go on."),
+        *answered("d", "make_chart", chart, sources=["report.csv"]),
+        *turns(40), user("Continue."),
     ]  # fmt: skip
     reply = await h.compact(payload, policy="timeline", context_window=12_000)
-    told = (await h.receipt(reply)).get("digest") or {}
-    yield "/srv/out/report.csv" in told["files"]["written"]
-    yield any("pytest" in run["command"] for run in told["runs"])
-    yield "eland" in json.dumps(told["memory_reads"])
-    artifacts = json.dumps(told["artifacts"])
+    digest = (await h.receipt(reply)).get("digest") or {}
+    yield "/srv/out/report.csv" in digest["files"]["written"]
+    yield any("pytest" in run["command"] for run in digest["runs"])
+    yield "eland" in json.dumps(digest["memory_reads"])
+    artifacts = json.dumps(digest["artifacts"])
     yield "chart.pdf" in artifacts and "visibility" in artifacts and "text/csv" in artifacts
-    yield "NYALA" in json.dumps(told["hidden"])
+    yield "NYALA" in json.dumps(digest["hidden"])
 
 
 async def cache_points(h: Host) -> AsyncIterator[bool]:
@@ -540,8 +558,8 @@ async def hooks(h: Host) -> AsyncIterator[bool]:
     async def progress(fraction: float, _total: float | None, _message: str | None) -> None:
         seen.append(fraction)
 
-    given = {"messages": turns(40), "context_window": 12_000, "session_id": "hooks"}
-    reply = await h.client.call_tool("compact_messages", given, progress_callback=progress)
+    arguments = {"messages": turns(40), "context_window": 12_000, "session_id": "hooks"}
+    reply = await h.client.call_tool("compact_messages", arguments, progress_callback=progress)
     yield len(seen) >= 2
     tokens = (reply.structured_content or {})["tokens"]
     yield tokens["before"] > tokens["after"] > 0
@@ -551,11 +569,11 @@ async def search(h: Host) -> AsyncIterator[bool]:
     """M: search finds words, phrases and patterns in messages and outputs, with filters."""
     payload = [*answered("s", "Bash", lines("bongo", 2_000), command="ls"), user("The SITATUNGA.")]
     await h.compact([user("Go."), *payload], session_id="search", context_window=16_000)
-    yield await h.found("sitatunga") == 1
-    yield await h.found("value_bongo_7363") >= 1
-    yield await h.found("value_bongo_73\\d3", kind="regex") >= 1
-    yield await h.found("the sitatunga", kind="phrase", role="user") == 1
-    yield await h.found("sitatunga", role="assistant") == 0
+    yield await h.count_hits("sitatunga") == 1
+    yield await h.count_hits("value_bongo_7363") >= 1
+    yield await h.count_hits("value_bongo_73\\d3", kind="regex") >= 1
+    yield await h.count_hits("the sitatunga", kind="phrase", role="user") == 1
+    yield await h.count_hits("sitatunga", role="assistant") == 0
 
 
 async def formats(h: Host) -> AsyncIterator[bool]:
@@ -565,36 +583,36 @@ async def formats(h: Host) -> AsyncIterator[bool]:
         if name == "pi":
             transcript = next(t for t in sample_transcripts() if t.format == "pi")
         payload = in_format(transcript, name)[:120]
-        given = {"mode": "full", "target_tokens": 6_000, "options": {"format": name}}
-        reply = await h.compact(payload, **given)
+        arguments = {"mode": "full", "target_tokens": 6_000, "options": {"format": name}}
+        reply = await h.compact(payload, **arguments)
         yield not problems(reply["messages"], name, original=payload)
 
 
-async def whole_list(h: Host) -> AsyncIterator[bool]:
-    """M: a host that sends its whole list gets the same beginning again, whatever it appends."""
+async def complete_list(h: Host) -> AsyncIterator[bool]:
+    """M: a host that sends its complete list gets equal first messages, whatever it appends."""
     full, starts = [user("Audit all files.")], set[str]()
     for n in range(24):
         full += answered(f"w{n}", "bash", lines(f"w{n}", 100), command=f"cat {n}")
         clock = user(f"<env>It is {n} o'clock</env>")
-        reply = await h.compact([*full, clock], session_id="whole", context_window=24_000)
+        reply = await h.compact([*full, clock], session_id="full_reply", context_window=24_000)
         starts.add(texts(reply["messages"][:1]))
     yield len(starts) <= 8
 
 
 async def edits(h: Host) -> AsyncIterator[bool]:
-    """M: edits applied to the caller's list give the same list as `reply=messages`."""
+    """M: edits applied to the caller's list give the list of `reply=messages`."""
     payload = session(12)
-    given = {"mode": "micro", "context_window": 30_000}
-    whole = await h.compact(payload, **given)
-    call = {"messages": payload, "reply": "edits", "session_id": "edits", **given}
+    arguments = {"mode": "micro", "context_window": 30_000}
+    full_reply = await h.compact(payload, **arguments)
+    call = {"messages": payload, "reply": "edits", "session_id": "edits", **arguments}
     spliced = list(payload)
     for edit in reversed((await h.call("compact_messages", **call))["edits"]):
         spliced[edit["start"] : edit["start"] + edit["delete_count"]] = edit["insert"]
-    yield answer_texts(spliced) == answer_texts(whole["messages"])
+    yield answer_texts(spliced) == answer_texts(full_reply["messages"])
 
 
 async def new_messages(h: Host) -> AsyncIterator[bool]:
-    """M: a caller can send only what is new, or a session ID with a mode."""
+    """M: a caller can send only new messages, or a session ID with a mode."""
     await h.compact(turns(30), session_id="new", context_window=200_000)
     added = await h.call("compact_messages", session_id="new", new_messages=[user("ELAND?")])
     full = await h.call("compact_messages", session_id="new", mode="full", reply="messages")
@@ -604,21 +622,29 @@ async def new_messages(h: Host) -> AsyncIterator[bool]:
 
 async def background(h: Host) -> AsyncIterator[bool]:
     """M: a compaction is prepared while the agent works on, and applied later."""
-    payload, given = turns(40), {"session_id": "later", "mode": "full", "context_window": 30_000}
-    one = await h.compact(payload, options={"prepare": True}, **given)
+    payload, arguments = (
+        turns(40),
+        {"session_id": "later", "mode": "full", "context_window": 30_000},
+    )
+    prepared = await h.compact(payload, options={"prepare": True}, **arguments)
     grown = [*payload, user("Meanwhile ORIBI.")]
-    options = {"apply": one["prepared"]["prepared_id"]}
-    two = await h.compact(grown, options=options, session_id="later", context_window=30_000)
-    yield two["changed"] and two["messages"][-1] == grown[-1]
+    options = {"apply": prepared["prepared"]["prepared_id"]}
+    applied = await h.compact(grown, options=options, session_id="later", context_window=30_000)
+    yield applied["changed"] and applied["messages"][-1] == grown[-1]
 
 
 async def resume(h: Host) -> AsyncIterator[bool]:
     """M: the compacted session is written as a file that the host continues."""
     path = h.folder / "resume.jsonl"
-    path.write_text("\n".join(claude_code_lines([*turns(30), user("Go on.")])))
+    path.write_text("\n".join(claude_code_lines([*turns(30), user("Continue.")])))
     options = {"resume": "claude-code"}
-    given = {"transcript_path": str(path), "mode": "full", "reply": "receipt", "options": options}
-    reply = await h.call("compact_messages", **given)
+    arguments = {
+        "transcript_path": str(path),
+        "mode": "full",
+        "reply": "receipt",
+        "options": options,
+    }
+    reply = await h.call("compact_messages", **arguments)
     written = await anyio.Path(reply["resume_path"]).read_text()
     yield "<context_summary " in written
 
@@ -662,16 +688,21 @@ async def other_language(h: Host) -> AsyncIterator[bool]:
     german = "Bitte behebe den Fehler im Parser. Wir dürfen niemals Daten löschen."
     payload = [user(german)]
     for n in range(12):
-        said = f"Ich habe den Ordner {n} angesehen und dort den Fehler in Zeile {n} gefunden. "
-        payload += [agent(said * 12), user(f"Gut, mach bitte mit dem Ordner {n + 1} weiter.")]
-    given = {"mode": "full", "summarizer": "host", "session_id": "german", "target_tokens": 2_000}
-    asked = await h.compact(payload, **given)
+        report = f"Ich habe den Ordner {n} angesehen und dort den Fehler in Zeile {n} gefunden. "
+        payload += [agent(report * 12), user(f"Gut, mach bitte mit dem Ordner {n + 1} weiter.")]
+    arguments = {
+        "mode": "full",
+        "summarizer": "host",
+        "session_id": "german",
+        "target_tokens": 2_000,
+    }
+    asked = await h.compact(payload, **arguments)
     options = {"continuation": asked["summary_request"]["continuation"]}
     english = (
-        "## Goal and latest request\nFix the error in the parser [0].\n## Where it stands\n"
-        "The error was found, and the next step is to go on with the following folder."
+        "## Goal and latest request\nFix the error in the parser [0].\n## Current state\n"
+        "The error was found, and the next step is to continue with the following folder."
     )
-    reply = await h.compact(payload, summary=english, options=options, **given)
+    reply = await h.compact(payload, summary=english, options=options, **arguments)
     yield "German" in str(reply["warnings"])
 
 
@@ -683,7 +714,7 @@ async def redaction(h: Host) -> AsyncIterator[bool]:
         yield SECRET not in stored["marker"]
         yield SECRET not in await own.read(stored["output_id"], limit=5)
     await h.compact([user("Hi. <private>my DUIKER</private>"), agent("Hello.")], mode="record")
-    yield await h.found("DUIKER") == 0
+    yield await h.count_hits("DUIKER") == 0
 
 
 async def tenants(_: Host) -> AsyncIterator[bool]:
@@ -692,18 +723,18 @@ async def tenants(_: Host) -> AsyncIterator[bool]:
         address = named_database(server.address(), "rows")
         async with host("--archive", f"{address}&tenant=team-d") as own:
             await own.compact([user("The TOPI."), agent("Yes.")], session_id="pg", mode="record")
-            yield await own.found("topi") == 1
+            yield await own.count_hits("topi") == 1
         async with host("--archive", address) as other:
-            yield await other.found("topi") == 0
+            yield await other.count_hits("topi") == 0
 
 
 def rows() -> list[Row]:
     """Return the rows in the order of this file: all async generators."""
-    return [found for found in globals().values() if inspect.isasyncgenfunction(found)]
+    return [value for value in globals().values() if inspect.isasyncgenfunction(value)]
 
 
 def unique_ids(messages: list[Json]) -> list[Json]:
-    """Number the calls anew, so that no two have the same ID; each result follows its call."""
+    """Give each call a new unique ID; each result must follow its call."""
     number = -1
 
     def renumber(match: re.Match[str]) -> str:
@@ -715,6 +746,7 @@ def unique_ids(messages: list[Json]) -> list[Json]:
 
 
 def claude_code_lines(messages: list[Json]) -> list[str]:
+    """Return the lines of a Claude Code session."""
     return [
         json.dumps({
             "type": message["role"], "uuid": f"u{n}", "parentUuid": f"u{n - 1}" if n else None,
@@ -726,24 +758,25 @@ def claude_code_lines(messages: list[Json]) -> list[str]:
 
 
 async def main() -> int:
-    wanted = {int(number) for number in sys.argv[1:]}
+    """Print the state of each row; return 1 unless all work."""
+    chosen = {int(number) for number in sys.argv[1:]}
     counts = {"works": 0, "in part": 0, "not": 0}
     async with host() as h:
         for number, check in enumerate(rows(), 1):
-            if wanted and number not in wanted:
+            if chosen and number not in chosen:
                 continue
-            held: list[bool] = []
+            conditions: list[bool] = []
             problem = ""
             try:
-                held = [bool(condition) async for condition in check(h)]
-            except Exception as error:  # noqa: BLE001 - the row does not work, whatever it raised
+                conditions = [bool(condition) async for condition in check(h)]
+            except Exception as error:  # noqa: BLE001 - any error means that the row fails
                 problem = f" {type(error).__name__}: {error}"[:200]
-                held.append(False)
-            state = "works" if all(held) else "in part" if any(held) else "not"
+                conditions.append(False)
+            state = "works" if all(conditions) else "in part" if any(conditions) else "not"
             counts[state] += 1
-            failed = [n for n, condition in enumerate(held, 1) if not condition]
-            more = f" (conditions {failed}{problem})" if failed else ""
-            print(f"{number:2} {state:8}{(check.__doc__ or '').strip()}{more}", flush=True)
+            failed = [n for n, condition in enumerate(conditions, 1) if not condition]
+            details = f" (conditions {failed}{problem})" if failed else ""
+            print(f"{number:2} {state:8}{(check.__doc__ or '').strip()}{details}", flush=True)
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
     return 0 if counts["works"] == sum(counts.values()) else 1
 

@@ -4,7 +4,7 @@ Run: python benchmarks/search.py [--messages 100000] [--median-chars 300] [--fol
 
 The texts are slices of Python's own library, logs with identifiers, paths and error codes, a little
 Chinese, and rare planted names: about 0.8 KB a message, median 0.3 KB. Times are CPU of the whole
-process. The plain table has the same texts and ranks with its own bm25.
+process. The plain table has these texts and ranks with its own bm25.
 """
 
 import argparse
@@ -51,7 +51,7 @@ RARE_COUNT = 40
 
 
 def texts(count: int, median_chars: int, seed: int = 5) -> Iterator[str]:
-    """Yield `count` texts, the same in every run of one Python installation."""
+    """Yield `count` texts, equal in every run of one Python installation."""
     dice = random.Random(seed)
     library = Path(sysconfig.get_paths()["stdlib"])
     sources = [

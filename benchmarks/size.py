@@ -1,9 +1,9 @@
-"""How large the code is.
+"""Count the code: lines, files, functions, numbers and regular expressions of each folder.
 
 Run: python benchmarks/size.py compaction/context_compaction server/mcp_server_compaction
 
-Code lines are lines with a token that is neither comment nor docstring. Numbers are module-level
-numeric constants.
+A code line has a token that is neither comment nor docstring. Numbers are numeric constants at
+module level.
 """
 
 import ast
@@ -25,6 +25,7 @@ KEYS = ("code", "files", "functions", "numbers", "regexes")
 
 
 def is_number(node: ast.expr) -> bool:
+    """Whether `node` is a number, or a calculation or tuple of numbers."""
     match node:
         case ast.Constant(value=bool()):
             return False
@@ -41,6 +42,7 @@ def is_number(node: ast.expr) -> bool:
 
 
 def measure(path: Path) -> dict[str, int]:
+    """Return the counts of one file."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     lines: set[int] = set()
@@ -53,14 +55,14 @@ def measure(path: Path) -> dict[str, int]:
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and body
         ):
-            for first in body:  # docstrings, and those below attributes
+            for statement in body:  # docstrings of functions and of attributes
                 if (
-                    isinstance(first, ast.Expr)
-                    and isinstance(first.value, ast.Constant)
-                    and isinstance(first.value.value, str)
+                    isinstance(statement, ast.Expr)
+                    and isinstance(statement.value, ast.Constant)
+                    and isinstance(statement.value.value, str)
                 ):
                     lines.difference_update(
-                        range(first.lineno, (first.end_lineno or first.lineno) + 1)
+                        range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
                     )
     values = [
         node.value
@@ -82,6 +84,7 @@ def measure(path: Path) -> dict[str, int]:
 
 
 def main(roots: list[str]) -> None:
+    """Print the counts of each folder and the total."""
     rows: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for root in map(Path, roots):
         for path in sorted(root.rglob("*.py")):

@@ -2,7 +2,7 @@
 
 Run: python benchmarks/startup.py [RUNS]
 
-Both servers are started in turn and get the same request. The kernel (`os.wait4`) reports their
+Both servers are started in turn and get one request. The kernel (`os.wait4`) reports their
 user and system time. Medians are compared. The second figure is the CPU time of `import
 context_compaction` without the start of the interpreter. Exits with 1 if a limit is exceeded.
 """
@@ -19,7 +19,7 @@ DEFAULT_RUNS = 9
 MAX_RATIO = 1.1
 MAX_IMPORT_SECONDS = 0.15
 
-BARE_SERVER = """
+REFERENCE_SERVER = """
 from mcp.server import MCPServer
 
 server = MCPServer("bare")
@@ -82,16 +82,16 @@ def measure_servers(runs: int) -> tuple[float, float]:
     """Return the median CPU seconds of the bare server and of this server."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "MCP_COMPACTION_ARCHIVE": f"{folder}/archive"}
-        bare_command = [sys.executable, "-c", BARE_SERVER]
+        reference_command = [sys.executable, "-c", REFERENCE_SERVER]
         own_command = [sys.executable, "-m", "mcp_server_compaction"]
-        for command in (bare_command, own_command):  # the first run fills caches
+        for command in (reference_command, own_command):  # the first run fills caches
             seconds_to_initialize(command, environment)
-        bare: list[float] = []
+        reference: list[float] = []
         own: list[float] = []
         for _ in range(runs):
-            bare.append(seconds_to_initialize(bare_command, environment))
+            reference.append(seconds_to_initialize(reference_command, environment))
             own.append(seconds_to_initialize(own_command, environment))
-    return statistics.median(bare), statistics.median(own)
+    return statistics.median(reference), statistics.median(own)
 
 
 def measure_import(runs: int) -> float:
@@ -107,12 +107,14 @@ def measure_import(runs: int) -> float:
 def main() -> int:
     """Print the figures; return 1 if a limit is exceeded."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_RUNS
-    bare, own = measure_servers(runs)
+    reference, own = measure_servers(runs)
     library = measure_import(runs)
-    print(f"bare server   {bare:.3f} s CPU (median of {runs})")
-    print(f"this server   {own:.3f} s CPU, {own / bare:.2f} x the bare server (limit {MAX_RATIO})")
+    print(f"bare server   {reference:.3f} s CPU (median of {runs})")
+    print(
+        f"this server   {own:.3f} s CPU, {own / reference:.2f} x the bare one (limit {MAX_RATIO})"
+    )
     print(f"import        {library:.3f} s CPU (limit {MAX_IMPORT_SECONDS})")
-    return 0 if own <= bare * MAX_RATIO and library < MAX_IMPORT_SECONDS else 1
+    return 0 if own <= reference * MAX_RATIO and library < MAX_IMPORT_SECONDS else 1
 
 
 if __name__ == "__main__":

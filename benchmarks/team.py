@@ -265,7 +265,9 @@ def report(calls: Sequence[tuple[float, float, int]], events: dict[str, float]) 
     print("| after | calls | p50 ms | p99 ms | longest ms | repeated |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, start, stop in zip(names, starts, [*starts[1:], float("inf")], strict=True):
-        chosen = [(taken * 1e3, tries) for began, taken, tries in calls if start <= began < stop]
+        chosen = [
+            (seconds * 1e3, tries) for began, seconds, tries in calls if start <= began < stop
+        ]
         if not chosen:  # the next event happened before any call started
             print(f"| {name} | 0 | | | | |")
             continue
@@ -281,7 +283,7 @@ async def check(address: str, agents: Sequence[Agent]) -> None:
     Raises:
         SystemExit: If a message is missing, stored twice or out of order.
     """
-    lost = twice = unordered = 0
+    missing = twice = unordered = 0
     async with open_archive(address) as archive:
         for agent in agents:
             limit = 10 * len(agent.acknowledged)
@@ -289,12 +291,14 @@ async def check(address: str, agents: Sequence[Agent]) -> None:
             expected = [json.dumps(message["content"]) for message in agent.acknowledged]
             contents = [json.dumps(message.raw["content"]) for message in stored]
             archived = [text for text in contents if text in set(expected)]
-            lost += len(set(expected) - set(archived))
+            missing += len(set(expected) - set(archived))
             twice += len(archived) - len(set(archived))
             unordered += archived != expected
     count = sum(len(agent.acknowledged) for agent in agents)
-    print(f"\n{count} acknowledged messages: {lost} lost, {twice} twice, {unordered} out of order")
-    if lost or twice or unordered:
+    print(
+        f"\n{count} acknowledged messages: {missing} lost, {twice} twice, {unordered} out of order"
+    )
+    if missing or twice or unordered:
         raise SystemExit(1)
 
 

@@ -11,7 +11,7 @@ compacted to 10,000. The caller names the format.
 - files: distinct files of these functions.
 - changes of file: how often the file changes if the functions are read in the order of their first
   call.
-- thread hops: calls of `anyio.to_thread.run_sync`, also those of the archive.
+- thread hops: calls of `anyio.to_thread.run_sync`, also by the archive.
 
 The script uses public names only, so `--tree` may be the folder of any version.
 """

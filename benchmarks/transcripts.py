@@ -1,14 +1,15 @@
-"""Every real transcript, in every format, compacted to shares and windows; every promise checked.
+"""Compact every real transcript in every format and check every promise.
 
-    python benchmarks/transcripts.py [PROCESSES]
+Run: python benchmarks/transcripts.py [PROCESSES] [--limit JOBS]
 
-A run is one transcript in one format brought to one target. It is *kept* where every check of
-`tests/support/promises.py` holds: the input is unchanged, the output is valid by an independent
-judge of the provider's rules, it is within the target or names what cannot be made smaller, each
-string that left is read back by the pointers in the answer, the same input gives the same bytes,
-and a second compaction changes nothing. Exits with 1 if any run breaks one, and names it.
+A run compacts one transcript in one format to one target. The checks of tests/support/promises.py
+know nothing of the product: the input is unchanged, the output follows the provider's rules, it is
+within the target or names the pieces that cannot shrink, each removed string is readable through
+the pointers in the output, equal input gives equal bytes, and a second compaction changes nothing.
+Exits with 1 if a run breaks a promise, and prints it.
 """
 
+import argparse
 import statistics
 import sys
 from collections import Counter
@@ -39,10 +40,19 @@ PROCESSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What became of one transcript, in one format, at one target.
+    """Outcome of one compaction.
 
-    `before` and `after` are tokens; `removed_bytes` were all read back where `violation` is empty;
-    `largest` is the largest of the pieces that the answer named where it does not fit.
+    Attributes:
+        name: Name of the transcript.
+        format: Name of the format.
+        goal: Key of `SHARES` or `WINDOWS_TOKENS`.
+        violation: The broken promise; empty if all were kept.
+        fits: Whether the output is within the target.
+        status: Status of the result.
+        before: Tokens before the compaction.
+        after: Tokens after the compaction.
+        removed_bytes: Bytes of all removed strings.
+        largest: Description of the largest piece that cannot shrink.
     """
 
     name: str
@@ -64,28 +74,33 @@ class Row:
     runs: list[Run] = field(default_factory=list[Run])
 
     def cells(self) -> tuple[str, ...]:
-        kept = [run for run in self.runs if not run.violation]
-        acted = [run for run in kept if run.status == "compacted"]
-        ratios = [run.after / run.before for run in acted]
+        """Return the cells of the table."""
+        valid = [run for run in self.runs if not run.violation]
+        compacted = [run for run in valid if run.status == "compacted"]
+        ratios = [run.after / run.before for run in compacted]
         return (
-            f"{len(kept)} / {len(self.runs)}",
-            str(sum(run.fits for run in kept)),
-            str(sum(not run.fits for run in kept)),
-            str(sum(run.status == "unchanged" for run in kept)),
-            f"{sum(run.removed_bytes for run in kept):,}",
+            f"{len(valid)} / {len(self.runs)}",
+            str(sum(run.fits for run in valid)),
+            str(sum(not run.fits for run in valid)),
+            str(sum(run.status == "unchanged" for run in valid)),
+            f"{sum(run.removed_bytes for run in valid):,}",
             f"{statistics.median(ratios):.2f}" if ratios else "-",
         )
 
 
 def main() -> int:
-    processes = int(sys.argv[1]) if len(sys.argv) > 1 else PROCESSES
+    """Run all compactions and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("processes", type=int, nargs="?", default=PROCESSES)
+    parser.add_argument("--limit", type=int, help="number of transcripts and formats")
+    options = parser.parse_args()
     jobs = [
         (number, format)
         for number, transcript in enumerate(all_transcripts())
         for format in dict.fromkeys((transcript.format, *PROVIDER_FORMATS))
-    ]
+    ][: options.limit]
     rows: dict[tuple[str, str], Row] = {}
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(options.processes) as pool:
         for done, runs in enumerate(pool.map(runs_of, jobs), 1):
             for run in runs:
                 rows.setdefault((run.format, run.goal), Row()).runs.append(run)
@@ -100,9 +115,9 @@ def main() -> int:
 
 
 def print_table(rows: dict[tuple[str, str], Row]) -> None:
-    """One line for each format and goal, as a Markdown table."""
+    """Print a Markdown table with a line for each format and goal."""
     print(f"{len(all_transcripts())} transcripts\n")
-    titles = ("format", "to", "kept", "fit", "do not fit", "unchanged", "bytes read back", "median")
+    titles = ("format", "to", "kept", "fit", "do not fit", "unchanged", "bytes read", "median size")
     print_line(titles)
     print_line(["---"] * len(titles))
     goals = [*SHARES, *WINDOWS_TOKENS]
@@ -111,19 +126,20 @@ def print_table(rows: dict[tuple[str, str], Row]) -> None:
 
 
 def print_reasons(rows: dict[tuple[str, str], Row]) -> None:
-    """What the answers that do not fit named as the largest piece left."""
+    """Print the largest pieces that cannot shrink."""
     largest = Counter(run.largest for row in rows.values() for run in row.runs if run.largest)
-    print("\nWhere it does not fit, the largest piece that the answer names:\n")
+    print("\nLargest piece of the outputs that do not fit:\n")
     for description, times in largest.most_common():
         print(f"- {times} times: {description}")
 
 
 def print_line(cells: Iterable[str]) -> None:
+    """Print a line of a Markdown table."""
     print("| " + " | ".join(cells) + " |")
 
 
 def runs_of(job: tuple[int, str]) -> list[Run]:
-    """The runs of one transcript in one format, in a process of the pool."""
+    """Make the runs of one transcript in one format."""
     number, format = job
     transcript = all_transcripts()[number]
     return anyio.run(_runs, transcript.name, format, in_format(transcript, format))
@@ -135,7 +151,7 @@ async def _runs(name: str, format: str, payload: list[Json]) -> list[Run]:
             payload, CompactRequest(mode="record", format=format), archive=archive
         )
     tokens = recorded.tokens.before
-    wishes = {
+    requests = {
         goal: CompactRequest(format=format, target_tokens=max(1, int(tokens * share)))
         for goal, share in SHARES.items()
     } | {
@@ -143,7 +159,8 @@ async def _runs(name: str, format: str, payload: list[Json]) -> list[Run]:
         for goal, window_tokens in WINDOWS_TOKENS.items()
     }
     return [
-        await _run(Run(name, format, goal), payload, wish, format) for goal, wish in wishes.items()
+        await _run(Run(name, format, goal), payload, request, format)
+        for goal, request in requests.items()
     ]
 
 
@@ -153,10 +170,10 @@ async def _run(run: Run, payload: list[Json], request: CompactRequest, format: s
             result = await check_promises(payload, request, archive)
     except (AssertionError, CompactionError) as error:
         return Run(run.name, run.format, run.goal, violation=f"{error!r}"[:300])
-    return _kept(run, payload, result, format)
+    return _outcome(run, payload, result, format)
 
 
-def _kept(run: Run, payload: list[Json], result: CompactResult, format: str) -> Run:
+def _outcome(run: Run, payload: list[Json], result: CompactResult, format: str) -> Run:
     removed = removed_texts(payload, result.messages, format)
     return Run(
         run.name,

@@ -3,7 +3,7 @@
 Run: python benchmarks/wrap.py            (needs npm and package registries)
 
 The servers filesystem and everything come from npm, fetch from PyPI, each in a temporary folder.
-Every call is made to the server itself and to the same server behind `wrap`. Below the threshold
+Every call is made to the server itself and to a copy behind `wrap`. Below the threshold
 the results must be equal. Above it the proxy's result must be short and the full text readable. The
 cost is the CPU time of the proxy's process over 200 small calls, by /proc.
 """

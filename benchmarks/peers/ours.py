@@ -1,4 +1,7 @@
-"""Ours, timed as the peers are, in a process of its own; and the floor of the same bytes."""
+"""Time this library as the peers are timed, in its own process, and the floor.
+
+run.py starts this script with the files of the list and of its growths. It prints JSON.
+"""
 
 import hashlib
 import json
@@ -21,54 +24,58 @@ from context_compaction.tokens.vocabulary import load_o200k
 from tests.support.plain_tiktoken import plain_o200k
 
 ROUNDS = 5
-WIDE = CompactRequest(format="anthropic", context_window=8_000_000, session_id="idle")
 
 
 async def timed(
     archive: LocalArchive, messages: list[Any], request: CompactRequest
 ) -> tuple[float, CompactResult]:
+    """Return the CPU milliseconds of one call and its result."""
     before = time.process_time()
     result = await compact(messages, request, archive=archive)
     return (time.process_time() - before) * 1e3, result
 
 
-async def main(data: bytes, turns: list[list[Any]]) -> None:
-    messages: list[Any] = json.loads(data)
-    load_o200k()
+async def measure_calls(
+    archive: LocalArchive, messages: list[Any], turns: list[list[Any]], session_id: str
+) -> dict[str, Any]:
+    """Time calls below the trigger: the first one, repeated ones, and grown lists."""
+    request = CompactRequest(format="anthropic", context_window=8_000_000, session_id=session_id)
+    cold, result = await timed(archive, messages, request)
+    again = [(await timed(archive, messages, request))[0] for _ in range(ROUNDS)]
+    grown: list[float] = []
+    for turn in turns:
+        messages = [*messages, *turn]
+        milliseconds, result = await timed(archive, messages, request)
+        grown.append(milliseconds)
+    return {"cold": cold, "again": again, "grown": grown, "left": len(result.messages)}
+
+
+def measure_floor(data: bytes) -> float:
+    """Return the CPU milliseconds of parsing, counting and hashing the list one time."""
     encoding = plain_o200k()
     before = time.process_time()
     for message in json.loads(data):
         text = json.dumps(message, ensure_ascii=False)
         encoding.encode(text, disallowed_special=())
         hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    floor = (time.process_time() - before) * 1e3
+    return (time.process_time() - before) * 1e3
+
+
+async def main(data: bytes, turns: list[list[Any]]) -> None:
+    """Print the figures as JSON."""
+    messages: list[Any] = json.loads(data)
+    load_o200k()
+    floor = measure_floor(data)
     with TemporaryDirectory() as folder:
         async with open_archive(Path(folder), index_root=Path(folder, "index")) as archive:
-            cold, result = await timed(archive, messages, WIDE)
-            again = [(await timed(archive, messages, WIDE))[0] for _ in range(ROUNDS)]
-            grown: list[float] = []
-            whole = messages
-            for turn in turns:
-                whole = [*whole, *turn]
-                milliseconds, result = await timed(archive, whole, WIDE)
-                grown.append(milliseconds)
-            idle = {"cold": cold, "again": again, "grown": grown, "left": len(result.messages)}
+            idle = await measure_calls(archive, messages, turns, "idle")
             request = CompactRequest(
-                format="anthropic", context_window=200_000, session_id="must", target_tokens=60_000
+                format="anthropic", context_window=200_000, session_id="full", target_tokens=60_000
             )
-            _, result = await timed(archive, messages, request)
-            adopted = list(result.messages)
-            request = CompactRequest(
-                format="anthropic", context_window=4_000_000, session_id="must"
-            )
-            again = [(await timed(archive, adopted, request))[0] for _ in range(ROUNDS)]
-            grown = []
-            for turn in turns:
-                adopted = [*adopted, *turn]
-                milliseconds, result = await timed(archive, adopted, request)
-                grown.append(milliseconds)
-            after = {"again": again, "grown": grown, "left": len(result.messages)}
-    print(json.dumps({"idle": idle, "adopted": after, "floor": floor}))
+            result = await compact(messages, request, archive=archive)
+            adopted = await measure_calls(archive, list(result.messages), turns, "full")
+    del adopted["cold"]
+    print(json.dumps({"idle": idle, "adopted": adopted, "floor": floor}))
 
 
 anyio.run(main, Path(sys.argv[1]).read_bytes(), json.loads(Path(sys.argv[2]).read_bytes()))

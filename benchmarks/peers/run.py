@@ -1,12 +1,12 @@
-"""What a call costs beside the peers that a user would install instead, in one run.
+"""Compare the CPU time of a call with libraries that a user could install instead.
 
 Run: python benchmarks/peers/run.py [--tokens 200000 1000000] [--folder FOLDER]
 
-Each peer runs in an environment of its own, of the version named here; those in FOLDER (by default
-`.benchmarks/peers` here) are used again. The transcript is tests/support/synthetic.py's, handed to
-peers as OpenAI messages, which they take, and to us as Anthropic's. CPU, medians of five; a list
-grows by 14 messages. Ours is below its trigger, and counts, archives and validates, which no peer
-does; `left` is how many messages go to the model.
+Each peer runs in a virtual environment with the version named here. Environments in FOLDER (by
+default `.benchmarks/peers`) are reused. The transcript of tests/support/synthetic.py is passed to
+peers as OpenAI messages and to this library as Anthropic messages. Figures are CPU milliseconds,
+medians of five; each growth of the list is 14 messages. This library is below its trigger; only it
+counts, archives and validates. `left` is the number of messages for the model.
 """
 
 import argparse
@@ -29,15 +29,20 @@ from context_compaction.formats.convert import convert
 from tests.support.synthetic import synthetic_session
 
 HERE = Path(__file__).resolve().parent
-GROWS = 5
+GROWTHS = 5
 TURN_MESSAGES = 14
-# A turn has some 300 tokens a message; more than enough for those that a list grows by.
+# Enough for all growths, because a message has about 300 tokens.
 MORE_TOKENS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package to compare with: what to install, and the file here that times it."""
+    """A package to compare with.
+
+    Attributes:
+        requirements: Packages to install, with their versions.
+        script: Script in this folder that times it.
+    """
 
     requirements: tuple[str, ...]
     script: str
@@ -55,20 +60,21 @@ PEERS = {
 
 
 def conversation(tokens: int) -> tuple[list[Any], list[list[Any]]]:
-    """A list of about `tokens` tokens, and the turns that it grows by."""
+    """Return a list of about `tokens` tokens, and the messages of each growth."""
     base = len(synthetic_session(tokens, seed=7))
     longer = synthetic_session(tokens + MORE_TOKENS, seed=7)
-    stops = range(base, base + GROWS * TURN_MESSAGES, TURN_MESSAGES)
+    stops = range(base, base + GROWTHS * TURN_MESSAGES, TURN_MESSAGES)
     return longer[:base], [longer[stop : stop + TURN_MESSAGES] for stop in stops]
 
 
 def for_openai(messages: list[Any]) -> list[Any]:
+    """Convert Anthropic messages to Chat Completions."""
     converted = convert(parse(messages, format="anthropic"), to="openai-chat", origin="anthropic")
     return list(render(converted, format="openai-chat"))
 
 
 def environment(folder: Path, peer: Peer) -> Path:
-    """The Python of the peer's environment, made where it is missing."""
+    """Return the Python of the peer's environment, which is created if it is missing."""
     home = folder / peer.requirements[0]
     python = home / "bin" / "python"
     if not python.exists():
@@ -78,42 +84,45 @@ def environment(folder: Path, peer: Peer) -> Path:
 
 
 def timed(python: Path | str, script: str, *arguments: Path) -> dict[str, Any]:
-    """What a script of this folder printed; it has a process of its own."""
+    """Run a script of this folder in a subprocess and return the JSON that it prints."""
     command = [python, HERE / script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{script} failed:\n{done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def measure(tokens: int, pythons: dict[str, Path], folder: Path) -> None:
+    """Print the table of one size."""
     messages, turns = conversation(tokens)
     files = [folder / name for name in ("anthropic", "turns", "openai", "openai-turns")]
     values = (messages, turns, for_openai(messages), [for_openai(turn) for turn in turns])
     for path, value in zip(files, values, strict=True):
         path.write_text(json.dumps(value), encoding="utf-8")
-    ours = timed(sys.executable, "ours.py", *files[:2])
+    own = timed(sys.executable, "ours.py", *files[:2])
     print(f"\n## {tokens:,} tokens, {len(messages)} messages\n")
     print("| CPU ms | cold | again | grown | ours / theirs, grown | left |")
     print("| --- | --- | --- | --- | --- | --- |")
-    print(row("ours, below the trigger", ours["idle"], ""))
-    print(row("ours, a compacted list grown", ours["adopted"], ""))
-    print(f"| floor: parse, count and hash of the same bytes | {ours['floor']:.0f} | | | | |")
+    print(row("ours, below the trigger", own["idle"], ""))
+    print(row("ours, a compacted list grown", own["adopted"], ""))
+    print(f"| floor: parse, count and hash these bytes | {own['floor']:.0f} | | | | |")
     for name, peer in PEERS.items():
-        found = timed(pythons[name], peer.script, *files[2:])
-        ratio = statistics.median(ours["idle"]["grown"]) / statistics.median(found["grown"])
-        print(row(f"{name} {peer.requirements[0].partition('==')[2]}", found, f"{ratio:.2f}"))
+        figures = timed(pythons[name], peer.script, *files[2:])
+        ratio = statistics.median(own["idle"]["grown"]) / statistics.median(figures["grown"])
+        print(row(f"{name} {peer.requirements[0].partition('==')[2]}", figures, f"{ratio:.2f}"))
 
 
-def row(name: str, found: dict[str, Any], ratio: str) -> str:
-    again, grown = (statistics.median(found[key]) for key in ("again", "grown"))
-    cold = found.get("cold")
+def row(name: str, figures: dict[str, Any], ratio: str) -> str:
+    """Format a table row."""
+    again, grown = (statistics.median(figures[key]) for key in ("again", "grown"))
+    cold = figures.get("cold")
     first = "" if cold is None else f"{cold:.1f}"
-    return f"| {name} | {first} | {again:.1f} | {grown:.1f} | {ratio} | {found['left']} |"
+    return f"| {name} | {first} | {again:.1f} | {grown:.1f} | {ratio} | {figures['left']} |"
 
 
 def main() -> None:
+    """Print the tables of all sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", default=[200_000, 1_000_000])
     parser.add_argument("--folder", type=Path, default=HERE.parent.parent / ".benchmarks" / "peers")

@@ -34,7 +34,7 @@ from mcp_server_compaction.protocol.tools.search_transcript import search_briefl
 FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parent.parent / "examples"
 FOUND_SHARE = 0.6
-HELD_BACK = ("gitindex", "humanize", "sqlparse")  # not read while search was changed
+UNSEEN = ("gitindex", "humanize", "sqlparse")  # not read while search was changed
 COUNT = counter_for("gpt-4o")
 
 
@@ -135,8 +135,8 @@ def main() -> None:
     groups: defaultdict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         groups[outcome.row["kind"]].append(outcome)
-        is_held_back = outcome.name.startswith(HELD_BACK)
-        groups["held back" if is_held_back else "the others"].append(outcome)
+        is_unseen = outcome.name.startswith(UNSEEN)
+        groups["held back" if is_unseen else "the others"].append(outcome)
     print("| | questions | found | of the answers' words | characters | tokens, at most |")
     print("|---|--:|--:|--:|--:|--:|")
     for title, members in sorted(groups.items()):

@@ -1,4 +1,4 @@
-"""compact-middleware's two layers without a model: groups collapsed, old results cleared."""
+"""Time compact-middleware's two layers without a model: collapse groups, clear old results."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,23 +9,27 @@ from compact_middleware.microcompact import microcompact_messages
 from langchain_core.messages import AIMessage, convert_to_messages
 from timing import time_calls
 
-# Its own lists name no tool of the transcript's; these are those that it has.
+# The tools of the transcript, because the package's default lists have none of them.
 TOOLS = {"Read", "Bash", "Grep", "Glob", "Edit", "Write"}
 COLLAPSE = CollapseConfig(collapse_tools={"Read", "Grep", "Glob"})
 CLEAR = MicrocompactConfig(compactable_tools=TOOLS)
 
 
 def prepare(messages: list[Any]) -> list[Any]:
-    made = convert_to_messages(messages)
-    # It clears when the user was away for an hour.
-    last = next(message for message in reversed(made) if isinstance(message, AIMessage))
-    said = datetime.now(UTC) - timedelta(hours=2)
-    last.additional_kwargs["timestamp"] = said.isoformat()
-    last.response_metadata["timestamp"] = said.isoformat()
-    return made
+    """Convert the messages, with a last message from two hours ago.
+
+    The package clears results only if the user was away for an hour.
+    """
+    converted = convert_to_messages(messages)
+    last = next(message for message in reversed(converted) if isinstance(message, AIMessage))
+    two_hours_ago = datetime.now(UTC) - timedelta(hours=2)
+    last.additional_kwargs["timestamp"] = two_hours_ago.isoformat()
+    last.response_metadata["timestamp"] = two_hours_ago.isoformat()
+    return converted
 
 
 def compact(messages: list[Any]) -> list[Any]:
+    """Apply both layers."""
     collapsed, _ = collapse_messages(messages, COLLAPSE)
     cleared, _ = microcompact_messages(collapsed, CLEAR)
     return cleared

@@ -1,4 +1,4 @@
-"""contextgc's compilation of a list, as its client does it."""
+"""Time contextgc's compilation of a list, as its client calls it."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from timing import time_calls
 
 
 def plain(messages: list[Any]) -> list[Any]:
-    """The same with texts alone, as it takes no other content."""
+    """Replace lists of blocks by their texts, because contextgc accepts only text."""
     for message in messages:
         if isinstance(message.get("content"), list):
             parts = [part.get("text", "") for part in message["content"]]
@@ -16,6 +16,7 @@ def plain(messages: list[Any]) -> list[Any]:
 
 
 def compiled(messages: list[Any]) -> list[Any]:
+    """Return the messages for the model."""
     return compile_messages(messages)[0]
 
 

@@ -1,4 +1,4 @@
-"""headroom's compression, without its text model, which only a download brings."""
+"""Time headroom's compression without its text model, which needs a download."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from timing import time_calls
 
 
 def compressed(messages: list[Any]) -> list[Any]:
+    """Return the messages for the model."""
     return compress(messages, model_limit=2_000_000, kompress_model="disabled").messages
 
 

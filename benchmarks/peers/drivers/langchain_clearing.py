@@ -1,4 +1,4 @@
-"""LangChain's clearing of tool results, as its middleware does it."""
+"""Time LangChain's clearing of tool results, as its middleware calls it."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from timing import time_calls
 
 
 def clear(messages: list[Any]) -> list[Any]:
+    """Return the messages for the model."""
     ClearToolUsesEdit().apply(messages, count_tokens=count_tokens_approximately)
     return messages
 
