@@ -1,8 +1,8 @@
-"""Real hosts from npm, headless, each with a home of its own, talking to a model on loopback.
+"""Real hosts from npm without a terminal, each with a temporary home folder and a local model.
 
-`MCP_COMPACTION_HOST_CLIENTS` says where they come from: a folder with their `node_modules`, or
-"npm", which installs them into a temporary folder. They take up to half a gigabyte each, so that
-nobody gets them unasked.
+`MCP_COMPACTION_HOST_CLIENTS` is a folder that contains `node_modules` with the hosts, or "npm" to
+install them into a temporary folder. Without it the tests are skipped, because a host can take half
+a gigabyte.
 """
 
 import json
@@ -25,13 +25,13 @@ RUN_SECONDS = 150
 
 @dataclass(frozen=True)
 class HostClient:
-    """How one host is installed, told of the model, and asked.
+    """Installation and use of one host.
 
     Attributes:
-        package: What npm installs, with the version that was tried.
-        command: Its program.
-        set_up: Writes its configuration; the environment that it needs.
-        ask: The arguments that ask one thing, in a new session or one that is named.
+        package: Package on npm, with the tested version.
+        command: Name of the program.
+        set_up: Writes the configuration for the model, and returns environment variables.
+        ask: Returns the arguments that send a prompt, in a new session or in the given one.
     """
 
     package: str
@@ -46,7 +46,7 @@ def _claude_code(home: Path, url: str) -> dict[str, str]:
         "ANTHROPIC_API_KEY": "scripted",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
-        # Else the first request goes out before the tools of servers are known.
+        # Without this, the first request is sent before the tools of servers are known.
         "MCP_CONNECTION_NONBLOCKING": "0",
     }
 
@@ -61,7 +61,7 @@ def _codex(home: Path, url: str) -> dict[str, str]:
     (home / ".codex").mkdir()
     (home / ".codex/config.toml").write_text(
         'model = "gpt-5"\nmodel_provider = "scripted"\ncheck_for_update_on_startup = false\n'
-        "tool_output_token_limit = 12000\n"  # else it cuts at 10,000 characters, before a hook
+        "tool_output_token_limit = 12000\n"  # more than 10,000 characters reach a hook
         "[analytics]\nenabled = false\n"
         '[model_providers.scripted]\nname = "scripted"\nwire_api = "responses"\n'
         f'base_url = "{url}/v1"\nenv_key = "SCRIPTED_KEY"\n'
@@ -72,9 +72,9 @@ def _codex(home: Path, url: str) -> dict[str, str]:
 
 
 def _ask_codex(text: str, session_id: str | None) -> list[str]:
-    # The sandbox of a test machine may have none of its own.
+    # A test computer may not be able to run the sandbox of Codex.
     options = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-    options += ["--dangerously-bypass-hook-trust"]  # headless, nobody is there to allow ours
+    options += ["--dangerously-bypass-hook-trust"]  # nobody can allow the hooks
     resume = ["resume", session_id] if session_id else []
     return ["exec", *options, *resume, text]
 
@@ -109,7 +109,7 @@ def _opencode(home: Path, url: str) -> dict[str, str]:
         "models": {"claude-sonnet-4-5": model},
     }
     config = {
-        "$schema": "https://opencode.ai/config.json",  # else opencode puts it there
+        "$schema": "https://opencode.ai/config.json",  # opencode would add it
         "autoupdate": False,
         "share": "disabled",
         "model": "anthropic/claude-sonnet-4-5",
@@ -119,8 +119,8 @@ def _opencode(home: Path, url: str) -> dict[str, str]:
     folder = home / ".config/opencode"
     folder.mkdir(parents=True)
     (folder / "opencode.json").write_text(json.dumps(config), "utf-8")
-    # Where a plugin stands, it has npm install the types of plugins first. What npm leaves behind
-    # is enough: without network it would wait a minute for that, each time.
+    # With a plugin, opencode installs the types of plugins from npm. These files show that they are
+    # installed, because without a network every start would wait one minute.
     (folder / "node_modules").mkdir()
     types = {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}
     (folder / "package.json").write_text(json.dumps(types), "utf-8")
@@ -161,12 +161,14 @@ CLIENTS: Mapping[str, HostClient] = {
 
 @dataclass(frozen=True)
 class Installed:
-    """A host that can be run.
+    """A host that is ready to run.
 
     Attributes:
-        home: The user's folder that it sees.
-        project: The folder that it is started in.
-        environment: All that it sees of the environment.
+        client: Description of the host.
+        program: Path of its program.
+        home: Home folder.
+        project: Working folder.
+        environment: All its environment variables.
     """
 
     client: HostClient
@@ -176,19 +178,19 @@ class Installed:
     environment: Mapping[str, str]
 
     def ask(self, text: str, session_id: str | None = None) -> str:
-        """What the host prints when it is asked `text`."""
+        """Send a prompt, and return the output of the host."""
         return self.run([str(self.program), *self.client.ask(text, session_id)])
 
     def wait_until_archived(self, text: str) -> None:
-        """Wait for the process that archives it, which outlives the host's own."""
-        ours = [sys.executable, "-m", "mcp_server_compaction", "search", text, "--kind", "phrase"]
+        """Wait until the background process of a hook has archived `text`."""
+        search = [sys.executable, "-m", "mcp_server_compaction", "search", text, "--kind", "phrase"]
         deadline = time.monotonic() + RUN_SECONDS
-        while not json.loads(self.run([*ours, "--json"], codes=(0, 1)))["hits"]:
+        while not json.loads(self.run([*search, "--json"], codes=(0, 1)))["hits"]:
             assert time.monotonic() < deadline, "nothing was archived"
 
     def run(self, command: Sequence[str], codes: Sequence[int] = (0,)) -> str:
-        """The output of a program of this user, in the project."""
-        # A file, not a pipe: opencode ends before a pipe has taken more than 128 KB.
+        """Run a command in the project folder, and return its output."""
+        # The output is a file, because opencode ends before a pipe has taken more than 128 KB.
         with tempfile.TemporaryFile() as output:
             done = subprocess.run(
                 command,
@@ -207,23 +209,27 @@ class Installed:
 
 
 def program_of(client: HostClient, folder: Path) -> Path:
-    """The program of a host: of those that stand ready, or one that npm installs into `folder`."""
-    named = os.environ.get(SOURCE_VARIABLE)
-    if not named:
-        pytest.skip(f"{SOURCE_VARIABLE} names no folder with {client.command}, nor npm")
-    place = folder if named == "npm" else Path(named)
-    program = place / "node_modules/.bin" / client.command
-    if not program.exists() and named == "npm":
+    """Return the path of a host's program, which npm installs into `folder` if necessary."""
+    source = os.environ.get(SOURCE_VARIABLE)
+    if not source:
+        pytest.skip(f"{SOURCE_VARIABLE} is not set to a folder with {client.command} or to npm")
+    source_folder = folder if source == "npm" else Path(source)
+    program = source_folder / "node_modules/.bin" / client.command
+    if not program.exists() and source == "npm":
         npm = shutil.which("npm")
         if npm is None:
             pytest.skip(f"{client.command} cannot be installed: npm is missing")
-        manifest = place / "package.json"
-        if not manifest.exists():  # written anew, npm would remove what it installed before
+        manifest = source_folder / "package.json"
+        if not manifest.exists():  # with a new file npm would remove packages installed before
             manifest.write_text('{"private": true}', "utf-8")
         install = [npm, "install", "--no-audit", "--no-fund", client.package]
         try:
             done = subprocess.run(
-                install, cwd=place, capture_output=True, timeout=INSTALL_SECONDS, check=False
+                install,
+                cwd=source_folder,
+                capture_output=True,
+                timeout=INSTALL_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             pytest.skip(f"{client.package} was not installed within {INSTALL_SECONDS} seconds")
@@ -235,7 +241,7 @@ def program_of(client: HostClient, folder: Path) -> Path:
 
 
 def installed(name: str, program: Path, folder: Path, url: str) -> Installed:
-    """The host `name` with a home and a project below `folder`, and the model at `url`."""
+    """Set up a host with a home and a project folder in `folder`, and the model at `url`."""
     home, project = folder / "home", folder / "project"
     home.mkdir()
     project.mkdir()
@@ -245,7 +251,7 @@ def installed(name: str, program: Path, folder: Path, url: str) -> Installed:
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
         "NO_PROXY": "127.0.0.1",
-        # Whatever a host sends elsewhere ends here.
+        # Requests to other addresses fail.
         "HTTPS_PROXY": "http://127.0.0.1:9",
         "MCP_COMPACTION_ARCHIVE": str(home / "archive"),
         **client.set_up(home, url),

@@ -1,4 +1,4 @@
-"""What the tests with real hosts share."""
+"""Fixtures for tests with real hosts."""
 
 from pathlib import Path
 

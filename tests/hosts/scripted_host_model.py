@@ -1,7 +1,7 @@
-"""A model on loopback for real hosts: it calls one tool a turn, and keeps what it was sent.
+"""A local model for real hosts. It calls one tool in each turn, and records all requests.
 
-It speaks, streaming, as far as the hosts need it, Anthropic's Messages API, OpenAI's Responses API
-and Gemini's. A question that asks for no work is answered with text alone.
+It implements the streaming parts of Anthropic's Messages API, OpenAI's Responses API and Gemini's
+API that the hosts use. A prompt that requests no work gets a response without a tool call.
 """
 
 import json
@@ -19,7 +19,7 @@ WORK = "Please work on step"
 PRINT = "Please print the long log"
 FIND = "Please search for"
 LONG_LOG = "seq -f 'line %g of the long log' 1 1000"
-# Of the hosts' tools, the one that runs a command, with its arguments.
+# Tool of each host that runs a shell command, with its arguments.
 _SHELLS: dict[str, Callable[[str], Json]] = {
     "Bash": lambda command: {"command": command, "description": "Print"},
     "bash": lambda command: {"command": command, "description": "Print"},
@@ -28,19 +28,24 @@ _SHELLS: dict[str, Callable[[str], Json]] = {
     "shell": lambda command: {"command": ["bash", "-lc", command]},
     "run_shell_command": lambda command: {"command": command},
 }
-# What stands in a message that carries a tool's result: the turn ends with it.
+# Texts in messages with a tool's result, after which the turn ends.
 _RESULTS = ('"tool_result"', '"function_call_output"', '"functionResponse"')
 
 
 @dataclass
 class HostModel:
-    """The address of the model, and every request for an answer that it was sent."""
+    """A running model.
+
+    Attributes:
+        url: Address of the model.
+        requests: All requests with tools, oldest first.
+    """
 
     url: str = ""
     requests: list[Json] = field(default_factory=list[Json])
 
     def sent(self) -> str:
-        """The messages of the newest request, as JSON text."""
+        """Return the messages of the newest request as JSON."""
         newest = self.requests[-1]
         return json.dumps(_messages_of(newest), ensure_ascii=False)
 
@@ -51,7 +56,7 @@ def _messages_of(request: Json) -> list[Json]:
 
 @contextmanager
 def serve_host_model() -> Generator[HostModel]:
-    """A model that serves until the block ends."""
+    """Run a model until the end of the block."""
     model = HostModel()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(model))
     model.url = f"http://127.0.0.1:{server.server_port}"
@@ -70,7 +75,7 @@ def _handler(model: HostModel) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: object) -> None:
-            pass  # the test's output is its own
+            pass  # the log would be mixed with the output of the test
 
         def do_HEAD(self) -> None:
             self._answer(b"", "application/json")
@@ -84,13 +89,13 @@ def _handler(model: HostModel) -> type[BaseHTTPRequestHandler]:
                 self._answer(b'{"input_tokens": 10}', "application/json")
                 return
             request = json.loads(body)
-            answer = next((say for path, say in _SPOKEN.items() if path in self.path), None)
-            if answer is None:
+            respond = next((api for path, api in _APIS.items() if path in self.path), None)
+            if respond is None:
                 self._answer(b"{}", "application/json")
                 return
-            if request.get("tools"):  # else the host asks for a title, or the like
+            if request.get("tools"):  # requests without tools ask for a title
                 model.requests.append(request)
-            text = "".join(map(_event, answer(request)))
+            text = "".join(map(_event, respond(request)))
             self._answer(text.encode(), "text/event-stream")
 
         def _answer(self, body: bytes, kind: str) -> None:
@@ -110,19 +115,19 @@ def _event(data: Json) -> str:
 
 
 def _call_of(request: Json) -> tuple[str, Json] | None:
-    """The call that the newest message asks for, of a tool that the host offers."""
-    # Claude Code puts messages of the system behind the user's.
-    said = [each for each in _messages_of(request) if each.get("role") != "system"]
-    newest = json.dumps(said[-1])
+    """Return the tool call that the newest message asks for; None if it asks for none."""
+    # Claude Code sends system messages after the message of the user.
+    messages = [item for item in _messages_of(request) if item.get("role") != "system"]
+    newest = json.dumps(messages[-1])
     tools: list[Json] = request.get("tools") or []
-    declared = [each for tool in tools for each in tool.get("functionDeclarations", [tool])]
+    declared = [item for tool in tools for item in tool.get("functionDeclarations", [tool])]
     names = [str(tool.get("name")) for tool in declared]
     if any(mark in newest for mark in _RESULTS):
         return None
     if FIND in newest:
-        found = next((name for name in names if name.endswith("search_transcript")), None)
+        tool_name = next((name for name in names if name.endswith("search_transcript")), None)
         query = re.findall(r"[\w-]+", newest.rpartition(FIND)[2])[0]
-        return (found, {"query": query}) if found else None
+        return (tool_name, {"query": query}) if tool_name else None
     shell = next((shell for shell in _SHELLS if shell in names), None)
     if shell is None:
         return None
@@ -193,7 +198,7 @@ def _gemini(request: Json) -> list[Json]:
     return [{"candidates": [candidate], "usageMetadata": usage}]
 
 
-_SPOKEN = {
+_APIS = {
     "/v1/responses": _responses,
     "/v1/messages": _messages,
     ":streamGenerateContent": _gemini,

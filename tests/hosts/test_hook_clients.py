@@ -1,4 +1,4 @@
-"""Hooks in real hosts: a large output leaves what the model sees, and the next session finds it."""
+"""Hooks in real hosts: large outputs become markers, and a later session finds earlier messages."""
 
 import sys
 from pathlib import Path
@@ -14,28 +14,28 @@ FACT = "The release is called ZEBRA-77 and must never be pushed to the branch ma
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def _ours(host: Installed, *arguments: str) -> str:
+def _run(host: Installed, *arguments: str) -> str:
     return host.run([sys.executable, "-m", "mcp_server_compaction", *arguments])
 
 
 def _configuration(host: Installed, name: str) -> dict[Path, bytes]:
-    """The files that `install` may write, as far as they are there."""
-    places = UserFolders(host.home, host.project, environment={})
+    """Return the existing files that `install` may write."""
+    folders = UserFolders(host.home, host.project, environment={})
     hooks = HOSTS[name].hooks
     assert hooks is not None
-    paths = {HOSTS[name].file(places, "user"), hooks.file(places, "user")}
+    paths = {HOSTS[name].file(folders, "user"), hooks.file(folders, "user")}
     return {path: path.read_bytes() for path in paths if path is not None and path.exists()}
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex", "gemini-cli", "opencode"])
-def test_a_large_output_leaves_the_context_and_the_next_session_finds_what_was_said(
+def test_hooks_shorten_a_large_output_and_archive_the_session(
     name: str, npm_folder: Path, tmp_path: Path
 ) -> None:
     program = program_of(CLIENTS[name], npm_folder)
     with serve_host_model() as model:
         host = installed(name, program, tmp_path, model.url)
         before = _configuration(host, name)
-        _ours(host, "install", name, "--hooks")
+        _run(host, "install", name, "--hooks")
 
         host.ask(f"{FACT} {PRINT}.")
         assert "line 1 of the long log" in model.sent()
@@ -43,11 +43,11 @@ def test_a_large_output_leaves_the_context_and_the_next_session_finds_what_was_s
         assert "read_persisted_output" in model.sent()
 
         host.wait_until_archived("ZEBRA-77 and must never be pushed")
-        if name != "codex":  # its first request goes out before it knows the server's tools
+        if name != "codex":  # it sends the first request before it has the server's tools
             host.ask(f"{FIND} ZEBRA-77.")
             assert "must never be pushed" in model.sent()
 
-        _ours(host, "uninstall", name)
+        _run(host, "uninstall", name)
         after = _configuration(host, name)
         assert {path: after[path] for path in before} == before
         assert not [path for path, text in after.items() if b"compaction" in text]

