@@ -159,7 +159,6 @@ from .session.resume import (
 )
 from .settings import (
     SETTING_NAMES as SETTING_NAMES,
-    STRATEGY_NAMES as STRATEGY_NAMES,
     Settings as Settings,
 )
 from .splices import (

@@ -36,7 +36,7 @@ from context_compaction import (
     SummaryPrompt,
     TokenReport,
 )
-from context_compaction.settings import Strategy
+from context_compaction.settings import FixedSettings
 from mcp_server_compaction import cli, config
 from mcp_server_compaction.protocol.arguments import short_schema
 from mcp_server_compaction.protocol.tools import TOOLS
@@ -95,8 +95,8 @@ def _settings() -> str:
     return table(("option", "unit or choices", "default", "what it does"), rows)
 
 
-def _strategy() -> str:
-    return table(("name", "what it does"), list(attributes_of(Strategy).items()))
+def _fixed_settings() -> str:
+    return table(("name", "what it does"), list(attributes_of(FixedSettings).items()))
 
 
 def _fields(kind: type) -> Callable[[], str]:
@@ -314,7 +314,7 @@ def _policies_table() -> str:
         ]
         for layer in layers
     ]
-    for name in (*attributes_of(Strategy), *attributes_of(Settings)):
+    for name in (*attributes_of(FixedSettings), *attributes_of(Settings)):
         values = [getattr(policy.settings, name) for policy in POLICIES.values()]
         if any(value != values[0] for value in values):
             rows.append([code(name), *map(value_text, values)])
@@ -380,7 +380,6 @@ _NO_DOCSTRING = {
     "REDACTION_MODES": "All values of `RedactionMode`.",
     "SETTING_NAMES": "Names of the [settings](settings.md) that a caller may change.",
     "SNIPPET_CHARS": "Length of the text around a hit in characters.",
-    "STRATEGY_NAMES": "Names of the settings that belong to a policy.",
     "TERMINAL_CODE": "Regular expression for the control codes of terminals.",
     "WRITERS": "Functions that write session files, by host.",
     "Block": "Part of a message: text, thinking, a call, a result, a picture or a document.",
@@ -420,7 +419,7 @@ def _summary_of(path: Path) -> str:
 
 FRAGMENTS: Mapping[str, Callable[[], str]] = {
     "settings": _settings,
-    "strategy": _strategy,
+    "fixed_settings": _fixed_settings,
     "request": _request,
     "result": _fields(CompactResult),
     "tokens": _fields(TokenReport),

@@ -244,7 +244,7 @@ def plan_by_policy(
 
 def _summary_tokens(context: CompactionContext, level: EffortLevel) -> int:
     """Return the tokens that a cut reserves for the summary."""
-    share_tokens = int(context.share_tokens * level.settings.summary_fraction)
+    share_tokens = context.share_tokens // 2
     return min(level.settings.summary_tokens, share_tokens)
 
 

@@ -1,1 +1,1 @@
-"""Counts of a text, a message and a whole request, in tokens and bytes."""
+"""Count texts, messages and whole requests, in tokens and bytes."""

@@ -1,7 +1,7 @@
-"""What images and documents cost, found without ever treating base64 as text.
+"""Count the tokens of images and documents by their size, never as base64 text.
 
-The rules are the providers' published ones. Sizes are read from the first bytes of a picture; what
-cannot be known (a URL, an unknown kind) is charged the most that its rule allows.
+The rules are published by the providers. The size of an image is read from its first bytes. An
+image of unknown size (a URL, an unknown type) counts as the maximum of its rule.
 """
 
 import io
@@ -15,24 +15,24 @@ from typing import TypeAlias
 from context_compaction.messages.cache import CountCache, text_key
 from context_compaction.messages.model import Document
 
-# How much base64 is decoded to find a picture's size: a little does for most, but a JPEG may carry
-# 40 KB of EXIF data before its size.
+# How much base64 is decoded to find an image's size. The first length is enough for most images,
+# but a JPEG can have 40 KB of EXIF data before its size.
 IMAGE_HEAD_CHARS = (4_096, 65_536)
 
-# Anthropic's documentation: 1,500 to 3,000 tokens a page, its text and its picture.
+# Anthropic's documentation: 1,500 to 3,000 tokens per page for text and image.
 PDF_PAGE_TOKENS = 3_000
-# A guess for a PDF whose page tree is compressed: between a text page (20 KB) and a scan (100 KB).
+# Assumed for a PDF with a compressed page tree: between a text page (20 KB) and a scan (100 KB).
 PDF_PAGE_BYTES = 50_000
-# For a document that only a URL points to, we can know nothing.
+# Assumed for a document that is only a URL.
 UNKNOWN_DOCUMENT_TOKENS = 5 * PDF_PAGE_TOKENS
-# Gemini's documentation: 32 tokens for a second of audio, 263 of video. At the common 16 KB and
-# 250 KB a second that is a token for so many bytes:
+# Gemini's documentation: 32 tokens for a second of audio, 263 for a second of video. A second
+# commonly has 16 KB of audio or 250 KB of video.
 AUDIO_BYTES_PER_TOKEN = 500
 VIDEO_BYTES_PER_TOKEN = 950
 
 _BITMAP_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-# The same in base64: "%PDF-"; and of audio: RIFF (WAV), ID3 and three MP3 frames, Ogg, FLAC.
+# In base64: "%PDF-"; RIFF (WAV), ID3 and three MP3 frames, Ogg, FLAC.
 _PDF_MAGIC_BASE64 = "JVBERi0"
 _AUDIO_MAGIC_BASE64 = ("UklGR", "SUQz", "//s", "//M", "//I", "T2dnUw", "ZkxhQw")
 _PAGES = CountCache(1_000)
@@ -41,12 +41,12 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 @dataclass(frozen=True, slots=True)
 class PatchRule:
-    """A picture is cut into squares that cost the same each (Claude, Gemini, small OpenAI models).
+    """The rule of Claude, Gemini and small OpenAI models: a fixed number of tokens per square.
 
     Attributes:
-        patch_px: Edge of a square.
-        max_edge_px: A longer picture is first scaled down to this edge.
-        max_patches: A picture of more squares is scaled down to this number.
+        patch_px: Edge of a square, in pixels.
+        max_edge_px: A longer image is first scaled down to this edge, in pixels.
+        max_patches: An image of more squares is scaled down to this number of squares.
         patch_tokens: Tokens of one square.
     """
 
@@ -56,7 +56,7 @@ class PatchRule:
     patch_tokens: float = 1.0
 
     def tokens(self, width_px: int, height_px: int) -> int:
-        """Tokens of a picture of this size."""
+        """Return the tokens of an image of this size."""
         scale = min(1.0, self.max_edge_px / max(width_px, height_px))
         columns = math.ceil(width_px * scale / self.patch_px)
         rows = math.ceil(height_px * scale / self.patch_px)
@@ -64,22 +64,26 @@ class PatchRule:
 
     @property
     def most_tokens(self) -> int:
-        """Tokens of a picture whose size is unknown."""
+        """Tokens of an image of unknown size."""
         return math.ceil(self.max_patches * self.patch_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class TileRule:
-    """OpenAI's rule for gpt-4o and its like: a base, and 512-pixel tiles of a scaled picture.
+    """OpenAI's rule for gpt-4o and similar models: base tokens, plus tokens per 512-pixel tile.
 
-    It is scaled into 2048 x 2048, then to a shortest side of 768, never up.
+    The image is scaled down into 2048 x 2048, then to a shortest side of 768.
+
+    Attributes:
+        base_tokens: Tokens of every image.
+        tile_tokens: Tokens of one tile.
     """
 
     base_tokens: int = 85
     tile_tokens: int = 170
 
     def tokens(self, width_px: int, height_px: int) -> int:
-        """Tokens of a picture of this size."""
+        """Return the tokens of an image of this size."""
         scale = min(1.0, 2048 / max(width_px, height_px), 768 / min(width_px, height_px))
         columns = math.ceil(width_px * scale / 512)
         rows = math.ceil(height_px * scale / 512)
@@ -87,7 +91,7 @@ class TileRule:
 
     @property
     def most_tokens(self) -> int:
-        """Tokens of a picture whose size is unknown: 2048 x 768 are 4 x 2 tiles."""
+        """Tokens of an image of unknown size: 2048 x 768 pixels are 4 x 2 tiles."""
         return self.base_tokens + self.tile_tokens * 8
 
 
@@ -95,16 +99,16 @@ ImageRule: TypeAlias = PatchRule | TileRule
 
 
 def image_tokens(data: str | None, rule: ImageRule) -> int:
-    """Tokens of a picture given as base64 text (or a data URL), or the rule's most without one."""
+    """Return the tokens of an image in base64 or a data URL; the rule's maximum without a size."""
     size = image_size(data) if data else None
     return rule.most_tokens if size is None else rule.tokens(*size)
 
 
 def image_size(data: str) -> tuple[int, int] | None:
-    """Width and height in pixels of a base64 PNG, JPEG, GIF or WebP, or None if not to be seen.
+    """Return width and height in pixels of a PNG, JPEG, GIF or WebP in base64.
 
-    Only these four, which every provider takes: other kinds would hand untrusted bytes to parsers
-    of XML and nested boxes for nothing.
+    None if the size is not found. Other types are not read, because no provider accepts all of
+    them and their parsers would get untrusted bytes.
     """
     content = strip_data_url(data)
     for head_chars in IMAGE_HEAD_CHARS:
@@ -118,10 +122,10 @@ def _bitmap_size(head: bytes) -> tuple[int, int] | None:
     is_webp = head.startswith(b"RIFF") and head[8:12] == b"WEBP"
     if not (is_webp or head.startswith(_BITMAP_MAGIC)):
         return None
-    # Here and not above: it loads an HTTP client, which a hook has no time for.
+    # Imported here, because it loads an HTTP client, which takes too long for a hook.
     import imagesize  # type: ignore[import-untyped]  # it has no py.typed marker
 
-    # For a header that is cut or wrong it answers -1; a test with damaged pictures makes sure.
+    # For a truncated or damaged header it returns -1; a test with damaged images checks this.
     width_px, height_px = imagesize.get(  # pyright: ignore[reportUnknownMemberType] - partly typed
         io.BytesIO(head), exif_rotation=False
     )
@@ -131,7 +135,7 @@ def _bitmap_size(head: bytes) -> tuple[int, int] | None:
 
 
 def document_tokens(document: Document) -> int:
-    """Tokens of a document without `text`, from its kind and its bytes."""
+    """Return the tokens of a document without `text`, by its type and size."""
     if not document.data:
         return UNKNOWN_DOCUMENT_TOKENS
     data = strip_data_url(document.data)
@@ -145,7 +149,7 @@ def document_tokens(document: Document) -> int:
 
 
 def base64_tokens(data: str, rule: ImageRule) -> int:
-    """Tokens of base64 text of unknown purpose: picture, PDF, audio, or encrypted reasoning."""
+    """Return the tokens of base64 of unknown purpose: image, PDF, audio or encrypted reasoning."""
     content = strip_data_url(data)
     size = image_size(content)
     if size is not None:
@@ -160,17 +164,17 @@ def base64_tokens(data: str, rule: ImageRule) -> int:
 
 
 def encrypted_tokens(data: str) -> int:
-    """Tokens of what a signature or encrypted reasoning represents: 4 of its bytes a token.
+    """Return the tokens that a signature or encrypted reasoning represents.
 
-    The ratio is the field's own (3/16 of a token for a base64 character); nobody outside the
-    provider can read what it holds.
+    Only the provider can read it. Other tools also count 3/16 of a token for each base64 character,
+    which is one token for 4 bytes.
     """
     return len(data) * 3 // 16
 
 
 def pdf_pages(data: str) -> int:
-    """Pages of a base64 PDF: its page objects where they can be seen, else a guess by its bytes."""
-    # Both ends and the length stand for a file of many megabytes.
+    """Return the pages of a PDF in base64: visible page objects, or an estimate by size."""
+    # Both ends and the length identify a file, because hashing many megabytes takes long.
     ends = f"{len(data)} {data[:32_768]} {data[-32_768:]}"
 
     def pages() -> int:
@@ -181,18 +185,21 @@ def pdf_pages(data: str) -> int:
 
 
 def decode_base64_text(data: str) -> str:
-    """The text of a base64 text document; bytes that are no UTF-8 become U+FFFD."""
+    """Return the text of a text document in base64. Invalid UTF-8 becomes U+FFFD."""
     content = _decode(strip_data_url(data))
     return data if content is None else content.decode("utf-8", "replace")
 
 
 def strip_data_url(data: str) -> str:
-    """The base64 part of `data`, which may be a data URL."""
+    """Return the base64 part of `data`, which can be a data URL."""
     return data.partition(",")[2] if data.startswith("data:") else data
 
 
 def _decode(base64: str) -> bytes | None:
-    """The bytes of base64 text, both alphabets, line breaks and a cut end allowed; None if none."""
+    """Return the bytes of base64 in either alphabet; None if it is invalid.
+
+    Line breaks and a truncated end are allowed.
+    """
     compact = "".join(base64.split()).translate(_URL_SAFE).rstrip("=")
     compact = compact[: len(compact) - (len(compact) % 4 == 1)]
     try:

@@ -1,14 +1,14 @@
-"""What is known of models: how their tokenizer compares with o200k_base, and their limits.
+"""Profiles of models: their tokenizer compared with o200k_base, and their limits.
 
-A profile is found by the longest prefix of the model's name. An explicit `context_window` or
-`max_output_tokens` always wins over this table; a model that we do not know gets cautious values.
+A profile is found by the longest prefix of the model's name. The caller's `context_window` and
+`max_output_tokens` take precedence. An unknown model gets cautious values.
 
-The factors were measured against recorded answers of Anthropic's count_tokens (more than a thousand
-texts: 22 programming languages, prose, logs, tool output): o200k_base times 1.22 for Claude 3 to
-4.6, and times 1.50 for the newer tokenizer of Claude 4.7 and later. The mean error of a block is 5
-to 9 %. A real session checks it: over 820 messages of a coding session with Claude Sonnet 4.5 the
-reported usage grew by 127,170 tokens and the estimate by 127,482. The number of characters divided
-by 4 counts only half to two thirds of the true tokens.
+The factors were measured with Anthropic's count_tokens on more than a thousand texts in 22
+programming languages, prose, logs and tool output: o200k_base times 1.22 for Claude 3 to 4.6, and
+times 1.50 for the newer tokenizer of Claude 4.7 and later. The mean error of a block is 5 to 9 %.
+In a coding session of 820 messages with Claude Sonnet 4.5, the reported usage grew by 127,170
+tokens and the estimate by 127,482. The number of characters divided by 4 is only half to two thirds
+of the true tokens.
 """
 
 import re
@@ -22,15 +22,16 @@ class Profile:
     """One family of models.
 
     Attributes:
-        name: The family, as it is in a counter's name.
+        name: Name of the family, as it appears in the name of a counter.
         factor: Tokens of this family per token of o200k_base, in ASCII text.
-        margin: The factor to the upper estimate: the error that is left in a whole session,
-            where the errors of single blocks average out.
-        image: How pictures are charged.
-        accented_factor: The factor for Latin text with accents (German, French, Spanish).
-        weighs_scripts: Whether o200k_base is known to under-count other scripts for this family.
-        context_window: Most tokens that a request may hold, input and output.
-        max_output_tokens: Most tokens of one answer.
+        margin: Factor from an estimate to its upper estimate. It covers the error of a whole
+            session, in which the errors of single blocks average out.
+        image: Rule for the tokens of images.
+        accented_factor: Tokens per token of o200k_base in Latin text with accents (German, French,
+            Spanish).
+        weighs_scripts: Whether o200k_base counts too few tokens for other scripts in this family.
+        context_window: Token limit of a request, input and output together.
+        max_output_tokens: Token limit of one response.
     """
 
     name: str
@@ -43,25 +44,25 @@ class Profile:
     max_output_tokens: int = 16_384
 
 
-# Pictures. Claude: squares of 28 pixels, at most 1568 (old tier) or 4784 (4.7 and later). OpenAI's
+# Images. Claude: squares of 28 pixels, at most 1568 (old tier) or 4784 (4.7 and later). OpenAI's
 # small models: squares of 32 pixels, at most 1536, times 1.62 to 2.46. Gemini: 258 a tile of 768.
 _CLAUDE_OLD_IMAGE = PatchRule(28, max_edge_px=1568, max_patches=1568)
 _CLAUDE_IMAGE = PatchRule(28, max_edge_px=2576, max_patches=4784)
 _OPENAI_SMALL_IMAGE = PatchRule(32, max_edge_px=2048, max_patches=1536, patch_tokens=2.46)
 _GEMINI_IMAGE = PatchRule(768, max_edge_px=3072, max_patches=16, patch_tokens=258)
 
-# Margins. OpenAI's tokenizer is o200k_base itself: what is left is the frame of messages, 3 %. Of
-# Claude's counts, mixed sessions lay within -4 to +1 % and those of one language up to 25 % low;
-# 10 % covers a session of several kinds of text. Gemini's tokenizer was not measured at all.
+# Margins. OpenAI's tokenizer is o200k_base itself; 3 % cover the tokens added to messages. For
+# Claude, estimates of mixed sessions were 4 % too low to 1 % too high, and those of one language up
+# to 25 % too low; 10 % cover a session with several kinds of text. Gemini was not measured.
 _CLAUDE = Profile("claude", 1.50, 1.10, _CLAUDE_IMAGE, accented_factor=2.0, weighs_scripts=True)
 _CLAUDE_OLD = Profile(
     "claude-3", 1.22, 1.10, _CLAUDE_OLD_IMAGE, accented_factor=1.45, weighs_scripts=True
 )
 _OPENAI = Profile("openai", 1.0, 1.03, TileRule(), accented_factor=1.0, weighs_scripts=False)
 _OPENAI_SMALL = replace(_OPENAI, image=_OPENAI_SMALL_IMAGE)
-# gpt-4 and gpt-3.5 use cl100k_base: as good as equal in English and code, far worse elsewhere.
+# gpt-4 and gpt-3.5 use cl100k_base: nearly equal in English and code, far worse elsewhere.
 _OPENAI_OLD = Profile("openai-cl100k", 1.05, 1.05, TileRule(), 1.20, weighs_scripts=True)
-# Gemini's vocabulary is larger and multilingual, but it makes a token of every digit.
+# Gemini's vocabulary is larger and multilingual, but every digit is a token.
 _GEMINI = Profile("gemini", 1.30, 1.10, _GEMINI_IMAGE, accented_factor=1.30, weighs_scripts=False)
 _UNKNOWN = replace(_CLAUDE, name="unknown")
 
@@ -70,9 +71,9 @@ def _limits(profile: Profile, context_window: int, max_output_tokens: int) -> Pr
     return replace(profile, context_window=context_window, max_output_tokens=max_output_tokens)
 
 
-# Prefix to profile; a prefix ends where a part of the name ends. Dots are dashes here. The windows
-# are those of the providers' documentation in November 2026; where input has a lower limit of its
-# own (gpt-5: 272,000 of 400,000), that limit stands here.
+# Profiles by prefix of the model's name, with dashes in place of dots. A prefix consists of whole
+# parts. The limits are from the providers' documentation of November 2026. If the input has a lower
+# limit than the window (gpt-5: 272,000 of 400,000), the lower limit is used.
 _MODELS: dict[str, Profile] = {
     "claude": _limits(_CLAUDE, 200_000, 64_000),
     "claude-fable-5": _limits(_CLAUDE, 1_000_000, 128_000),
@@ -115,20 +116,20 @@ _MODELS: dict[str, Profile] = {
     "gemini-1-5": _limits(_GEMINI, 1_048_576, 8_192),
 }
 
-_MOST_PARTS = max(name.count("-") + 1 for name in _MODELS)
+_MAX_PARTS = max(name.count("-") + 1 for name in _MODELS)
 
 
 def profile_for(model: str | None) -> Profile:
-    """The profile of a model by its name, with or without a provider before it.
+    """Return the profile of a model by its name; a cautious profile for None or an unknown name.
 
-    "anthropic/claude-sonnet-4.5", "us.anthropic.claude-sonnet-4-5-v1:0" and "claude-sonnet-4-5"
-    are the same model. Without a name, or with one that no prefix fits, the cautious profile.
+    A provider before the name is ignored: "anthropic/claude-sonnet-4.5",
+    "us.anthropic.claude-sonnet-4-5-v1:0" and "claude-sonnet-4-5" are the same model.
     """
     if model is None:
         return _UNKNOWN
     name = model.lower().rpartition("/")[2].rpartition("anthropic.")[2]
-    parts = re.split(r"[-.@:_]", name, maxsplit=_MOST_PARTS)
-    for length in range(min(len(parts), _MOST_PARTS), 0, -1):
+    parts = re.split(r"[-.@:_]", name, maxsplit=_MAX_PARTS)
+    for length in range(min(len(parts), _MAX_PARTS), 0, -1):
         profile = _MODELS.get("-".join(parts[:length]))
         if profile is not None:
             return profile

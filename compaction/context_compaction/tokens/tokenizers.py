@@ -1,7 +1,7 @@
-"""Counters of plain text: each has a name and `count(text)`, which takes any string at all.
+"""Counters of plain text. Each has a name, and a method `count` that accepts any string.
 
-The counter for a model is o200k_base, times the factor of its family, which depends on the scripts
-of a text.
+The counter for a model is o200k_base times a factor, which depends on the model family and on the
+scripts in the text.
 """
 
 import math
@@ -14,63 +14,71 @@ from typing import Literal, Protocol
 from context_compaction.tokens.models import Profile
 from context_compaction.tokens.vocabulary import o200k_tokens
 
-# tiktoken's regular expression engine gives up on a million white space characters in a row; a
-# piece of this size is safe. Cut at a newline where there is one, as few tokens cross it.
+# tiktoken's regular expression engine fails on a million consecutive white space characters. Pieces
+# of this size are safe. They are cut at a newline if possible, because few tokens contain one.
 PIECE_CHARS = 100_000
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a text. Two counters that can differ have different names."""
+    """A counter of text. Counters with different results have different names."""
 
     @property
     def name(self) -> str:
-        """How it counts, as reports show it."""
+        """Name of the method, as reports show it."""
         ...
 
     def count(self, text: str) -> int:
-        """Tokens of `text`. Never raises: lone surrogates, control tokens, any length."""
+        """Return the tokens of any `text`, even with lone surrogates or control tokens."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CharsCounter:
-    """An estimator by characters, far too low for Claude.
+    """A count by characters, which is far too low for Claude.
 
-    The published papers take floor(characters / 4), and Claude Code a third, to the nearest.
+    The papers use characters / 4, rounded down. Claude Code uses characters / 3, rounded to the
+    nearest.
+
+    Attributes:
+        chars_per_token: Characters of one token.
     """
 
     chars_per_token: Literal[3, 4]
 
     @property
     def name(self) -> str:
-        """As "chars/4"."""
+        """Name of the method, for example "chars/4"."""
         return f"chars/{self.chars_per_token}"
 
     def count(self, text: str) -> int:
-        """A fixed part of the characters."""
+        """Return the characters of `text` divided by `chars_per_token`."""
         return len(text) // 4 if self.chars_per_token == 4 else round(len(text) / 3)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCounter:
-    """The tokens of o200k_base times the factor of a model family, rounded up for each text."""
+    """A count by o200k_base times the factor of a model family, rounded up for each text.
+
+    Attributes:
+        profile: Profile of the model family.
+    """
 
     profile: Profile
 
     @property
     def name(self) -> str:
-        """As "o200k*1.50/claude"."""
+        """Name of the method, for example "o200k*1.50/claude"."""
         return f"o200k*{self.profile.factor:.2f}/{self.profile.name}"
 
     def count(self, text: str) -> int:
-        """Tokens of `text` for the model family."""
+        """Return the tokens of `text` for the model family."""
         return math.ceil(o200k_count(text) * script_token_factor(self.profile, text))
 
 
 def o200k_count(text: str) -> int:
-    """Tokens of `text` by o200k_base, which OpenAI's models since gpt-4o have.
+    """Return the tokens of `text` in o200k_base, the vocabulary of OpenAI's models since gpt-4o.
 
-    Control tokens such as `<|endoftext|>` count as the plain text that they are inside a message.
+    Control tokens such as `<|endoftext|>` count as plain text, which they are inside a message.
     """
     if len(text) <= PIECE_CHARS:
         return o200k_tokens(text)
@@ -78,7 +86,7 @@ def o200k_count(text: str) -> int:
 
 
 def split_pieces(text: str) -> list[str]:
-    """`text` in pieces of at most `PIECE_CHARS`, cut after a newline near the end of each."""
+    """Return `text` in pieces of at most `PIECE_CHARS`, cut after a newline if one is near."""
     pieces: list[str] = []
     start = 0
     while len(text) - start > PIECE_CHARS:
@@ -91,18 +99,18 @@ def split_pieces(text: str) -> list[str]:
     return pieces
 
 
-# Claude's tokens for one of o200k_base in other scripts, both tokenizer families alike (Universal
-# Declaration of Human Rights against count_tokens). Code point where a range begins, and its
-# weight; None stands for "like the text around it" (signs, arrows, emoji, box drawing).
+# Claude's tokens per token of o200k_base, by the first code point of a range. The factors were
+# measured with count_tokens on the Universal Declaration of Human Rights and are equal for both of
+# Claude's tokenizers. None counts like the surrounding text (signs, arrows, emoji, box drawing).
 _SCRIPTS: tuple[tuple[int, float | None], ...] = (
     (0x0000, None),
     (0x0370, 1.55),  # Greek, Cyrillic (measured), Armenian
-    (0x0590, 2.10),  # Hebrew, Arabic (measured) and their neighbours
+    (0x0590, 2.10),  # Hebrew, Arabic (measured) and related scripts
     (0x0900, 2.45),  # Devanagari (measured) and the other scripts of India
     (0x0E00, 2.05),  # Thai (measured), Lao, Tibetan, Burmese
     (0x10A0, 1.55),  # Georgian
     (0x1100, 1.80),  # Hangul letters
-    (0x1200, 2.45),  # Ethiopic and others, not measured: the worst that was
+    (0x1200, 2.45),  # Ethiopic and others, not measured: the highest measured factor
     (0x1E00, None),  # Latin with more accents (Vietnamese), signs
     (0x2E80, 1.50),  # CJK radicals
     (0x3040, 1.20),  # Japanese kana
@@ -121,29 +129,29 @@ _ASCII = re.compile(r"[\x00-\x7f]+")
 
 
 def script_token_factor(profile: Profile, text: str) -> float:
-    """The factor for the o200k_base tokens of `text`, by its scripts.
+    """Return the factor for the o200k_base tokens of `text`, by its scripts.
 
-    Shares are by UTF-8 bytes, which follow tokens better than characters do. Text with less than
-    1 % of other characters counts as ASCII.
+    Each script is weighted by its UTF-8 bytes, which match tokens better than characters do. Text
+    with less than 1 % of non-ASCII characters counts as ASCII.
     """
     if not profile.weighs_scripts or text.isascii():
         return profile.factor
     size_bytes = len(text.encode("utf-8", "surrogatepass"))
-    if (size_bytes - len(text)) * 100 < len(text):  # fewer others than bytes for them
+    if (size_bytes - len(text)) * 100 < len(text):  # cheaper than the exact check
         return profile.factor
-    others = _ASCII.sub("", text)
-    if len(others) * 100 < len(text):
+    non_ascii = _ASCII.sub("", text)
+    if len(non_ascii) * 100 < len(text):
         return profile.factor
     accented = vietnamese = 0
     weighted = 0.0
     weighted_bytes = 0
-    for character, count in Counter(others).items():
+    for character, count in Counter(non_ascii).items():
         code = ord(character)
         weight = _SCRIPTS[bisect_right(_STARTS, code) - 1][1]
         if weight is not None:
-            its_bytes = count * (2 if code < 0x800 else 3 if code < 0x10000 else 4)
-            weighted += weight * its_bytes
-            weighted_bytes += its_bytes
+            script_bytes = count * len(character.encode("utf-8", "surrogatepass"))
+            weighted += weight * script_bytes
+            weighted_bytes += script_bytes
         elif code <= 0x24F:
             accented += count
         elif 0x1EA0 <= code < 0x1F00:
@@ -155,5 +163,5 @@ def script_token_factor(profile: Profile, text: str) -> float:
 
 def _latin_factor(profile: Profile, accented: int, vietnamese: int, length_chars: int) -> float:
     if vietnamese * 50 >= length_chars:
-        return 1.0  # Vietnamese; measured: 0.79 to 0.84
+        return 1.0  # Vietnamese, measured as 0.79 to 0.84
     return profile.accented_factor if accented * 100 >= length_chars else profile.factor

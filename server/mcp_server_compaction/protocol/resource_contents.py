@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import fields
 from inspect import cleandoc
 from typing import Any
 
 from context_compaction import (
     POLICIES,
     SETTING_NAMES,
-    STRATEGY_NAMES,
     Archive,
     JsonObject,
     Policy,
@@ -173,5 +173,5 @@ def policies_document() -> dict[str, Any]:
 def own_constants(policy: Policy) -> dict[str, Any]:
     """Return the constants of a policy that differ from the defaults."""
     defaults = Settings()
-    values = {name: getattr(policy.settings, name) for name in (*SETTING_NAMES, *STRATEGY_NAMES)}
+    values = {item.name: getattr(policy.settings, item.name) for item in fields(Settings)}
     return {name: value for name, value in values.items() if value != getattr(defaults, name)}

@@ -131,7 +131,7 @@ async def test_usage_report_decides_when_to_compact() -> None:
         ({"target_tokens": 0}, "`target_tokens` is 0. Pass a number of at least 1."),
         ({"context_window": 0}, "`context_window` is 0. Pass a whole number of at least 1."),
         ({"policy": "none"}, "Unknown policy 'none'. Choose one of: default, economy"),
-        ({"settings": {"nothing": 1}}, "There is no setting 'nothing'. Did you mean: "),
+        ({"settings": {"nothing": 1}}, "Unknown setting 'nothing'. Similar settings: "),
         (
             {"session_id": "no/slash"},
             "Invalid session_id 'no/slash'. Use 1 to 128 letters, digits and _ . : -",

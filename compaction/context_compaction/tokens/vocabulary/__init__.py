@@ -1,8 +1,8 @@
-"""The o200k_base vocabulary, shipped inside the package so that counting never needs a network.
+"""The o200k_base vocabulary, which is part of the package so that counting needs no network.
 
-`o200k_base.tiktoken.gz` is OpenAI's own file, gzipped (MIT, see LICENSE-tiktoken.txt beside it; the
-maintainers say in issue 92 of openai/tiktoken that the licence covers the encoding files). tiktoken
-itself would download it at first use, without a timeout, so we build the encoding ourselves.
+`o200k_base.tiktoken.gz` is OpenAI's file, compressed (MIT, see LICENSE-tiktoken.txt; in issue 92 of
+openai/tiktoken the maintainers say that the license covers the encoding files). tiktoken itself
+would download the file at first use, without a timeout, so the encoding is built here.
 """
 
 import gzip
@@ -33,12 +33,12 @@ __all__ = [
 O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 O200K_SPECIAL_TOKENS = {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
 
-# How o200k_base splits text before it merges bytes. A test holds it equal to tiktoken's own.
+# How o200k_base splits text before it merges bytes. A test compares it with tiktoken's pattern.
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _WORDS = "|".join([
-    # a word that ends in lower case, with the one sign before it: " hello", "(world", "HTMLs"
+    # A word that ends in lower case, with the character before it: " hello", "(world", "HTMLs".
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + _CONTRACTION,
-    # a word that begins in upper case: " HTTP", "Über"
+    # A word that starts in upper case: " HTTP", "Über".
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + _CONTRACTION,
     r"\p{N}{1,3}",
     r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
@@ -46,8 +46,8 @@ _WORDS = "|".join([
 ])
 _BLANKS = r"\s+(?!\S)|\s+"
 O200K_PATTERN = f"{_WORDS}|{_BLANKS}"
-# The same, a third faster: what looks ahead is not for tiktoken's automaton, which tries the
-# alternatives beside it one by one unless they stand in a group of their own.
+# An equal pattern that is a third faster. tiktoken's automaton cannot look ahead, so without the
+# group it tries all alternatives one by one.
 _GROUPED_PATTERN = f"(?:{_WORDS})|{_BLANKS}"
 
 _REINSTALL = "Reinstall mcp-server-compaction"
@@ -55,9 +55,9 @@ _REINSTALL = "Reinstall mcp-server-compaction"
 
 @run_once
 def load_o200k() -> "tiktoken.Encoding":
-    """The o200k_base encoding, built once per process from the shipped file.
+    """Return the o200k_base encoding, built once per process from the file in the package.
 
-    It takes about 0.4 s of CPU and holds the GIL for half of that.
+    Building takes about 0.4 s of CPU and holds the GIL for half of that.
 
     Raises:
         VocabularyError: The file is missing or damaged.
@@ -71,26 +71,28 @@ def load_o200k() -> "tiktoken.Encoding":
         mergeable_ranks=ranks,
         special_tokens=O200K_SPECIAL_TOKENS,
     )
-    ranks.clear()  # its automaton has copied them: 28 MB that no call of ours reads again
+    ranks.clear()  # The encoding has a copy, so this frees 28 MB.
     return encoding
 
 
 def o200k_tokens(text: str) -> int:
-    """How many tokens a text has; control tokens are plain text."""
+    """Return the number of tokens of a text. Control tokens count as plain text."""
     encoding = load_o200k()
     core = cast("Any", encoding._core_bpe)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
     try:
-        # As bytes, four a token, which spares an object for each; `encode_to_numpy` does the same.
+        # Four bytes per token, without an object for each token, as in `encode_to_numpy`.
         return memoryview(core.encode_to_tiktoken_buffer(text, set())).nbytes // 4
-    except (AttributeError, UnicodeEncodeError):  # another tiktoken; lone surrogates
+    except (AttributeError, UnicodeEncodeError):  # another tiktoken version; lone surrogates
         return len(encoding.encode(text, disallowed_special=()))
 
 
 def read_ranks(path: "Traversable") -> dict[bytes, int]:
-    """The ranks (token bytes to token id) of a gzipped .tiktoken file: base64, space, id, a line.
+    """Return the token IDs by token bytes from a compressed .tiktoken file.
+
+    Each line of the file has a token in base64, a space and its ID.
 
     Raises:
-        VocabularyError: The file is missing, is no gzip file, or its text has another hash.
+        VocabularyError: The file is missing, is not a gzip file, or has an unexpected hash.
     """
     try:
         text = gzip.decompress(path.read_bytes())
@@ -100,10 +102,10 @@ def read_ranks(path: "Traversable") -> dict[bytes, int]:
         raise VocabularyError(
             f"The vocabulary {path} is damaged: {error}. {_REINSTALL}."
         ) from error
-    found = hashlib.sha256(text).hexdigest()
-    if found != O200K_SHA256:
+    digest = hashlib.sha256(text).hexdigest()
+    if digest != O200K_SHA256:
         raise VocabularyError(
-            f"The vocabulary {path} is damaged: its SHA-256 is {found}, not {O200K_SHA256}. "
+            f"The vocabulary {path} is damaged: its SHA-256 is {digest}, not {O200K_SHA256}. "
             f"{_REINSTALL}."
         )
     fields = text.split()
