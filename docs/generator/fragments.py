@@ -210,7 +210,7 @@ def _help(command: click.Command, names: list[str]) -> str:
         info_name=" ".join(names),
         max_content_width=_HELP_WIDTH,
         # Set here because click caches the first help option that a command is asked for.
-        help_option_names=cli.main.context_settings["help_option_names"],
+        **cli.main.context_settings,
     )
     context.terminal_width = _HELP_WIDTH
     return f"## {names[-1]}\n\n```text\n{command.get_help(context)}\n```"

@@ -1,4 +1,4 @@
-"""`search`, `read` and `sessions`: the archive from the command line."""
+"""The commands `search`, `read` and `sessions`, which read the archive."""
 
 import json
 import sys
@@ -9,15 +9,16 @@ import click
 from context_compaction import SNIPPET_CHARS, Archive, NotFoundError, SearchPage
 
 from mcp_server_compaction.cli.terminal import (
+    escaped,
     json_option,
     say,
+    say_exactly,
     short_time,
-    shown,
     with_archive,
 )
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.sessions import iso_time, session_document
+from mcp_server_compaction.protocol.sessions import session_document
 from mcp_server_compaction.protocol.tools.search_transcript import (
     missing_terms_note,
     query_of,
@@ -36,101 +37,129 @@ _TITLE_CHARS = 78
 
 @click.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option("--session", "session_id", metavar="S", help="Only in this session.")
-@click.option("--role", type=click.Choice(["system", "user", "assistant", "tool"]))
-@click.option("--tool", metavar="NAME", help="Only results of this tool.")
-@click.option("--path", metavar="P", help="Only what names this file, or a call on it gave.")
-@click.option("--since", metavar="TIME", help="ISO 8601 date or time.")
-@click.option("--until", metavar="TIME", help="ISO 8601 date or time.")
-@click.option("--kind", type=click.Choice(["words", "phrase", "regex"]), default="words")
-@click.option("--order", type=click.Choice(["relevance", "recent"]), default="relevance")
-@click.option("--limit", type=click.IntRange(1, 50), default=10, show_default=True)
-@click.option("--cursor", metavar="C", help="Goes on where an earlier search ended.")
+@click.option(
+    "--session",
+    "session_id",
+    metavar="S",
+    help="Search this session and its sub-agents only (default: all sessions).",
+)
+@click.option(
+    "--role",
+    type=click.Choice(["system", "user", "assistant", "tool"]),
+    help="Search messages of this role only (default: all roles).",
+)
+@click.option("--tool", metavar="NAME", help="Search results of this tool only (default: all).")
+@click.option(
+    "--path",
+    metavar="P",
+    help="Search only messages that mention this file, and results of calls on it (default: all).",
+)
+@click.option(
+    "--since", metavar="TIME", help="Search from this ISO 8601 date or time (default: no limit)."
+)
+@click.option(
+    "--until", metavar="TIME", help="Search to this ISO 8601 date or time (default: no limit)."
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["words", "phrase", "regex"]),
+    default="words",
+    help="Match any of the words, the exact phrase, or a regular expression.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(["relevance", "recent"]),
+    default="relevance",
+    help="Print the best or the newest match first.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 50), default=10, help="Print at most this many matches."
+)
+@click.option("--cursor", metavar="C", help="Continue an earlier search (default: start).")
 @json_option
 @click.pass_context
 def search(
     context: click.Context, /, query: tuple[str, ...], as_json: bool, **filters: Any
 ) -> None:
-    """Find QUERY in archived messages and outputs. As with grep, the code is 1 without a hit."""
+    """Search archived messages and outputs. The exit code is 1 if nothing matches."""
     arguments = parse_arguments(SearchArguments, {"query": " ".join(query), **filters})
 
-    async def found(archive: Archive) -> SearchPage:
-        wanted = query_of(arguments)
-        if wanted.session_id is not None:
-            wanted = replace(wanted, session_id=await find_session(archive, wanted.session_id))
-        return await archive.search(wanted)
+    async def run(archive: Archive) -> SearchPage:
+        query = query_of(arguments)
+        if query.session_id is not None:
+            query = replace(query, session_id=await find_session(archive, query.session_id))
+        return await archive.search(query)
 
-    page = with_archive(context, found)
-    answer = search_reply(page, [SNIPPET_CHARS] * len(page.hits))
+    page = with_archive(context, run)
+    result = search_reply(page, [SNIPPET_CHARS] * len(page.hits))
     if as_json:
-        say(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
+        say_exactly(json.dumps(result.model_dump(mode="json", exclude_none=True), indent=1))
     else:
-        for hit in answer.hits:
-            where = f" line {hit.line}" if hit.line else ""
-            who = hit.tool_name or hit.role
-            say(f"{short_pointer(hit.pointer)}{where}  {who}  {short_time(hit.time)}")
+        for hit in result.hits:
+            line = f" line {hit.line}" if hit.line else ""
+            time = hit.time.replace("T", " ")
+            say(f"{short_pointer(hit.pointer)}{line}  {hit.tool_name or hit.role}  {time}")
             say(f"    {' '.join(hit.snippet.split())}")
             if hit.next is not None:
-                say(f"    then {hit.next.role}: {' '.join(hit.next.snippet.split())}")
-    exact = "" if answer.total_is_exact else "at least "
-    say(f"{missing_terms_note(page)}{exact}{answer.total} hit{'s' * (answer.total != 1)}", err=True)
-    if answer.next_cursor:
-        say(f"More: --cursor {answer.next_cursor}", err=True)
-    if not answer.hits:
+                say(f"    next, {hit.next.role}: {' '.join(hit.next.snippet.split())}")
+    at_least = "" if result.total_is_exact else "at least "
+    say(f"{missing_terms_note(page)}Matches: {at_least}{result.total}", err=True)
+    if result.next_cursor:
+        say(f"More matches: add --cursor {result.next_cursor}", err=True)
+    if not result.hits:
         raise click.exceptions.Exit(1)
 
 
 @click.command()
 @click.argument("pointer")
-@click.option("--json", "as_json", is_flag=True, help="Messages as exact JSON lines.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print messages as exact JSON lines, not as text."
+)
 @click.pass_context
 def read(context: click.Context, pointer: str, as_json: bool) -> None:
-    """Print what POINTER names, whole: an output, messages, a session's file or plan."""
+    """Print the full content at POINTER: an output, messages, a file or a plan."""
 
-    async def printed(archive: Archive) -> str:
+    async def print_source(archive: Archive) -> str:
         source = await open_source(archive, pointer, as_json=as_json)
-        # In pieces, since it may be larger than memory; a short text is read in any case.
+        # An output may be larger than memory. An empty output is read to check that it exists.
         for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
-            _print_exact(await source.characters(offset, _CHUNK_CHARS))
+            _print_exactly(await source.characters(offset, _CHUNK_CHARS))
         return source.gap.strip()
 
     try:
-        note = with_archive(context, printed)
+        note = with_archive(context, print_source)
     except NotFoundError as error:
-        hint = "Find what was said with: mcp-server-compaction search WORDS."
+        hint = "To find what you need, run: mcp-server-compaction search WORDS"
         raise NotFoundError(f"{error} {hint}") from error
     if note:
         say(note, err=True)
 
 
-def _print_exact(text: str) -> None:
+def _print_exactly(text: str) -> None:
     if sys.stdout.isatty():
-        sys.stdout.write(shown(text))
+        sys.stdout.write(escaped(text))
         return
-    # Not click.echo: the bytes must be those that were stored, on every platform.
+    # click.echo would change the bytes on some platforms.
     sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
     sys.stdout.buffer.flush()
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of text.")
 @click.pass_context
 def sessions(context: click.Context, as_json: bool) -> None:
     """List the archived sessions, newest first."""
-    found = with_archive(context, all_sessions)
-    if not found:
-        say(
-            "No session is archived here yet: `compact FILE` or `import` archives some, and "
-            "`doctor` names the folder of the archive.",
-            err=True,
-        )
-    for info in found:
+    infos = with_archive(context, all_sessions)
+    if not infos:
+        say("No archived sessions. To archive some, run: mcp-server-compaction import", err=True)
+    for info in infos:
         if as_json:
-            say(json.dumps(session_document(info)))
+            say_exactly(json.dumps(session_document(info)))
             continue
-        # The id on a line of its own: it may be as long as its host likes.
-        is_long = len(info.title) > _TITLE_CHARS
-        say((info.title[: _TITLE_CHARS - 1] + "…" if is_long else info.title) or "(no title)")
+        title = info.title or "(no title)"
+        if len(title) > _TITLE_CHARS:
+            title = title[: _TITLE_CHARS - 1] + "…"
+        say(title)
+        # The ID has its own line, because hosts may choose long IDs.
         say(f"    {info.session_id}")
-        last = short_time(iso_time(info.last_seconds))
-        say(f"    {info.message_count:,} messages, last {last}")
+        say(f"    {info.message_count:,} messages, last {short_time(info.last_seconds)}")

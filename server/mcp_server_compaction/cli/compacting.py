@@ -1,8 +1,7 @@
-"""`compact SESSION`: a conversation made to fit, and a table of what went where; `policies`."""
+"""The commands `compact` and `policies`."""
 
 import json
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,7 +33,14 @@ from context_compaction import (
 )
 from context_compaction import compact as compact_messages
 
-from mcp_server_compaction.cli.terminal import awaited, config_of, json_option, progress, say
+from mcp_server_compaction.cli.terminal import (
+    async_report,
+    config_of,
+    json_option,
+    progress,
+    say,
+    say_exactly,
+)
 from mcp_server_compaction.config import Config, is_file
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
@@ -51,9 +57,9 @@ from mcp_server_compaction.protocol.resource_contents import own_constants, poli
 from mcp_server_compaction.protocol.writers import model_for
 from mcp_server_compaction.reading.text_source import find_session, short_pointer, short_session
 
-_POINTERS_SHOWN = 3
-# Who resumes a session wants it small now, whatever the window: the default policy leaves as much.
-_RESUMED_TARGET = "30%"
+_MAX_POINTERS = 3  # for each layer
+# A resumed session should be small, but the default policy may leave a large context.
+_RESUME_TARGET = "30%"
 
 
 @click.command()
@@ -61,22 +67,22 @@ _RESUMED_TARGET = "30%"
 def policies(as_json: bool) -> None:
     """List the policies with their layers, constants and sources."""
     if as_json:
-        say(json.dumps(policies_document(), indent=1))
+        say_exactly(json.dumps(policies_document(), indent=1))
         return
     for policy in POLICIES.values():
         say(f"{policy.name} ({policy.source})")
-        lines = [policy.description, "Layers: " + " > ".join(policy.layers)]
+        say(f"  {policy.description}")
+        say(f"  Layers: {' > '.join(policy.layers)}")
         if constants := own_constants(policy):
-            lines.append("Constants: " + ", ".join(f"{k}={v}" for k, v in constants.items()))
-        lines += [f"Differs: {difference}" for difference in policy.differences]
-        for line in lines:
-            say(textwrap.indent(textwrap.fill(line, 98), "  "))
+            say(f"  Constants: {', '.join(f'{k}={v}' for k, v in constants.items())}")
+        for difference in policy.differences:
+            say(f"  Differs: {difference}")
         say()
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """The options of `compact`."""
+class _Options:
+    """The arguments and options of `compact`."""
 
     source: str
     window: int | None
@@ -93,14 +99,27 @@ class _Job:
     out: Path | None
     resume: str | None
 
+    @property
+    def is_plan(self) -> bool:
+        """Whether the compaction is only planned, so that nothing is written."""
+        return self.mode == "plan"
+
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What was compacted, the result, and the session that was written of it."""
+    """A compaction.
+
+    Attributes:
+        given: The conversation.
+        result: The result of the compaction.
+        resumable: The session written for a host, or None.
+        notes: Notes on the conversation and the options, which the result does not contain.
+    """
 
     given: Input
     result: CompactResult
     resumable: Resumable | None
+    notes: Sequence[str]
 
 
 @click.command()
@@ -108,72 +127,107 @@ class _Outcome:
 @click.option(
     "--resume",
     type=click.Choice(tuple(RESUME_FORMATS)),
-    help="Write a session that this host goes on with, beside the original.",
+    help="Write the result as a new session that this host can continue (default: none).",
 )
-@click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
-@click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or its messages to P%.")
-@click.option("--model", metavar="M", help="Model, for its window and tokenizer.")
 @click.option(
-    "--policy", metavar="P", type=click.Choice(tuple(POLICIES)), help="Name of the policy."
+    "--window",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Fit a context window of N tokens (default: the window of the model).",
+)
+@click.option(
+    "--target",
+    metavar="N|P%",
+    help="Shrink to N tokens, or the messages to P% (default: set by the policy; with --resume "
+    f"{_RESUME_TARGET}).",
+)
+@click.option(
+    "--model",
+    metavar="M",
+    help="Use window and tokenizer of this model (default: the model in the session file).",
+)
+@click.option(
+    "--policy",
+    metavar="P",
+    type=click.Choice(tuple(POLICIES)),
+    help="Apply this policy (default: default).",
 )
 @click.option(
     "--mode",
     type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
-    help="auto if left out; then --resume aims for 30%.",
+    help="auto: do what is needed (default). plan: only report it. micro: clear tool results. "
+    "full: summarize now. reactive: shrink a rejected prompt. record: only archive.",
 )
-@click.option("--session", metavar="S", help="Name of the session in the archive.")
-@click.option("--instructions", metavar="T", help="What the summary should keep.")
-@click.option("--pin", "pins", metavar="T", multiple=True, help="Text kept word for word.")
+@click.option(
+    "--session",
+    metavar="S",
+    help="Archive under this session ID (default: derived from the file or its messages).",
+)
+@click.option(
+    "--instructions",
+    metavar="T",
+    help="Tell the writer what the summary must keep (default: none).",
+)
+@click.option(
+    "--pin",
+    "pins",
+    metavar="T",
+    multiple=True,
+    help="Keep this text verbatim in every summary; repeatable (default: none).",
+)
 @click.option(
     "--format",
     "format_name",
     metavar="F",
     type=click.Choice(tuple(FORMATS)),
-    help="Format of the messages in FILE.",
+    help="Read the messages in this format (default: detected).",
 )
 @click.option(
     "--to",
     "to_format",
     metavar="FORMAT",
     type=click.Choice(tuple(FORMATS)),
-    help="Convert to this format first.",
+    help="Convert the messages to this format first (default: not converted).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help=".json or .jsonl")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the messages to this .json or .jsonl file (default: not written).",
+)
 @click.pass_context
 def compact(context: click.Context, /, **options: Any) -> None:
-    """Compact a conversation and show what went where.
+    """Compact a conversation, archive all its messages and report the result.
 
-    SESSION is a file (- is standard input), an archived session or the beginning of its id, or
-    "current": the newest session of a host in this folder.
+    SESSION is a session file, `-` for standard input, the ID of an archived session or its
+    beginning, or `current` for the newest session of a host in this folder. The file itself never
+    changes.
     """
-    job = _Job(**options)
+    chosen = _Options(**options)
     config = config_of(context)
-    _check(job)
-    outcome = anyio.run(_compact, job, config)
-    if job.out is not None:
-        _write_messages(job.out, outcome.result.messages)
-    if job.as_json:
-        say(json.dumps(_report(outcome, job, config), ensure_ascii=True, indent=1))
+    _check(chosen)
+    outcome = anyio.run(_compact, chosen, config)
+    if chosen.out is not None:
+        _write_messages(chosen.out, outcome.result.messages)
+    if chosen.as_json:
+        say_exactly(json.dumps(_report(outcome), ensure_ascii=True, indent=1))
     else:
-        _print_report(outcome, job, config)
-        if job.out is not None:
-            say(f"Messages written to {job.out}")
+        _print_report(outcome, chosen, config)
 
 
-async def _compact(job: _Job, config: Config) -> _Outcome:
+async def _compact(options: _Options, config: Config) -> _Outcome:
     with progress("Compacting") as report:
         async with open_archive(config.archive, redaction=config.redaction) as archive:
-            given = await _source(job.source, archive)
-            if job.format_name:
-                given = replace(given, format=job.format_name)
-            request = await to_thread.run_sync(partial(_request, job, given, config))
-            to_format = job.to_format or RESUME_FORMATS.get(job.resume or "")
+            given = await _open_input(options.source, archive)
+            if options.format_name:
+                given = replace(given, format=options.format_name)
+            request = await to_thread.run_sync(partial(_request, options, given, config))
+            to_format = options.to_format or RESUME_FORMATS.get(options.resume or "")
             if to_format is not None and to_format != given.format:
-                convert_to = partial(converted, given, request, to_format)
-                given, request = await to_thread.run_sync(convert_to)
+                convert = partial(converted, given, request, to_format)
+                given, request = await to_thread.run_sync(convert)
             writer = config.summaries.writer
-            # There is no host here, and no client.
+            # The writers "host" and "sampling" need an MCP client.
             model = None if writer in {"host", "sampling"} else model_for(writer, config, None)
             result = await compact_messages(
                 given.payload,
@@ -181,82 +235,81 @@ async def _compact(job: _Job, config: Config) -> _Outcome:
                 archive=archive,
                 read_file=config.roots.reader(given.folder),
                 model=model,
-                report_progress=awaited(report),
+                report_progress=async_report(report),
             )
             result = await with_dropped_names(result, archive)
             resumable = None
-            if job.resume and result.changed and job.mode != "plan":
-                resumable = await resumable_of(result, job.resume, given, archive)
-    return _Outcome(given, result, resumable)
+            if options.resume and result.changed and not options.is_plan:
+                resumable = await resumable_of(result, options.resume, given, archive)
+    return _Outcome(given, result, resumable, _notes(given, result, options, config))
 
 
 async def read_input(file: str) -> Input:
-    """The conversation in a file, or in standard input where `file` is `-`.
+    """Return the conversation in a file, or in standard input if `file` is `-`.
 
     Raises:
-        CompactionError: It holds no conversation.
+        CompactionError: The file contains no conversation.
     """
     if file == "-":
         return await input_of_file(await to_thread.run_sync(sys.stdin.buffer.read), "stdin")
     return await input_of_file(await anyio.Path(file).read_bytes(), Path(file).name)
 
 
-async def _source(named: str, archive: Archive) -> Input:
-    """The conversation that the command line names.
+async def _open_input(source: str, archive: Archive) -> Input:
+    """Return the conversation that SESSION identifies.
 
     Raises:
-        CompactionError: There is none of that name.
+        CompactionError: There is no such conversation.
     """
-    if named == "-":
-        return await read_input(named)
-    file = Path(named)
-    if named == CURRENT and not await anyio.Path(file).exists():
-        file = await to_thread.run_sync(current_transcript, this_user())
-    if await to_thread.run_sync(is_file, file):
-        return await read_input(str(file))
+    if source == "-":
+        return await read_input(source)
+    path = Path(source)
+    if source == CURRENT and not await anyio.Path(path).exists():
+        path = await to_thread.run_sync(current_transcript, this_user())
+    if await to_thread.run_sync(is_file, path):
+        return await read_input(str(path))
     try:
-        session_id = await find_session(archive, named)
+        session_id = await find_session(archive, source)
     except (NotFoundError, SettingsError) as error:
+        is_taken = await anyio.Path(path).exists()
+        problem = "Not a regular file" if is_taken else "No such file or session"
         raise NotFoundError(
-            f"{named} {await to_thread.run_sync(_what_it_is, file)}. Name a session file, an id "
-            f"from mcp-server-compaction sessions, {CURRENT}, or - for standard input."
+            f"{problem}: {source}. Pass a session file, a session ID (list them with: "
+            f"mcp-server-compaction sessions), {CURRENT}, or - for standard input."
         ) from error
     format_name, context = await archive.context(session_id)
     return Input(context, format=format_name, session_id=session_id)
 
 
-def _what_it_is(path: Path) -> str:
-    if path.is_dir():
-        return "is a folder"
-    return "is no regular file" if path.exists() else "is no file and no archived session"
-
-
-def _request(job: _Job, given: Input, config: Config) -> CompactRequest:
-    model = job.model or given.model or config.model
-    is_left_open = job.resume is not None and job.mode is None
-    target = job.target or (_RESUMED_TARGET if is_left_open else None)
+def _request(options: _Options, given: Input, config: Config) -> CompactRequest:
+    model = options.model or given.model or config.model
+    has_resume_target = options.resume is not None and options.mode is None
+    target = options.target or (_RESUME_TARGET if has_resume_target else None)
     return CompactRequest(
-        mode=job.mode or "auto",
+        mode=options.mode or "auto",
         format=given.format,
-        session_id=job.session or given.session_id,
+        session_id=options.session or given.session_id,
         model=model,
-        context_window=job.window,
+        context_window=options.window,
         target_tokens=_target_tokens(target, given, model),
         system=given.system,
         tools=given.tools,
-        policy=job.policy or config.policy,
-        pinned=job.pins,
-        instructions=job.instructions or "",
+        policy=options.policy or config.policy,
+        pinned=options.pins,
+        instructions=options.instructions or "",
     )
 
 
 def _target_tokens(target: str | None, given: Input, model: str | None) -> int | None:
-    """The target in tokens; a percentage is of the messages, beside which the rest stays."""
+    """Return the target in tokens. A percentage is of the messages, without system and tools."""
     if target is None:
         return None
     number = target.removesuffix("%").replace("_", "").replace(",", "")
     if not number.isdecimal() or len(number) > 12 or int(number) == 0:
-        raise SettingsError(f"--target is {target!r}. Give tokens as 50000, or a share as 25%.")
+        raise SettingsError(
+            f"Invalid --target {target!r}. Pass tokens, for example 50000, or a share, for example "
+            "25%."
+        )
     if not target.endswith("%"):
         return int(number)
     count = counter_for(model)
@@ -265,17 +318,17 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
     return max(1, overhead + total * int(number) // 100)
 
 
-def _check(job: _Job) -> None:
-    """Refuse what cannot be meant, before anything is read."""
-    if job.out is None:
+def _check(options: _Options) -> None:
+    """Refuse an invalid --out before anything is read."""
+    if options.out is None:
         return
-    if job.out.suffix not in {".json", ".jsonl"}:
-        raise SettingsError(f"--out is {job.out}. Name a file that ends in .json or .jsonl.")
-    source = Path(job.source)
-    if is_file(job.out) and is_file(source) and job.out.samefile(source):
-        raise SettingsError("--out is the input file, which is never changed. Name another file.")
-    if not job.out.absolute().parent.is_dir():
-        raise SettingsError(f"The folder of --out {job.out} does not exist. Make it first.")
+    if options.out.suffix not in {".json", ".jsonl"}:
+        raise SettingsError(f"Invalid --out {options.out}. Pass a file name with .json or .jsonl.")
+    source = Path(options.source)
+    if is_file(options.out) and is_file(source) and options.out.samefile(source):
+        raise SettingsError("--out is the input file, which never changes. Pass another file.")
+    if not options.out.absolute().parent.is_dir():
+        raise SettingsError(f"The folder of --out {options.out} does not exist. Create it first.")
 
 
 def _write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
@@ -287,140 +340,150 @@ def _write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
         put_file(out.absolute(), text.encode("ascii"))
     except OSError as error:
         raise SettingsError(
-            f"{out} cannot be written: {error.strerror}. Choose another place for --out."
+            f"Cannot write {out}: {error.strerror}. Pass another file as --out."
         ) from error
 
 
-def _report(outcome: _Outcome, job: _Job, config: Config) -> JsonObject:
-    """The receipt for `--json`; a result that changed nothing has the same fields."""
-    given, result, resumable = outcome.given, outcome.result, outcome.resumable
+def _notes(given: Input, result: CompactResult, options: _Options, config: Config) -> list[str]:
+    """Return notes on the conversation, an unknown model, and options without effect."""
+    notes = list(given.notes)
+    model = options.model or (config.model if given.model is None else None)
+    unknown = profile_for(None)
+    if model is not None and profile_for(model).name == unknown.name:
+        notes.append(
+            f"Unknown model {model!r}. A window of {unknown.context_window:,} tokens is assumed, "
+            "and tokens are overestimated. Set the window with --window."
+        )
+    texts = {"--pin": options.pins, "--instructions": options.instructions}
+    unused = " and ".join(option for option, value in texts.items() if value)
+    if unused and not result.receipt.get("writer"):
+        notes.append(
+            f"{unused} had no effect, because no summary was needed. To get a summary, pass a "
+            "smaller --target."
+        )
+    return notes
+
+
+def _report(outcome: _Outcome) -> JsonObject:
+    """Return the receipt for `--json`; it has the same fields if nothing changed."""
+    result, resumable = outcome.result, outcome.resumable
     return {
         **result.receipt,
         "session_id": result.session_id,
         "status": result.status,
         "changed": result.changed,
         "fits": result.fits,
-        "message_count": {"before": len(given.payload), "after": len(result.messages)},
+        "message_count": {"before": len(outcome.given.payload), "after": len(result.messages)},
         "warnings": list(result.warnings),
-        "notes": _notes(outcome, job, config),
+        "notes": list(outcome.notes),
         "resume": resumable and asdict(resumable) | {"path": str(resumable.path)},
     }
 
 
-def _print_report(outcome: _Outcome, job: _Job, config: Config) -> None:
-    result = outcome.result
-    tokens = result.tokens
-    session = short_session(result.session_id)
-    is_plan = job.mode == "plan"  # which writes nothing
-    say(_headline(outcome.given, result, is_plan=is_plan))
-    if not is_plan:
+def _print_report(outcome: _Outcome, options: _Options, config: Config) -> None:
+    result, tokens = outcome.result, outcome.result.tokens
+    _print_headline(outcome, is_plan=options.is_plan)
+    if not options.is_plan:
+        session = short_session(result.session_id)
         address = config.archive_address
         place = config.archive_folder if address is None else shown_address(address)
-        say(f"Kept whole: session {session} in {place}")
-        out = "" if job.out else "; --out FILE writes the messages"
-        say(f'Look: mcp-server-compaction search "WORDS", or read {session}/0-9{out}')
+        say(f"Archived: session {session} (all messages) in {place}")
+        say('Search it: mcp-server-compaction search "WORDS"')
+        say(f"Read it: mcp-server-compaction read {session}/0-9")
+    if options.out is not None:
+        say(f"Messages written to: {options.out}")
+    elif not options.is_plan:
+        say("Save the messages: add --out FILE")
     say()
     say(
-        f"Compaction starts at {tokens.trigger:,} and aims for {tokens.target:,} tokens; the "
-        f"result has at most {tokens.upper:,}."
+        f"Trigger: {tokens.trigger:,} tokens. Target: {tokens.target:,}. Result: {tokens.after:,} "
+        f"(upper estimate {tokens.upper:,})."
     )
-    say(f"Format {result.format}, counted by {tokens.method}.")
+    say(f"Format: {result.format}. Tokens counted by: {tokens.method}.")
     if result.layers:
-        _print_layers(result, is_plan=is_plan)
+        _print_layers(result, is_plan=options.is_plan)
     if not result.fits:
-        say(
-            f"Does not fit: at most {tokens.upper:,} tokens against a limit of {tokens.limit:,}. "
-            "What is left cannot be made smaller:"
-        )
+        say(f"Does not fit: the upper estimate exceeds the limit of {tokens.limit:,} tokens.")
+        say("These pieces cannot shrink:")
         for line in irreducible_lines(result):
             say(f"  {line}")
-    for line in [*_notes(outcome, job, config), *result.warnings]:
+    for line in [*outcome.notes, *result.warnings]:
         say(f"Note: {line}")
-    if writer := written_by(result.receipt):
-        say(f"Summary written by: {writer}.")
-    if losses := result.receipt.get("losses", {}).get("kinds"):
-        counted = ", ".join(f"{kind} x{found['total']}" for kind, found in losses.items())
-        say(f"No longer in the context: {counted}. mcp-server-compaction search finds each.")
-    if result.restored:
-        say(f"Put back: {', '.join(result.restored)}")
-    if job.resume is not None:
-        say(_resume_line(outcome.resumable, is_plan=is_plan))
+    _print_summary(result)
+    if options.resume is not None:
+        _print_resume(outcome.resumable, is_plan=options.is_plan)
 
 
-def _notes(outcome: _Outcome, job: _Job, config: Config) -> list[str]:
-    """What was noticed of the input and of what was asked, beside the result's own warnings."""
-    notes = list(outcome.given.notes)
-    model = job.model or (config.model if outcome.given.model is None else None)
-    unknown = profile_for(None)
-    if model is not None and profile_for(model).name == unknown.name:
-        notes.append(
-            f"The model {model!r} is not known: a window of {unknown.context_window:,} tokens is "
-            "assumed, and more tokens a word than most have. Name the window with --window."
-        )
-    given = {"--pin": job.pins, "--instructions": job.instructions}
-    named = " and ".join(option for option, value in given.items() if value)
-    if named and not outcome.result.receipt.get("writer"):
-        notes.append(
-            f"No summary was needed, so {named} changed nothing. A smaller --target asks for one."
-        )
-    return notes
-
-
-def _headline(given: Input, result: CompactResult, *, is_plan: bool) -> str:
-    """The result in one line, and what an earlier call had compacted before."""
-    before, after = len(given.payload), len(result.messages)
+def _print_headline(outcome: _Outcome, *, is_plan: bool) -> None:
+    """Print the result in one line, and then what an earlier call contributed to it."""
+    result = outcome.result
+    before, after = len(outcome.given.payload), len(result.messages)
     tokens = f"{result.tokens.before:,} -> {result.tokens.after:,} tokens"
-    status = result.status.capitalize().replace("_", " ")
-    done = f"{status}: {before:,} -> {after:,} messages, {tokens}."
+    earlier = result.receipt.get("recognised")
     if is_plan:
-        done = f"Planned, nothing is written: {before:,} messages, {tokens}."
-    if earlier := result.receipt.get("recognised"):
-        if result.tokens.before == result.tokens.after and not is_plan:
-            done = f"As before: {before:,} -> {after:,} messages, {result.tokens.after:,} tokens."
-        done += (
-            f"\nAn earlier call brought the first {earlier['message_count']:,} of them down to "
-            f"{earlier['context_count']:,}; this one began with what that left."
+        say(f"Plan (nothing is written): {before:,} messages, {tokens}")
+    elif earlier and result.tokens.before == result.tokens.after:
+        say(f"As before: {before:,} -> {after:,} messages, {result.tokens.after:,} tokens")
+    else:
+        status = result.status.capitalize().replace("_", " ")
+        say(f"{status}: {before:,} -> {after:,} messages, {tokens}")
+    if earlier:
+        say(
+            f"Earlier compaction: replaced the first {earlier['message_count']:,} messages by "
+            f"{earlier['context_count']:,}, from which this one started"
         )
-    return done
 
 
-def _resume_line(resumable: Resumable | None, *, is_plan: bool) -> str:
+def _print_summary(result: CompactResult) -> None:
+    """Print who wrote the summary, which names it lacks, and which files were restored."""
+    if writer := written_by(result.receipt):
+        say(f"Summary written by: {writer}")
+    if kinds := result.receipt.get("losses", {}).get("kinds"):
+        counts = (f"{kind}s: {names['total']}" for kind, names in kinds.items())
+        say(f"Names no longer in the context: {', '.join(counts)}")
+        say("Find one of them: mcp-server-compaction search NAME")
+    if result.restored:
+        say(f"Restored files: {', '.join(result.restored)}")
+
+
+def _print_resume(resumable: Resumable | None, *, is_plan: bool) -> None:
     if is_plan:
-        return "No session was written: this was a plan. Leave out --mode plan to have it."
-    if resumable is None:
-        return "No session was written, since nothing was compacted: go on with this one."
-    return (
-        f"The compacted session is in {resumable.path}; the original is unchanged.\n"
-        f"Go on with it: {resumable.command}"
-    )
+        say("No session was written, because this is a plan. To write it, omit --mode plan.")
+    elif resumable is None:
+        say("No session was written, because nothing was compacted. Continue the original.")
+    else:
+        say(f"Compacted session written to: {resumable.path}")
+        say("The original is unchanged.")
+        say(f"Continue it with: {resumable.command}")
 
 
 def _print_layers(result: CompactResult, *, is_plan: bool) -> None:
-    """A line for each layer, and below it what went where: nothing is wider than 80 columns."""
+    """Print a table with a row for each layer, followed by pointers to what it removed."""
     say()
-    say(f"{'layer':<13}{'before':>10}{'after':>10}{'saved':>10}  what was done")
+    say(f"{'layer':<13}{'before':>10}{'after':>10}{'saved':>10}  actions")
     for layer in result.layers:
         edits = [edit for edit in result.edits if edit.layer == layer.name]
         saved = layer.tokens_before - layer.tokens_after
-        done = _done(edits) if edits or not layer.edit_count else "all replaced again below"
+        is_superseded = layer.edit_count and not edits
+        actions = "superseded by the summary" if is_superseded else _actions(edits)
         say(
             f"{layer.name:<13}{layer.tokens_before:>10,}{layer.tokens_after:>10,}{saved:>10,}"
-            f"  {done}"
+            f"  {actions}"
         )
         if is_plan:
-            continue  # what its pointers name was not written
+            continue  # because the pointers of a plan are not stored
         pointers = list(dict.fromkeys(short_pointer(p) for edit in edits for p in edit.pointers))
-        for pointer in pointers[:_POINTERS_SHOWN]:
+        for pointer in pointers[:_MAX_POINTERS]:
             say(f"    {pointer}")
-        if len(pointers) > _POINTERS_SHOWN:
-            say(f"    and {len(pointers) - _POINTERS_SHOWN} more (--json names all)")
+        if len(pointers) > _MAX_POINTERS:
+            say(f"    and {len(pointers) - _MAX_POINTERS} more (list all with --json)")
     if not is_plan and any(edit.pointers for edit in result.edits):
-        say("Each of these is read by: mcp-server-compaction read POINTER")
+        say("Read an original: mcp-server-compaction read POINTER")
     say()
 
 
-def _done(edits: Sequence[Edit]) -> str:
-    """What a layer did, in the fewest words."""
-    done = Counter(f"{edit.action} {edit.tool_name or ''}".strip() for edit in edits)
-    counted = [f"{what} x{n}" if n > 1 else what for what, n in done.most_common(2)]
-    return ", ".join(counted) + (f", {len(done) - 2} more" if len(done) > 2 else "")
+def _actions(edits: Sequence[Edit]) -> str:
+    """Return the most frequent actions of a layer."""
+    counts = Counter(f"{edit.action} {edit.tool_name or ''}".strip() for edit in edits)
+    listed = [f"{action} x{n}" if n > 1 else action for action, n in counts.most_common(2)]
+    return ", ".join(listed) + (f", {len(counts) - 2} more" if len(counts) > 2 else "")

@@ -1,6 +1,5 @@
-"""`compare FILE`: the policies side by side, as tables or as JSON."""
+"""The command `compare`: policies next to each other, as tables or as JSON."""
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -20,26 +19,37 @@ from context_compaction import (
 )
 
 from mcp_server_compaction.cli.compacting import read_input
-from mcp_server_compaction.cli.terminal import awaited, config_of, json_option, progress, say
-from mcp_server_compaction.compare.comparison import PolicyRow, Share
+from mcp_server_compaction.cli.terminal import (
+    answer,
+    async_report,
+    config_of,
+    json_option,
+    progress,
+    say,
+)
+from mcp_server_compaction.compare.comparison import PolicyRow
 from mcp_server_compaction.compare.comparison import compare as compare_policies
 from mcp_server_compaction.protocol.compaction_call import Input
 
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--policies", "names", metavar="A,B", help="Names; all if left out.")
+@click.option("--policies", "names", metavar="A,B", help="Compare these policies (default: all).")
 @click.option(
-    "--window", type=click.IntRange(1), metavar="N", help="Tokens; half of the file's if left out."
+    "--window",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Fit a context window of N tokens (default: half of the conversation).",
 )
-@click.option("--model", metavar="M", help="Model, for its tokenizer.")
+@click.option(
+    "--model", metavar="M", help="Use the tokenizer of this model (default: the model in the file)."
+)
 @click.option(
     "--price",
     type=click.FloatRange(0),
     default=3.0,
-    show_default=True,
     metavar="USD",
-    help="Of a million input tokens.",
+    help="Calculate costs with this price of one million input tokens.",
 )
 @json_option
 @click.pass_context
@@ -52,17 +62,23 @@ def compare(
     price: float,
     as_json: bool,
 ) -> None:
-    """Show side by side what each policy makes of the conversation in FILE."""
+    """Compare policies on a conversation: size, speed, recall and cost.
+
+    FILE is a session file or a list of messages, or `-` for standard input. The archive does not
+    change.
+    """
     config = config_of(context)
     if not math.isfinite(price):
-        raise SettingsError(f"--price is {price}. Give dollars for a million tokens, as 3.0.")
+        raise SettingsError(f"Invalid --price {price}. Pass US dollars, for example 3.0.")
     policies = [name.strip() for name in (names or ",".join(POLICIES)).split(",") if name.strip()]
     for name in policies:
         policy_named(name)
     given = anyio.run(read_input, file)
     request = _request(given, model or given.model or config.model, window)
     with progress("Comparing") as report:
-        rows = anyio.run(compare_policies, given.payload, request, policies, price, awaited(report))
+        rows = anyio.run(
+            compare_policies, given.payload, request, policies, price, async_report(report)
+        )
     if as_json:
         figures = {
             "file": Path(file).name,
@@ -70,15 +86,28 @@ def compare(
             "price_usd": price,
             "policies": [asdict(row) for row in rows],
         }
-        say(json.dumps(figures, indent=1))
+        answer(True, figures, "")
         return
-    _print_table("What one compaction of the whole leaves", [_left(row) for row in rows])
-    _print_table("The session, replayed call by call", [_session(row) for row in rows])
-    say("Tokens that each layer saved in that one compaction:")
+    say("One compaction of the whole conversation:")
     for row in rows:
         saved = ", ".join(f"{name} {tokens:,}" for name, tokens in row.saved_by_layer.items())
-        say(f"  {row.policy}: {saved or 'none'}")
-    say(_note(rows[0], price, request.context_window or 0))
+        fits = "" if row.fits else ", too many"
+        say(f"  {row.policy}: {row.tokens_after:,} tokens{fits}, {row.compact_seconds:.2f} s")
+        say(f"    saved: {saved or 'nothing'}")
+    say()
+    _print_table("The session, replayed request by request", [_cells(row) for row in rows])
+    say(
+        f"Input: {rows[0].tokens_before:,} tokens, {rows[0].calls} requests, a window of "
+        f"{request.context_window:,} tokens."
+    )
+    say(
+        f"cost USD: input at ${price:g} a million tokens, cache reads at 0.1 times and writes at "
+        "1.25 times this price, without the cost of summaries by a model."
+    )
+    say("compacted: requests with a changed message list. too long: requests above the window.")
+    say("recall: names that the model used again and that the request contained.")
+    say("in context: names with words near them that were near them before.")
+    say("cached: input read from the cache. re-billed: tokens written to the cache again.")
 
 
 def _request(given: Input, model: str | None, window: int | None) -> CompactRequest:
@@ -89,7 +118,7 @@ def _request(given: Input, model: str | None, window: int | None) -> CompactRequ
     return CompactRequest(
         format=format_name,
         model=model,
-        # About half of a small window is for input, and what stands beside the messages stays.
+        # A small window has only half its tokens for input, and system and tools do not shrink.
         context_window=window or max(1_000, tokens // 2, 4 * overhead),
         system=given.system,
         tools=given.tools,
@@ -97,22 +126,11 @@ def _request(given: Input, model: str | None, window: int | None) -> CompactRequ
     )
 
 
-def _left(row: PolicyRow) -> dict[str, str]:
+def _cells(row: PolicyRow) -> dict[str, str]:
     return {
         "policy": row.policy,
-        "tokens after": f"{row.tokens_after:,}" + ("" if row.fits else " (too many)"),
-        "user turns": _share(row.user_turns),
-        "results": _share(row.results),
-        "files": _share(row.files),
-        "seconds": f"{row.compact_seconds:.2f}",
-    }
-
-
-def _session(row: PolicyRow) -> dict[str, str]:
-    return {
-        "policy": row.policy,
-        "acts": str(row.compactions),
-        "over": str(row.calls_over),
+        "compacted": str(row.compactions),
+        "too long": str(row.calls_over),
         "recall": f"{row.recall:.3f}",
         "in context": f"{row.recall_with_context:.3f}",
         "cached": f"{row.cache_hit_share:.1%}",
@@ -121,30 +139,14 @@ def _session(row: PolicyRow) -> dict[str, str]:
     }
 
 
-def _share(share: Share) -> str:
-    return f"{share.kept}/{share.total}"
-
-
-def _note(row: PolicyRow, price_usd: float, window: int) -> str:
-    """What was measured and how, for people."""
-    return (
-        f"{row.tokens_before:,} tokens and {row.calls} calls through a window of {window:,} "
-        f"tokens. Cost: input at ${price_usd:g} a million, cache reads at 0.1 and writes at 1.25 "
-        "of it, without summaries of a model. Recall: of the names that the model used again, the "
-        "part that stood in its request; in context: beside words that stood near them before. "
-        "Acts: how often it changed the list; over: calls that did not fit; cached: input read "
-        "from the cache; re-billed: tokens written to it again."
-    )
-
-
 def _print_table(title: str, rows: Sequence[dict[str, str]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
-    for at, heading in enumerate(rows[0]):
-        shown.add_column(heading, justify="right" if at else "left", no_wrap=True)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    for index, heading in enumerate(rows[0]):
+        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
     for row in rows:
-        shown.add_row(*row.values())
-    Console(width=None if sys.stdout.isatty() else 80).print(shown)
+        table.add_row(*row.values())
+    Console(width=None if sys.stdout.isatty() else 80).print(table)

@@ -1,7 +1,6 @@
-"""`install`, `uninstall`, `doctor` and `hook`: the server in the hosts of this machine."""
+"""The commands `install`, `uninstall`, `doctor` and `hook`, which connect the server to hosts."""
 
 import difflib
-import json
 import os
 import platform
 import sqlite3
@@ -16,7 +15,7 @@ import click
 from context_compaction import ArchiveError, Health, SettingsError, VocabularyError, open_archive
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
-from mcp_server_compaction.cli.terminal import config_of, json_option, say
+from mcp_server_compaction.cli.terminal import answer, config_of, json_option, say, say_exactly
 from mcp_server_compaction.config import (
     KEY_VARIABLE,
     ROOTS_VARIABLE,
@@ -24,13 +23,7 @@ from mcp_server_compaction.config import (
     is_folder,
     load_config,
 )
-from mcp_server_compaction.hosts.catalog import (
-    HOSTS,
-    REGISTERED_NAME,
-    ConfigScope,
-    Host,
-    this_user,
-)
+from mcp_server_compaction.hosts.catalog import HOSTS, REGISTERED_NAME, ConfigScope, Host, this_user
 from mcp_server_compaction.hosts.checking import check_host
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.hosts.installing import (
@@ -44,11 +37,11 @@ from mcp_server_compaction.hosts.installing import (
     plan_uninstall,
     this_program,
 )
+from mcp_server_compaction.viewer.formatting import size
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
 # SQLite 3.7.0 to 3.51.2, fixed in 3.51.3 (13 March 2026).
 _WAL_FIXED = (3, 51, 3)
-_MIB = 1024 * 1024
 _PROBLEM = "PROBLEM: "
 
 _host = click.argument("host_name", metavar="HOST", type=click.Choice(tuple(HOSTS)))
@@ -56,25 +49,33 @@ _scope = click.option(
     "--scope",
     type=click.Choice(["user", "project"]),
     default="user",
-    show_default=True,
-    help="For every project, or for the one in this folder.",
+    help="Change the configuration for all projects of your user, or for this folder only.",
 )
-_dry_run = click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+_dry_run = click.option(
+    "--dry-run", is_flag=True, help="Print the changes as a diff, and write nothing."
+)
 
 
 @click.command()
 @_host
 @_scope
-@click.option("--hooks", is_flag=True, help="Archive outputs and sessions without being asked.")
+@click.option(
+    "--hooks",
+    is_flag=True,
+    help="Register hooks that archive large outputs and sessions (default: no hooks).",
+)
 @click.option(
     "--root",
     "roots",
     multiple=True,
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="A folder that the server's tools may read files in.",
+    help="Let the tools of the server read files in this folder; repeatable (default: the working "
+    "folder and transcript folders).",
 )
-@click.option("--print", "print_only", is_flag=True, help="Show what to write; write nothing.")
+@click.option(
+    "--print", "print_only", is_flag=True, help="Print the configuration, and write nothing."
+)
 @_dry_run
 @click.pass_obj
 def install(
@@ -86,10 +87,10 @@ def install(
     print_only: bool,
     dry_run: bool,
 ) -> None:
-    """Register the server in HOST, with its absolute path.
+    """Register the server in HOST with its absolute path.
 
-    What else the host's file holds stays as it is, comments too, and `uninstall` takes back what
-    was written. Again at any time: it changes what is not yet so.
+    Other settings and comments in the host's files stay as they are. `uninstall` removes what this
+    command writes. Run it again at any time to update the registration.
     """
     host = HOSTS[host_name]
     installation = Installation(this_program(), _server_flags(flags, roots), with_hooks=hooks)
@@ -98,29 +99,33 @@ def install(
         return
     changes = plan_install(host, scope, this_user(), installation)
     if dry_run:
-        _show_diff(changes)
+        _print_diff(changes)
         return
     if not changes:
-        say(f"{host.title}: all is as it should be; nothing was changed.")
+        say(f"{host.title}: already registered; nothing was changed.")
         return
     _apply(changes)
     if "archive-v0" in Path(installation.program[0]).parts:
-        say("This program runs from uv's cache, which may be emptied: `uv tool install` it.")
+        say(
+            "Note: this program is in uv's cache, which may be deleted. Install it with: "
+            "uv tool install mcp-server-compaction"
+        )
     if host.hooks and not are_hooks_registered(host, scope, this_user()):
-        say("With --hooks, large outputs and whole sessions are archived without being asked for.")
-    say(f"{host.after} Check it: mcp-server-compaction doctor {host.name}")
+        say("Note: add --hooks to archive large outputs and whole sessions automatically.")
+    say(host.after)
+    say(f"Check it: mcp-server-compaction doctor {host.name}")
 
 
 def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
-    """The flags that this program itself was given, as the server takes them."""
+    """Return the flags of this call as flags for the registered server."""
     context = click.get_current_context().find_root()
     flags = {
         name: value
         for name, value in flags.items()
         if context.get_parameter_source(name) is not click.core.ParameterSource.ENVIRONMENT
     }
-    # What the server would refuse is not registered; a key comes to it from the host.
-    load_config(**flags, environment={KEY_VARIABLE: "the host's"})
+    # Refuse invalid options now. The host's environment sets the key later, so any key is accepted.
+    load_config(**flags, environment={KEY_VARIABLE: "set by the host"})
     archive = flags.pop("archive", None) or os.environ.get(ARCHIVE_VARIABLE)
     folder, address = archive_place(archive)
     words = ["--archive", address or str(folder)] if archive else []
@@ -130,7 +135,7 @@ def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
             words += [option.opts[0], str(value)]
     for root in [*map(Path, named_roots), *roots]:
         if not is_folder(root):
-            raise SettingsError(f"The root {root} is not a folder. Name an existing one.")
+            raise SettingsError(f"The root {root} is not a folder. Pass an existing folder.")
         words += ["--root", str(root.absolute())]
     return words
 
@@ -140,32 +145,31 @@ def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
 @_scope
 @_dry_run
 def uninstall(host_name: str, scope: ConfigScope, dry_run: bool) -> None:
-    """Take the server and its hooks out of HOST's configuration. The archive stays."""
+    """Remove the server and its hooks from the configuration of HOST. The archive stays."""
     host = HOSTS[host_name]
     changes = plan_uninstall(host, scope, this_user())
     if dry_run:
-        _show_diff(changes)
+        _print_diff(changes)
         return
     if not changes:
-        say(f"{host.title}: nothing of this program is there; nothing was changed.")
+        say(f"{host.title}: not registered; nothing was changed.")
         return
     _apply(changes)
     delete_backups(changes)
-    say("The archive stays; `mcp-server-compaction usage` shows it.")
+    say("The archive stays. Show its size with: mcp-server-compaction usage")
 
 
 def _apply(changes: Sequence[Change]) -> None:
     for change in changes:
         backup = apply_change(change)
-        done = "removed" if change.after is None else "written"
-        say(f"{done}  {change.path}")
+        say(f"{'Removed' if change.after is None else 'Written'}: {change.path}")
         if backup:
-            say(f"   copy  {backup}")
+            say(f"Backup: {backup}")
 
 
-def _show_diff(changes: Sequence[Change]) -> None:
+def _print_diff(changes: Sequence[Change]) -> None:
     if not changes:
-        say("Nothing would change.")
+        say("No changes.")
     for change in changes:
         lines = difflib.unified_diff(
             (change.before or "").splitlines(),
@@ -175,20 +179,20 @@ def _show_diff(changes: Sequence[Change]) -> None:
             lineterm="",
         )
         for line in lines:
-            say(line)
+            say_exactly(line)
 
 
 def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> None:
     path = config_file(host, scope, this_user())
-    say(f"# {path}", err=True)
+    say_exactly(f"# {path}", err=True)
     entry = host.entry_for([*installation.program, *installation.flags])
     value = {host.section: {REGISTERED_NAME: entry}}
-    say(changed_text(host.format, "", value, path).rstrip("\n"))
+    say_exactly(changed_text(host.format, "", value, path).rstrip("\n"))
     if installation.with_hooks:
         for change in plan_install(host, scope, this_user(), installation):
             if change.path != path:
-                say(f"# {change.path}", err=True)
-                say((change.after or "").rstrip("\n"))
+                say_exactly(f"# {change.path}", err=True)
+                say_exactly((change.after or "").rstrip("\n"))
 
 
 @click.command()
@@ -198,29 +202,31 @@ def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> 
 def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None:
     """Check versions, vocabulary, archive, roots and summary writers.
 
-    With HOST, start the server as that host would, and say what is missing there.
+    With HOST, check its configuration and start the server as HOST does. The exit code is 1 if
+    there is a problem.
     """
     if host_name is not None:
         findings = anyio.run(check_host, HOSTS[host_name], this_user())
-        report: object = [asdict(finding) for finding in findings]
-        lines = [f"{'ok     ' if one.is_ok else 'PROBLEM'}  {one.text}" for one in findings]
-        is_well = all(finding.is_ok for finding in findings)
-    else:
-        report = checked = _checked(config_of(context))
+        is_ok = all(finding.is_ok for finding in findings)
         lines = [
-            f"{'' if at else name:<22} {line}"
-            for name, said in checked.items()
-            for at, line in enumerate(said)
+            f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}" for finding in findings
         ]
-        is_well = not any(line.startswith(_PROBLEM) for said in checked.values() for line in said)
-    for line in [json.dumps(report, indent=1)] if as_json else lines:
-        say(line)
-    if not is_well:
+        answer(as_json, [asdict(finding) for finding in findings], "\n".join(lines))
+    else:
+        sections = _check_program(config_of(context))
+        is_ok = not any(line.startswith(_PROBLEM) for texts in sections.values() for line in texts)
+        lines = [
+            f"{'' if index else name:<22} {line}"
+            for name, texts in sections.items()
+            for index, line in enumerate(texts)
+        ]
+        answer(as_json, sections, "\n".join(lines))
+    if not is_ok:
         raise click.exceptions.Exit(1)
 
 
-def _checked(config: Config) -> dict[str, list[str]]:
-    """What there is to say of each part of the program."""
+def _check_program(config: Config) -> dict[str, list[str]]:
+    """Return the state of each part of the program, by its name."""
     from mcp_server_compaction.protocol.writers import writer_lines
 
     is_fixed = sqlite3.sqlite_version_info >= _WAL_FIXED
@@ -232,43 +238,43 @@ def _checked(config: Config) -> dict[str, list[str]]:
         "sqlite": [sqlite3.sqlite_version + wal],
         "mcp": [version("mcp")],
         "tiktoken": [version("tiktoken")],
-        "vocabulary": [_vocabulary()],
-        **_archive(config),
-        "roots": folders or [f"none: tools read no files (set {ROOTS_VARIABLE} or --root)"],
+        "vocabulary": [_check_vocabulary()],
+        **_check_archive(config),
+        "roots": folders or [f"none: tools cannot read files (set {ROOTS_VARIABLE} or --root)"],
         "summary writers": [*writer_lines(config)],
     }
 
 
-def _vocabulary() -> str:
+def _check_vocabulary() -> str:
     from context_compaction import counter_for
 
     try:
-        counted = counter_for().text("hello world")
+        count = counter_for().text("hello world")
     except VocabularyError as error:
         return f"{_PROBLEM}{error}"
-    return f"ok (o200k_base, checksum verified; a test text counts {counted})"
+    return f"ok (o200k_base, checksum verified; the test text has {count} tokens)"
 
 
-def _archive(config: Config) -> dict[str, list[str]]:
+def _check_archive(config: Config) -> dict[str, list[str]]:
     if config.archive_address is None and not config.archive_folder.exists():
-        return {"archive": [f"{config.archive_folder} (empty: made when it is first used)"]}
+        return {"archive": [f"{config.archive_folder} (empty: created on first use)"]}
 
-    async def checked() -> Health:
+    async def health() -> Health:
         async with open_archive(config.archive) as archive:
             return await archive.health()
 
     try:
-        health = anyio.run(checked)
+        state = anyio.run(health)
     except ArchiveError as error:
         return {"archive": [f"{_PROBLEM}{error}"]}
     figures = [
-        health.location,
-        f"{health.session_count} sessions, {health.message_count} messages, "
-        f"{health.output_count} outputs",
-        f"log {health.log_bytes / _MIB:.1f} MiB, outputs {health.blob_bytes / _MIB:.1f} MiB, "
-        f"index {health.index_bytes / _MIB:.1f} MiB",
+        state.location,
+        f"{state.session_count} sessions, {state.message_count} messages, "
+        f"{state.output_count} outputs",
+        f"log {size(state.log_bytes)}, outputs {size(state.blob_bytes)}, "
+        f"index {size(state.index_bytes)}",
     ]
-    return {"archive": figures, "archive health": list(health.problems) or ["ok"]}
+    return {"archive": figures, "archive health": list(state.problems) or ["ok"]}
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -276,8 +282,11 @@ def _archive(config: Config) -> dict[str, list[str]]:
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def hook(flags: Mapping[str, Any], event: str, rest: tuple[str, ...]) -> None:
-    """Answer EVENT of a host, as `install --hooks` registers it; its JSON on standard input."""
+    """Handle EVENT of a host, with its JSON on standard input.
+
+    `install --hooks` registers this command. REST are options of the hook.
+    """
     from mcp_server_compaction.hosts.hook import run_hook
 
-    before = [f"--{name}={flags[name]}" for name in ("archive", "redaction") if flags.get(name)]
-    run_hook([event, *before, *rest])
+    options = [f"--{name}={flags[name]}" for name in ("archive", "redaction") if flags.get(name)]
+    run_hook([event, *options, *rest])

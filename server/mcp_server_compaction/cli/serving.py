@@ -1,4 +1,4 @@
-"""`serve`, `view` and `wrap`: commands that answer until they are interrupted."""
+"""The commands `serve`, `view` and `wrap`, which run until they are interrupted."""
 
 import gc
 from pathlib import Path
@@ -12,60 +12,78 @@ from mcp_server_compaction.config import Config
 
 
 @click.command(context_settings={"auto_envvar_prefix": "MCP_COMPACTION_SERVE"})
-@click.option("--http", is_flag=True, help="Serve Streamable HTTP at /mcp instead of stdio.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65_535))
+@click.option(
+    "--http", is_flag=True, help="Serve Streamable HTTP at /mcp (default: standard input/output)."
+)
+@click.option("--host", default="127.0.0.1", help="With --http: listen at this address.")
+@click.option(
+    "--port",
+    default=8765,
+    type=click.IntRange(0, 65_535),
+    help="With --http: listen at this port; 0 chooses a free one.",
+)
 @click.option(
     "--unix-socket",
     type=click.Path(path_type=Path),
-    help="With --http: serve on this path, for this user alone, without a token.",
+    help="With --http: listen at this path instead, for your user only and without a token.",
 )
 @click.option(
     "--workers",
     default=1,
-    show_default=True,
     type=click.IntRange(1, 64),
-    help="With --http: how many processes answer.",
+    help="With --http: start this many processes.",
 )
 @click.option(
     "--public-url",
     metavar="URL",
-    help="With --http: what a team's callers call the service, behind a proxy that has TLS.",
+    help="With --http: serve a team that calls this URL, behind a proxy with TLS (default: serve "
+    "your user only).",
 )
-@click.option("--oauth-issuer", metavar="URL", help="Take tokens of this authorization server.")
 @click.option(
-    "--oauth-audience", metavar="NAME", help="What they are made for; by default the public URL."
+    "--oauth-issuer",
+    metavar="URL",
+    help="With --public-url: accept tokens of this authorization server (default: none).",
 )
-@click.option("--oauth-jwks-url", metavar="URL", help="Its keys; by default what its metadata say.")
+@click.option(
+    "--oauth-audience",
+    metavar="NAME",
+    help="Require this audience in its tokens (default: the public URL with /mcp).",
+)
+@click.option(
+    "--oauth-jwks-url",
+    metavar="URL",
+    help="Read its keys from this address (default: the address in its metadata).",
+)
 @click.option(
     "--oauth-tenant-claim",
     metavar="NAME",
     default="tenant",
-    show_default=True,
-    help="The claim that names the tenant.",
+    help="Read the tenant from this claim of its tokens.",
 )
 @click.option(
     "--audit-log",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="With --http: write down here who read and deleted what.",
+    help="With --http: log to this file who read or deleted data (default: not logged).",
 )
 @click.option(
     "--log",
     type=click.Choice(("text", "json")),
     default="text",
-    show_default=True,
-    help="With --http: what standard error gets.",
+    help="With --http: write the log on standard error in this format.",
 )
 @click.option(
-    "--metrics", "has_metrics", is_flag=True, help="With --http: show Prometheus /metrics."
+    "--metrics",
+    "has_metrics",
+    is_flag=True,
+    help="With --http: serve Prometheus metrics at /metrics (default: not served).",
 )
 @click.pass_context
 def serve(context: click.Context, /, http: bool, **options: Any) -> None:
-    """Serve MCP: over stdio, or with --http on a loopback address or a Unix socket.
+    """Serve MCP over standard input and output, or with --http over HTTP or a Unix socket.
 
-    On an address, callers must send a token. It is made by the first start, in a file that only
-    you may read, whose place is shown. For a team, name the service with --public-url: callers
-    then show tokens of theirs, made by `token create` or by an OAuth server.
+    Over HTTP, callers must send a token. The first start creates it in a file that only your user
+    can read, and prints the path. For a team, pass --public-url: its callers use tokens created
+    with `token create` or by an OAuth server.
     """
     config = config_of(context, over_http=http)
     if http:
@@ -74,9 +92,8 @@ def serve(context: click.Context, /, http: bool, **options: Any) -> None:
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is click.core.ParameterSource.COMMANDLINE:
-            flag = parameter.opts[0]
-            raise WrongOption(f"{flag} is for serving over HTTP. Add --http, or leave it out.")
-    # What is imported stays: looking for garbage in it would be a tenth of the start.
+            raise WrongOption(f"{parameter.opts[0]} needs HTTP. Add --http, or omit the option.")
+    # Collecting garbage during the imports would take a tenth of the start, and would find none.
     gc.disable()
     from mcp_server_compaction.protocol.app import collect_seldom, serve_stdio
 
@@ -106,50 +123,63 @@ def _serve_http(
 
     public = None if public_url is None else check_public_url(public_url)
     if public is not None and options["unix_socket"] is not None:
-        raise SettingsError("A Unix socket is for one user: leave it or --public-url out.")
-    if public is None and (oauth_issuer or oauth_audience or oauth_jwks_url):
         raise SettingsError(
-            "Tokens of an authorization server are made for a service that has a name. Give it "
-            "with --public-url."
+            "--unix-socket is for one user, --public-url for a team. Omit one of the two."
         )
+    if public is None and (oauth_issuer or oauth_audience or oauth_jwks_url):
+        raise SettingsError("OAuth tokens are issued for the URL of the service. Add --public-url.")
     if public is not None and config.roots.folders:
-        raise SettingsError("A team's service reads no files of this machine. Leave --root out.")
+        raise SettingsError("A team's service cannot read files of this machine. Omit --root.")
     oauth = None
     if public is not None and oauth_issuer is not None:
         audience = oauth_audience or f"{public}{MCP_PATH}"
         oauth = OAuthSettings(oauth_issuer, audience, oauth_jwks_url, oauth_tenant_claim)
     if options["has_metrics"] and options["workers"] > 1:
         raise SettingsError(
-            "Prometheus asks one process, and would get the figures of another one each time. Run "
-            "several services of one worker each, or send figures by OTLP."
+            "--metrics works with one worker only, because each request reaches another process. "
+            "Start several services with one worker each, or export metrics by OTLP."
         )
     service = Service(public_url=public, oauth=oauth, logs_json=log == "json", **options)
     serve_http(config, service)
 
 
 @click.command()
-@click.option("--port", default=0, type=click.IntRange(0, 65_535), help="A free one if left out.")
-@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65_535),
+    help="Listen at this port (default: a free one).",
+)
+@click.option(
+    "--no-browser", is_flag=True, help="Print the address only (default: open a browser)."
+)
 @click.pass_context
 def view(context: click.Context, port: int, no_browser: bool) -> None:
-    """Look into the archive with a browser: sessions, compactions, what fills the context."""
+    """Show the archive in a browser: sessions, compactions and the content of the context."""
     from mcp_server_compaction.protocol.http_service import serve_pages
 
     serve_pages(config_of(context), port=port, opens=not no_browser)
 
 
 @click.command()
-@click.option("--url", metavar="URL", help="A server that answers Streamable HTTP.")
-@click.option("--header", "headers", metavar="H", multiple=True, help="For URL, as 'Name: value'.")
+@click.option(
+    "--url", metavar="URL", help="Call a server over Streamable HTTP instead of starting COMMAND."
+)
+@click.option(
+    "--header",
+    "headers",
+    metavar="H",
+    multiple=True,
+    help="With --url: send this header, written as 'Name: value'; repeatable (default: none).",
+)
 @click.option(
     "--threshold-tokens",
     type=click.IntRange(1),
-    # About 16 KB of English. Hosts warn of results above 10,000 tokens or truncate them. A preview
-    # has about 600 tokens.
+    # About 16 KB of English text. Hosts warn about or truncate results from 10,000 tokens, and a
+    # preview has 600 tokens.
     default=4_000,
-    show_default=True,
     metavar="N",
-    help="Shorten results with more tokens.",
+    help="Archive results above N tokens.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -160,10 +190,10 @@ def wrap(
     threshold_tokens: int,
     command: tuple[str, ...],
 ) -> None:
-    """Run another MCP server and replace its large results by a preview and a pointer.
+    """Serve another MCP server over stdio, and replace its large results by previews.
 
-    COMMAND, after --, starts that server. Everything else passes unchanged. The tool
-    read_persisted_output is added.
+    COMMAND starts that server; write it after `--`. Each large result is archived, and its preview
+    has a pointer for the added tool read_persisted_output. Everything else passes unchanged.
     """
     from mcp_server_compaction.wrap.serve import WrappedServer, run_wrap
 
@@ -174,5 +204,5 @@ def wrap(
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise click.UsageError("--header has no name. Give it as 'Name: value'.")
+        raise click.UsageError(f"Invalid --header {text!r}. Write it as 'Name: value'.")
     return name.strip(), value.strip()

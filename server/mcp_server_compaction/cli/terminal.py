@@ -1,12 +1,14 @@
-"""Output for people, and errors as they see them.
+"""Output and errors of the command line, for people and scripts.
 
-A web page that an agent has read is in the archive as it was. If it were printed raw, its escape
-sequences could set titles, move the cursor and hide words. So no text acts on the terminal.
+Archived text may contain control characters, for example from a web page that an agent read. They
+could set the title of the terminal, move the cursor or hide words, so they are printed as escapes.
 """
 
 import json
 import re
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ import click
 from context_compaction import SettingsError
 
 from mcp_server_compaction.config import Config, load_config
+from mcp_server_compaction.protocol.sessions import iso_time
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -25,84 +28,110 @@ if TYPE_CHECKING:
 Report: TypeAlias = Callable[[float, str], None]
 _T = TypeVar("_T")
 
-# Output that is no terminal gets a line as often as this.
+# Minimum time between two progress lines if standard error is not a terminal.
 PROGRESS_SECONDS = 5.0
 
-# Control characters but newline and tab, what turns the direction of writing, half surrogates.
-_ACTS = re.compile(
+# Control characters except newline and tab, characters that change the direction of writing, and
+# lone surrogates.
+_CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
     "\ud800-\udfff]"
 )
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 class Failure(click.ClickException):
-    """An expected failure: its text on standard error, exit code 1."""
+    """An expected failure: its text is printed on standard error, and the exit code is 1."""
 
 
 class WrongOption(Failure):
-    """What was asked for cannot be: exit code 2, as for an option that does not exist."""
+    """An invalid request: the exit code is 2, as for an unknown option."""
 
     exit_code = 2
 
 
 def config_of(context: click.Context, *, over_http: bool = False) -> Config:
-    """The configuration that the program's flags, and the environment, give.
+    """Return the configuration from the program's options and the environment.
 
     Raises:
-        UsageError: They cannot be used.
+        UsageError: The options or variables are invalid.
     """
     try:
         return load_config(**context.obj, over_http=over_http)
     except SettingsError as error:
-        raise click.UsageError(shown(str(error))) from error
+        raise click.UsageError(escaped(str(error))) from error
 
 
 def with_archive(
     context: click.Context, work: "Callable[[Archive], Awaitable[_T]]", tenant: str | None = None
 ) -> _T:
-    """What `work` gives for the archive that the program's flags name, or for one tenant's."""
-    from context_compaction import open_archive  # not for commands that open none, as `serve`
+    """Open the archive that the program's options name, and return the result of `work`."""
+    from context_compaction import open_archive  # slow, and `serve` does not need it here
 
-    async def opened() -> _T:
+    async def run() -> _T:
         async with open_archive(config_of(context).archive) as archive:
             return await work(archive if tenant is None else await archive.for_tenant(tenant))
 
-    return anyio.run(opened)
+    return anyio.run(run)
 
 
-def shown(text: str) -> str:
-    """`text` with every character that would act on a terminal spelled out by its number."""
-    return _ACTS.sub(lambda found: ascii(found[0])[1:-1], text)
+def escaped(text: str) -> str:
+    """Return `text` with an escape sequence instead of each control character."""
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print a line for a person."""
-    click.echo(shown(text), err=err)
+    """Print text for people. On a terminal, long lines are wrapped between words."""
+    text = escaped(text)
+    if (sys.stderr if err else sys.stdout).isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(_wrapped(line, width) for line in text.split("\n"))
+    click.echo(text, err=err)
+
+
+def _wrapped(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    # Commands and pointers must stay whole, so that they can be copied.
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def say_exactly(text: str, *, err: bool = False) -> None:
+    """Print text whose lines matter, as JSON or part of a file: it is not wrapped."""
+    click.echo(escaped(text), err=err)
 
 
 def answer(as_json: bool, figures: object, text: str) -> None:
-    """Print an answer: `figures` as JSON, or `text` for a person."""
-    say(json.dumps(figures) if as_json else text)
+    """Print `figures` as JSON, or `text` for people."""
+    if as_json:
+        say_exactly(json.dumps(figures, indent=1))
+    else:
+        say(text)
 
 
-def short_time(iso_time: str) -> str:
-    """`2026-11-22 06:16` of a time in ISO 8601."""
-    return iso_time[:16].replace("T", " ")
+def short_time(seconds: float) -> str:
+    """Return a Unix time as `2026-11-22 06:16` in UTC."""
+    return iso_time(seconds)[:16].replace("T", " ")
 
 
 @contextmanager
 def progress(description: str) -> Generator[Report]:
-    """Report the share that is done and the current step: a bar on a terminal, else lines."""
+    """Show progress on standard error: a bar on a terminal, otherwise lines.
+
+    The report takes the finished share of the work and the name of the current step.
+    """
     if not sys.stderr.isatty():
-        last = time.monotonic()
+        last_seconds = time.monotonic()
 
         def report_line(share: float, step: str) -> None:
-            nonlocal last
-            if time.monotonic() - last >= PROGRESS_SECONDS:
-                last = time.monotonic()
+            nonlocal last_seconds
+            if time.monotonic() - last_seconds >= PROGRESS_SECONDS:
+                last_seconds = time.monotonic()
                 say(f"{description}: {share:.0%}  {step}", err=True)
 
         yield report_line
@@ -111,16 +140,16 @@ def progress(description: str) -> Generator[Report]:
         length=1_000,
         label=description,
         file=sys.stderr,
-        item_show_func=lambda step: step and shown(step),
+        item_show_func=lambda step: step and escaped(step),
     )
     with bar:
         yield lambda share, step: bar.update(int(share * 1_000) - bar.pos, step)
 
 
-def awaited(report: Report) -> Callable[[float, str], Awaitable[None]]:
-    """`report` as the library takes it."""
+def async_report(report: Report) -> Callable[[float, str], Awaitable[None]]:
+    """Return `report` as an async function, which the library calls."""
 
-    async def report_later(share: float, step: str) -> None:
+    async def report_progress(share: float, step: str) -> None:
         report(share, step)
 
-    return report_later
+    return report_progress

@@ -1,1 +1,1 @@
-"""Compare policies on a conversation: what each one keeps, and what a replay costs."""
+"""Compare policies on a conversation: what the model still knows, and what a replay costs."""

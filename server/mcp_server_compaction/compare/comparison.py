@@ -1,10 +1,9 @@
-"""Compare policies on one conversation: what each one keeps, and what the session costs.
+"""Compare policies on one conversation: what the model still knows, and what the session costs.
 
 Each policy runs twice in a temporary archive: one compaction of the whole conversation, and a
 replay of the session request by request.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,15 +15,9 @@ from context_compaction import (
     CompactRequest,
     CompactResult,
     JsonObject,
-    Messages,
     ReportProgress,
-    classify,
     compact,
-    formats,
-    is_request,
     open_archive,
-    tool_calls,
-    tool_results,
 )
 from context_compaction.hooks import silent
 
@@ -32,14 +25,6 @@ from mcp_server_compaction.compare.replay import Report, replay
 
 # Name of the first row: the session if every request contained all messages.
 NO_COMPACTION = "no compaction"
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A part of a number of items, for example of all tool results."""
-
-    kept: int
-    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +38,6 @@ class PolicyRow:
         tokens_before: Tokens of the whole conversation.
         tokens_after: Tokens of the compacted conversation.
         saved_by_layer: Tokens saved by each layer; negative if the layer added text.
-        user_turns: Messages of the user that the result contains verbatim.
-        results: Tool results that the result contains verbatim.
-        files: Files whose path the result contains.
         compact_seconds: Wall time of the compaction.
         calls: Number of requests in the replayed session.
         compactions: Number of requests in which the policy changed the message list.
@@ -74,9 +56,6 @@ class PolicyRow:
     tokens_before: int
     tokens_after: int
     saved_by_layer: dict[str, int]
-    user_turns: Share
-    results: Share
-    files: Share
     compact_seconds: float
     calls: int
     compactions: int
@@ -136,8 +115,6 @@ async def _row(
             result = await compact(payload, request, archive=archive)
             compact_seconds = time.perf_counter() - start_seconds
             session = await replay(payload, request, archive, report)
-    before = formats.parse(payload, format=result.format)
-    after = formats.parse(result.messages, format=result.format)
     return PolicyRow(
         policy=name,
         status=result.status,
@@ -145,9 +122,6 @@ async def _row(
         tokens_before=result.tokens.before,
         tokens_after=result.tokens.after,
         saved_by_layer=_saved_by_layer(result),
-        user_turns=_kept_user_turns(before, after),
-        results=_kept_results(before, after),
-        files=_kept_files(before, result.messages),
         compact_seconds=compact_seconds,
         calls=len(session.calls),
         compactions=session.compactions,
@@ -166,24 +140,3 @@ def _saved_by_layer(result: CompactResult) -> dict[str, int]:
     for layer in result.layers:
         saved[layer.name] += layer.tokens_before - layer.tokens_after
     return dict(saved)  # because `asdict` would count the items of a Counter
-
-
-def _kept_user_turns(before: Messages, after: Messages) -> Share:
-    requests = [message.blocks for message in before if is_request(message)]
-    kept = [message.blocks for message in after if is_request(message)]
-    return Share(sum(blocks in kept for blocks in requests), len(requests))
-
-
-def _kept_results(before: Messages, after: Messages) -> Share:
-    originals = [result for message in before for result in tool_results(message)]
-    kept = {result.call_id: result.content for m in after for result in tool_results(m)}
-    kept_count = sum(kept.get(result.call_id) == result.content for result in originals)
-    return Share(kept_count, len(originals))
-
-
-def _kept_files(before: Messages, after: Sequence[JsonObject]) -> Share:
-    uses = (classify(call) for message in before for call in tool_calls(message))
-    paths = {use.path for use in uses if use.path}
-    text = json.dumps(after, ensure_ascii=False)
-    escaped_paths = (json.dumps(path, ensure_ascii=False)[1:-1] for path in paths)
-    return Share(sum(path in text for path in escaped_paths), len(paths))

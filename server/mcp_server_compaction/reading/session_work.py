@@ -72,9 +72,7 @@ async def _branch_messages(
     return await to_thread.run_sync(_parse_messages, archived)
 
 
-def _parse_messages(
-    archived: Sequence[ArchivedMessage],
-) -> tuple[tuple[Message, ...], list[int]]:
+def _parse_messages(archived: Sequence[ArchivedMessage]) -> tuple[tuple[Message, ...], list[int]]:
     messages: list[Message] = []
     seqs: list[int] = []
     for format_name, group in groupby(archived, key=lambda item: item.format):

@@ -1,4 +1,4 @@
-"""The command line: answers on standard output, everything else beside it."""
+"""Commands print results on standard output, and everything else on standard error."""
 
 import json
 import os
@@ -23,16 +23,16 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command line with an archive of its own; here, since a process starts slowly."""
+    """Run a command in this process with an empty archive, because a new process starts slowly."""
     monkeypatch.setenv("MCP_COMPACTION_ARCHIVE", str(tmp_path / "archive"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
         texts = [str(argument) for argument in arguments]
-        done = CliRunner().invoke(main, texts, catch_exceptions=False)
-        assert done.exit_code == code, done.stderr
-        return subprocess.CompletedProcess(texts, code, done.stdout, done.stderr)
+        result = CliRunner().invoke(main, texts, catch_exceptions=False)
+        assert result.exit_code == code, result.stderr
+        return subprocess.CompletedProcess(texts, code, result.stdout, result.stderr)
 
     return run
 
@@ -45,12 +45,12 @@ def transcript(tmp_path: Path) -> Path:
 
 
 def process(
-    folder: Path, *arguments: str, stdout: IO[bytes] | int = subprocess.PIPE, given: bytes = b""
+    folder: Path, *arguments: str, stdout: IO[bytes] | int = subprocess.PIPE, stdin: bytes = b""
 ) -> "subprocess.CompletedProcess[bytes]":
-    """The program in a process of its own, as a shell starts it."""
+    """Run the program in a new process, as a shell does."""
     return subprocess.run(
         [sys.executable, "-m", "mcp_server_compaction", *arguments],
-        input=given,
+        input=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
         env={**os.environ, "MCP_COMPACTION_ARCHIVE": str(folder / "archive")},
@@ -59,29 +59,29 @@ def process(
     )
 
 
-def test_a_process_reads_its_input_and_answers_on_its_output_alone(tmp_path: Path) -> None:
-    said = json.dumps(conversation()).encode()
-    wish = ("compact", "-", "--target", "12000", "--json")
-    receipt = json.loads(process(tmp_path, *wish, given=said).stdout)
+def test_compact_reads_standard_input_and_prints_json_only(tmp_path: Path) -> None:
+    messages = json.dumps(conversation()).encode()
+    command = ("compact", "-", "--target", "12000", "--json")
+    receipt = json.loads(process(tmp_path, *command, stdin=messages).stdout)
     assert receipt["fits"]
     assert receipt["tokens"]["upper"] <= 12_000
     assert receipt["message_count"]["before"] == len(conversation())
 
 
-def test_json_has_every_note_that_a_person_is_shown(run: Run, tmp_path: Path) -> None:
-    secret = "the key is AKIAIOSFODNN7EXAMPLQ"  # of no account
-    said = [{"role": "user", "content": secret}, {"role": "assistant", "content": "I see."}]
-    (tmp_path / "s.json").write_text(json.dumps(said), encoding="utf-8")
-    wishes = ("compact", "s.json", "--model", "claud-3", "--pin", "Be brief.")
-    shown = run(*wishes).stdout.splitlines()
-    told = json.loads(run(*wishes, "--json", "--session", "other").stdout)
-    notes = [line.removeprefix("Note: ") for line in shown if line.startswith("Note: ")]
-    assert notes == told["notes"] + told["warnings"]
+def test_compact_json_contains_every_printed_note(run: Run, tmp_path: Path) -> None:
+    secret = "the key is AKIAIOSFODNN7EXAMPLQ"
+    messages = [{"role": "user", "content": secret}, {"role": "assistant", "content": "I see."}]
+    (tmp_path / "s.json").write_text(json.dumps(messages), encoding="utf-8")
+    command = ("compact", "s.json", "--model", "claud-3", "--pin", "Be brief.")
+    lines = run(*command).stdout.splitlines()
+    report = json.loads(run(*command, "--json", "--session", "other").stdout)
+    notes = [line.removeprefix("Note: ") for line in lines if line.startswith("Note: ")]
+    assert notes == report["notes"] + report["warnings"]
     assert len(notes) == 3
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
-def test_compact_writes_the_messages_whole(
+def test_compact_writes_all_messages_to_the_out_file(
     run: Run, transcript: Path, tmp_path: Path, suffix: str
 ) -> None:
     out = tmp_path / f"out{suffix}"
@@ -96,7 +96,9 @@ def test_compact_writes_the_messages_whole(
     assert again["status"] == "unchanged"
 
 
-def test_compact_converts_before_it_compacts(run: Run, transcript: Path, tmp_path: Path) -> None:
+def test_compact_converts_the_messages_when_to_is_given(
+    run: Run, transcript: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out.json"
     run("compact", transcript, "--to", "openai-chat", "--target", "50%", "--out", out)
     messages = json.loads(out.read_text(encoding="utf-8"))
@@ -104,17 +106,17 @@ def test_compact_converts_before_it_compacts(run: Run, transcript: Path, tmp_pat
     assert any(message["role"] == "tool" for message in messages)
 
 
-def test_every_argument_of_the_search_tool_is_an_option_of_the_command() -> None:
+def test_search_command_has_every_argument_of_the_search_tool() -> None:
     assert {*SearchArguments.model_fields} <= {option.name for option in search.params}
 
 
-def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> None:
+def test_search_read_and_sessions_show_an_archived_session(run: Run, transcript: Path) -> None:
     run("compact", transcript, "--mode", "record", "--session", "s")
     assert "\n    s\n    27 messages" in run("sessions").stdout
-    found = json.loads(run("search", "value_3_17", "--json").stdout)
-    pointer = found["hits"][0]["pointer"]
+    hits = json.loads(run("search", "value_3_17", "--json").stdout)["hits"]
+    pointer = hits[0]["pointer"]
     assert "value_3_17" in run("read", pointer).stdout
-    assert "No matches for: zzyzx. 0 hits" in run("search", "zzyzx", code=1).stderr
+    assert "No matches for: zzyzx. Matches: 0" in run("search", "zzyzx", code=1).stderr
     assert "elsewhere in the archive: value_3_17." in run(
         "search", "value_3_17", "--role", "system", code=1
     ).stderr.replace(" 3 17", "_3_17")
@@ -137,83 +139,83 @@ def test_import_reports_progress_on_a_pipe(
     assert "Importing: 0%  session.json\n" in run("import", transcript).stderr
 
 
-def test_what_a_session_does_not_have_is_explained_not_left_blank(
+def test_read_names_the_existing_messages_when_a_range_is_outside(
     run: Run, transcript: Path
 ) -> None:
     session = json.loads(run("compact", transcript, "--json").stdout)["session_id"]
     count = len(conversation())
     for numbers in (f"{count}", f"{count}-{count + 5}", "999999"):
-        done = run("read", f"{session}/{numbers}", code=1)
-        assert f"messages 0 to {count - 1}" in done.stderr
+        result = run("read", f"{session}/{numbers}", code=1)
+        assert f"messages 0 to {count - 1}" in result.stderr
     alone = run("read", session, code=2)
     assert f"{session}/0-9" in alone.stderr
     run("read", f"{session}/0-9")
 
 
-def test_a_plan_speaks_of_nothing_that_it_did_not_write_and_a_second_run_of_the_first(
+def test_compact_names_no_pointers_of_a_plan_and_reports_an_earlier_compaction(
     run: Run, transcript: Path
 ) -> None:
     planned = run("compact", transcript, "--target", "25%", "--mode", "plan").stdout
     assert "nothing is written" in planned
-    assert "Kept whole" not in planned
+    assert "Archived" not in planned
     assert "read POINTER" not in planned
     assert run("sessions").stdout == ""
-    assert "An earlier call" not in run("compact", transcript, "--target", "25%").stdout
+    assert "Earlier compaction" not in run("compact", transcript, "--target", "25%").stdout
     again = run("compact", transcript).stdout
-    assert f"An earlier call brought the first {len(conversation())} of them down to" in again
-    assert "Compacted" not in again, "this one did nothing"
+    assert f"Earlier compaction: replaced the first {len(conversation())} messages by" in again
+    assert "Compacted" not in again, "the second run changes nothing"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
-def test_output_that_cannot_be_written_is_one_line_of_complaint(tmp_path: Path) -> None:
+def test_error_is_one_line_when_the_output_cannot_be_written(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = process(tmp_path, "policies", stdout=full)
-    assert done.returncode == 1
-    assert done.stderr.decode().splitlines() == [
-        "Error: What was to be printed cannot be read or written: No space left on device."
+        result = process(tmp_path, "policies", stdout=full)
+    assert result.returncode == 1
+    assert result.stderr.decode().splitlines() == [
+        "Error: Cannot read or write the output: No space left on device."
     ]
 
 
-def test_doctor_checks_every_part(run: Run, transcript: Path) -> None:
-    assert "made when it is first used" in run("doctor").stdout
+def test_doctor_checks_every_part_of_the_program(run: Run, transcript: Path) -> None:
+    assert "created on first use" in run("doctor").stdout
     run("compact", transcript, "--mode", "record")
     report = json.loads(run("doctor", "--json").stdout)
     assert report["archive"][1].startswith("1 sessions, 27 messages")
     assert {"python", "sqlite", "vocabulary", "roots", "summary writers"} <= report.keys()
-    nobody = "postgresql://nobody@127.0.0.1:1/nothing"
-    assert "PROBLEM" in run("--archive", nobody, "doctor", code=1).stdout
-    assert "PROBLEM" in run("--archive", nobody, "doctor", "--json", code=1).stdout
+    unreachable = "postgresql://nobody@127.0.0.1:1/nothing"
+    assert "PROBLEM" in run("--archive", unreachable, "doctor", code=1).stdout
+    assert "PROBLEM" in run("--archive", unreachable, "doctor", "--json", code=1).stdout
 
 
-def test_the_command_line_lets_a_model_write_where_it_is_told(
+def test_compact_calls_a_model_only_when_the_summarizer_is_named(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "story.json"
     path.write_text(json.dumps(story()), encoding="utf-8")
-    wish = ("compact", path, "--mode", "full", "--target", "8000")
+    command = ("compact", path, "--mode", "full", "--target", "8000")
     with serve(lambda _: Says(SUMMARY)) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
         address = ("--summary-url", api.url, "--summary-model", "m", "--summary-timeout", "100")
         flags = ("--summarizer", "anthropic", *address)
-        done = run(*flags, *wish, "--session", "b")
-        unchosen = run(*address, *wish)
-    assert "Summary written by: anthropic (m)." in done.stdout
-    assert "Summary written by: extractive." in unchosen.stdout
+        result = run(*flags, *command, "--session", "b")
+        without_name = run(*address, *command)
+    assert "Summary written by: anthropic (m)\n" in result.stdout
+    assert "Summary written by: extractive\n" in without_name.stdout
     assert len(api.requests) == 1
-    failed = run(*flags, *wish, "--session", "c")
+    failed = run(*flags, *command, "--session", "c")
     assert "The summary consists of verbatim extracts" in failed.stdout
-    assert "test-key" not in done.stdout + failed.stdout + failed.stderr
+    assert "test-key" not in result.stdout + failed.stdout + failed.stderr
 
 
-def test_compare_shows_policies_side_by_side_and_leaves_the_archive_alone(
+def test_compare_reports_every_policy_and_creates_no_archive(
     run: Run, transcript: Path, tmp_path: Path
 ) -> None:
-    wish = ("compare", transcript, "--policies", "default", "--window", 8_000)
-    shown = run(*wish).stdout
-    for column in ("user turns", "results", "files", "recall", "in context", "re-billed", "cost"):
-        assert column in shown
-    assert max(map(len, shown.splitlines()[:12])) <= 80
-    report = json.loads(run(*wish, "--json").stdout)
+    command = ("compare", transcript, "--policies", "default", "--window", 8_000)
+    output = run(*command).stdout
+    for column in ("too long", "recall", "in context", "cached", "re-billed", "cost"):
+        assert column in output
+    assert max(map(len, output.splitlines()[:12])) <= 80
+    report = json.loads(run(*command, "--json").stdout)
     assert (report["window"], report["price_usd"]) == (8_000, 3.0)
     without, row = report["policies"]
     assert without["policy"] == "no compaction"
@@ -224,13 +226,13 @@ def test_compare_shows_policies_side_by_side_and_leaves_the_archive_alone(
     assert not (tmp_path / "archive").exists()
 
 
-def test_what_is_printed_fits_a_terminal_and_is_accepted_back(run: Run, transcript: Path) -> None:
+def test_compact_prints_short_pointers_that_read_accepts(run: Run, transcript: Path) -> None:
     session = "0a1b2c3d-0000-4000-8000-123456789abc"
     before = transcript.read_bytes()
     lines = run("compact", transcript, "--target", "12000", "--session", session).stdout.split("\n")
     assert transcript.read_bytes() == before
     assert lines[0].startswith("Compacted: 27 -> ")
-    assert lines[1].startswith("Kept whole: session 0a1b2c3d in ")
+    assert lines[1].startswith("Archived: session 0a1b2c3d (all messages) in ")
     table = lines[lines.index(next(line for line in lines if line.startswith("layer "))) :]
     assert max(len(line) for line in table[: table.index("")]) <= 80
     assert max(map(len, run("sessions").stdout.splitlines())) <= 80
@@ -242,21 +244,21 @@ def test_what_is_printed_fits_a_terminal_and_is_accepted_back(run: Run, transcri
     assert run("search", "value_3_17", "--session", "0a1b").stdout.startswith("0a1b2c3d/")
     assert session in run("pin", "0a1b2c3d").stdout
     run("compact", transcript, "--mode", "record", "--session", f"{session[:-1]}d")
-    both = run("read", "0a1b2c3d/0", code=2).stderr
-    assert session in both
-    assert f"{session[:-1]}d" in both
+    error = run("read", "0a1b2c3d/0", code=2).stderr
+    assert session in error
+    assert f"{session[:-1]}d" in error
 
 
-def test_what_cannot_shrink_is_named(run: Run, transcript: Path) -> None:
-    done = run("compact", transcript, "--target", "20", "--pin", "Never touch the ledger. " * 40)
-    assert "tokens" in done.stdout.partition("Does not fit")[2]
+def test_compact_lists_the_pieces_that_cannot_shrink(run: Run, transcript: Path) -> None:
+    result = run("compact", transcript, "--target", "20", "--pin", "Never touch the ledger. " * 40)
+    assert "tokens" in result.stdout.partition("Does not fit")[2]
 
 
-def test_tokens_are_made_listed_and_revoked(run: Run) -> None:
+def test_token_commands_create_list_and_revoke_tokens(run: Run) -> None:
     assert "Tenant acme has no tokens" in run("token", "list", "--tenant", "acme").stderr
     for days in ("nan", "1e300", "0", "-1"):
-        said = run("token", "create", "--user", "robin", "--days", days, code=2).stderr
-        assert "cannot be good for" in said
+        error = run("token", "create", "--user", "robin", "--days", days, code=2).stderr
+        assert "cannot be good for" in error
     run("token", "create", "--user", "robin")
     (token,) = json.loads(run("token", "list", "--json").stdout)
     assert "secret_hash" not in token
@@ -264,13 +266,13 @@ def test_tokens_are_made_listed_and_revoked(run: Run) -> None:
     assert run("token", "list").stdout == ""
 
 
-def test_the_policies_are_listed(run: Run) -> None:
+def test_policies_lists_names_and_constants(run: Run) -> None:
     assert "trigger_tokens=50000" in run("policies").stdout
     document = json.loads(run("policies", "--json").stdout)
     assert "default" in [policy["name"] for policy in document["policies"]]
 
 
-def test_a_conversion_does_not_take_the_short_name_of_its_session(
+def test_short_session_id_names_the_original_when_a_converted_session_exists(
     run: Run, transcript: Path
 ) -> None:
     session = "0a1b2c3d-0000-4000-8000-123456789abc"
@@ -284,4 +286,4 @@ def test_a_conversion_does_not_take_the_short_name_of_its_session(
     assert {hit.split("/")[0] for hit in hits} == {"0a1b2c3d", f"{session}.openai-chat"}
     for hit in hits:
         run("read", hit.split()[0])
-    assert run("pin", "0a1b2c3d").stdout == f"Kept: {session}\n"
+    assert run("pin", "0a1b2c3d").stdout == f"Protected: {session}\n"

@@ -1,4 +1,4 @@
-"""Flags come before the environment, and that before the defaults."""
+"""A flag takes precedence over its variable, and the variable over the default."""
 
 import os
 from pathlib import Path
@@ -13,13 +13,13 @@ from mcp_server_compaction.config import Config, load_config
 
 
 def configured(*words: str, **environment: str) -> Config:
-    """The configuration of a command line, in an environment."""
+    """Return the configuration for flags and environment variables."""
     with mock.patch.dict(os.environ, environment):
         context = main.make_context("program", [*words, "doctor"])
     return load_config(**context.params, environment={})
 
 
-def test_roots_come_from_flags_or_a_list_in_the_environment(tmp_path: Path) -> None:
+def test_roots_are_read_from_flags_or_a_variable_with_several_folders(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     both = {"MCP_COMPACTION_ROOTS": f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}"}
@@ -38,13 +38,13 @@ def test_roots_come_from_flags_or_a_list_in_the_environment(tmp_path: Path) -> N
         ("MCP_COMPACTION_IMPORT", "maybe"),
     ],
 )
-def test_a_wrong_variable_is_refused_by_its_name(variable: str, value: str) -> None:
-    done = CliRunner().invoke(main, ["doctor"], env={variable: value})
-    assert done.exit_code == 2
-    assert variable in done.stderr
+def test_error_names_the_variable_when_its_value_is_invalid(variable: str, value: str) -> None:
+    result = CliRunner().invoke(main, ["doctor"], env={variable: value})
+    assert result.exit_code == 2
+    assert variable in result.stderr
 
 
-def test_policy_and_model_come_from_the_environment() -> None:
+def test_policy_and_model_are_read_from_variables() -> None:
     config = load_config(
         environment={"MCP_COMPACTION_POLICY": "gentle", "MCP_COMPACTION_MODEL": "claude-opus-4-7"}
     )
@@ -54,7 +54,7 @@ def test_policy_and_model_come_from_the_environment() -> None:
         load_config(environment={"MCP_COMPACTION_POLICY": "gentel"})
 
 
-def test_a_place_that_is_no_folder_is_refused_by_the_name_of_its_setting(tmp_path: Path) -> None:
+def test_error_names_the_setting_when_its_path_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(SettingsError, match="MCP_COMPACTION_ARCHIVE"):
         load_config(archive=str(tmp_path / "file"), environment={})
@@ -62,17 +62,15 @@ def test_a_place_that_is_no_folder_is_refused_by_the_name_of_its_setting(tmp_pat
         load_config(roots=[str(tmp_path / "absent")])
 
 
-def test_an_address_names_an_archive_elsewhere_and_a_folder_here_for_what_is_local() -> None:
+def test_archive_address_gets_a_local_folder_that_does_not_depend_on_the_password() -> None:
     def config(address: str) -> Config:
         return load_config(archive=address)
 
-    one = config("postgresql://me:secret@host/archive")
-    assert one.archive == "postgresql://me:secret@host/archive"
-    assert "secret" not in repr(one)
-    assert config("postgresql://me:other@host/archive").archive_folder == one.archive_folder
+    first = config("postgresql://me:secret@host/archive")
+    assert first.archive == "postgresql://me:secret@host/archive"
+    assert "secret" not in repr(first)
+    assert config("postgresql://me:other@host/archive").archive_folder == first.archive_folder
     for other in ("postgresql://host/other", "postgresql://host/archive?tenant=a"):
-        assert config(other).archive_folder != one.archive_folder, (
-            "imports are noted for each apart"
-        )
+        assert config(other).archive_folder != first.archive_folder, "one folder for each archive"
     with pytest.raises(SettingsError, match="of no kind that is known"):
         config("mysql://host/archive")

@@ -1,4 +1,4 @@
-"""Where the locks of Linux and macOS are missing, as on Windows, the program says so and ends."""
+"""Without the file locks of Linux and macOS, as on Windows, the program exits with an error."""
 
 import json
 import subprocess
@@ -9,17 +9,17 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-# None there makes an import raise what Python for Windows raises.
+# With None in sys.modules, an import raises the same error as on Windows.
 WITHOUT_LOCKS = "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None; "
 PROGRAM = "from mcp_server_compaction.__main__ import run; run()"
 
 
 def run_without_locks(
-    code: str, *arguments: str, folder: Path, given: str = ""
+    code: str, *arguments: str, folder: Path, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", WITHOUT_LOCKS + code, *arguments],
-        input=given,
+        input=stdin,
         cwd=folder,
         env={"HOME": str(folder), "MCP_COMPACTION_ARCHIVE": str(folder / "archive")},
         capture_output=True,
@@ -29,29 +29,29 @@ def run_without_locks(
     )
 
 
-def test_a_command_is_refused_with_one_line_that_names_the_remedy(tmp_path: Path) -> None:
-    done = run_without_locks(PROGRAM, "install", "claude-code", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
+def test_command_exits_with_one_line_that_names_the_fix(tmp_path: Path) -> None:
+    result = run_without_locks(PROGRAM, "install", "claude-code", folder=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
     assert "fcntl" in line
     assert "WSL" in line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_hook_leaves_the_host_as_it_is_and_logs_why(tmp_path: Path) -> None:
+def test_hook_writes_the_error_to_its_log_only(tmp_path: Path) -> None:
     payload = {
         "session_id": "s",
         "tool_name": "Bash",
         "tool_response": {"stdout": "a long line\n" * 5_000},
     }
-    done = run_without_locks(
-        PROGRAM, "hook", "PostToolUse", folder=tmp_path, given=json.dumps(payload)
+    result = run_without_locks(
+        PROGRAM, "hook", "PostToolUse", folder=tmp_path, stdin=json.dumps(payload)
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert "fcntl" in (tmp_path / "archive/hooks/log").read_text("utf-8")
 
 
-def test_the_library_refuses_an_archive_with_an_error_of_its_own(tmp_path: Path) -> None:
+def test_library_raises_archive_error_when_an_archive_is_opened(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\n"
         "from context_compaction import open_archive\n"
@@ -59,6 +59,6 @@ def test_the_library_refuses_an_archive_with_an_error_of_its_own(tmp_path: Path)
         "try:\n    open_archive(Path('archive'))\n"
         "except ArchiveError as error:\n    print(error)"
     )
-    done = run_without_locks(code, folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "WSL" in done.stdout
+    result = run_without_locks(code, folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "WSL" in result.stdout

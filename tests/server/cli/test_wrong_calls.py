@@ -1,4 +1,4 @@
-"""A wrong call has one exit code, whichever command and option it is of."""
+"""Every invalid call exits with 2, and a call about missing data exits with 1."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from mcp_server_compaction.cli import main
 
-# Beside what click itself refuses: what a command needs before it looks at a value.
+# Arguments that a command needs before it checks the value of an option.
 ARGUMENTS = {
     "compact": ["s.json"],
     "compare": ["s.json"],
@@ -23,17 +23,16 @@ ARGUMENTS = {
     "wrap": ["--", "true"],
     "serve": ["--http"],
 }
-# Names and texts of the caller's own: none is wrong by itself.
+# Options that accept any text.
 FREE = {
     "--archive", "--summary-model", "--model", "--instructions", "--pin", "--user", "--tool",
     "--path", "--unix-socket", "--audit-log", "--oauth-audience",
     "--oauth-tenant-claim",
 }  # fmt: skip
-WRONG = {
+INVALID = {
     "--session": "a/b",
     "--tenant": "a b",
     "--out": "nope.txt",
-    "--html": "nowhere/page.html",
     "--oauth-issuer": "nope",
     "--oauth-jwks-url": "nope",
     "--header": "nope",
@@ -41,7 +40,7 @@ WRONG = {
 
 
 def options_of(group: click.Group, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each option that takes a value, with its command."""
+    """Yield the command and flag of each option that takes a value."""
     for option in group.params:
         if isinstance(option, click.Option) and not option.is_flag:
             yield path, option.opts[0]
@@ -62,13 +61,13 @@ CASES = sorted({(path, option) for path, option in options_of(main) if option no
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a conversation and its archive, which no wrong call changes."""
+    """A folder with a conversation and its archive, which no invalid call changes."""
     folder = tmp_path_factory.mktemp("workplace")
     (folder / "archive").mkdir(mode=0o700)
     (folder / "s.json").write_text(json.dumps([{"role": "user", "content": "Hello."}]), "utf-8")
     call = ["--archive", str(folder / "archive"), "compact", str(folder / "s.json")]
-    done = CliRunner().invoke(main, [*call, "--mode", "record", "--session", "s"])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(main, [*call, "--mode", "record", "--session", "s"])
+    assert result.exit_code == 0, result.output
     return folder
 
 
@@ -85,20 +84,22 @@ Call = Callable[[list[str]], Result]
 
 
 @pytest.mark.parametrize(("command", "option"), CASES)
-def test_a_value_that_an_option_cannot_have_ends_with_2(
+def test_exit_code_is_2_when_an_option_has_an_invalid_value(
     call: Call, command: str, option: str
 ) -> None:
     words = command.split()
-    wrong = [option, WRONG.get(option, "nope")]
-    done = call([*words, *wrong, *ARGUMENTS.get(command, [])] if words else [*wrong, "sessions"])
-    assert (done.exit_code, done.stdout) == (2, ""), done.output
-    assert "Error: " in done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert option in last or wrong[1] in last or "--public-url" in last
+    invalid = [option, INVALID.get(option, "nope")]
+    result = call(
+        [*words, *invalid, *ARGUMENTS.get(command, [])] if words else [*invalid, "sessions"]
+    )
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert "Error: " in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert option in last or invalid[1] in last or "--public-url" in last
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         ("nope", "nope"),
         ("sessions --nope", "--nope"),
@@ -126,18 +127,18 @@ def test_a_value_that_an_option_cannot_have_ends_with_2(
         ("--root /absent doctor", "not a folder"),
     ],
 )
-def test_a_call_that_cannot_be_meant_ends_with_2(call: Call, words: str, said: str) -> None:
-    done = call(words.split())
-    assert (done.exit_code, done.stdout) == (2, ""), done.output
-    assert said in done.stderr
+def test_exit_code_is_2_when_a_call_is_invalid(call: Call, words: str, expected: str) -> None:
+    result = call(words.split())
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert expected in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
-        ("compact nope", "is no file and no archived session"),
-        ("compact .", ". is a folder"),
-        (f"compact {os.devnull}", "is no regular file"),
+        ("compact nope", "No such file or session"),
+        ("compact .", "Not a regular file: ."),
+        (f"compact {os.devnull}", "Not a regular file"),
         ("read o_0123456789abcdef01234567", "mcp-server-compaction search WORDS"),
         ("read transcript://nope/messages/0-1", "nope"),
         ("read s/7-9", "messages 0 to 0"),
@@ -148,9 +149,9 @@ def test_a_call_that_cannot_be_meant_ends_with_2(call: Call, words: str, said: s
         ("migrate archive other --tenant nope", "nope"),
     ],
 )
-def test_a_right_call_about_what_is_not_there_ends_with_1(
-    call: Call, words: str, said: str
+def test_exit_code_is_1_when_the_named_data_does_not_exist(
+    call: Call, words: str, expected: str
 ) -> None:
-    done = call(words.split())
-    assert (done.exit_code, done.stdout) == (1, ""), done.output
-    assert said in done.stderr.partition("Error: ")[2]
+    result = call(words.split())
+    assert (result.exit_code, result.stdout) == (1, ""), result.output
+    assert expected in result.stderr.partition("Error: ")[2]

@@ -238,7 +238,7 @@ def test_install_makes_a_backup_when_the_program_name_is_in_another_setting(
 ) -> None:
     text = '{"projects": {"/src/mcp-server-compaction": {}}}'
     file = put(home / ".claude.json", text)
-    assert "copy" in run("install", "claude-code")
+    assert "Backup" in run("install", "claude-code")
     run("uninstall", "claude-code")
     assert file.read_text("utf-8") == text
 
@@ -351,7 +351,7 @@ def test_install_updates_registered_hooks_when_it_runs_without_the_hooks_option(
 ) -> None:
     run("install", case.name, "--hooks")
     output = run("--archive", home / "kept", "install", case.name)
-    assert "With --hooks" not in output
+    assert "add --hooks" not in output
     assert str(home / "kept") in (home / case.hook_file).read_text("utf-8")
     after = files_below(home)
     assert run("install", case.name).endswith("nothing was changed.\n")
@@ -359,7 +359,7 @@ def test_install_updates_registered_hooks_when_it_runs_without_the_hooks_option(
     run("uninstall", case.name)
     assert files_below(home) == {}
     run("install", case.name)
-    assert "With --hooks" in run("--archive", home / "other", "install", case.name)
+    assert "add --hooks" in run("--archive", home / "other", "install", case.name)
     assert not (home / "other").exists()
 
 

@@ -1,4 +1,4 @@
-"""Retention from the command line: what is there, what would go, and what went."""
+"""The commands `usage`, `prune`, `pin` and `delete`."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ AUGUST = 1_785_542_400.0  # 2026-08-01
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three sessions of some 100 KB, archived a month apart, the newest in the far future."""
+    """An archive of three sessions with about 100 KB each, the newest with a time in the future."""
 
     async def fill() -> None:
         async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as opened:
@@ -41,40 +41,40 @@ def run(archive: Path, *arguments: str, exit_code: int = 0) -> str:
 
 
 def names(archive: Path) -> list[str]:
-    found: list[dict[str, Any]] = json.loads(run(archive, "usage", "--json"))["sessions"]
-    return sorted(session["session_id"] for session in found)
+    sessions: list[dict[str, Any]] = json.loads(run(archive, "usage", "--json"))["sessions"]
+    return sorted(session["session_id"] for session in sessions)
 
 
 def pruned(archive: Path, *options: str) -> Sequence[str]:
     return json.loads(run(archive, "prune", "--json", *options))["sessions"]
 
 
-def test_a_dry_run_names_what_a_prune_then_deletes(archive: Path) -> None:
+def test_prune_deletes_the_sessions_that_a_dry_run_lists(archive: Path) -> None:
     assert pruned(archive, "--max-size", "250K", "--dry-run") == ["older"]
     assert names(archive) == ["new", "old", "older"]
-    assert "Deleted 1 of 3 sessions" in run(archive, "prune", "--max-size", "250K")
+    assert "Deleted: 1 of 3 sessions" in run(archive, "prune", "--max-size", "250K")
     assert names(archive) == ["new", "old"]
     assert pruned(archive, "--max-size", "250K") == []
 
 
-def test_a_pinned_session_outlives_age_and_size(archive: Path) -> None:
+def test_prune_keeps_a_session_when_it_is_pinned(archive: Path) -> None:
     run(archive, "pin", "older")
     assert "pinned\n    older\n" in run(archive, "usage")
     output = run(archive, "prune", "--max-size", "50K", "--dry-run")
     assert "old\n    last" in output
     assert "older\n    last" not in output
-    assert "What is left is pinned" in output
+    assert "the remaining sessions are pinned" in output
     run(archive, "pin", "--off", "older")
     assert set(pruned(archive, "--max-size", "50K")) == {"older", "old", "new"}
 
 
-def test_who_is_asked_sees_what_would_go_and_no_script_does(archive: Path) -> None:
-    asked = CliRunner().invoke(main, ["--archive", str(archive), "delete", "olde"], input="n")
-    assert (asked.exit_code, asked.stdout) == (1, "")
-    assert asked.stderr.startswith("older\nDelete these sessions for good?")
-    nothing = CliRunner().invoke(main, ["--archive", str(archive), "delete", "absent"])
-    assert "no session 'absent'" in nothing.stderr
-    assert "for good" not in nothing.stderr
-    gone = CliRunner().invoke(main, ["--archive", str(archive), "delete", "olde"], input="y")
-    assert gone.stdout.startswith("Deleted 1 sessions")
+def test_delete_lists_matching_sessions_when_it_asks_for_confirmation(archive: Path) -> None:
+    refused = CliRunner().invoke(main, ["--archive", str(archive), "delete", "olde"], input="n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("older\nDelete these sessions permanently?")
+    unknown = CliRunner().invoke(main, ["--archive", str(archive), "delete", "absent"])
+    assert "no session 'absent'" in unknown.stderr
+    assert "permanently" not in unknown.stderr
+    confirmed = CliRunner().invoke(main, ["--archive", str(archive), "delete", "olde"], input="y")
+    assert confirmed.stdout.startswith("Deleted: 1 sessions")
     assert names(archive) == ["new", "old"]
