@@ -62,7 +62,7 @@ def test_the_contracts_hold(tree: Path) -> None:
         ),
         ("layers/microcompact", "import os", "a layer is a plain function"),
         (
-            "context",
+            "policies",
             "from context_compaction.archive import Archive",
             "the session know the archive",
         ),

@@ -35,9 +35,10 @@ def session(request_lines: int, answer_lines: int) -> list[Json]:
 
 
 @settings(max_examples=8)
-@given(st.integers(1, 120), st.integers(1, 200), st.integers(1_200, 4_000))
-@example(request_lines=60, answer_lines=150, target=1_200)
-@example(request_lines=30, answer_lines=4, target=1_200)
+@given(st.integers(1, 120), st.integers(1, 200), st.integers(1_500, 4_000))
+@example(request_lines=60, answer_lines=150, target=1_500)
+@example(request_lines=120, answer_lines=200, target=1_500)
+@example(request_lines=30, answer_lines=4, target=1_500)
 async def test_rules_stay_next_to_a_long_request_and_a_long_result(
     request_lines: int, answer_lines: int, target: int
 ) -> None:

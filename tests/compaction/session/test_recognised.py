@@ -326,12 +326,16 @@ async def _grow(
                 result = await compact(passed, request, archive=archive)
             except (InvalidMessageError, SettingsError):
                 return  # nested too deeply, or the system message leaves no room
-            if not problems(expected, request.format):
+            is_valid = not problems(expected, request.format)
+            if is_valid:
                 assert not problems(result.messages, request.format, original=expected)
             # Synthetic results for missing ones may raise a list above the trigger.
             is_repaired = any(layer.name == "repair" for layer in result.layers)
             if not result.layers:
-                assert json.dumps(result.messages) == json.dumps(expected)
+                # A result that arrives late replaces the synthetic one, so the whole list that was
+                # passed may be valid where the continued context is not.
+                allowed = [expected] if is_valid else [expected, passed]
+                assert json.dumps(result.messages) in map(json.dumps, allowed)
             elif result.tokens.before_upper <= result.tokens.trigger and not is_repaired:
                 assert {layer.name for layer in result.layers} <= {"repair", "persist"}
             last = now(payload[:stop])

@@ -48,7 +48,9 @@ from tests.support.provider_rules import problems
 from tests.support.story import GOAL, LATEST, RULE, SUMMARY, story
 
 WAIT_SECONDS = 150
-REQUEST = CompactRequest(mode="full", target_tokens=8_000, session_id="story")
+REQUEST = CompactRequest(
+    mode="full", model="claude-opus-4-5", target_tokens=8_000, session_id="story"
+)
 
 
 @pytest.fixture
@@ -383,7 +385,9 @@ async def test_long_conversation_is_shown_with_clipped_results_and_all_texts(
 
 async def test_prompt_has_extracts_when_oldest_work_is_dropped(archive: Archive) -> None:
     messages = story(turns=40, result_lines=40)
-    result, api = await run(archive, too_long_above(16_000, Says(SUMMARY)), messages=messages)
+    request = replace(REQUEST, model=None)
+    script = too_long_above(16_000, Says(SUMMARY))
+    result, api = await run(archive, script, request, messages=messages)
     (route,) = result.receipt["model"]["routes"]
     assert route.startswith("extracts, without the oldest ")
     extracts, _, transcript = api.requests[-1]["messages"][0]["content"].partition("<transcript>")
