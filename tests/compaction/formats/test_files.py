@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from context_compaction.formats.session_files.read import (
 )
 from context_compaction.messages.model import JsonObject, Text, ToolCall, text_of
 from context_compaction.messages.speakers import user_text
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.corpus import DATA, PI_SESSION
 
@@ -356,3 +359,23 @@ def test_file_is_refused_when_it_decompresses_to_too_much(monkeypatch: pytest.Mo
     many = zstandard.ZstdCompressor().compress(b" " * (64 * 1024 * 1024))
     with pytest.raises(UnknownFormatError, match="larger than 1 MB"):
         read_conversation(many, name="f.zst")
+
+
+@given(
+    kind=st.sampled_from(["custom_message", "branch_summary", "compaction"]),
+    key=st.sampled_from(["role", "customType", "details", "message", "content", "summary"]),
+    shape=st.sampled_from([lambda text: text, lambda text: [text], lambda text: {"note": text}]),
+)
+def test_words_of_a_pi_row_are_kept_whichever_field_has_them(
+    kind: str, key: str, shape: Callable[[str], Any]
+) -> None:
+    words = "The staging cluster is called ZEBRA-7."
+    row = {"type": kind, "id": "b", "parentId": "a", key: shape(words)}
+    conversation = _read(
+        {"type": "session", "version": 3, "id": "s", "cwd": "/w"},
+        {"type": "message", "id": "a", "message": {"role": "user", "content": "Deploy it."}},
+        row,
+        {"type": "message", "id": "c", "message": {"role": "user", "content": "Go on."}},
+    )
+    texts = [*_texts(conversation), *(text for _, text in conversation.extra_texts)]
+    assert sum(words in text for text in texts) == 1
