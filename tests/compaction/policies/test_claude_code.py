@@ -118,8 +118,8 @@ async def test_finished_turns_are_collapsed_before_a_summary_replaces_everything
     assert lines[0].startswith(
         "[Finished sub-task: work on the request above; 40 messages; calls bash x20; originals: "
     )
-    said = [m for m in payload if isinstance(m["content"], str)]
-    assert [m for m in result.messages if m in said] == said, "requests and answers stay"
+    texts = [m for m in payload if isinstance(m["content"], str)]
+    assert [m for m in result.messages if m in texts] == texts, "requests and answers stay"
 
 
 async def test_the_layers_run_in_the_order_budget_snip_micro_collapse_summary() -> None:
@@ -137,7 +137,7 @@ async def test_results_of_19_999_tokens_are_not_cleared() -> None:
     payload = steps([chars(1_999, "a"), *OLD[1:], *NEW])
     result = await under("claude-code", payload, **WINDOW)
     assert result.status == "unchanged"
-    assert all(one is other for one, other in zip(payload, result.messages, strict=True))
+    assert all(a is b for a, b in zip(payload, result.messages, strict=True))
 
 
 async def test_newest_three_results_and_all_calls_stay() -> None:
@@ -241,12 +241,12 @@ async def test_written_files_are_not_restored() -> None:
     assert result.restored == ("r.py",)
 
 
-@pytest.mark.parametrize(("tokens", "is_whole"), [(5_000, True), (5_001, False)])
-async def test_file_above_5_000_tokens_is_restored_as_its_path(tokens: int, is_whole: bool) -> None:
+@pytest.mark.parametrize(("tokens", "is_full"), [(5_000, True), (5_001, False)])
+async def test_file_above_5_000_tokens_is_restored_as_its_path(tokens: int, is_full: bool) -> None:
     payload = [user("Read."), *files(["big.py"], tokens)[0], assistant("y" * 40_000)]
     result = await under("claude-code", payload, mode="full", **WINDOW)
-    assert (chars(tokens, "b") in json.dumps(result.messages)) is is_whole
-    assert ("big.py" in result.restored) is is_whole
+    assert (chars(tokens, "b") in json.dumps(result.messages)) is is_full
+    assert ("big.py" in result.restored) is is_full
     assert "big.py" in json.dumps(result.messages)
 
 

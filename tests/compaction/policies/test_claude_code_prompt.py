@@ -1,5 +1,7 @@
-"""The prompt of policy claude-code: nine sections, thought through first (S3, "what does the
-compression prompt look like"), for a model that is asked and for the host's own."""
+"""The prompt of policy claude-code asks for an analysis and nine sections.
+
+The source is the question "what does the compression prompt look like" in S3.
+"""
 
 import re
 from pathlib import Path
@@ -26,20 +28,20 @@ SECTIONS = [
     "Current work",
     "Next step",
 ]
-TOLD = {
+CONTENTS = {
     "Primary request and intent": f'The user wants: "{GOAL}".',
     "Files and code sections": "billing/round.py holds round_half_even; ticket INV-4711; 0.005.",
     "All user messages": f'- "{RULE}"',
     "Next step": "Write the release note.",
 }
-SUMMARY = "\n".join(f"## {name}\n{TOLD.get(name, '(none)')}" for name in SECTIONS)
+SUMMARY = "\n".join(f"## {name}\n{CONTENTS.get(name, '(none)')}" for name in SECTIONS)
 ANSWER = f"<analysis>\nsecret plan: first billing.\n</analysis>\n<summary>\n{SUMMARY}\n</summary>"
 REQUEST = CompactRequest(
     mode="full", policy="claude-code", target_tokens=8_000, session_id="nine-sections"
 )
 
 
-async def summarised(
+async def summarized(
     folder: Path,
     request: CompactRequest,
     messages: list[Json] | None = None,
@@ -66,13 +68,13 @@ def assert_nine_sections(system: str) -> None:
 
 
 async def test_prompt_asks_for_an_analysis_and_nine_sections(tmp_path: Path) -> None:
-    _, api = await summarised(tmp_path, REQUEST)
+    _, api = await summarized(tmp_path, REQUEST)
     (request,) = api.requests
     assert_nine_sections(request["system"][0]["text"])
 
 
 async def test_analysis_is_removed_and_nine_sections_stay(tmp_path: Path) -> None:
-    result, _ = await summarised(tmp_path, REQUEST)
+    result, _ = await summarized(tmp_path, REQUEST)
     summary = result.summary or ""
     assert result.receipt["writer"] == "anthropic"
     assert headings(summary)[:9] == SECTIONS
@@ -90,15 +92,15 @@ async def test_too_long_record_is_retried_without_its_oldest_groups(
             return Fails(413, "request_too_large", "Request exceeds the maximum size")
         return Says(ANSWER)
 
-    result, api = await summarised(tmp_path, REQUEST, messages, script)
+    result, api = await summarized(tmp_path, REQUEST, messages, script)
     (route,) = result.receipt["model"]["routes"]
-    left_out = re.fullmatch(r"without the oldest (\d+) of (\d+) groups of messages", route)
-    assert left_out is not None
-    assert 0 < int(left_out[1]) < int(left_out[2])
+    dropped = re.fullmatch(r"without the oldest (\d+) of (\d+) groups of messages", route)
+    assert dropped is not None
+    assert 0 < int(dropped[1]) < int(dropped[2])
     shown = api.requests[-1]["messages"][0]["content"]
     parts = re.findall(r'<part n="\d+" from="(\w+)">', shown)
     assert parts[0] == "assistant", "a group begins with an answer of the model"
     assert "billing/module_0.py" not in shown
     assert "billing/module_39.py" in shown
-    assert "characters omitted" not in shown, "what is shown is shown whole"
+    assert "characters omitted" not in shown, "the remaining messages are complete"
     assert 2 <= len(api.requests) <= 3

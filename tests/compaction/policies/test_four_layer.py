@@ -13,7 +13,7 @@ LONG = ["".join(f"{name}{n:04}" for n in range(50)) for name in "abcde"]
 
 
 def talk(messages: int) -> list[Json]:
-    """Return `number` messages of the user and the assistant in turn."""
+    """Return `messages` messages of the user and the assistant in turn."""
     return [
         user(f"Request {n}.") if n % 2 == 0 else assistant(f"Answer {n}.") for n in range(messages)
     ]
@@ -39,8 +39,8 @@ def test_the_layers_run_in_the_order_budget_snip_micro_summary() -> None:
 async def test_largest_result_is_persisted_above_200_000_characters(
     last_chars: int, persisted: int
 ) -> None:
-    given = await under("four-layer", several([50_000, 90_000, last_chars]))
-    contents = results_of(given.messages)
+    outcome = await under("four-layer", several([50_000, 90_000, last_chars]))
+    contents = results_of(outcome.messages)
     assert sum("<persisted-output" in content for content in contents) == persisted
     if persisted:
         assert "<persisted-output" in contents[1]
@@ -49,8 +49,8 @@ async def test_largest_result_is_persisted_above_200_000_characters(
 
 
 async def test_results_are_persisted_largest_first_until_the_budget_is_met() -> None:
-    given = await under("four-layer", several([150_000, 120_000, 130_000]))
-    assert ["<persisted-output" in content for content in results_of(given.messages)] == [
+    outcome = await under("four-layer", several([150_000, 120_000, 130_000]))
+    assert ["<persisted-output" in content for content in results_of(outcome.messages)] == [
         True,
         False,
         True,
@@ -64,33 +64,33 @@ async def test_fifty_messages_are_unchanged() -> None:
 async def test_3_and_47_of_51_messages_stay() -> None:
     payload = talk(51)
     payload[3] = assistant("long " * 100)
-    given = await under("four-layer", payload)
-    assert given.messages[:3] == payload[:3]
-    assert given.messages[4:] == payload[4:]
-    [note] = given.messages[3:4]
+    outcome = await under("four-layer", payload)
+    assert outcome.messages[:3] == payload[:3]
+    assert outcome.messages[4:] == payload[4:]
+    [note] = outcome.messages[3:4]
     assert note["role"] == "user"
     assert note["content"].startswith("[Messages removed: 1; originals: transcript://")
 
 
 async def test_head_includes_the_results_of_its_last_call() -> None:
     payload = [*talk(2), *answered("c", "bash", "ok", command="ls"), *talk(60)[1:]]
-    given = await under("four-layer", payload)
-    assert given.messages[:4] == payload[:4]
-    assert shape(given.messages[:5])[-1] == "snipped"
+    outcome = await under("four-layer", payload)
+    assert outcome.messages[:4] == payload[:4]
+    assert shape(outcome.messages[:5])[-1] == "snipped"
 
 
 async def test_tail_includes_the_call_of_its_first_result() -> None:
     payload = [*talk(13), *answered("c", "bash", "ok", command="ls"), *talk(47)[1:]]
     assert len(payload) - 47 == 14  # the paper's tail would start with the result
-    given = await under("four-layer", payload)
-    assert shape(given.messages)[3:6] == ["snipped", "call", "result"]
-    assert given.messages[4:] == payload[13:]
+    outcome = await under("four-layer", payload)
+    assert shape(outcome.messages)[3:6] == ["snipped", "call", "result"]
+    assert outcome.messages[4:] == payload[13:]
 
 
 async def test_results_except_the_newest_three_become_one_line() -> None:
-    given = await under("four-layer", steps(LONG))
+    outcome = await under("four-layer", steps(LONG))
     words = "[Earlier tool result compacted. Re-run if needed.]"
-    assert results_of(given.messages) == [
+    assert results_of(outcome.messages) == [
         f"{words} {kept(LONG[0])}",
         f"{words} {kept(LONG[1])}",
         *LONG[2:],
@@ -101,27 +101,27 @@ async def test_results_except_the_newest_three_become_one_line() -> None:
 async def test_result_becomes_a_line_when_it_has_more_than_120_characters(
     size_chars: int, is_cleared: bool
 ) -> None:
-    # Dense text, of which the tokenizer counts more tokens than of the line.
+    # Hexadecimal digits, which have more tokens than the line that replaces them.
     border = "".join(f"{n * 7919 % 65_536:04x}" for n in range(31))[:size_chars]
-    given = await under("four-layer", steps([border, *LONG[:3]]), settings={"estimator": "auto"})
-    assert (results_of(given.messages)[0] != border) is is_cleared
+    outcome = await under("four-layer", steps([border, *LONG[:3]]), settings={"estimator": "auto"})
+    assert (results_of(outcome.messages)[0] != border) is is_cleared
 
 
 async def test_summary_is_one_user_message() -> None:
-    given = await under("four-layer", steps(["x" * 4_000] * 3), mode="full")
-    assert shape(given.messages) == ["summary"]
+    outcome = await under("four-layer", steps(["x" * 4_000] * 3), mode="full")
+    assert shape(outcome.messages) == ["summary"]
 
 
 async def test_after_a_refusal_a_summary_and_the_newest_five_messages_stay() -> None:
     payload = [user("x" * 60_000), assistant("y" * 900), *talk(9)]
-    given = await under("four-layer", payload, mode="reactive")
-    assert shape(given.messages)[0] == "summary"
-    assert given.messages[1:] == payload[-5:]
+    outcome = await under("four-layer", payload, mode="reactive")
+    assert shape(outcome.messages)[0] == "summary"
+    assert outcome.messages[1:] == payload[-5:]
 
 
 async def test_after_a_refusal_one_more_message_stays_to_keep_a_pair() -> None:
     payload = [user("x" * 60_000), assistant("y" * 900), user("Go on.")]
     payload += [*answered("c", "bash", "ok", command="ls"), *talk(5)[1:]]
     assert "tool_result" in json.dumps(payload[-5])
-    given = await under("four-layer", payload, mode="reactive")
-    assert given.messages[1:] == payload[-6:]
+    outcome = await under("four-layer", payload, mode="reactive")
+    assert outcome.messages[1:] == payload[-6:]

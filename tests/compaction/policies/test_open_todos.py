@@ -14,22 +14,10 @@ from context_compaction import (
     open_archive,
 )
 
-Json = dict[str, Any]
+from tests.support.json_types import Json
+from tests.support.small import answered, assistant, user
+
 NOTE = "Open items of the todo list:"
-
-
-def user(text: str) -> Json:
-    return {"role": "user", "content": text}
-
-
-def said(text: str) -> Json:
-    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
-
-
-def answered(call_id: str, name: str, result: str, **arguments: Any) -> list[Json]:
-    call = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
-    answer = {"type": "tool_result", "tool_use_id": call_id, "content": result}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
 
 
 def planned(call_id: str, *states: str) -> list[Json]:
@@ -42,9 +30,9 @@ def as_format(messages: list[Json], name: str) -> list[Json]:
     return formats.render(convert(parsed, to=name, origin="anthropic"), format=name)
 
 
-BEGUN = [
+STARTED = [
     user("Prepare it."), *planned("t", "completed", "in_progress", "pending"),
-    said("Listed."), user("Go on."),
+    assistant("Listed."), user("Go on."),
 ]  # fmt: skip
 
 
@@ -54,23 +42,23 @@ async def test_request_has_one_todo_note_when_the_host_adopts_the_list_or_not(
     tmp_path: Path, name: str, adopts: bool
 ) -> None:
     request = CompactRequest(policy="claude-code", format=name, session_id="s")
-    own = given = as_format(BEGUN, name)
+    own = adopted = as_format(STARTED, name)
     async with open_archive(tmp_path) as archive:
         for turn in range(4):
-            result = await compact(given if adopts else own, request, archive=archive)
+            result = await compact(adopted if adopts else own, request, archive=archive)
             assert json.dumps(result.messages).count(NOTE) == turn + 1
             again = await compact(result.messages, request, archive=archive)
-            assert again.messages == result.messages  # also within the turn
+            assert again.messages == result.messages
             new = [
                 *answered(f"c{turn}", "Bash", "a b", command="ls"),
-                said("Done."),
+                assistant("Done."),
                 user("Go on."),
             ]
             more = as_format(new, name)
-            given, own = [*result.messages, *more], [*own, *more]
+            adopted, own = [*result.messages, *more], [*own, *more]
 
 
-async def _run(tmp_path: Path, messages: list[Json], **options: Any) -> CompactResult:
+async def compact_list(tmp_path: Path, messages: list[Json], **options: Any) -> CompactResult:
     fields: Json = {"policy": "claude-code", "format": "anthropic", **options}
     request = CompactRequest(**fields)
     async with open_archive(tmp_path) as archive:
@@ -79,9 +67,9 @@ async def _run(tmp_path: Path, messages: list[Json], **options: Any) -> CompactR
 
 async def test_todo_note_lists_the_newest_open_items_after_a_compaction(tmp_path: Path) -> None:
     work = [row for n in range(9) for row in answered(f"c{n}", "Bash", f"{n} " * 900, command="ls")]
-    messages = [*BEGUN, *planned("u", "completed", "completed", "in_progress"), *work]
-    for end in ([], [said("Done."), user("Go on.")]):
-        result = await _run(tmp_path, [*messages, *end], mode="full", target_tokens=3_000)
+    messages = [*STARTED, *planned("u", "completed", "completed", "in_progress"), *work]
+    for end in ([], [assistant("Done."), user("Go on.")]):
+        result = await compact_list(tmp_path, [*messages, *end], mode="full", target_tokens=3_000)
         note = json.dumps(result.messages).partition(NOTE)[2].partition("</open_todos>")[0]
         assert "[in_progress] Step 2" in note
         assert "Step 1" not in note
@@ -90,16 +78,16 @@ async def test_todo_note_lists_the_newest_open_items_after_a_compaction(tmp_path
 @pytest.mark.parametrize(
     ("messages", "policy"),
     [
-        (BEGUN, "default"),
+        (STARTED, "default"),
         (
-            [*BEGUN, *planned("u", "completed", "done"), said("Ended."), user("Next.")],
+            [*STARTED, *planned("u", "completed", "done"), assistant("Ended."), user("Next.")],
             "claude-code",
         ),
-        ([user("Hello."), said("Hi."), user("Next.")], "claude-code"),
+        ([user("Hello."), assistant("Hi."), user("Next.")], "claude-code"),
     ],
 )
 async def test_todo_note_is_absent_without_open_items_or_the_setting(
     tmp_path: Path, messages: list[Json], policy: str
 ) -> None:
-    result = await _run(tmp_path, messages, policy=policy)
+    result = await compact_list(tmp_path, messages, policy=policy)
     assert result.messages == messages

@@ -16,9 +16,9 @@ from tests.support.small import answered, assistant, lines, user
 from tests.support.strategies import FORMATS, conversations
 
 PASSAGE = "The harbour master is called Ingrid."
-WHOLE = "Chapter seven stays as it was written."
-SHOWN = "the seal is number 4471-B"
-GIVEN = "Speak French to the harbour master."
+MESSAGE = "Chapter seven stays as it was written."
+RESULT = "the seal is number 4471-B"
+OPTION = "Speak French to the harbour master."
 
 
 def talk(start: int, stop: int) -> list[Json]:
@@ -40,29 +40,36 @@ async def test_pinned_text_survives_any_number_of_compactions(policy: str, mode:
         *talk(0, 4),
         user(f"Take note. <pin>{PASSAGE}</pin> Go on."),
         assistant("Noted."),
-        user(WHOLE),
-        *answered("seal", "Bash", SHOWN, command="cat seal"),
+        user(MESSAGE),
+        *answered("seal", "Bash", RESULT, command="cat seal"),
         assistant("I have seen the seal."),
     ]
-    shown_at = len(marked) - 2
+    last = len(marked) - 2
     context = [*marked, *talk(4, 20)]
-    wish: dict[str, Any] = {"pinned_messages": (shown_at - 2, shown_at), "pinned": (GIVEN,)}
+    pins: dict[str, Any] = {
+        "pinned_messages": (last - 2, last),
+        "pinned": (OPTION,),
+    }
     async with temporary_archive() as archive:
         for round_number in range(3):
             request = CompactRequest(
-                format="anthropic", mode=mode, policy=policy, target_tokens=9_000, **wish
+                format="anthropic", mode=mode, policy=policy, target_tokens=9_000, **pins
             )
             result = await compact(context, request, archive=archive)
             text = str(result.messages)
-            for wanted in (PASSAGE, WHOLE, SHOWN, *([GIVEN] if result.boundary else [])):
-                assert wanted in text, (round_number, wanted)
+            for pinned in (PASSAGE, MESSAGE, RESULT, *([OPTION] if result.boundary else [])):
+                assert pinned in text, (round_number, pinned)
             context = [*result.messages, *talk(20 + 9 * round_number, 29 + 9 * round_number)]
             # A host that marks messages passes their new indices with each call.
-            places = [at for at, m in enumerate(context) if _holds(m, WHOLE) or _holds(m, SHOWN)]
-            wish = {"pinned_messages": tuple(places), "pinned": (GIVEN,)}
+            indices = [
+                index
+                for index, m in enumerate(context)
+                if is_original(m, MESSAGE) or is_original(m, RESULT)
+            ]
+            pins = {"pinned_messages": tuple(indices), "pinned": (OPTION,)}
 
 
-def _holds(message: Json, text: str) -> bool:
+def is_original(message: Json, text: str) -> bool:
     content = message["content"]
     return text in str(content) and not str(content).lstrip("[{'").startswith("<")
 

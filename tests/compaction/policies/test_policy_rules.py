@@ -1,4 +1,4 @@
-"""The list of the papers' rules refers to existing tests."""
+"""The table of the papers' rules refers to existing tests."""
 
 import re
 from pathlib import Path

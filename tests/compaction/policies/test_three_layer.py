@@ -26,7 +26,7 @@ async def test_three_results_are_unchanged() -> None:
 async def test_result_becomes_a_line_when_it_has_more_than_100_characters(
     size_chars: int, is_cleared: bool
 ) -> None:
-    # Dense text, of which the tokenizer counts more tokens than of the line.
+    # Hexadecimal digits, which have more tokens than the line that replaces them.
     border = "".join(f"{n * 7919 % 65_536:04x}" for n in range(26))[:size_chars]
     payload = steps([border, *LONG[:3]])
     result = await under("three-layer", payload, settings={"estimator": "auto"})

@@ -23,7 +23,7 @@ def turns(number: int, tokens: int = 500) -> list[Json]:
     return [message for n in range(number) for message in turn(n, tokens)]
 
 
-def one_turn(calls: int, tokens: int = 900) -> list[Json]:
+def long_turn(calls: int, tokens: int = 900) -> list[Json]:
     """Return a request and `calls` calls, whose results have `tokens` tokens each."""
     messages = [user("Refactor the parser, and keep the public names.")]
     for number in range(calls):
@@ -40,10 +40,10 @@ async def test_timeline_acts_above_0_9_of_the_window(tokens: int, status: str) -
     frames = 10 + 7 * 4
     payload = [*turns(3, 1_000), user("")]
     payload[-1] = user(chars(tokens - frames - 3 * 1_002))
-    given = await timeline(payload)
-    assert given.tokens.before == tokens
-    assert given.tokens.trigger == 9_000
-    assert given.status == status
+    compaction = await timeline(payload)
+    assert compaction.tokens.before == tokens
+    assert compaction.tokens.trigger == 9_000
+    assert compaction.status == status
 
 
 async def test_the_system_prompt_counts() -> None:
@@ -54,8 +54,8 @@ async def test_the_system_prompt_counts() -> None:
 
 async def test_last_six_turns_stay_when_they_are_more_than_70_percent() -> None:
     payload = turns(7, 1_300)
-    given = await timeline(payload)
-    assert given.messages[1:] == payload[-12:]
+    compaction = await timeline(payload)
+    assert compaction.messages[1:] == payload[-12:]
 
 
 # The seven cases of the paper.
@@ -63,20 +63,20 @@ async def test_last_six_turns_stay_when_they_are_more_than_70_percent() -> None:
 
 async def test_insert_summary_and_keep_cut_point() -> None:
     payload = turns(18)
-    given = await timeline(payload)
-    assert shape(given.messages)[0] == "summary"
-    assert given.boundary is not None
-    cut = given.boundary.first_kept_index
-    assert given.messages[1] is payload[cut]
+    compaction = await timeline(payload)
+    assert shape(compaction.messages)[0] == "summary"
+    assert compaction.boundary is not None
+    cut = compaction.boundary.first_kept_index
+    assert compaction.messages[1] is payload[cut]
 
 
 async def test_split_turn_prefix_summary() -> None:
-    payload = one_turn(10)
-    given = await timeline(payload)
-    assert given.boundary is not None
-    assert given.boundary.is_split_turn
-    assert shape(given.messages) == ["summary", *["call", "result"] * 7]
-    summary = given.messages[0]["content"]
+    payload = long_turn(10)
+    compaction = await timeline(payload)
+    assert compaction.boundary is not None
+    assert compaction.boundary.is_split_turn
+    assert shape(compaction.messages) == ["summary", *["call", "result"] * 7]
+    summary = compaction.messages[0]["content"]
     assert "## Turn Context (split turn)" in summary
     assert "Refactor the parser, and keep the public names." in summary
 
@@ -84,12 +84,12 @@ async def test_split_turn_prefix_summary() -> None:
 @pytest.mark.parametrize("mode", ["auto", "full"])
 async def test_no_compaction_under_limit(mode: str) -> None:
     payload = turns(4)
-    given = await timeline(payload, mode=mode)
+    compaction = await timeline(payload, mode=mode)
     if mode == "auto":
-        assert given.status == "unchanged"
-        assert all(one is other for one, other in zip(payload, given.messages, strict=True))
+        assert compaction.status == "unchanged"
+        assert all(a is b for a, b in zip(payload, compaction.messages, strict=True))
     else:
-        assert shape(given.messages)[0] == "summary"
+        assert shape(compaction.messages)[0] == "summary"
 
 
 async def test_compaction_after_existing_summary() -> None:
@@ -115,12 +115,12 @@ async def test_hidden_blocks_surfaced_in_digest() -> None:
     )
     async with temporary_archive() as archive:
         hidden = await compact(
-            one_turn(6),
+            long_turn(6),
             CompactRequest(policy="default", mode="micro", format="anthropic", session_id="s",
                            settings={**CHARS4, "min_result_tokens": 100}),
             archive=archive,
         )  # fmt: skip
-        given = await compact(
+        compaction = await compact(
             [*hidden.messages, assistant("Done."), user("Go on.")],
             CompactRequest(
                 policy="timeline", mode="full", format="anthropic", session_id="s",
@@ -128,15 +128,17 @@ async def test_hidden_blocks_surfaced_in_digest() -> None:
             ),
             archive=archive,
         )  # fmt: skip
-    found = given.receipt["digest"]["hidden"]
-    assert len(found) == 3
-    assert all(text.startswith("[Old tool result cleared: bash, 3600 chars") for text in found)
+    hidden_blocks = compaction.receipt["digest"]["hidden"]
+    assert len(hidden_blocks) == 3
+    assert all(
+        text.startswith("[Old tool result cleared: bash, 3600 chars") for text in hidden_blocks
+    )
 
 
 @pytest.mark.parametrize("tokens", [600, 900, 1_300])
 async def test_tool_call_boundary_preserved(tokens: int) -> None:
-    given = await timeline(one_turn(12, tokens))
-    assert shape(given.messages)[1] == "call"
+    compaction = await timeline(long_turn(12, tokens))
+    assert shape(compaction.messages)[1] == "call"
 
 
 async def test_cache_points_retained_after_render() -> None:
@@ -144,23 +146,23 @@ async def test_cache_points_retained_after_render() -> None:
     payload = turns(18)
     payload[0] = user([{**text(chars(500)), "cache_control": marker}])
     payload[-2] = user([{**text(chars(500)), "cache_control": marker}])
-    given = await timeline(payload)
-    assert json.dumps(given.messages).count("cache_control") == 2
-    assert given.messages[0]["content"][0]["cache_control"] == marker
-    assert given.messages[-2] is payload[-2]
+    compaction = await timeline(payload)
+    assert json.dumps(compaction.messages).count("cache_control") == 2
+    assert compaction.messages[0]["content"][0]["cache_control"] == marker
+    assert compaction.messages[-2] is payload[-2]
 
 
-# Further rules.
+# Other rules of the paper.
 
 
 async def test_hooks_are_called_before_and_after() -> None:
-    told: list[tuple[str, CompactionStats]] = []
+    calls: list[tuple[str, CompactionStats]] = []
 
     async def before(stats: CompactionStats) -> None:
-        told.append(("before", stats))
+        calls.append(("before", stats))
 
     async def after(stats: CompactionStats) -> None:
-        told.append(("after", stats))
+        calls.append(("after", stats))
 
     request = CompactRequest(
         policy="timeline", format="anthropic", settings={**CHARS4, **SHORT},
@@ -169,17 +171,17 @@ async def test_hooks_are_called_before_and_after() -> None:
     async with temporary_archive() as archive:
         hooks: Any = {"before_compaction": before, "after_compaction": after}
         quiet = await compact(turns(4), request, archive=archive, **hooks)
-        assert (quiet.status, told) == ("unchanged", [])
-        given = await compact(turns(18), request, archive=archive, **hooks)
-    [(first, at_start), (second, at_end)] = told
-    assert (first, second) == ("before", "after")
-    assert at_start == CompactionStats(given.tokens.before, given.tokens.before, 10, 0)
-    assert at_end == CompactionStats(given.tokens.before, given.tokens.after, 10, 1)
+        assert (quiet.status, calls) == ("unchanged", [])
+        compaction = await compact(turns(18), request, archive=archive, **hooks)
+    [(start_name, start), (end_name, end)] = calls
+    assert (start_name, end_name) == ("before", "after")
+    assert start == CompactionStats(compaction.tokens.before, compaction.tokens.before, 10, 0)
+    assert end == CompactionStats(compaction.tokens.before, compaction.tokens.after, 10, 1)
 
 
 async def test_timeline_checkpoint_replaces_the_running_turn_by_a_ledger() -> None:
-    payload = one_turn(10)
-    given = await under("timeline-checkpoint", payload, settings=SHORT, **WINDOW)
-    assert shape(given.messages)[:3] == ["user", "checkpoint", "call"]
-    assert given.messages[0] is payload[0]
-    assert "run 0" in given.messages[1]["content"]
+    payload = long_turn(10)
+    compaction = await under("timeline-checkpoint", payload, settings=SHORT, **WINDOW)
+    assert shape(compaction.messages)[:3] == ["user", "checkpoint", "call"]
+    assert compaction.messages[0] is payload[0]
+    assert "run 0" in compaction.messages[1]["content"]

@@ -1,4 +1,4 @@
-"""Policy timeline: where S4 cuts, what its digest names, its cache markers, its later summaries."""
+"""Policy timeline: cut points, digest, cache markers and later summaries of S4."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, text, user
 
 # The paper keeps 0.7 of the window.
-KEPT_TOKENS = 7_000
+RECENT_TOKENS = 7_000
 
 
 def turn(tokens: int, letter: str) -> list[Json]:
@@ -21,16 +21,16 @@ def turn(tokens: int, letter: str) -> list[Json]:
 
 
 @pytest.mark.parametrize(
-    ("newest_tokens", "kept_turns"),
-    [(KEPT_TOKENS - 6_000 - 1, 7), (KEPT_TOKENS - 6_000, 7), (KEPT_TOKENS - 6_000 + 1, 6)],
+    ("newest_tokens", "recent_turns"),
+    [(RECENT_TOKENS - 6_000 - 1, 7), (RECENT_TOKENS - 6_000, 7), (RECENT_TOKENS - 6_000 + 1, 6)],
 )
 async def test_turn_stays_when_recent_messages_are_exactly_70_percent(
-    newest_tokens: int, kept_turns: int
+    newest_tokens: int, recent_turns: int
 ) -> None:
     payload = [m for n in range(8) for m in turn(1_000, chr(97 + n))]
     payload += turn(newest_tokens, "z")
-    given = await timeline(payload, settings={"keep_recent_turns": 0})
-    assert given.messages[1:] == payload[-2 * kept_turns :]
+    compaction = await timeline(payload, settings={"keep_recent_turns": 0})
+    assert compaction.messages[1:] == payload[-2 * recent_turns :]
 
 
 async def test_cut_prefers_a_turn_boundary_to_a_message_boundary() -> None:
@@ -39,17 +39,17 @@ async def test_cut_prefers_a_turn_boundary_to_a_message_boundary() -> None:
         long_turn += answered(f"c{number}", "bash", chars(700), command=f"run {number}")
     long_turn.append(assistant("Done."))
     payload = [*long_turn, *(m for n in range(6) for m in turn(1_050, chr(97 + n))), user("Next.")]
-    given = await timeline(payload, settings={"keep_recent_turns": 0})
+    compaction = await timeline(payload, settings={"keep_recent_turns": 0})
     # 0.7 of the window would include the last call of the long turn.
-    assert given.messages[1:] == payload[len(long_turn) :]
+    assert compaction.messages[1:] == payload[len(long_turn) :]
 
 
 async def test_cut_inside_a_turn_is_at_a_message_boundary_and_never_at_a_result() -> None:
     payload = [user("Refactor.")]
     for number in range(10):
         payload += answered(f"c{number}", "bash", chars(900), command=f"run {number}")
-    given = await timeline(payload)
-    assert shape(given.messages)[:3] == ["summary", "call", "result"]
+    compaction = await timeline(payload)
+    assert shape(compaction.messages)[:3] == ["summary", "call", "result"]
 
 
 MEMORY = """found in docs/plan.md (0.93, turn_id: "turn_7"), and 3.14 times in
@@ -68,17 +68,17 @@ async def test_digest_lists_writes_patches_runs_and_memory_reads() -> None:
         *turn(2_000, "y"),
         user("Next."),
     ]
-    given = await timeline(payload, mode="full")
-    found = given.receipt["digest"]
-    files = found["files"]
+    compaction = await timeline(payload, mode="full")
+    digest = compaction.receipt["digest"]
+    files = digest["files"]
     assert (files["read"], files["written"], files["edited"]) == (
         ["docs/plan.md"],
         ["src/new.py"],
         ["src/old.py"],
     )
-    assert found["runs"][0]["command"] == "pytest -q"
-    assert found["runs"][0]["failed"]
-    assert found["memory_reads"] == [
+    assert digest["runs"][0]["command"] == "pytest -q"
+    assert digest["runs"][0]["failed"]
+    assert digest["memory_reads"] == [
         {
             "call": "memory_search(query=plan)",
             "paths": ["docs/plan.md", "notes/2026/port.txt"],
@@ -95,20 +95,20 @@ async def test_digest_lists_artifacts_with_path_type_visibility_and_sources() ->
         "title": "offer.pdf",
         "source": {"type": "url", "url": "https://a.example/1"},
     }
-    made = {"path": "out/chart.svg", "mime": "image/svg+xml", "visibility": "external"}
-    told = json.dumps({"artifacts": [{**made, "sources_used": [3, "S4"]}], "ok": True})
+    chart = {"path": "out/chart.svg", "mime": "image/svg+xml", "visibility": "external"}
+    output = json.dumps({"artifacts": [{**chart, "sources_used": [3, "S4"]}], "ok": True})
     payload = [
         user([text("Compare."), paper]),
         *answered("a", "read_file", [picture], path="img/plan.png"),
-        *answered("b", "render", told, kind="chart"),
+        *answered("b", "render", output, kind="chart"),
         *answered("c", "write_file", "ok", path="out/report.html", content="<p>", sources=["S1"]),
         *answered("d", "write_file", "ok", path="src/a.py", content="x = 1"),
         assistant("Compared."),
         *turn(2_000, "y"),
         user("Next."),
     ]
-    given = await timeline(payload, mode="full")
-    assert given.receipt["digest"]["artifacts"] == [
+    compaction = await timeline(payload, mode="full")
+    assert compaction.receipt["digest"]["artifacts"] == [
         artifact("out/report.html", "text/html", "user", "S1"),
         artifact("offer.pdf", "application/pdf", "user"),
         artifact("img/plan.png", "image/png", "model", "read_file(img/plan.png)"),
@@ -118,12 +118,19 @@ async def test_digest_lists_artifacts_with_path_type_visibility_and_sources() ->
 
 async def test_digest_lists_hidden_blocks_with_their_replacement_text() -> None:
     meta = {"hidden": True, "replacement_text": "[screenshot of the old page]"}
-    said = user([{**text("A long log."), "meta": meta}, text("Look at it.")])
-    shown = {**assistant("Seen."), "meta": {"hidden": False, "replacement_text": "no"}}
-    whole = {**user("All of this is hidden."), "meta": {"hidden": True}}
-    payload = [said, shown, whole, assistant("Ok."), *turn(2_000, "y"), user("Next.")]
-    given = await timeline(payload, mode="full")
-    assert given.receipt["digest"]["hidden"] == [
+    partial = user([{**text("A long log."), "meta": meta}, text("Look at it.")])
+    visible = {**assistant("Seen."), "meta": {"hidden": False, "replacement_text": "no"}}
+    full = {**user("All of this is hidden."), "meta": {"hidden": True}}
+    payload = [
+        partial,
+        visible,
+        full,
+        assistant("Ok."),
+        *turn(2_000, "y"),
+        user("Next."),
+    ]
+    compaction = await timeline(payload, mode="full")
+    assert compaction.receipt["digest"]["hidden"] == [
         "[screenshot of the old page]", "hidden by the host, without a replacement text",
     ]  # fmt: skip
 
@@ -140,10 +147,10 @@ def artifact(path: str, media_type: str, visibility: str, *sources: str) -> Json
 async def test_cache_markers_never_exceed_the_hosts_number() -> None:
     marker = {"type": "ephemeral"}
     payload = [m for n in range(18) for m in turn(510, chr(97 + n))]
-    for at in (0, 2, 4, len(payload) - 2):
-        payload[at] = user([{**text(chars(500)), "cache_control": marker}])
-    given = await timeline(payload)
-    assert 2 <= json.dumps(given.messages).count("cache_control") <= 4
+    for index in (0, 2, 4, len(payload) - 2):
+        payload[index] = user([{**text(chars(500)), "cache_control": marker}])
+    compaction = await timeline(payload)
+    assert 2 <= json.dumps(compaction.messages).count("cache_control") <= 4
 
 
 async def test_visible_stream_starts_with_the_last_summary_and_includes_the_earlier_one() -> None:

@@ -1,6 +1,4 @@
-"""Every summary has loaded skills and background work, within a share of its room."""
-
-from typing import Any
+"""Every summary has loaded skills and background work, within a share of its token limit."""
 
 import pytest
 from context_compaction import formats
@@ -8,24 +6,20 @@ from context_compaction.messages.model import Messages
 from context_compaction.summarizers.extractive.render import extract
 from context_compaction.tokens.counter import counter_for
 
-Json = dict[str, Any]
+from tests.support.json_types import Json
+from tests.support.small import answered
+
 COUNT = counter_for(None)
 
 
-def answered(call_id: str, name: str, result: str, **arguments: Any) -> list[Json]:
-    call = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
-    answer = {"type": "tool_result", "tool_use_id": call_id, "content": result}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
-
-
 def filler(turns: int = 15, name: str = "f") -> list[Json]:
-    rows: list[Json] = []
+    messages: list[Json] = []
     for turn in range(turns):
-        rows.append({"role": "user", "content": f"Look at part {turn} of {name}."})
+        messages.append({"role": "user", "content": f"Look at part {turn} of {name}."})
         lines = "\n".join(f"line {n} of {turn}: {n * 7919 % 997}" for n in range(120))
-        rows += answered(f"{name}{turn}", "Bash", lines, command=f"cat {name}{turn}")
-        rows.append({"role": "assistant", "content": f"Part {turn} of {name} is as it was."})
-    return rows
+        messages += answered(f"{name}{turn}", "Bash", lines, command=f"cat {name}{turn}")
+        messages.append({"role": "assistant", "content": f"Part {turn} of {name} is unchanged."})
+    return messages
 
 
 def summary_of(rows: list[Json], max_tokens: int) -> str:
@@ -55,8 +49,8 @@ CASES = {
 @pytest.mark.parametrize("tokens", [1_500, 4_000, 10_000])
 @pytest.mark.parametrize("case", CASES)
 def test_summary_has_skill_and_running_work_at_every_size(case: str, tokens: int) -> None:
-    rows, name = CASES[case]
-    text = summary_of([*filler(2, "a"), *rows, *filler()], tokens)
+    messages, name = CASES[case]
+    text = summary_of([*filler(2, "a"), *messages, *filler()], tokens)
     assert name in text
 
 
@@ -73,16 +67,16 @@ def test_summary_has_skill_and_running_work_at_every_size(case: str, tokens: int
     ],
 )  # fmt: skip
 def test_summary_drops_background_work_when_it_has_ended(end: list[Json]) -> None:
-    rows, name = CASES["command"]
-    assert name in summary_of([*filler(2, "a"), *rows, *filler()], 1_500)
-    text = summary_of([*filler(2, "a"), *rows, *end, *filler()], 1_500)
+    messages, name = CASES["command"]
+    assert name in summary_of([*filler(2, "a"), *messages, *filler()], 1_500)
+    text = summary_of([*filler(2, "a"), *messages, *end, *filler()], 1_500)
     assert f"with ID: {name}" not in text
 
 
 def test_summary_keeps_background_work_when_its_output_is_polled() -> None:
-    rows, name = CASES["command"]
+    messages, name = CASES["command"]
     polled = answered("z", "BashOutput", "<status>running</status>\n3 tests failed", bash_id=name)
-    assert f"with ID: {name}" in summary_of([*filler(2, "a"), *rows, *polled, *filler()], 1_500)
+    assert f"with ID: {name}" in summary_of([*filler(2, "a"), *messages, *polled, *filler()], 1_500)
 
 
 def test_skills_get_a_limited_share_of_the_summary() -> None:

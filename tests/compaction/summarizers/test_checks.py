@@ -67,7 +67,7 @@ SOURCE = source_of(
         '- Assistant: "The PR is Clearer rounding params everywhere." User: "Push it".',
         '- Latest: "Find out why the invoices of March are rounded wrongly\\nand mend it."',
         '- The hook was removed: "rm .git/hooks/pre-push".',
-        '- Quote all; "" where there is none; header "round","total","half"; write "" and go on.',
+        '- Quote all; "" where there is none; header "round","total","half"; write "" again.',
     ],
 )
 def test_draft_keeps_quotations_that_occur_in_the_conversation(line: str) -> None:
@@ -139,7 +139,7 @@ def test_draft_has_no_false_quotation_for_any_words(
     draft = draft_of(f"{heading}\n- {frame.format(quoted)}\n## Next step\nGo on.", SOURCE)
     assert quoted not in draft.text
     if heading == "## Standing rules" and frame == "{}":
-        assert words not in draft.text, "under the user's heading it is the user's"
+        assert words not in draft.text, "a line under a heading of the user counts as the user's"
 
 
 NUMBERED = source_of(
@@ -153,9 +153,9 @@ NUMBERED = source_of(
     [
         ("- Module 3 reads billing/module_3.py [112-115].", None),
         ("- Module 3 reads billing/module_3.py [113].", None),
-        ("- The limit is the same everywhere [101, 105].", None),
+        ("- The limit is equal everywhere [101, 105].", None),
         ("- Ticket INV-4711 [100]; billing/module_5.py [120].", None),
-        ("- It was said so before [7], and stays in sight [400].", None),
+        ("- It was mentioned before [7], and stays visible [400].", None),
         ("- `rows[99]` stays as it is, and so does rows[3].", None),
         ("- There is no such message [99].", "- There is no such message."),
         ("- [901] Module 5 is read [121].", "- Module 5 is read [121]."),
@@ -180,7 +180,7 @@ def test_draft_keeps_all_numbers_when_the_source_has_none() -> None:
         '{"goal": "Port it", "next": ["a"]}', '{"error": {"message": "Overloaded"}}', "[1, 2]",
         '[{"a":' * 450, '{"' * 5_000, "[" * 100_000,
         "null", "undefined",
-        "[object Object]", "## Goal\n- [what the user wants]\n## Next step\n- <next step>",
+        "[object Object]", "## Goal\n- [goal of the user]\n## Next step\n- <next step>",
         "## Goal\n{{goal}}\n## Next step\n- TBD", "<html><body>502 Bad Gateway</body></html>",
     ],
 )  # fmt: skip
@@ -221,7 +221,7 @@ def test_draft_is_text_or_short_error_for_any_input(text: str) -> None:
     "unit", ['"x y z w" ', "“x y z w”", "`", "“", " '", " ", "[1] ", "[1,", "[", "> "]
 )
 def test_draft_checks_very_long_lines_in_linear_time(unit: str) -> None:
-    line = unit * (500_000 // len(unit))  # the suite's time limit ends what is not linear
+    line = unit * (500_000 // len(unit))  # a time limit of the suite fails slower checks
     draft = draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", NUMBERED)
     assert "- kept" in draft.text
 
@@ -230,16 +230,16 @@ def test_draft_checks_very_long_lines_in_linear_time(unit: str) -> None:
 class AnyModel:
     """A model that returns fixed texts."""
 
-    answers: list[ModelAnswer]
-    asked: list[ModelPrompt] = field(default_factory=list[ModelPrompt])
+    responses: list[ModelAnswer]
+    prompts: list[ModelPrompt] = field(default_factory=list[ModelPrompt])
     writer: str = "any"
     model: str = "any-model"
     window_tokens: int = 200_000
     timeout_seconds: float = 10.0
 
-    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
-        self.asked.append(prompt)
-        return self.answers[min(len(self.asked), len(self.answers)) - 1]
+    async def write(self, prompt: ModelPrompt, report_chars: TellChars) -> ModelAnswer:
+        self.prompts.append(prompt)
+        return self.responses[min(len(self.prompts), len(self.responses)) - 1]
 
 
 USAGE = ModelUsage(1, 10, 5)
@@ -251,7 +251,7 @@ TEXTS = st.one_of(
     st.just("<analysis>"),
     st.just("## A\n</context_summary>\n## B\n<persisted-output id="),
 )
-ANSWERS = st.lists(
+RESPONSES = st.lists(
     st.builds(
         ModelAnswer,
         TEXTS,
@@ -267,14 +267,14 @@ ANSWERS = st.lists(
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("format", FORMATS)
-@given(data=st.data(), answers=ANSWERS, share=st.sampled_from([0.6, 0.3]))
+@given(data=st.data(), responses=RESPONSES, share=st.sampled_from([0.6, 0.3]))
 @settings(
     max_examples=settings().max_examples // 5,
     phases=tuple(phase for phase in Phase if phase is not Phase.explain),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-def test_compaction_keeps_its_promises_for_any_answer_of_a_model(
-    format: str, data: st.DataObject, answers: list[ModelAnswer], share: float
+def test_compaction_keeps_its_promises_for_any_response_of_a_model(
+    format: str, data: st.DataObject, responses: list[ModelAnswer], share: float
 ) -> None:
     kind = data.draw(st.sampled_from([conversations, hostile_conversations]))
     payload: list[Any] = data.draw(kind(format))
@@ -286,14 +286,14 @@ def test_compaction_keeps_its_promises_for_any_answer_of_a_model(
             )
             target = max(1_500, int(counted.tokens.before * share))
             request = CompactRequest(mode="full", format=format, target_tokens=target)
-            model = AnyModel(answers)
+            model = AnyModel(responses)
             result = await compact(payload, request, archive=archive, model=model)
             assert problems(result.messages, format, original=payload) == []
             assert result.fits or result.irreducible
             report: Json = result.receipt["model"] or {}
-            assert report.get("requests", 0) == len(model.asked)
+            assert report.get("requests", 0) == len(model.prompts)
             again = await compact(
-                result.messages, request, archive=archive, model=AnyModel(answers)
+                result.messages, request, archive=archive, model=AnyModel(responses)
             )
             assert again.messages == result.messages
 

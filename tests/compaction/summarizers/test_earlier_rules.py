@@ -20,7 +20,7 @@ from tests.support.small import (
     user_words,
 )
 
-# Reworded, so that no sign shows a correction. Two rules on one subject look the same.
+# Reworded rules: no word marks a correction, and two rules on one subject look alike.
 RESTATED = [
     ("Always keep the session data in Memcached.", "Session data lives in Postgres these days."),
     ("The migration must always be written in raw SQL.", "The migration goes through the ORM."),
@@ -53,7 +53,7 @@ def talk(n: int, request: str) -> list[Json]:
     ]
 
 
-async def after_rounds(requests: list[str], *, keeps_originals: bool = True, **wish: Any) -> str:
+async def after_rounds(requests: list[str], *, keeps_originals: bool = True, **options: Any) -> str:
     """Return a context that is compacted after each of `requests` except the first."""
     context: list[Json] = []
     opened = temporary_archive() if keeps_originals else archive_without_originals()
@@ -62,7 +62,7 @@ async def after_rounds(requests: list[str], *, keeps_originals: bool = True, **w
             context = [*context, *talk(n, request)]
             if n == 0:
                 continue
-            asked = CompactRequest(format="anthropic", mode="full", **wish)
+            asked = CompactRequest(format="anthropic", mode="full", **options)
             context = (await compact(context, asked, archive=archive)).messages
     return "\n".join(str(message["content"]) for message in context)
 
@@ -95,8 +95,8 @@ async def test_rule_is_marked_with_message_number_when_its_value_changes() -> No
     older = "The nightly backup of the orders database must always start at 02:00."
     newer = "The nightly backup of the orders database starts at 04:30 from now on."
     text = await after_both(older, newer, keeps_originals=True)
-    number = re.search(r"\(changed by \[(\d+)\]\) " + re.escape(older), text)
-    assert number, text
+    match = re.search(r"\(changed by \[(\d+)\]\) " + re.escape(older), text)
+    assert match, text
     assert not is_marked_replaced(newer, text)
 
 
@@ -120,9 +120,9 @@ SERIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("asked", SERIES)
-async def test_series_of_requests_is_not_a_correction(asked: str) -> None:
-    user_texts = [asked.format(number) for number in range(6)]
+@pytest.mark.parametrize("form", SERIES)
+async def test_series_of_requests_is_not_a_correction(form: str) -> None:
+    user_texts = [form.format(number) for number in range(6)]
     text = await after_rounds([*user_texts, "Go on.", "And the last part."])
     assert "(changed" not in text
     assert "(changed by [" not in text
@@ -163,15 +163,17 @@ async def test_later_summary_has_no_forged_entries_of_the_user(entry: str, write
         assistant(text if writer == "agent" else "Done."),
     ]
     results: list[CompactResult] = []
-    wish: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if writer == "model":
-        wish = {"summary": f"## Goal\nMend the build.\n{text}\n## Next step\nGo on."}
+        options = {"summary": f"## Goal\nFix the build.\n{text}\n## Next step\nGo on."}
     async with archive_without_originals() as archive:
         for n in range(1, 4):
             context = [*context, *talk(n, f"Go on with part {n}.")]
-            asked = CompactRequest(format="anthropic", mode="full", target_tokens=1_500, **wish)
-            results.append(await compact(context, asked, archive=archive))
-            context, wish = results[-1].messages, {}
+            request = CompactRequest(
+                format="anthropic", mode="full", target_tokens=1_500, **options
+            )
+            results.append(await compact(context, request, archive=archive))
+            context, options = results[-1].messages, {}
     pins = results[-1].receipt["pins"]["carried"]
     assert [pin["text"] for pin in pins] == [rule]
     assert not any(forged in line for line in user_words(results[-1].summary or ""))

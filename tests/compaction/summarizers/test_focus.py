@@ -34,8 +34,8 @@ async def test_summary_has_the_topic_of_the_instructions_at_any_age(topic: int, 
 
 async def test_instructions_without_a_rare_word_change_nothing() -> None:
     plain = await compacted(conversation(), mode="full", target_tokens=1_000, session_id="s")
-    wish = "Please look at the module"
+    instructions = "Please look at the module"
     same = await compacted(
-        conversation(), mode="full", target_tokens=1_000, session_id="s", instructions=wish
+        conversation(), mode="full", target_tokens=1_000, session_id="s", instructions=instructions
     )
     assert same.messages == plain.messages

@@ -10,7 +10,7 @@ from context_compaction.summarizers.llm.check import language_of
 from tests.support.promises import temporary_archive
 from tests.support.small import agent, user
 
-SAID = {
+TEXTS = {
     "English": "Please fix the bug in the parser. We must never delete data, and I want a report.",
     "German": "Bitte behebe den Fehler im Parser. Wir dürfen niemals Daten löschen und ich will.",
     "French": "Corrige l'erreur dans le parseur. Il ne faut pas supprimer les données et je veux.",
@@ -27,11 +27,11 @@ SAID = {
 PASTED = "```\nThe parser is at the end of the file, and it was not closed in the loop\n```"
 
 
-@pytest.mark.parametrize("language", SAID)
+@pytest.mark.parametrize("language", TEXTS)
 def test_language_is_recognized_by_script_and_common_words(language: str) -> None:
-    assert language_of(SAID[language]) == language
-    assert language_of(f"{SAID[language]}\n{PASTED}") == language
-    assert language_of(f"## Goal and latest request\n{SAID[language]}") == language
+    assert language_of(TEXTS[language]) == language
+    assert language_of(f"{TEXTS[language]}\n{PASTED}") == language
+    assert language_of(f"## Goal and latest request\n{TEXTS[language]}") == language
 
 
 @pytest.mark.parametrize("text", ["", "ok", "src/a.py 12 4711", "```\nthe and is\n```"])
@@ -39,18 +39,21 @@ def test_language_is_empty_when_text_has_no_common_words(text: str) -> None:
     assert language_of(text) == ""
 
 
-@pytest.mark.parametrize("spoken", ["English", "German", "Chinese"])
+@pytest.mark.parametrize("language", ["English", "German", "Chinese"])
 @pytest.mark.parametrize("written", ["English", "German", "Japanese"])
-async def test_warning_names_language_when_summary_has_another(spoken: str, written: str) -> None:
-    messages = [user(f"{SAID[spoken]}\n{PASTED}")]
+async def test_warning_names_language_when_summary_has_another(language: str, written: str) -> None:
+    messages = [user(f"{TEXTS[language]}\n{PASTED}")]
     for number in range(12):
-        messages += [agent(f"The folder {number} is done. " * 40), user(f"{SAID[spoken]} {number}")]
+        messages += [
+            agent(f"The folder {number} is done. " * 40),
+            user(f"{TEXTS[language]} {number}"),
+        ]
     request = CompactRequest(format="openai-chat", target_tokens=2_000, summarizer="host")
-    summary = f"## Goal and latest request\n{SAID[written]}\n## Next\n{SAID[written]}"
+    summary = f"## Goal and latest request\n{TEXTS[written]}\n## Next\n{TEXTS[written]}"
     async with temporary_archive() as archive:
-        asked = await compact(messages, request, archive=archive)
-        assert asked.summary_prompt is not None
-        given = replace(request, summary=summary, continuation=asked.summary_prompt.continuation)
-        answer = await compact(messages, given, archive=archive)
-    warned = [one for one in answer.warnings if one.startswith("The summary is in ")]
-    assert len(warned) == (spoken != written)
+        first = await compact(messages, request, archive=archive)
+        assert first.summary_prompt is not None
+        second = replace(request, summary=summary, continuation=first.summary_prompt.continuation)
+        result = await compact(messages, second, archive=archive)
+    warnings = [text for text in result.warnings if text.startswith("The summary is in ")]
+    assert len(warnings) == (language != written)

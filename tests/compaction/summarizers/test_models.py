@@ -1,4 +1,4 @@
-"""Summaries by a model: for any answer of the model, the result is valid and reports what happened.
+"""Summaries by a model: whatever the model returns, the result is valid and reports the outcome.
 
 The model is a script on loopback with the real wire format, called through the real SDK.
 """
@@ -124,13 +124,13 @@ async def test_summary_has_model_text_and_the_words_of_the_user(archive: Archive
 
 
 async def test_model_gets_escaped_data_and_no_thinking(archive: Archive) -> None:
-    wishes = CompactRequest(
+    options = CompactRequest(
         mode="full",
         target_tokens=8_000,
         instructions="Dwell on </focus> rounding",
         pinned=("Ask {transcript} before </pinned> deploying",),
     )
-    _, api = await run(archive, always(Says(SUMMARY)), wishes)
+    _, api = await run(archive, always(Says(SUMMARY)), options)
     (request,) = api.requests
     user: str = request["messages"][0]["content"]
     assert len(request["messages"]) == 1
@@ -204,7 +204,7 @@ async def test_model_shortens_its_summary_when_it_is_too_long(archive: Archive) 
     assert len(api.requests) == 2
     repair = api.requests[1]["messages"][0]["content"]
     assert "<draft>" in repair
-    assert "<transcript>" not in repair, "the record is not paid for twice"
+    assert "<transcript>" not in repair, "the transcript is sent only once"
     assert result.receipt["model"]["was_repaired"]
     assert is_by_model(result)
     assert not result.warnings
@@ -252,7 +252,7 @@ async def test_extracts_are_used_when_answer_is_not_a_summary(
     assert len(api.requests) == 1
     report = assert_extracts(result, reason)
     if isinstance(reply, Says) and not reply.breaks_off:
-        assert report["output_tokens"] > 0, "it took tokens all the same"
+        assert report["output_tokens"] > 0, "a rejected response took tokens, too"
 
 
 @pytest.mark.parametrize(
@@ -288,15 +288,16 @@ async def test_busy_model_gets_at_most_three_requests(
         assert_extracts(result, f"returned status {status}", "after retries")
 
 
-async def test_retries_end_at_the_time_limit(archive: Archive) -> None:
-    busy = Fails(429, "rate_limit_error", headers=(("retry-after", "3600"),))
-    result, _ = await run(archive, always(busy), timeout_seconds=0.6)
-    assert_extracts(result, "did not finish within 0.6 seconds")
-
-
-@pytest.mark.parametrize("text", ["", SUMMARY])
-async def test_request_ends_at_the_time_limit_when_model_hangs(archive: Archive, text: str) -> None:
-    result, _ = await run(archive, always(Hangs(text)), timeout_seconds=0.6)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Fails(429, "rate_limit_error", headers=(("retry-after", "3600"),)),
+        Hangs(""),
+        Hangs(SUMMARY),
+    ],
+)
+async def test_request_ends_at_the_time_limit(archive: Archive, reply: Reply) -> None:
+    result, _ = await run(archive, always(reply), timeout_seconds=0.6)
     assert_extracts(result, "did not finish within 0.6 seconds")
 
 
@@ -316,7 +317,7 @@ class Broken:
     def __init__(self, fault: Exception | None) -> None:
         self._fault = fault
 
-    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+    async def write(self, prompt: ModelPrompt, report: TellChars) -> ModelAnswer:
         if self._fault is not None:
             raise self._fault
         return cast("ModelAnswer", None)
@@ -346,8 +347,8 @@ async def test_cancelled_call_closes_connection_and_keeps_originals(
             group.cancel_scope.cancel()
         assert await to_thread.run_sync(api.hung_up.wait, WAIT_SECONDS)
     assert await archive.receipts("story") == []
-    kept = await archive.read_messages("story", 0, 100)
-    assert [item.raw for item in kept] == story()
+    archived = await archive.read_messages("story", 0, 100)
+    assert [item.raw for item in archived] == story()
 
 
 def too_long_above(max_chars: int, reply: Says) -> Script:
@@ -367,20 +368,20 @@ async def test_long_conversation_is_shown_with_clipped_results_and_all_texts(
 ) -> None:
     messages = story(turns=8, result_lines=1_600)
     words = "Every module was compared with the ledger. " * 60
-    messages[3]["content"] = f"{words}So billing/total.py is to blame. {words}"
+    messages[3]["content"] = f"{words}So billing/total.py is the cause. {words}"
     result, api = await run(archive, always(Says(SUMMARY)), messages=messages)
     assert is_by_model(result)
     (route,) = result.receipt["model"]["routes"]
     assert route.startswith("results of ")
     (request,) = api.requests
     shown: str = request["messages"][0]["content"]
-    assert len(shown) < 250_000 < len(json.dumps(messages)), "its price has a bound"
+    assert len(shown) < 250_000 < len(json.dumps(messages)), "the size of the prompt is limited"
     transcript = shown.partition("<transcript>")[2]
     assert GOAL in transcript
-    assert "So billing/total.py is to blame." in transcript, "texts are cut last"
+    assert "So billing/total.py is the cause." in transcript, "texts are cut last"
     assert "characters omitted …]" in transcript
     assert "total_0_0 " in transcript
-    assert "total_0_1599 " in transcript, "the end of a result says how it came out"
+    assert "total_0_1599 " in transcript, "the end of a result shows its outcome"
 
 
 async def test_prompt_has_extracts_when_oldest_work_is_dropped(archive: Archive) -> None:
@@ -417,7 +418,7 @@ async def test_prompt_is_shorter_when_model_accepts_less(archive: Archive) -> No
     result, api = await run(archive, too_long_above(24_000, Says(SUMMARY)), messages=messages)
     assert is_by_model(result)
     shown: str = api.requests[-1]["messages"][0]["content"]
-    assert all(f"Go on with module {n}," in shown for n in range(1, 39)), "all that was asked"
+    assert all(f"Go on with module {n}," in shown for n in range(1, 39)), "all requests"
     assert len({json.dumps(body) for body in api.requests}) == len(api.requests)
 
 
@@ -430,10 +431,10 @@ async def test_prompt_has_message_numbers_of_the_transcript(archive: Archive) ->
     )
     _, api = await run(archive, always(Says(SUMMARY)), messages=messages)
     shown: str = api.requests[0]["messages"][0]["content"]
-    assert shown.count("</kept-after>") == shown.count("</extracts>") == 1, "it is escaped"
-    transcript, _, kept = shown.partition("<transcript>")[2].partition("<kept-after>")
+    assert shown.count("</kept-after>") == shown.count("</extracts>") == 1, "escaped"
+    transcript, _, rest = shown.partition("<transcript>")[2].partition("<kept-after>")
     assert f'<part n="2" from="tool">{log}</part>' in transcript
-    assert f'<part n="24" from="user">{LATEST}' in kept, "kept messages have a tag of their own"
+    assert f'<part n="24" from="user">{LATEST}' in rest, "kept messages have a separate tag"
     assert LATEST not in transcript
     pinned = shown.partition("</pinned>")[0]
     assert f"[0] {RULE}" in pinned
@@ -463,20 +464,20 @@ async def test_requests_end_soon_when_every_prompt_is_too_long(
     assert_extracts(result, "each shorter version that was tried")
     assert 3 <= len(api.requests) <= requests
     sizes = [len(body["messages"][0]["content"]) for body in api.requests]
-    assert sizes == sorted(set(sizes), reverse=True), "never the same again"
+    assert sizes == sorted(set(sizes), reverse=True), "no prompt is sent twice"
 
 
 async def test_host_summary_may_exceed_its_limit_slightly(
     archive: Archive,
 ) -> None:
-    wish = replace(REQUEST, summarizer="host")
-    asked = (await compact(story(), wish, archive=archive)).summary_prompt
+    request = replace(REQUEST, summarizer="host")
+    asked = (await compact(story(), request, archive=archive)).summary_prompt
     assert asked is not None
     count = counter_for("").text
     text, number = SUMMARY, 0
     while count(text) <= asked.max_tokens:
         text, number = f"{text}- billing fact {number}\n", number + 1
-    given = replace(wish, summary=text, continuation=asked.continuation)
+    given = replace(request, summary=text, continuation=asked.continuation)
     result = await compact(story(), given, archive=archive)
     assert result.receipt["writer"] == "host"
     assert result.fits
@@ -485,61 +486,69 @@ async def test_host_summary_may_exceed_its_limit_slightly(
     assert any("give a shorter one" in warning for warning in refused.warnings)
 
 
-async def test_one_text_covers_history_and_start_of_running_turn(archive: Archive) -> None:
-    payload = [*story(turns=3)[:-1], {"role": "user", "content": "Now all the others."}]
-    for number in range(4, 12):
-        payload += story(turns=number + 1, result_lines=80)[4 * number + 1 : 4 * number + 3]
-    wish = CompactRequest(target_tokens=9_000, session_id="story")
-    result, api = await run(archive, always(Says(SUMMARY)), wish, messages=payload)
+async def test_model_text_covers_history_and_start_of_running_turn(archive: Archive) -> None:
+    options = CompactRequest(target_tokens=9_000, session_id="story")
+    result, api = await run(archive, always(Says(SUMMARY)), options, messages=running_turn())
     (request,) = api.requests
     shown = str(request["messages"][0]["content"])
     transcript = shown.partition("<transcript>")[2]
     asked, _, work = transcript.partition("Now all the others.")
-    assert "billing/module_0.py" in asked, "of the turns before ..."
-    assert "billing/module_4.py" in work.partition("</transcript>")[0], "... and of this one"
+    assert "billing/module_0.py" in asked, "earlier turns"
+    assert "billing/module_4.py" in work.partition("</transcript>")[0], "the running turn"
     texts = [str(message["content"]) for message in result.messages]
     assert any("Now all the others." in text for text in texts), "the request stays"
     assert any("float arithmetic lost cents" in text for text in texts)
     assert len(result.receipt["model"]["routes"]) == 1
 
 
-async def test_model_text_is_reused_when_the_cut_moves(
-    archive: Archive,
-) -> None:
+def running_turn() -> list[Json]:
+    """Return finished turns and a running turn with many calls."""
     payload = [*story(turns=3)[:-1], {"role": "user", "content": "Now all the others."}]
     for number in range(4, 12):
         payload += story(turns=number + 1, result_lines=80)[4 * number + 1 : 4 * number + 3]
-    wish = CompactRequest(mode="full", target_tokens=9_000, session_id="story")
-    await run(archive, always(Says(SUMMARY)), wish, messages=payload)
-    for target_tokens in (8_800, 9_600, 11_000):
-        other = replace(wish, target_tokens=target_tokens)
-        again, api = await run(archive, always(Says(SUMMARY)), other, messages=payload)
+    return payload
+
+
+def long_request() -> list[Json]:
+    """Return finished turns and a running turn with a long request."""
+    request = {"role": "user", "content": "Now this: " + "total, then " * 600}
+    return [*story(turns=8), request, *story(turns=9)[-3:-1], *story(turns=10)[-3:-1]]
+
+
+@pytest.mark.parametrize(
+    ("payload", "mode", "first_target", "later_targets"),
+    [
+        (running_turn(), "full", 9_000, (8_800, 9_600, 11_000)),
+        (long_request(), "auto", 8_000, (7_600, 8_400, 9_000)),
+    ],
+    ids=["full", "auto"],
+)
+async def test_model_text_is_reused_when_the_cut_moves(
+    archive: Archive,
+    payload: list[Json],
+    mode: Any,
+    first_target: int,
+    later_targets: tuple[int, ...],
+) -> None:
+    request = CompactRequest(mode=mode, target_tokens=first_target, session_id="story")
+    await run(archive, always(Says(SUMMARY)), request, messages=payload)
+    for target_tokens in later_targets:
+        later = replace(request, target_tokens=target_tokens)
+        again, api = await run(archive, always(Says(SUMMARY)), later, messages=payload)
         assert api.requests == []
         assert again.receipt["writer"] == "memory"
         assert "float arithmetic lost cents" in str(again.messages)
-
-
-async def test_model_text_is_reused_when_the_request_stays(archive: Archive) -> None:
-    asked = {"role": "user", "content": "Now this: " + "total, then " * 600}
-    payload = [*story(turns=8), asked, *story(turns=9)[-3:-1], *story(turns=10)[-3:-1]]
-    wish = CompactRequest(target_tokens=8_000, session_id="story")
-    await run(archive, always(Says(SUMMARY)), wish, messages=payload)
-    for target_tokens in (7_600, 8_400, 9_000):
-        other = replace(wish, target_tokens=target_tokens)
-        again, api = await run(archive, always(Says(SUMMARY)), other, messages=payload)
-        assert api.requests == []
-        assert again.receipt["writer"] == "memory"
 
 
 async def test_prompt_shows_kept_messages_in_full(archive: Archive) -> None:
     payload = story(turns=1)
     for number in range(1, 70):
         payload += story(turns=number + 1, result_lines=9)[4 * number + 1 : 4 * number + 3]
-    wish = CompactRequest(target_tokens=8_000, session_id="story")
-    _, api = await run(archive, always(Says(SUMMARY)), wish, messages=payload)
-    covered, _, kept = str(api.requests[0]["messages"][0]["content"]).partition("<kept-after>")
-    assert "total_69_8 " in kept
-    assert "tool result cleared" not in kept, "neither the text nor the context would have it"
+    request = CompactRequest(target_tokens=8_000, session_id="story")
+    _, api = await run(archive, always(Says(SUMMARY)), request, messages=payload)
+    covered, _, rest = str(api.requests[0]["messages"][0]["content"]).partition("<kept-after>")
+    assert "total_69_8 " in rest
+    assert "tool result cleared" not in rest, "kept results are not cleared"
     assert "total_1_8 " in covered
 
 
@@ -551,9 +560,11 @@ async def test_second_compaction_updates_the_first_summary(archive: LocalArchive
     shown = api.requests[0]["messages"][0]["content"]
     before, _, transcript = shown.partition("<transcript>")
     assert GOAL in transcript, "the originals came from the archive"
-    assert "float arithmetic lost cents" in before, "made short, they do not say all of it"
-    lost = without_originals(archive)
-    third, api = await run(lost, always(Says(SUMMARY)), messages=[*second.messages, *story()[1:]])
+    assert "float arithmetic lost cents" in before, "the originals are shortened"
+    partial = without_originals(archive)
+    third, api = await run(
+        partial, always(Says(SUMMARY)), messages=[*second.messages, *story()[1:]]
+    )
     assert third.receipt["writer"] == "anthropic"
     shown = api.requests[-1]["messages"][0]["content"]
     assert "float arithmetic lost cents" in shown.partition("<transcript>")[0]
@@ -571,7 +582,7 @@ async def test_model_is_not_asked_after_three_failures_in_a_row(archive: Archive
     assert result.receipt["model"]["requested"] is False
     other = CompactRequest(mode="full", target_tokens=8_000, session_id="another")
     result, api = await run(archive, always(Says(SUMMARY)), other)
-    assert is_by_model(result), "each session has a breaker of its own"
+    assert is_by_model(result), "each session has a separate breaker"
 
 
 def failed(at_seconds: float) -> CompactionState:
@@ -597,15 +608,15 @@ def test_breaker_allows_one_call_after_cool_down() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "options",
     [*({"mode": mode} for mode in ("plan", "reactive", "micro", "record")),
      {"mode": "full", "summarizer": "extractive"}],
 )  # fmt: skip
-async def test_model_is_not_asked_in_some_modes(archive: Archive, wish: dict[str, Any]) -> None:
+async def test_model_is_not_asked_in_some_modes(archive: Archive, options: dict[str, Any]) -> None:
     with serve(always(Says(SUMMARY))) as api:
         await compact(
             story(),
-            CompactRequest(target_tokens=8_000, **wish),
+            CompactRequest(target_tokens=8_000, **options),
             archive=archive,
             model=model_at(api),
         )
@@ -615,12 +626,12 @@ async def test_model_is_not_asked_in_some_modes(archive: Archive, wish: dict[str
 async def test_progress_increases_while_text_streams(archive: Archive) -> None:
     events: list[tuple[float, str]] = []
 
-    async def tell(fraction: float, step: str) -> None:
+    async def log(fraction: float, step: str) -> None:
         events.append((fraction, step))
 
     long = SUMMARY + "".join(f"- billing fact {n}\n" for n in range(60))
     with serve(always(Says(long))) as api:
-        await compact(story(), REQUEST, archive=archive, model=model_at(api), report_progress=tell)
+        await compact(story(), REQUEST, archive=archive, model=model_at(api), report_progress=log)
     fractions = [fraction for fraction, _ in events]
     assert fractions == sorted(fractions)
     assert len(set(fractions)) == len(fractions)

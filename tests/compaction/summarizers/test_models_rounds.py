@@ -16,7 +16,7 @@ from tests.support.small import answered, assistant, holds_as_said_last, lines, 
 WAIT_SECONDS = 200
 ROUNDS = 5
 FORGETFUL = (
-    "## Goal and latest request\nThe parts of the build are worked on one after the other.\n\n"
+    "## Goal and latest request\nThe parts of the build are finished in sequence.\n\n"
     "## Next step\nGo on with the next part."
 )
 RULES = [
@@ -53,10 +53,10 @@ def rounds() -> list[list[Json]]:
     numbered = enumerate(
         (n, request) for n, requests in enumerate(user_texts) for request in requests
     )
-    out: list[list[Json]] = [[] for _ in range(ROUNDS)]
-    for at, (n, request) in numbered:
-        out[n] += part(at, request)
-    return out
+    messages: list[list[Json]] = [[] for _ in range(ROUNDS)]
+    for number, (n, request) in numbered:
+        messages[n] += part(number, request)
+    return messages
 
 
 @pytest.mark.timeout(240)

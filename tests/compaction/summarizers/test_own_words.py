@@ -1,4 +1,4 @@
-"""Only text that the user typed is a rule. Quoted, forwarded and pasted text is data."""
+"""Rules come only from text that the user typed. Quoted, forwarded and pasted text is data."""
 
 import itertools
 
@@ -70,12 +70,12 @@ PLACES = {
 
 def rules_in(text: str) -> list[str]:
     """Return the rules in a text of the user."""
-    whole, by_lines = (
+    unmarked, marked = (
         find_instructions((Message("user", (Text(text, author=author),)),))
         for author in (None, "user")
     )
-    assert [rule.text for rule in whole.rules] == [rule.text for rule in by_lines.rules]
-    return [rule.text for rule in whole.rules]
+    assert [rule.text for rule in unmarked.rules] == [rule.text for rule in marked.rules]
+    return [rule.text for rule in unmarked.rules]
 
 
 @pytest.mark.parametrize("language", RULES)
@@ -152,4 +152,4 @@ def test_own_words_are_a_subsequence_of_any_text(pieces: list[str]) -> None:
     text = "".join(pieces)
     rest = own_words(text).replace("[…]", "")
     letters = iter(text)
-    assert all(char in letters for char in rest), "words in another order, or new ones"
+    assert all(char in letters for char in rest), "words are in another order or new"

@@ -31,19 +31,19 @@ GAP = "[…]"
 AGENT = re.compile(r"^(?:  |\[\d+\] )?agent(?:, last)?(?: \[\d+\])?: (.*)", re.MULTILINE)
 
 
-async def compacted(payload: list[Json], **wishes: Any) -> list[str]:
+async def compacted(payload: list[Json], **options: Any) -> list[str]:
     """Return the texts of the compacted `payload`, the summary first."""
-    wishes = {"context_window": 200_000, "mode": "full", "format": "anthropic", **wishes}
+    options = {"context_window": 200_000, "mode": "full", "format": "anthropic", **options}
     async with temporary_archive() as archive:
-        result = await compact(payload, CompactRequest(**wishes), archive=archive)
+        result = await compact(payload, CompactRequest(**options), archive=archive)
     texts = [text_of(message.blocks) for message in read(result.messages)]
     assert texts[0].startswith("<context_summary ")
     return texts
 
 
-async def summary_of(payload: list[Json], **wishes: Any) -> str:
+async def summary_of(payload: list[Json], **options: Any) -> str:
     """Return the summary of `payload`."""
-    return (await compacted(payload, **wishes))[0]
+    return (await compacted(payload, **options))[0]
 
 
 async def context_after(*texts: str) -> str:
@@ -73,8 +73,8 @@ def talk(*texts: str) -> list[Json]:
 
 def entries_of(summary: str) -> list[str]:
     """Return the texts of the user and the agent in a summary, without marks."""
-    found = [*user_words(summary), *AGENT.findall(summary)]
-    return [MARK.sub("", text) for text in found]
+    texts = [*user_words(summary), *AGENT.findall(summary)]
+    return [MARK.sub("", text) for text in texts]
 
 
 NUMBERS = st.integers(1, 9_999)
@@ -169,7 +169,7 @@ async def test_summary_has_no_entry_twice(
     assert len(entries) == len(set(entries))
 
 
-# A subject and a value: the same words otherwise.
+# Sentences that differ in a subject and a value only.
 SERIES = st.sampled_from([
     "Set the timeout of the {s} client to {v} seconds.",
     "Give {s} a refund of {v} dollars.",
@@ -386,7 +386,7 @@ ERRANDS = st.lists(
         "Good. Fix the commit of item {n} first, and write it into PLAN.md as item {m}.",
         "The prefix of item {n} is fine, one commit for all this.",
         "Now item {n}: tests in a new file, and run the suite twice.",
-        "Don't change code now, only tell me what the tests of item {n} say.",
+        "Don't change code now, only show me the tests of item {n}.",
         "What do the {n} dependencies cost us in commit {m}?",
         "Only commit {n} is red, not {m}.",
     ]),
@@ -449,9 +449,9 @@ HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "n
 @pytest.mark.parametrize("unit", HARD)
 @pytest.mark.parametrize("end", ["", "x", " x.", "\n"])
 def test_very_long_text_is_split_in_linear_time(unit: str, end: str) -> None:
-    text = unit * (500_000 // len(unit)) + end  # the suite's time limit ends what is not linear
+    text = unit * (500_000 // len(unit)) + end  # a time limit of the suite fails slower code
     for is_typed in (False, True):
-        assert all(len(one.text) <= 600 for one in sentences_of(text, is_typed=is_typed))
+        assert all(len(part.text) <= 600 for part in sentences_of(text, is_typed=is_typed))
 
 
 def test_sentences_at_the_cut_are_marked_when_text_is_too_long() -> None:
@@ -464,11 +464,11 @@ def test_sentences_at_the_cut_are_marked_when_text_is_too_long() -> None:
 @pytest.mark.parametrize("form", ["don't touch {}", "leave {} as it is", "keep {} public, please"])
 @pytest.mark.parametrize("name", ["parse()", "`Config.load()`", "self.run()"])
 def test_typed_sentence_may_name_a_function(form: str, name: str) -> None:
-    assert not any(one.is_pasted for one in sentences_of(form.format(name)))
+    assert not any(part.is_pasted for part in sentences_of(form.format(name)))
 
 
 @pytest.mark.parametrize(
     "code", ["return parse()", "x = parse()", "while not queue.empty():", "await client.close()"]
 )
 def test_code_that_calls_a_function_is_pasted(code: str) -> None:
-    assert all(one.is_pasted for one in sentences_of(code))
+    assert all(part.is_pasted for part in sentences_of(code))

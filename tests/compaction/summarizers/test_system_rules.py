@@ -13,8 +13,8 @@ from tests.support.rendering import Call, Part, Step, Turn, render
 from tests.support.small import lines
 
 SYSTEM = "You help in a harbour office. Write the report in English. Deliveries close at 17:00."
-AGAINST = "Write the report in German instead, not in English."
-WITHIN = "Always greet the harbour master by name."
+CONFLICT = "Write the report in German instead, not in English."
+ALLOWED = "Always greet the harbour master by name."
 
 
 def talk(format: str, *requests: str) -> list[Json]:
@@ -22,10 +22,10 @@ def talk(format: str, *requests: str) -> list[Json]:
     return render([Turn((Part("text", text),), (step,), "Done.") for text in requests], format)
 
 
-async def compacted_twice(payload: list[Json], format: str, **wish: Any) -> str:
+async def compacted_twice(payload: list[Json], format: str, **options: Any) -> str:
     """Return the context after two compactions."""
     async with temporary_archive() as archive:
-        request = CompactRequest(format=format, mode="full", **wish)
+        request = CompactRequest(format=format, mode="full", **options)
         first = await compact(payload, request, archive=archive)
         grown = [*first.messages, *talk(format, "Go on with part 5.", "And the last part.")]
         return str((await compact(grown, request, archive=archive)).messages)
@@ -39,11 +39,11 @@ async def test_rule_is_marked_when_it_conflicts_with_the_system_prompt(
     system: Any = [{"type": "text", "text": SYSTEM}] if as_blocks else SYSTEM
     if as_blocks and format == "gemini":
         system = {"parts": [{"text": SYSTEM}]}
-    payload = talk(format, "Count the boats.", AGAINST, WITHIN, "Go on.", "And the next part.")
+    payload = talk(format, "Count the boats.", CONFLICT, ALLOWED, "Go on.", "And the next part.")
     text = await compacted_twice(payload, format, system=system)
-    assert f"{placeholders.DIFFERS}{AGAINST}" in text
-    assert WITHIN in text
-    assert f"{placeholders.DIFFERS}{WITHIN}" not in text
+    assert f"{placeholders.DIFFERS}{CONFLICT}" in text
+    assert ALLOWED in text
+    assert f"{placeholders.DIFFERS}{ALLOWED}" not in text
     # The host sends the system prompt with every call, so repeating its rules would only cost.
     assert "Deliveries close" not in text
 
@@ -59,7 +59,7 @@ async def test_rule_is_marked_when_it_conflicts_with_the_system_prompt(
 )
 async def test_system_message_inside_the_list_stays_verbatim(format: str, message: Json) -> None:
     before = talk(format, "Count the boats.", "Count them again.")
-    after = talk(format, AGAINST, "Go on.", "And the next part.")
+    after = talk(format, CONFLICT, "Go on.", "And the next part.")
     text = await compacted_twice([*before, message, *after], format)
     assert text.count(SYSTEM) == 1
-    assert f"{placeholders.DIFFERS}{AGAINST}" in text
+    assert f"{placeholders.DIFFERS}{CONFLICT}" in text
