@@ -90,7 +90,7 @@ def _base(address: str) -> str:
 def test_original_of_a_removed_message_is_four_clicks_away(page: Any, monitor: PageMonitor) -> None:
     page.click("text=Find out why the invoices >> nth=0")
     page.click("nav.tabs >> text=Compactions")
-    page.click("text=Compaction 1")
+    page.click(".session .title >> nth=0")
     page.click(".headlines .seq >> nth=0")
     page.wait_for_selector(".message[data-seq]")
     assert "#m" in page.url
