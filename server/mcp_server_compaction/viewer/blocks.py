@@ -185,7 +185,7 @@ def _block_view(
         number,
         kind,
         label,
-        _call_headline(block) if isinstance(block, ToolCall) else one_line(text, 160),
+        _call_headline(block) if isinstance(block, ToolCall) else single_line(text, 160),
         body,
         len(text),
         text.count("\n") + 1 if text else 0,
@@ -300,10 +300,10 @@ def _call_headline(call: ToolCall) -> str:
     use = classify(call)
     values = call.arguments.values() if is_object(call.arguments) else [call.arguments]
     first_text = next((value for value in values if isinstance(value, str)), "")
-    return one_line(use.command or use.path or first_text, 160)
+    return single_line(use.command or use.path or first_text, 160)
 
 
-def one_line(text: str, max_chars: int) -> str:
+def single_line(text: str, max_chars: int) -> str:
     """Return the beginning of a text as one line, without repeated blanks."""
     return shorten(" ".join(text[: 4 * max_chars].split()), max_chars)
 

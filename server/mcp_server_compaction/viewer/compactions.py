@@ -139,7 +139,7 @@ async def compaction(request: PageRequest) -> Page:
         "time": iso_time(stored[number].timestamp_seconds),
         "receipt": stored[number].receipt,
     }
-    if request.wants("losses"):
+    if request.includes("losses"):
         losses = await read_dropped_names(request.archive, info.session_id, number)
         document["receipt"] = stored[number].receipt | {"losses": losses}
         if request.query.get("part") == "losses":

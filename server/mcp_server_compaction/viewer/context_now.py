@@ -31,10 +31,10 @@ from context_compaction import (
 from context_compaction.tokens.counter import MESSAGE_TOKENS
 
 from mcp_server_compaction.reading.plain_text import block_text
-from mcp_server_compaction.viewer.blocks import one_line, parsed
+from mcp_server_compaction.viewer.blocks import parsed, single_line
 from mcp_server_compaction.viewer.formatting import receipt_sentences
 from mcp_server_compaction.viewer.removals import is_compaction
-from mcp_server_compaction.viewer.web import Page, PageRequest, whole_number
+from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 # Kinds of content in the order of the bar, with their names.
 KINDS = {
@@ -81,7 +81,7 @@ async def context_now(request: PageRequest) -> Page:
     receipts = await request.archive.receipts(info.session_id)
     receipt = next(filter(is_compaction, reversed(receipts)), {})
     model = request.query.get("model") or _counted_model(receipt) or request.config.model
-    window = whole_number(request.query, "window") or receipt.get("context_window")
+    window = number_field(request.query, "window") or receipt.get("context_window")
     compact_request = CompactRequest(
         mode="plan",
         session_id=info.session_id,
@@ -91,7 +91,7 @@ async def context_now(request: PageRequest) -> Page:
         summarizer="extractive",
     )
     values = {"info": info, "request": compact_request, "policies": tuple(POLICIES)}
-    if not request.wants("counted"):
+    if not request.includes("counted"):
         return Page("context.html", {"session_id": info.session_id}, values)
     document, counted = await _counted(request, compact_request)
     return Page("context_counted.html", document, values | counted)
@@ -202,8 +202,8 @@ def _beginning(block: Block) -> str:
     if isinstance(block, Image | Opaque):
         return ""
     if isinstance(block, ToolCall) and not isinstance(block.arguments, str):
-        return one_line(json.dumps(block.arguments, ensure_ascii=False), 120)
-    return one_line(block_text(block), 120)
+        return single_line(json.dumps(block.arguments, ensure_ascii=False), 120)
+    return single_line(block_text(block), 120)
 
 
 def _tokens_by_kind(pieces: Sequence[Piece]) -> dict[str, int]:

@@ -27,7 +27,7 @@ from mcp_server_compaction.viewer.blocks import (
     shorten,
 )
 from mcp_server_compaction.viewer.removals import Removal, read_removals, removal_of
-from mcp_server_compaction.viewer.web import Page, PageRequest, whole_number
+from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 SESSIONS_PER_PAGE = 40
 # A transcript is loaded in parts, so that a page of any session has few messages at a time.
@@ -89,7 +89,7 @@ async def session(request: PageRequest) -> Page:
     """`/sessions/ID?at=SEQ`: a session, with the part of its transcript around a message."""
     info = await request.archive.session_info(request.path("session_id"))
     last = max(0, info.message_count - 1)
-    current = min(whole_number(request.query, "at") or 0, last)
+    current = min(number_field(request.query, "at") or 0, last)
     first = current - current % MESSAGES_PER_PART
     part = await _transcript_part(request, info, first, first + MESSAGES_PER_PART - 1)
     values = {
@@ -198,9 +198,9 @@ async def block(request: PageRequest) -> Page:
     source = MemorySource(
         f"transcript://{session_id}/messages/{seq}-{seq}", block_text(blocks[number])
     )
-    back = f"/sessions/{quote(session_id)}?at={seq}#m{seq}"
+    address = f"/sessions/{quote(session_id)}?at={seq}#m{seq}"
     path = path_of(blocks[number], context.calls)
-    return await _lines_page(request, source, f"Message {seq}, part {number + 1}", back, path)
+    return await _lines_page(request, source, f"Message {seq}, part {number + 1}", address, path)
 
 
 async def output(request: PageRequest) -> Page:
@@ -212,10 +212,18 @@ async def output(request: PageRequest) -> Page:
 
 
 async def _lines_page(
-    request: PageRequest, source: TextSource, title: str, back: str, path: str
+    request: PageRequest, source: TextSource, title: str, address: str, path: str
 ) -> Page:
-    """Return a page of a text by lines. Very long lines are cut and marked."""
-    start = whole_number(request.query, "start") or 1
+    """Return a page of a text by lines. Very long lines are cut and marked.
+
+    Args:
+        request: The request, with the number of the first line as `start`.
+        source: The text.
+        title: Heading of the page.
+        address: Address of the session that contains the text.
+        path: Path of the file that the text shows, for highlighting; "" if unknown.
+    """
+    start = number_field(request.query, "start") or 1
     part = await source.lines(start, LINES_PER_PAGE)
     text = "\n".join(shorten(line, 2_000) for line in part.text.split("\n"))
     lines = await to_thread.run_sync(markup.numbered_lines, text, part.start_line, path)
@@ -229,5 +237,5 @@ async def _lines_page(
         "next_start": next_start,
     }
     previous = max(1, start - LINES_PER_PAGE)
-    values = {"title": title, "lines": lines, "back": back, "previous": previous, "start": start}
+    values = {"title": title, "lines": lines, "back": address, "previous": previous, "start": start}
     return Page("lines.html", document, values)

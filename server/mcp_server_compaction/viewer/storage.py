@@ -29,10 +29,10 @@ from mcp_server_compaction.viewer.blocks import ViewContext, message_views
 from mcp_server_compaction.viewer.web import (
     Page,
     PageRequest,
+    number_field,
     redirect,
     static_text,
     templates,
-    whole_number,
 )
 
 _EXPORT_TYPES = {"html": "text/html", "jsonl": "application/jsonl"}
@@ -41,7 +41,7 @@ _MESSAGES_PER_READ = 200
 
 async def usage(request: PageRequest) -> Page:
     """`/storage`: size of each session, largest first. The page loads `part=sizes` by itself."""
-    if not request.wants("sizes"):
+    if not request.includes("sizes"):
         return Page("storage.html", {})
     measured = await request.archive.usage()
     sessions = sorted(measured.sessions, key=lambda s: -s.log_bytes - s.own_bytes)
@@ -73,7 +73,7 @@ async def prune(request: PageRequest) -> Page | Response:
 
 
 async def _planned(request: PageRequest, fields: Mapping[str, str]) -> Page:
-    days, megabytes = whole_number(fields, "days"), whole_number(fields, "mb")
+    days, megabytes = number_field(fields, "days"), number_field(fields, "mb")
     if days is None and megabytes is None:
         raise QueryError("Enter an age in days, a size in MB, or both.")
     rules = PruneRules(

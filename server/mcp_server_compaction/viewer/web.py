@@ -102,7 +102,7 @@ class PageRequest:
         """Return a parameter of the path."""
         return str(self.http.path_params[name])
 
-    def wants(self, part: str) -> bool:
+    def includes(self, part: str) -> bool:
         """Whether to compute a part of the page that takes time.
 
         The page loads the part later, by itself. JSON documents contain all parts.
@@ -126,7 +126,7 @@ class PageRequest:
 Handler: TypeAlias = Callable[[PageRequest], Awaitable[Page | Response]]
 
 
-def whole_number(values: Mapping[str, str], name: str) -> int | None:
+def number_field(values: Mapping[str, str], name: str) -> int | None:
     """Return a number from a query or form, or None if it is missing.
 
     Raises:

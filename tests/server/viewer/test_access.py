@@ -65,7 +65,7 @@ async def test_change_with_a_cookie_is_refused_when_the_origin_is_not_the_viewer
     assert reply.status_code == 403
 
 
-async def test_every_response_forbids_inline_scripts_frames_and_other_hosts(site: Site) -> None:
+async def test_responses_forbid_inline_scripts_frames_and_other_hosts(site: Site) -> None:
     for address in (*ADDRESSES, "/healthz", "/static/viewer.js", "/static/none.js"):
         headers = (await site.http.get(address)).headers
         policy = headers["content-security-policy"]

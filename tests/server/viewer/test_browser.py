@@ -191,7 +191,7 @@ def test_axe_finds_no_accessibility_problem(
     context.close()
 
 
-def test_every_page_fits_a_window_of_360_pixels(chromium: Any, address: str, page: Any) -> None:
+def test_pages_fit_a_window_of_360_pixels(chromium: Any, address: str, page: Any) -> None:
     context = chromium.new_context(
         viewport={"width": 360, "height": 740}, storage_state=page.context.storage_state()
     )

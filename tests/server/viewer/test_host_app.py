@@ -59,8 +59,8 @@ window.addEventListener("message", ({ data, source }) => {
     answer({ content: [{ type: "text", text: "the original of " +
              data.params.arguments.output_id }] });
 });
-window.give = (params) => frame.contentWindow.postMessage(
-  { jsonrpc: "2.0", method: "ui/notifications/tool-result", params }, "*");
+window.notify = ([name, params]) => frame.contentWindow.postMessage(
+  { jsonrpc: "2.0", method: `ui/notifications/${name}`, params }, "*");
 window.sent = sent;
 </script>"""
 
@@ -93,14 +93,16 @@ def test_document_shows_a_compaction_and_a_search_and_reads_originals(
     page.evaluate("html => { document.getElementById('app').srcdoc = html }", host_app())
     page.wait_for_function("sent.some(m => m.method === 'ui/notifications/initialized')")
     app = page.frame_locator("#app")
-    page.evaluate("give", compacted)
+    page.evaluate("notify", ["tool-result", compacted])
     app.locator("h1").wait_for()
     assert "tokens" in app.locator("h1").inner_text()
     app.locator(".names button").last.click()
     app.locator("pre.read >> text=the original of").wait_for()
-    page.evaluate("give", found)
+    page.evaluate("notify", ["tool-input", {"arguments": {"query": "onerror trust"}}])
+    page.evaluate("notify", ["tool-result", found])
     app.locator(".hit").first.wait_for()
     assert PAYLOADS[2][:20] in app.locator("main").inner_text()
+    assert app.locator("mark").first.inner_text().lower() in {"onerror", "trust"}
     app.locator(".hit button").first.click()
     app.locator("pre.read >> text=the original of").wait_for()
     assert monitor.is_clean(), monitor

@@ -269,6 +269,6 @@ async def test_table_cells_keep_their_alignment(config: Config) -> None:
     assert "style=" not in page
 
 
-async def test_session_list_explains_what_to_do_when_the_archive_is_empty(config: Config) -> None:
+async def test_session_list_gives_instructions_when_the_archive_is_empty(config: Config) -> None:
     async with running_site(config) as site:
         assert "mcp-server-compaction import" in await site.html("/")
