@@ -3,10 +3,11 @@
 Run: python benchmarks/readers/one_call.py [SESSION ...] [--show]
 
 Each question is a search in its session, word for word. The reply is the default reply of
-`search_transcript`: ten hits, at most 2,400 tokens. Its share is the part of the answer's words in
-its passages, without the words of the question, weighted by how rare they are in the transcript.
-From `FOUND_SHARE` the answer counts as found. Of thirty replies that were judged by hand, 24
-counted as found; 21 of them had the answer and 3 had half of it.
+`search_transcript`: ten hits, at most 2,400 tokens by the estimate for an unknown model. Its share
+is the part of the answer's words in its passages, without the words of the question, weighted by
+how rare they are in the transcript. From `FOUND_SHARE` the answer counts as found. Of thirty
+replies that were judged by hand, 24 counted as found; 21 of them had the answer and 3 had half of
+it.
 """
 
 import argparse
