@@ -246,9 +246,9 @@ async def main(sizes: list[int], *, keeps_gc_setting: bool) -> None:
     load_o200k()
     if not keeps_gc_setting:
         # Imported here because `--memory` measures the library without the server.
-        from mcp_server_compaction.protocol.app import collect_seldom
+        from mcp_server_compaction.protocol.app import reduce_gc
 
-        collect_seldom()
+        reduce_gc()
     rows: dict[int, dict[str, float]] = {}
     for tokens in sizes:
         with TemporaryDirectory() as folder:

@@ -1,27 +1,27 @@
-"""Where every process of this program begins: `python -m mcp_server_compaction` and the script."""
+"""Entry point of every process: `python -m mcp_server_compaction` and the script."""
 
 import sys
 
 
 def run() -> None:
-    """Run a hook straight away, which may take no time; everything else by the command line."""
+    """Run a hook without loading the command line, because a hook must be fast, or a command."""
     if sys.argv[1:2] == ["hook"] and not {"-h", "--help"} & set(sys.argv):
         from mcp_server_compaction.hosts.hook import run_hook
 
         run_hook(sys.argv[2:])
     else:
-        _refuse_where_it_cannot_work()
+        _exit_without_file_locks()
         from mcp_server_compaction.cli import main
 
         main(prog_name="mcp-server-compaction")
 
 
-def _refuse_where_it_cannot_work() -> None:
-    """End with one line and code 1 on Windows: the archive's locks are made with fcntl.
+def _exit_without_file_locks() -> None:
+    """Exit with an error on Windows, because the archive's locks need the module fcntl.
 
-    A hook is not refused: it logs that it failed and leaves the host as it is.
+    A hook does not exit: it logs its failure and does not block the host.
     """
-    from importlib.util import find_spec  # a hook needs none of it
+    from importlib.util import find_spec
 
     if find_spec("fcntl") is None:
         sys.exit(

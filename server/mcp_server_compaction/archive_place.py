@@ -1,4 +1,4 @@
-"""Where the archive is, as flag or environment name it; light, since every hook reads it."""
+"""Location of the archive, from a flag or variable. Light, because every hook imports it."""
 
 from hashlib import blake2b
 from pathlib import Path
@@ -7,49 +7,48 @@ from context_compaction import SettingsError
 
 ARCHIVE_VARIABLE = "MCP_COMPACTION_ARCHIVE"
 _SCHEMES = ("postgresql", "postgres")
+_FIX = f"Name a folder with --archive or {ARCHIVE_VARIABLE}."
 
 
-def archive_place(named: str | None) -> tuple[Path, str | None]:
-    """The folder of an archive, and the address of one that lies elsewhere.
+def archive_place(name: str | None) -> tuple[Path, str | None]:
+    """Return the local folder of an archive, and its address if it is a database.
+
+    Args:
+        name: Folder or address. None for the default folder.
 
     Raises:
-        SettingsError: The place is a file, or an address of no kind that is known.
+        SettingsError: The name is a file or an address with an unknown scheme.
     """
-    if named and "://" in named:
-        if named.partition(":")[0] not in _SCHEMES:
+    if name and "://" in name:
+        scheme = name.partition("://")[0]
+        if scheme not in _SCHEMES:
             raise SettingsError(
-                f"The archive {named.partition('://')[0]}://… is an address of no kind that is "
-                f"known. Name a folder or postgresql://… with --archive or {ARCHIVE_VARIABLE}."
+                f"Unknown archive address {scheme}://…. Name a folder or postgresql://… with "
+                f"--archive or {ARCHIVE_VARIABLE}."
             )
-        return _user_folder() / "remote" / _key_of(named), named
-    folder = Path(named).expanduser().absolute() if named else _user_folder()
+        return _user_folder() / "remote" / _key_of(name), name
+    folder = Path(name).expanduser().absolute() if name else _user_folder()
     try:
-        is_taken = named and folder.exists() and not folder.is_dir()
-    except OSError as error:  # a name that no file system takes
-        raise SettingsError(
-            f"The archive's place {folder} cannot be a folder: {error.strerror}. "
-            f"Name a folder with --archive or {ARCHIVE_VARIABLE}."
-        ) from error
+        is_taken = name and folder.exists() and not folder.is_dir()
+    except OSError as error:  # The file system does not allow this name.
+        raise SettingsError(f"Cannot use {folder} as archive: {error.strerror}. {_FIX}") from error
     if is_taken:
-        raise SettingsError(
-            f"The archive's place {folder} is not a folder. "
-            f"Name a folder with --archive or {ARCHIVE_VARIABLE}."
-        )
+        raise SettingsError(f"Cannot use {folder} as archive: it is not a folder. {_FIX}")
     return folder, None
 
 
 def _user_folder() -> Path:
-    import platformdirs  # only where the default is needed
+    import platformdirs  # only for the default folder, because hooks must start fast
 
     return Path(platformdirs.user_data_dir("mcp-server-compaction", appauthor=False))
 
 
 def _key_of(address: str) -> str:
-    """Names an archive at an address, whatever its user and password are at the moment.
+    """Return a key of an address that does not depend on its user and password.
 
-    What is noted of one archive (how far a file is imported) must never be taken for another's.
+    Local notes on one archive, for example how far a file is imported, must never apply to another.
     """
-    place, mark, settings = address.partition("://")[2].partition("?")
+    location, mark, settings = address.partition("://")[2].partition("?")
     return blake2b(
-        f"{place.rpartition('@')[2]}{mark}{settings}".encode(), digest_size=16
+        f"{location.rpartition('@')[2]}{mark}{settings}".encode(), digest_size=16
     ).hexdigest()

@@ -1,15 +1,15 @@
-"""An agent loop's end of `compact_messages`: its list in, the list to send to the model out.
+"""Client of `compact_messages` for an agent loop: takes a message list, returns the list to send.
 
     compaction = CompactionClient(session, context_window=200_000)
     ...
     messages, reply = await compaction.send(messages, ask_model)
 
-It sends only what is new since the last call, and gets back splices. Nothing that it remembers has
-to be right: the server refuses new messages that belong behind another list than it has (an answer
-was lost, the archive is another, the list was edited), and the whole list is handed in then.
+The client sends only messages added since the last call, and gets splices back. It stays correct
+if its memory is wrong (a reply was lost, another archive is used, the list was edited): the server
+refuses new messages that do not follow its own context, and the client then sends the whole list.
 
-It stands beside the server because it speaks that tool's contract; it needs nothing of `mcp`, so
-that any transport and any SDK will do.
+It is part of the server package because it follows the tool's contract. It does not import `mcp`,
+so that any transport and any SDK can be used.
 """
 
 import json
@@ -25,13 +25,13 @@ Mode: TypeAlias = Literal["auto", "micro", "full", "reactive", "record"]
 Reply = TypeVar("Reply")
 T = TypeVar("T")
 
-# What `next_step` of an answer says after the client has done what the server's says.
-APPLIED = "The edits were applied: the list that fit() returned is the one to send."
+# `next_step` of a reply whose edits the client has applied.
+APPLIED = "The edits were applied. Send the list that fit() returned."
 
-# How providers and local servers say it, in lower case.
+# Texts of errors for a prompt that is too long, in lower case.
 _TOO_LONG = (
     "prompt is too long",  # Anthropic
-    "exceed context limit",  # Anthropic, together with the room for the answer
+    "exceed context limit",  # Anthropic, including max_tokens
     "request_too_large",  # Anthropic, by bytes
     "context_length_exceeded",  # OpenAI's code
     "maximum context length",  # OpenAI Chat, vLLM, Mistral
@@ -42,12 +42,12 @@ _TOO_LONG = (
 )
 
 
-# Calls a tool by name; answers with the `CallToolResult` of any SDK, or its JSON.
+# Calls a tool by name. Returns the `CallToolResult` of any SDK, or its JSON.
 CallTool: TypeAlias = Callable[[str, Json], Awaitable[Any]]
 
 
 class ToolSession(Protocol):
-    """What `mcp.Client`, `mcp.ClientSession` and other SDKs' clients have in common."""
+    """A connection that calls tools: `mcp.Client`, `mcp.ClientSession` or another SDK's client."""
 
     def call_tool(self, name: str, arguments: Json, /) -> Awaitable[Any]:
         """Call a tool by name."""
@@ -55,15 +55,15 @@ class ToolSession(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What the last answer left.
+class _State:
+    """State of the conversation after the last reply.
 
     Attributes:
-        session_id: The server's session.
-        context_hash: Names `context` there; None where new messages cannot be put behind it.
-        context: The list that went out ...
-        context_digests: ... by message ...
-        history_digests: ... and all that it stands for, by message.
+        session_id: Session of the server.
+        context_hash: Hash of `context` for the server. None if it accepts no new messages alone.
+        context: The list that was returned.
+        context_digests: Digests of `context`, one for each message.
+        history_digests: Digests of the full history that `context` replaces.
     """
 
     session_id: str
@@ -74,49 +74,50 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """A list that was handed in, seen from what is known.
+class _Match:
+    """Comparison of a passed list with the state.
 
     Attributes:
-        messages: The known context with what is new, or the list itself where it goes on from
-            nothing that is known ...
-        new_from: ... and where in it the new messages begin.
-        listed_from: Where they begin in the list as it was handed in.
-        history_digests: All that `messages` stands for.
-        is_known: Whether the list goes on from what is known.
-        digests: Of `messages`.
+        messages: The known context and the new messages, or the passed list if it does not continue
+            the known context or history.
+        digests: Digests of `messages`.
+        new_from: Index of the first new message in `messages`.
+        listed_from: Index of the first new message in the passed list.
+        history_digests: Digests of the full history that `messages` replaces.
+        is_known: Whether the passed list continues the known context or history.
     """
 
     messages: Sequence[Json]
+    digests: Sequence[str]
     new_from: int
     listed_from: int
     history_digests: Sequence[str]
     is_known: bool
-    digests: Sequence[str]
 
 
 class CompactionClient:
-    """Keeps one conversation within its window, by a server reached over any transport.
+    """Client that keeps one conversation within its window, through a server on any transport.
 
-    Whoever holds the conversation may hand in the list that it was given back, with what came
-    since, or its own whole history at every call: both are recognised, both send only what is new,
-    and both get back the same list. Lists handed in are never changed. Calls may be cancelled or
-    run at once: what is remembered is replaced only by an answer that has arrived whole.
+    The caller may pass the list that the last call returned plus new messages, or its own full
+    history at every call. Both are recognized, send only new messages, and return the same list.
+    The client never changes the caller's lists. Calls may be cancelled or run concurrently, because
+    only a complete reply replaces the state.
 
     Args:
-        server: `mcp.Client`, a `ClientSession` or anything else with `call_tool(name, arguments)`;
-            or that function itself.
-        session_id: Names a new session, or one to go on with; else it comes from the messages.
-        context_window: Of the model, in tokens; else by `options["model"]`.
-        target_tokens: What a compaction brings the list down to.
-        policy: The policy's name.
-        summarizer: Who writes summaries.
-        instructions: What summaries should keep.
-        options: As the resource `options://compact_messages` describes them: `model`, `system`,
-            `tools` and more. They go along with every call, so none may name places in a list.
+        server: `mcp.Client`, a `ClientSession`, another object with `call_tool(name, arguments)`,
+            or that function.
+        session_id: ID of a new or existing session. None to derive it from the messages.
+        context_window: Window of the model in tokens. None to use the model in `options`.
+        target_tokens: Token count after a compaction. None for the policy's target.
+        policy: Name of the policy.
+        summarizer: Writer of summaries.
+        instructions: Focus of summaries.
+        options: Options that the resource `options://compact_messages` describes, for example
+            `model`, `system` and `tools`. Every call sends them, so they must not contain message
+            indices.
 
     Attributes:
-        answer: The server's last answer, for its figures and warnings; empty before the first.
+        answer: Last reply of the server, for its token counts and warnings. Empty before the first.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class CompactionClient:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._call_tool = cast("CallTool", getattr(server, "call_tool", server))
-        wishes = {
+        arguments = {
             "session_id": session_id,
             "context_window": context_window,
             "target_tokens": target_tokens,
@@ -140,44 +141,46 @@ class CompactionClient:
             "summarizer": summarizer,
             "instructions": instructions,
         }
-        self._wishes: Json = {name: value for name, value in wishes.items() if value is not None}
+        self._arguments: Json = {
+            name: value for name, value in arguments.items() if value is not None
+        }
         self._options: Json = dict(options or {})
-        self._known: _Known | None = None
+        self._state: _State | None = None
         self._usage: tuple[Mapping[str, Any], int] | None = None
         self.answer: Json = {}
 
     async def fit(self, messages: Sequence[Json], *, mode: Mode = "auto") -> list[Json]:
-        """The list to send instead of `messages`; those that nobody touched are the same objects.
+        """Return the list to send instead of `messages`. Unchanged messages are the same objects.
+
+        After any failure `messages` are unchanged and the next call needs no repair. Errors of the
+        transport are raised unchanged.
 
         Args:
-            messages: The conversation, as the provider's API takes it.
-            mode: "reactive" after the provider said that the prompt is too long, "full" to
-                summarise now, "micro" to clear now, "record" only to archive.
+            messages: The conversation, in the format of the provider's API.
+            mode: "auto" compacts if needed. "reactive" follows a prompt that was too long. "full"
+                summarizes now, "micro" clears tool results now, "record" only archives.
 
         Raises:
-            CompactionError: The server refused the list; the text says what to do.
-            TypeError: A message is no JSON.
-
-        Whatever the transport raises passes through. After any failure `messages` are as they
-        were, and the next call needs no repair.
+            CompactionError: The server refused the list. The text says what to do.
+            TypeError: A message is not JSON.
         """
-        known, digests = self._known, _digests(messages)
-        given = _given(known, messages, digests)
-        if known is not None and known.context_hash is not None and given.is_known:
-            new = given.messages[given.new_from :]
-            about: Json = {"new_messages": list(new), "session_id": known.session_id}
-            options = {"context_hash": known.context_hash, **self._anchor(given.new_from, new)}
-            result = await self._call(about, options, mode)
-            if not _is_refused(result):  # else the server has another list: hand in this one
-                return self._learned(result, given.messages, given.digests, given.history_digests)
-        about = {"messages": list(messages)}
-        if known is not None:
-            about["session_id"] = known.session_id
-        new = messages[given.listed_from :]
-        result = await self._call(about, self._anchor(given.listed_from, new), mode)
+        state, digests = self._state, _digests(messages)
+        match = _match(state, messages, digests)
+        if state is not None and state.context_hash is not None and match.is_known:
+            new = match.messages[match.new_from :]
+            source: Json = {"new_messages": list(new), "session_id": state.session_id}
+            options = {"context_hash": state.context_hash, **self._anchor(match.new_from, new)}
+            result = await self._call(source, options, mode)
+            if not _is_refused(result):  # A refusal means that the server has another context.
+                return self._update(result, match.messages, match.digests, match)
+        source = {"messages": list(messages)}
+        if state is not None:
+            source["session_id"] = state.session_id
+        new = messages[match.listed_from :]
+        result = await self._call(source, self._anchor(match.listed_from, new), mode)
         if _is_refused(result):
             raise CompactionError(_text(result))
-        return self._learned(result, messages, digests, given.history_digests)
+        return self._update(result, messages, digests, match)
 
     async def send(
         self,
@@ -186,21 +189,21 @@ class CompactionClient:
         *,
         is_too_long: Callable[[Exception], bool] | None = None,
     ) -> tuple[list[Json], Reply]:
-        """Fit the list and send it; once more, made smaller, if the provider finds it too long.
+        """Fit the list and send it. If the provider finds it too long, shrink and send it again.
+
+        Every error of `request` is raised unchanged, except the first refusal as too long.
 
         Args:
             messages: The conversation.
             request: Sends a list to the model.
-            is_too_long: Tells that refusal from other errors; else the words of the known
-                providers do.
+            is_too_long: Recognizes the refusal of a prompt that is too long. None to use
+                `says_too_long`.
 
         Returns:
-            The list that the model has seen, and what `request` returned.
+            The list that the model received, and the return value of `request`.
 
         Raises:
             CompactionError: See `fit`.
-
-        Whatever `request` raises passes through, but for that first refusal.
         """
         fitted = await self.fit(messages)
         try:
@@ -212,48 +215,46 @@ class CompactionClient:
         return fitted, await request(fitted)
 
     def learn(self, usage: Mapping[str, Any], message_count: int = 1) -> None:
-        """Anchor the next count at what the provider counted.
+        """Use the provider's token count as the anchor of the next call's estimate.
 
         Args:
-            usage: Its report, for the request with the list of the last call.
-            message_count: How many messages or items its answer is; they directly follow
-                that list in the next call.
+            usage: The provider's report for the request with the last fitted list.
+            message_count: Number of messages or items of the model's response. They directly follow
+                the fitted list in the next call.
         """
         self._usage = (usage, message_count)
 
     def _anchor(self, start: int, new: Sequence[Json]) -> Json:
-        if self._usage is None or self._known is None or self._usage[1] > len(new):
+        if self._usage is None or self._state is None or self._usage[1] > len(new):
             return {}
         usage, count = self._usage
         return {"usage": usage, "usage_message_index": start + count - 1}
 
-    async def _call(self, about: Json, options: Json, mode: Mode) -> Any:
-        arguments = {**self._wishes, **about, "mode": mode, "reply": "edits"}
-        if both := {**self._options, **options}:
-            arguments["options"] = both
+    async def _call(self, source: Json, options: Json, mode: Mode) -> Any:
+        arguments = {**self._arguments, **source, "mode": mode, "reply": "edits"}
+        if all_options := {**self._options, **options}:
+            arguments["options"] = all_options
         return await self._call_tool("compact_messages", arguments)
 
-    def _learned(
-        self,
-        result: Any,
-        base: Sequence[Json],
-        digests: Sequence[str],
-        history_digests: Sequence[str],
+    def _update(
+        self, result: Any, base: Sequence[Json], digests: Sequence[str], match: _Match
     ) -> list[Json]:
-        """The list that goes out: `base` with the answer's edits. It is remembered."""
+        """Apply the edits of a reply to `base`, store the new state, and return the list.
+
+        `digests` were computed before the call, because the caller may change `base` meanwhile.
+        """
         answer = _structured(result)
         edits = answer.get("edits") or ()
         fitted = _spliced(base, edits, list)
-        # Digests are those of what was sent: the caller may have written into it meanwhile.
         if edits:
             answer["next_step"] = APPLIED
         self.answer, self._usage = answer, None
-        self._known = _Known(
+        self._state = _State(
             answer["session_id"],
             answer.get("context_hash"),
             tuple(fitted),
             _spliced(digests, edits, _digests),
-            history_digests,
+            match.history_digests,
         )
         return fitted
 
@@ -264,39 +265,37 @@ def says_too_long(error: Exception) -> bool:
     return any(words in text for words in _TOO_LONG)
 
 
-def _given(known: _Known | None, messages: Sequence[Json], digests: list[str]) -> _Given:
-    """`messages` as they go on from the known context, or from the history it stands for."""
-    if known is not None:
-        count = len(known.context_digests)
-        if digests[:count] == known.context_digests:
-            history = [*known.history_digests, *digests[count:]]
-            return _Given(messages, count, count, history, is_known=True, digests=digests)
-        count = len(known.history_digests)
-        # A caller may have written into the list that it was given back.
-        is_intact = _digests(known.context) == known.context_digests
-        if is_intact and digests[:count] == known.history_digests:
-            new, new_from = messages[count:], len(known.context)
-            grown = [*known.context_digests, *digests[count:]]
-            return _Given(
-                [*known.context, *new], new_from, count, digests, is_known=True, digests=grown
-            )
+def _match(state: _State | None, messages: Sequence[Json], digests: list[str]) -> _Match:
+    if state is not None:
+        count = len(state.context_digests)
+        if digests[:count] == state.context_digests:
+            history = [*state.history_digests, *digests[count:]]
+            return _Match(messages, digests, count, count, history, is_known=True)
+        count = len(state.history_digests)
+        # The caller may have changed the list that the last call returned.
+        is_intact = _digests(state.context) == state.context_digests
+        if is_intact and digests[:count] == state.history_digests:
+            extended = [*state.context, *messages[count:]]
+            extended_digests = [*state.context_digests, *digests[count:]]
+            new_from = len(state.context)
+            return _Match(extended, extended_digests, new_from, count, digests, is_known=True)
     count = len(messages)
-    return _Given(messages, count, count, digests, is_known=False, digests=digests)
+    return _Match(messages, digests, count, count, digests, is_known=False)
 
 
 def _spliced(
-    items: Sequence[T], edits: Sequence[Json], inserted: Callable[[list[Json]], Sequence[T]]
+    items: Sequence[T], edits: Sequence[Json], convert: Callable[[list[Json]], Sequence[T]]
 ) -> list[T]:
-    """`items` with the server's edits, from the last to the first."""
+    """Return `items` with the server's edits, applied from the last to the first."""
     result = list(items)
     for edit in reversed(edits):
         start = edit["start"]
-        result[start : start + edit["delete_count"]] = inserted(edit["insert"])
+        result[start : start + edit["delete_count"]] = convert(edit["insert"])
     return result
 
 
 def _digests(messages: Sequence[Json]) -> list[str]:
-    """One for each message: a list may be changed in place, so no object is proof of itself."""
+    """Return a digest of each message. Object identity is no proof, because lists may change."""
     return [
         blake2b(json.dumps(message, sort_keys=True).encode(), digest_size=16).hexdigest()
         for message in messages
@@ -308,13 +307,13 @@ def _is_refused(result: Any) -> bool:
 
 
 def _structured(result: Any) -> Json:
-    answer = _field(result, "structured_content", "structuredContent")
-    if not isinstance(answer, Mapping):
+    content = _field(result, "structured_content", "structuredContent")
+    if not isinstance(content, Mapping):
         raise CompactionError(
-            "The answer of compact_messages has no structured content. Pass the `call_tool` that "
+            "The result of compact_messages has no structured content. Pass a `call_tool` that "
             "returns the whole result, not only its text."
         )
-    return {**answer}
+    return {**content}
 
 
 def _text(result: Any) -> str:
@@ -323,7 +322,7 @@ def _text(result: Any) -> str:
 
 
 def _field(value: Any, name: str, json_name: str) -> Any:
-    """A field of an SDK's object, in its old or new spelling, or of plain JSON."""
+    """Return a field of an SDK's object, in its old or new spelling, or of plain JSON."""
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, Any]", value)
         return fields.get(json_name, fields.get(name))

@@ -1,6 +1,6 @@
-"""The server's configuration, made once from the command line's options and then frozen.
+"""Configuration of the server, created once from the options of the command line.
 
-click takes each option from a flag, a variable or a file, and checks its form.
+click reads each option from a flag, a variable or a file, and checks its form.
 """
 
 import ipaddress
@@ -27,12 +27,12 @@ SUMMARY_MODEL_VARIABLE = "MCP_COMPACTION_SUMMARY_MODEL"
 REDACTION_VARIABLE = "MCP_COMPACTION_REDACTION"
 IMPORT_VARIABLE = "MCP_COMPACTION_IMPORT"
 SUMMARY_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARY_TIMEOUT"
-# These two have the names that Anthropic's own programs use.
+# Names of these two variables in Anthropic's own programs.
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 URL_VARIABLE = "ANTHROPIC_BASE_URL"
 
 NO_ROOTS = Roots()
-# Claude Desktop gives a tool four minutes, other hosts one or two.
+# Claude Desktop waits four minutes for a tool, other hosts one or two.
 SUMMARY_SECONDS = 120
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -41,14 +41,14 @@ WriterName: TypeAlias = Literal["auto", "extractive", "host", "anthropic", "samp
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """Who writes summaries.
+    """Options of summaries.
 
     Attributes:
-        writer: For a call that leaves it open.
-        api_key: The key of Anthropic's API; shown nowhere.
-        model: The model that writes; None for the default one.
-        url: Address of the API; None for Anthropic's own.
-        timeout_seconds: How long one compaction waits for a model.
+        writer: Writer for calls that do not choose one.
+        api_key: Key for Anthropic's API. No output contains it.
+        model: Model that writes. None for the default model.
+        url: Address of the API. None for Anthropic's own.
+        timeout_seconds: Maximum time that one compaction waits for a model.
     """
 
     writer: WriterName = "auto"
@@ -60,21 +60,19 @@ class Summaries:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How one process serves.
+    """Configuration of a process.
 
     Attributes:
-        archive_folder: Where the archive lies; made when it is first used. For an archive at an
-            address, where this machine keeps what belongs to it alone: how far it has imported
-            its own files, what its hooks noted, the token of its HTTP service.
-        roots: The folders whose files the tools may read.
-        policy: The policy of a call that names none.
-        model: The model of a call that names none, for its window and tokenizer.
-        summaries: Who writes summaries.
-        redaction: What becomes of secrets: "off", "warn" or "on".
-        imports_sessions: Whether sessions that hosts keep on disk are archived by themselves, when
-            the server starts and before each search.
-        archive_address: Where the archive is, if it is no folder of this machine; it may hold a
-            password.
+        archive_folder: Folder of the archive, created on first use. For an archive at an address,
+            the folder for local data: import progress, notes of hooks, the token for HTTP.
+        roots: Folders whose files the tools may read.
+        policy: Policy for calls that do not choose one.
+        model: Model for calls that do not name one, for its window and tokenizer.
+        summaries: Options of summaries.
+        redaction: Treatment of secrets: "off", "warn" or "on".
+        imports_sessions: Whether to import sessions that hosts store on disk, at the start of the
+            server and before each search.
+        archive_address: Address of the archive, which may contain a password. None for a folder.
     """
 
     archive_folder: Path
@@ -88,7 +86,7 @@ class Config:
 
     @property
     def archive(self) -> Path | str:
-        """What `open_archive` is to open."""
+        """The argument for `open_archive`."""
         return self.archive_address or self.archive_folder
 
 
@@ -105,14 +103,14 @@ def load_config(
     over_http: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Config:
-    """The configuration of this process, from options and the rest of the environment.
+    """Return the configuration of this process, from options and environment variables.
 
-    Over HTTP no file is read unless roots are named, and no session of this user's hosts is
-    archived: the caller may sit elsewhere.
+    Over HTTP the caller may be another user. Therefore no file is read unless roots are named, and
+    no session of this user's hosts is imported.
 
     Raises:
-        SettingsError: A named root is no folder, the archive's place is a file, there is no such
-            policy, or the key or address of a model cannot be used.
+        SettingsError: A root is not a folder, the archive is a file, the policy does not exist, or
+            the key or address of a model is invalid.
     """
     folder, address = archive_place(archive)
     writer = summarizer or "auto"
@@ -129,39 +127,38 @@ def load_config(
             url=_url(summary_url),
             timeout_seconds=summary_timeout or SUMMARY_SECONDS,
         ),
-        # Whoever serves others keeps no secrets of theirs; one's own archive is one's own.
+        # A service must not store other users' secrets.
         redaction=redaction or ("on" if over_http else "warn"),
         imports_sessions=imports != "off" and not over_http,
     )
 
 
-def _policy(named: str | None) -> str:
-    if not named:
+def _policy(name: str | None) -> str:
+    if not name:
         return "default"
-    from context_compaction import POLICIES  # with all layers: only for who names one
+    from context_compaction import POLICIES  # Importing it loads all layers.
 
-    if named not in POLICIES:
-        known = ", ".join(POLICIES)
+    if name not in POLICIES:
         raise SettingsError(
-            f"There is no policy {named!r}. Name one of {known} with {POLICY_VARIABLE}."
+            f"Unknown policy {name!r}. Set {POLICY_VARIABLE} to one of {', '.join(POLICIES)}."
         )
-    return named
+    return name
 
 
-def _roots(named: Sequence[str], *, over_http: bool) -> Roots:
-    for folder in named:
+def _roots(folders: Sequence[str], *, over_http: bool) -> Roots:
+    for folder in folders:
         if not is_folder(Path(folder).expanduser()):
             raise SettingsError(
                 f"The root {folder} is not a folder. Correct --root or {ROOTS_VARIABLE} "
-                f"(several are separated by {os.pathsep!r})."
+                f"(separate several folders with {os.pathsep!r})."
             )
-    if named:
-        return roots_of(named)
+    if folders:
+        return roots_of(folders)
     return NO_ROOTS if over_http else roots_of(default_folders(Path.cwd(), Path.home()))
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder at `path`; a name that no file system takes is none."""
+    """Whether `path` is a folder. False for a name that the file system does not allow."""
     try:
         return path.is_dir()
     except OSError:
@@ -169,7 +166,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file at `path`; a name that no file system takes is none."""
+    """Whether `path` is a file. False for a name that the file system does not allow."""
     try:
         return path.is_file()
     except OSError:
@@ -189,33 +186,33 @@ def is_loopback(host: str) -> bool:
 def _key(key: str | None, writer: WriterName) -> str | None:
     key = (key or "").strip()
     if not key and writer == "anthropic":
-        raise SettingsError(f"The summary writer 'anthropic' needs a key: set {KEY_VARIABLE}.")
-    # The text of a bad key must not come back in an error: it may still be somebody's secret.
+        raise SettingsError(f"The summary writer 'anthropic' needs a key. Set {KEY_VARIABLE}.")
+    # The error does not contain the key, because a wrong key may still be a secret.
     if not key.isascii() or not key.isprintable():
-        raise SettingsError(f"{KEY_VARIABLE} holds characters that no key has. Set it anew.")
+        raise SettingsError(f"{KEY_VARIABLE} has characters that no key contains. Set it again.")
     return key or None
 
 
-def _url(named: str | None) -> str | None:
-    if not named:
+def _url(url: str | None) -> str | None:
+    if not url:
         return None
     try:
-        parts = urlsplit(named)
+        parts = urlsplit(url)
     except ValueError:
         parts = urlsplit("")
     if parts.username or parts.password:
         raise SettingsError(
-            "The address of the summary model holds a name or password. Put the key into "
-            f"{KEY_VARIABLE} and leave these out of --summary-url or {URL_VARIABLE}."
+            f"The address in --summary-url or {URL_VARIABLE} contains a name or password. Remove "
+            f"it, and put the key into {KEY_VARIABLE}."
         )
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise SettingsError(
-            f"The address of the summary model is {named!r}. Give one as https://host/path with "
-            f"--summary-url or {URL_VARIABLE}."
+            f"Invalid address {url!r} in --summary-url or {URL_VARIABLE}. Use one like "
+            "https://host/path."
         )
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise SettingsError(
-            f"{named} would carry key and conversation in the clear. Use https, or http on this "
-            f"machine alone, with --summary-url or {URL_VARIABLE}."
+            f"{url} would send the key and the conversation unencrypted. Use https in "
+            f"--summary-url or {URL_VARIABLE}, or http only for this machine."
         )
-    return named
+    return url

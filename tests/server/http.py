@@ -68,7 +68,7 @@ def serving(folder: Path, *flags: str, limit: str = "") -> Generator[Service]:
     assert process.stderr is not None
     line = process.stderr.readline()
     assert line.startswith("Serving on "), line + process.stderr.read()
-    assert "token lies in" in process.stderr.readline()
+    assert "The token is in " in process.stderr.readline()
     token = (folder / "archive" / "http-token").read_text(encoding="ascii").strip()
     try:
         yield Service(line.removeprefix("Serving on ").strip(), token, process)

@@ -1,1 +1,1 @@
-"""Callers over HTTP: identity, scopes, rates and the audit log."""
+"""Callers over HTTP: identity, scopes, access tokens and the audit log."""

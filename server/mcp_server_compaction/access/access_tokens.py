@@ -1,6 +1,6 @@
-"""Access tokens: the one in a file of this user's archive, and those that an archive keeps.
+"""Access tokens: the local token of this user, and the tokens that an archive stores.
 
-An archive's tokens are shown once, kept as hashes and good until they are revoked:
+A stored token is shown once and stored as a hash. It is valid until it expires or is revoked:
 
 mcpc~acme~1f8e2b7c90aa~Zm9vYmFy…
 tenant  id            secret
@@ -23,30 +23,31 @@ from context_compaction import AccessToken, Archive, SettingsError
 
 from mcp_server_compaction.access.principal import LOCAL_USER, SCOPES, Principal, Scope
 
-TOKEN_FILE = "http-token"  # noqa: S105, a name
-# How long a revoked token may still be good, and how often a store is asked for each.
-KNOWN_SECONDS = 5.0
+TOKEN_FILE = "http-token"  # noqa: S105, because this is a file name
+# Lifetime of a cached lookup. A revoked token stays valid for this time at most.
+CACHE_SECONDS = 5.0
 BROWSER_DAYS = 0.5
 MAX_USER_CHARS = 100
-_BROWSER = "browser"  # beside the scopes of a token that is a browser's cookie
-# In a bearer token, "~" is allowed; in a tenant's name it is not.
+# Marker among the scopes of a token that is a browser's cookie.
+_BROWSER = "browser"
+# The separator "~" is allowed in a bearer token, but not in the name of a tenant.
 _TOKEN = re.compile(r"mcpc~([A-Za-z0-9._-]+)~([0-9a-f]+)~([A-Za-z0-9_-]+)")
 _SECRET_BYTES = 32
-_KNOWN_TOKENS = 10_000
+_CACHED_TOKENS = 10_000
 _DAY_SECONDS = 86_400
 _MAX_DAYS = 36_500
 
 
 class Verifier(Protocol):
-    """Returns the caller that a token identifies."""
+    """A check of access tokens."""
 
     async def verify(self, token: str) -> Principal | None:
-        """The caller who shows `token`; None where it is none of ours, or no longer good."""
+        """Return the caller that `token` identifies. None if the token is unknown or expired."""
         ...
 
 
 class AnyOf:
-    """The first verifier that accepts a token."""
+    """A verifier that asks several verifiers and returns the first caller."""
 
     def __init__(self, verifiers: Sequence[Verifier]) -> None:
         self._verifiers = verifiers
@@ -60,22 +61,22 @@ class AnyOf:
 
 
 class LocalToken:
-    """The token in a file that only this user may read."""
+    """The token in a file that only the user may read."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode("ascii")
 
     async def verify(self, token: str) -> Principal | None:
         """See `Verifier.verify`."""
-        is_it = hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token)
-        return LOCAL_USER if is_it else None
+        is_equal = hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token)
+        return LOCAL_USER if is_equal else None
 
 
 def ensure_local_token(folder: Path) -> str:
-    """The token of the archive in `folder`, made by the first call.
+    """Return the local token of the archive in `folder`. The first call creates it.
 
     Raises:
-        SettingsError: The file is open to others, empty, or cannot be written.
+        SettingsError: Other users may read the file, it is empty, or it cannot be written.
     """
     path = folder / TOKEN_FILE
     try:
@@ -89,43 +90,43 @@ def ensure_local_token(folder: Path) -> str:
         status, text = path.stat(), path.read_text("ascii", "replace").strip()
     except OSError as error:
         raise SettingsError(
-            f"The token's file {path} cannot be used: {error.strerror}. Pages and HTTP need an "
-            "archive that may be written: `migrate SOURCE TARGET` copies one that may be read."
+            f"Cannot use the token file {path}: {error.strerror}. HTTP and the viewer need a "
+            "writable archive. Copy a read-only archive with `migrate SOURCE TARGET`."
         ) from error
     if stat.S_IMODE(status.st_mode) & 0o077:
         raise SettingsError(
-            f"The token's file {path} may be read by others. Delete it, and a new token is made "
-            "by the next start."
+            f"Other users may read the token file {path}. Delete it; the next start creates a new "
+            "token."
         )
     if len(text) < _SECRET_BYTES or not text.isascii():
-        raise SettingsError(f"The token's file {path} holds no token. Delete it and start again.")
+        raise SettingsError(f"The token file {path} contains no token. Delete it and start again.")
     return text
 
 
 class StoredTokens:
-    """The tokens that the archive keeps for its tenants."""
+    """The tokens that the archive stores for its tenants."""
 
     def __init__(self, archive: Callable[[], Awaitable[Archive]]) -> None:
         self._archive = archive
-        self._known: TTLCache[str, Principal] = TTLCache(_KNOWN_TOKENS, KNOWN_SECONDS)
-        # Apart, so that a flood of these pushes no good one out.
-        self._refused: TTLCache[str, None] = TTLCache(_KNOWN_TOKENS, KNOWN_SECONDS)
+        self._cached: TTLCache[str, Principal] = TTLCache(_CACHED_TOKENS, CACHE_SECONDS)
+        # Separate, so that many invalid tokens do not evict valid tokens.
+        self._refused: TTLCache[str, None] = TTLCache(_CACHED_TOKENS, CACHE_SECONDS)
 
     async def verify(self, token: str) -> Principal | None:
         """See `Verifier.verify`.
 
         Raises:
-            ArchiveError: The archive cannot be asked.
+            ArchiveError: The archive cannot be read.
         """
-        known = self._known.get(token)
-        if known is not None or token in self._refused:
-            return known
-        found = await self._look_up(token)
-        if found is None:
+        principal = self._cached.get(token)
+        if principal is not None or token in self._refused:
+            return principal
+        principal = await self._look_up(token)
+        if principal is None:
             self._refused[token] = None
         else:
-            self._known[token] = found
-        return found
+            self._cached[token] = principal
+        return principal
 
     async def _look_up(self, token: str) -> Principal | None:
         parts = _TOKEN.fullmatch(token)
@@ -135,10 +136,10 @@ class StoredTokens:
         try:
             stored = await (await self._archive()).token(token_id, tenant=tenant)
         except SettingsError:
-            return None  # no tenant can have that name
-        # A fast hash is enough: the secret has 256 random bits, which nobody guesses.
-        given_hash = sha256(secret.encode()).hexdigest()
-        if stored is None or not hmac.compare_digest(stored.secret_hash, given_hash):
+            return None  # because no tenant can have this name
+        # A fast hash is enough, because the secret has 256 random bits.
+        secret_hash = sha256(secret.encode()).hexdigest()
+        if stored is None or not hmac.compare_digest(stored.secret_hash, secret_hash):
             return None
         if stored.expires_seconds is not None and time.time() >= stored.expires_seconds:
             return None
@@ -147,43 +148,45 @@ class StoredTokens:
 
 
 async def create_cookie(archive: Archive, principal: Principal) -> str:
-    """A token for the browser in which `principal` showed another one; good for `BROWSER_DAYS`.
+    """Create a token for the browser of `principal`, valid for `BROWSER_DAYS`.
 
-    Expired ones are removed on the way.
+    Also removes expired tokens of the tenant.
 
     Raises:
-        ArchiveError: It cannot be kept.
+        ArchiveError: The token cannot be stored.
     """
     now = time.time()
     for token in await archive.tokens():
         if token.expires_seconds is not None and token.expires_seconds < now:
             await archive.revoke_token(token.token_id)
     scopes = (*(scope for scope in SCOPES if scope in principal.scopes), _BROWSER)
-    return await _keep(archive, principal.user, scopes, now + BROWSER_DAYS * _DAY_SECONDS)
+    return await _store(archive, principal.user, scopes, now + BROWSER_DAYS * _DAY_SECONDS)
 
 
 async def create_access_token(
     archive: Archive, *, user: str, scopes: Collection[Scope], days: float | None = None
 ) -> str:
-    """A new token of the archive's tenant, which can be shown only now.
+    """Create a token of the archive's tenant. Only the returned text contains the secret.
 
     Raises:
-        SettingsError: The user's name or the time cannot be used.
-        ArchiveError: It cannot be kept.
+        SettingsError: The user's name or the number of days is invalid.
+        ArchiveError: The token cannot be stored.
     """
     if not 0 < len(user) <= MAX_USER_CHARS or not user.isprintable():
-        raise SettingsError(f"A token's user has 1 to {MAX_USER_CHARS} printable characters.")
-    if days is not None and not 0 < days <= _MAX_DAYS:  # nor is nan, which ends at no time
         raise SettingsError(
-            f"A token cannot be good for {days:g} days. Give more than 0 and at most "
-            f"{_MAX_DAYS:,}, or nothing where it is to be good for ever."
+            f"Invalid user {user!r}. Use 1 to {MAX_USER_CHARS} printable characters."
+        )
+    if days is not None and not 0 < days <= _MAX_DAYS:  # This refuses nan, too.
+        raise SettingsError(
+            f"Invalid number of days: {days:g}. Use more than 0 and at most {_MAX_DAYS:,}. Without "
+            "a number the token does not expire."
         )
     expires_seconds = None if days is None else time.time() + days * _DAY_SECONDS
-    named = tuple(scope for scope in SCOPES if scope in scopes)
-    return await _keep(archive, user, named, expires_seconds)
+    ordered = tuple(scope for scope in SCOPES if scope in scopes)
+    return await _store(archive, user, ordered, expires_seconds)
 
 
-async def _keep(
+async def _store(
     archive: Archive, user: str, scopes: tuple[str, ...], expires_seconds: float | None
 ) -> str:
     secret = secrets.token_urlsafe(_SECRET_BYTES)

@@ -1,4 +1,4 @@
-"""Who read or deleted what: one line of JSON each, without any of the content."""
+"""Audit log: one JSON line for each read or deletion, without content of conversations."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from context_compaction import SettingsError
 
 from mcp_server_compaction.access.principal import caller
 
-# Lines a minute for callers whom nobody knows: they must not fill a disk.
+# Limit of lines in a minute for callers without a valid token, so that they cannot fill the disk.
 MAX_REFUSALS = 60
 _MINUTE_SECONDS = 60.0
 
@@ -22,7 +22,7 @@ audit_logger = logging.getLogger("mcp_server_compaction.audit")
 
 
 class _AuditFile(WatchedFileHandler):
-    """A file of the user's alone, begun anew where the one before was moved away."""
+    """A log file that only the user may read. It is created again after it was moved away."""
 
     def _open(self) -> TextIOWrapper:
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -32,65 +32,74 @@ class _AuditFile(WatchedFileHandler):
 
 
 def write_audit(path: Path) -> None:
-    """Write the log to a file from now on, which only this user may read.
+    """Start writing the audit log to a file, which only the user may read.
 
     Raises:
-        SettingsError: It cannot be written.
+        SettingsError: The file cannot be written.
     """
     try:
-        # Lines are short, and appended whole: several processes may write to one file.
+        # Several processes may write to one file, because each short line is appended at once.
         audit_logger.addHandler(_AuditFile(path, encoding="ascii"))
     except OSError as error:
         raise SettingsError(
-            f"The audit log {path} cannot be written: {error.strerror}. Name another file with "
+            f"Cannot write the audit log {path}: {error.strerror}. Pass another file with "
             "--audit-log."
         ) from error
     audit_logger.setLevel(logging.INFO)
     audit_logger.propagate = False
 
 
-def audit(action: str, what: str, outcome: str = "ok", **more: Any) -> None:
-    """Log that the present caller did `action` to `what`, a session, output or query."""
+def audit(action: str, target: str, outcome: str = "ok", **fields: Any) -> None:
+    """Log that the current caller did `action` to `target`: a session, an output or a query."""
     if not audit_logger.isEnabledFor(logging.INFO):
-        return  # nobody keeps such a log
-    who = caller.get()
-    _write({"tenant": who.tenant or "local", "user": who.user}, action, what, outcome, **more)
+        return
+    principal = caller.get()
+    user = {"tenant": principal.tenant or "local", "user": principal.user}
+    _write(user, action, target, outcome, **fields)
 
 
 class Refusals:
-    """Logs what was refused to callers without a good token: they have neither tenant nor user.
+    """Log of refused requests without a valid token, which have neither tenant nor user.
 
-    `MAX_REFUSALS` lines a minute; of what goes beyond, the next line tells how many there were.
+    Writes at most `MAX_REFUSALS` lines in a minute. The next line after the limit has the number of
+    omitted lines.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until = 0.0
-        self._lines = 0
-        self._left_out = 0
+        self._reset_time = 0.0
+        self._line_count = 0
+        self._omitted_count = 0
 
     def log(self, action: str, peer: str, status: int) -> None:
-        """Log one refusal: what was asked, from which address, and the HTTP status."""
+        """Log a refusal.
+
+        Args:
+            action: Method and path of the request.
+            peer: Address of the caller.
+            status: HTTP status of the response.
+        """
         if not audit_logger.isEnabledFor(logging.INFO):
             return
-        if self._clock() >= self._until:
-            self._until = self._clock() + _MINUTE_SECONDS
-            self._lines = 0
-        if self._lines >= MAX_REFUSALS:
-            self._left_out += 1
+        if self._clock() >= self._reset_time:
+            self._reset_time = self._clock() + _MINUTE_SECONDS
+            self._line_count = 0
+        if self._line_count >= MAX_REFUSALS:
+            self._omitted_count += 1
             return
-        more = {"left_out": self._left_out} if self._left_out else {}
-        _write({"tenant": "", "user": ""}, action[:200], peer, "refused", status=status, **more)
-        self._lines += 1
-        self._left_out = 0
+        omitted = {"omitted": self._omitted_count} if self._omitted_count else {}
+        user = {"tenant": "", "user": ""}
+        _write(user, action[:200], peer, "refused", status=status, **omitted)
+        self._line_count += 1
+        self._omitted_count = 0
 
 
-def _write(who: dict[str, str], action: str, what: str, outcome: str, **more: Any) -> None:
+def _write(user: dict[str, str], action: str, target: str, outcome: str, **fields: Any) -> None:
     line = {
         "time_seconds": round(time.time(), 3),
-        **who,
+        **user,
         "action": action,
-        "what": what[:200],
+        "what": target[:200],
         "outcome": outcome,
     }
-    audit_logger.info(json.dumps(line | more, ensure_ascii=True))
+    audit_logger.info(json.dumps(line | fields, ensure_ascii=True))

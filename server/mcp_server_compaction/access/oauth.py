@@ -1,4 +1,4 @@
-"""OAuth: access tokens that somebody else's authorization server signed (JWT, RFC 9068)."""
+"""OAuth access tokens that an external authorization server signed (JWT, RFC 9068)."""
 
 import time
 from dataclasses import dataclass
@@ -11,25 +11,26 @@ from context_compaction import SettingsError, check_tenant, is_list
 
 from mcp_server_compaction.access.principal import SCOPES, Principal
 
-# Signatures by a key pair only: whoever knows a public key must not be able to sign with it.
+# Only signatures by a key pair, because with other algorithms the public key could sign tokens.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
 LEEWAY_SECONDS = 30
-KEYS_SECONDS = 600.0  # after which keys are fetched anew
-# A token that names an unknown key has the keys fetched, but not more often than this.
-LEAST_SECONDS = 30.0
+# Lifetime of fetched keys.
+KEYS_SECONDS = 600.0
+# Minimum time between fetches. A token that names an unknown key triggers a fetch.
+MIN_FETCH_SECONDS = 30.0
 FETCH_SECONDS = 10.0
 _WELL_KNOWN = ("oauth-authorization-server", "openid-configuration")
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Whose tokens are taken.
+    """Authorization server whose tokens are accepted.
 
     Attributes:
-        issuer: The authorization server, as tokens name it.
-        audience: What tokens must be made for: this service.
-        jwks_url: Where its keys are; None to ask its metadata.
-        tenant_claim: The claim that names the tenant.
+        issuer: Value of the claim `iss`, the address of the authorization server.
+        audience: Value of the claim `aud`, the address of this service.
+        jwks_url: Address of the server's keys. None to take it from the server's metadata.
+        tenant_claim: Name of the claim that contains the tenant.
     """
 
     issuer: str
@@ -43,7 +44,7 @@ class KeysUnreachableError(Exception):
 
 
 class JwtVerifier:
-    """Verifies tokens of one issuer by its published keys, which may rotate."""
+    """A verifier of tokens of one issuer, by its published keys, which may rotate."""
 
     def __init__(self, settings: OAuthSettings) -> None:
         self._settings = settings
@@ -55,12 +56,12 @@ class JwtVerifier:
         """See `Verifier.verify`.
 
         Raises:
-            KeysUnreachableError: No key is known, and none can be fetched.
+            KeysUnreachableError: No keys are known, and they cannot be fetched.
         """
         try:
             header = jwt.get_unverified_header(token)
         except jwt.InvalidTokenError:
-            return None  # not of this kind
+            return None  # because it is no JWT
         key = await self._key(str(header.get("kid", "")))
         if key is None:
             return None
@@ -86,7 +87,7 @@ class JwtVerifier:
         async with self._lock:
             age_seconds = time.monotonic() - self._fetched_seconds
             if age_seconds > KEYS_SECONDS or (
-                kid not in self._keys and age_seconds > LEAST_SECONDS
+                kid not in self._keys and age_seconds > MIN_FETCH_SECONDS
             ):
                 await self._fetch()
             return self._keys.get(kid)
@@ -95,14 +96,14 @@ class JwtVerifier:
         try:
             async with httpx2.AsyncClient(timeout=FETCH_SECONDS) as http:
                 document = await _json(http, self._settings.jwks_url or await self._jwks_url(http))
-            keys = [jwt.PyJWK(one) for one in document["keys"] if one.get("kid")]
+            keys = [jwt.PyJWK(key) for key in document["keys"] if key.get("kid")]
         except (httpx2.HTTPError, jwt.PyJWTError, LookupError, TypeError, ValueError) as error:
-            self._fetched_seconds = time.monotonic() - KEYS_SECONDS + LEAST_SECONDS
+            self._fetched_seconds = time.monotonic() - KEYS_SECONDS + MIN_FETCH_SECONDS
             if self._keys:
-                return  # those of before stay good meanwhile
+                return  # The earlier keys stay valid until the next fetch.
             raise KeysUnreachableError(
-                f"The keys of {self._settings.issuer} cannot be fetched ({error!r}). "
-                "Call again; if that does not help, check --oauth-issuer and --oauth-jwks-url."
+                f"Cannot fetch the keys of {self._settings.issuer} ({error!r}). Call again. If "
+                "that fails, check --oauth-issuer and --oauth-jwks-url."
             ) from error
         self._keys = {str(key.key_id): key for key in keys}
         self._fetched_seconds = time.monotonic()
@@ -118,13 +119,13 @@ class JwtVerifier:
 
 
 async def _json(http: httpx2.AsyncClient, url: str) -> Any:
-    answer = await http.get(url)
-    answer.raise_for_status()
-    return answer.json()
+    response = await http.get(url)
+    response.raise_for_status()
+    return response.json()
 
 
 def _scopes(claims: dict[str, Any]) -> frozenset[Any]:
-    """The scopes of a token, as RFC 9068 or as Microsoft's server writes them."""
-    given = claims.get("scope", claims.get("scp", ""))
-    named = given.split() if isinstance(given, str) else given if is_list(given) else ()
-    return frozenset(scope for scope in SCOPES if scope in named)
+    """Return the scopes of a token, in the form of RFC 9068 or of Microsoft's server."""
+    value = claims.get("scope", claims.get("scp", ""))
+    names = value.split() if isinstance(value, str) else value if is_list(value) else ()
+    return frozenset(scope for scope in SCOPES if scope in names)

@@ -1,6 +1,6 @@
-"""Who calls: the tenant whose archive it is, the user, and what the token allows.
+"""Caller of a request: tenant, user and scopes.
 
-All of it comes from the token that was shown, never from an argument.
+All of it comes from the access token, never from an argument.
 """
 
 from contextvars import ContextVar
@@ -19,12 +19,12 @@ class Principal:
     """A caller.
 
     Attributes:
-        tenant: Whose archive is read and written; "" for that of the archive's address.
-        user: The name that the audit log shows.
-        scopes: What the caller may do: "read" finds and reads, "write" archives and compacts,
-            "admin" deletes and keeps from deletion.
-        issuer: Who issued an OAuth token; None for a token of our own.
-        is_browser: Whether a browser shows it, by a cookie: good for the viewer's pages alone.
+        tenant: Tenant whose archive the caller uses. "" for the tenant of the archive's address.
+        user: Name in the audit log.
+        scopes: Allowed actions: "read" searches and reads, "write" archives and compacts, "admin"
+            deletes sessions and protects them from pruning.
+        issuer: Issuer of an OAuth token. None for a token of the archive.
+        is_browser: Whether the token is a browser's cookie, which is valid only for the viewer.
     """
 
     tenant: str
@@ -33,14 +33,14 @@ class Principal:
     issuer: str | None = None
     is_browser: bool = False
 
-    async def own(self, opened: "Archive") -> "Archive":
-        """This caller's archive, of those that were opened together."""
-        return await opened.for_tenant(self.tenant) if self.tenant else opened
+    async def own_archive(self, archive: "Archive") -> "Archive":
+        """Return the part of the archive that belongs to the caller's tenant."""
+        return await archive.for_tenant(self.tenant) if self.tenant else archive
 
 
-# Whoever holds the local token, or gets to a Unix socket, or starts the server over stdio.
+# The user who has the local token, may use the Unix socket, or starts the server over stdio.
 LOCAL_USER = Principal("", "local", frozenset(SCOPES))
 
-# Of the request that is being answered. A session of the handshake era keeps that of its first
-# request: the transport refuses its later ones from anybody else.
+# Caller of the current request. A session with a handshake keeps the caller of its first request,
+# and the transport refuses later requests of other callers.
 caller: ContextVar[Principal] = ContextVar("caller", default=LOCAL_USER)

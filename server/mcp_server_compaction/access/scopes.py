@@ -1,4 +1,4 @@
-"""What a caller's token must allow, request by request of the protocol."""
+"""Scopes that the requests of the protocol need."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,12 @@ from mcp_types import INVALID_REQUEST
 from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.principal import Scope, caller
 
-# Everything else tells nothing of any conversation.
-_TOOLS: dict[str, Scope] = {
+# Scopes of tools and methods. Other requests reveal nothing about a conversation.
+_SCOPES: dict[str, Scope] = {
     "compact_messages": "write",
     "persist_large_output": "write",
     "read_persisted_output": "read",
     "search_transcript": "read",
-}
-_METHODS: dict[str, Scope] = {
     "completion/complete": "read",
     "prompts/get": "read",
     "resources/list": "read",
@@ -26,33 +24,33 @@ _METHODS: dict[str, Scope] = {
     "resources/subscribe": "read",
     "subscriptions/listen": "read",
 }
-# What a request may be about, for the audit log.
+# Parameters that the audit log shows as the target of a request.
 _TARGETS = ("output_id", "query", "session_id", "uri")
 
 
-async def allow(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Answer only what the caller's token allows, and log what was read.
+async def check_scope(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Refuse a request that the caller's token does not allow, and log reading requests.
 
     Raises:
-        MCPError: It lacks the scope.
+        MCPError: The token lacks the scope.
     """
     params = ctx.params or {}
     name = str(params.get("name", "")) if ctx.method == "tools/call" else ctx.method
-    scope = _TOOLS.get(name) or _METHODS.get(name)
+    scope = _SCOPES.get(name)
     if scope is not None and scope not in caller.get().scopes:
         audit(name, _target(params), "refused")
         raise MCPError(
             INVALID_REQUEST,
-            f"This token does not allow {name}: it lacks the scope {scope!r}. Ask whoever gave it "
-            "for one that has it.",
+            f"Your access token does not allow {name}, because it lacks the scope {scope!r}. Ask "
+            "the operator of this server for a token that has it.",
         )
-    answered = await call_next(ctx)
+    result = await call_next(ctx)
     if scope == "read":
         audit(name, _target(params))
-    return answered
+    return result
 
 
 def _target(params: Mapping[str, Any]) -> str:
     arguments = params.get("arguments")
-    given: Mapping[str, Any] = arguments if is_object(arguments) else params
-    return next((str(given[name]) for name in _TARGETS if given.get(name)), "")
+    values: Mapping[str, Any] = arguments if is_object(arguments) else params
+    return next((str(values[name]) for name in _TARGETS if values.get(name)), "")

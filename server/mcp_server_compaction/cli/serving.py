@@ -66,12 +66,6 @@ from mcp_server_compaction.config import Config
     help="With --http: log to this file who read or deleted data (default: not logged).",
 )
 @click.option(
-    "--log",
-    type=click.Choice(("text", "json")),
-    default="text",
-    help="With --http: write the log on standard error in this format.",
-)
-@click.option(
     "--metrics",
     "has_metrics",
     is_flag=True,
@@ -95,9 +89,9 @@ def serve(context: click.Context, /, http: bool, **options: Any) -> None:
             raise WrongOption(f"{parameter.opts[0]} needs HTTP. Add --http, or omit the option.")
     # Collecting garbage during the imports would take a tenth of the start, and would find none.
     gc.disable()
-    from mcp_server_compaction.protocol.app import collect_seldom, serve_stdio
+    from mcp_server_compaction.protocol.app import reduce_gc, serve_stdio
 
-    collect_seldom()
+    reduce_gc()
     gc.enable()
     serve_stdio(config)
 
@@ -110,7 +104,6 @@ def _serve_http(
     oauth_audience: str | None,
     oauth_jwks_url: str | None,
     oauth_tenant_claim: str,
-    log: str,
     **options: Any,
 ) -> None:
     from mcp_server_compaction.access.oauth import OAuthSettings
@@ -139,7 +132,7 @@ def _serve_http(
             "--metrics works with one worker only, because each request reaches another process. "
             "Start several services with one worker each, or export metrics by OTLP."
         )
-    service = Service(public_url=public, oauth=oauth, logs_json=log == "json", **options)
+    service = Service(public_url=public, oauth=oauth, **options)
     serve_http(config, service)
 
 

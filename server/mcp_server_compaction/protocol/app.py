@@ -1,7 +1,7 @@
-"""The MCP server: which handler answers which request.
+"""The MCP server and its handlers.
 
-It is built on the SDK's low-level server, whose interface is public throughout: tools have strict,
-short schemas, and resources are listed page by page from the archive.
+It uses the SDK's low-level server, because tools need strict, short schemas, and resources are
+listed page by page from the archive.
 """
 
 import gc
@@ -29,7 +29,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from mcp_server_compaction.access.scopes import allow
+from mcp_server_compaction.access.scopes import check_scope
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS
 from mcp_server_compaction.protocol.deps import Deps, GetArchive, RequestContext, open_deps
@@ -48,9 +48,9 @@ from mcp_server_compaction.protocol.tools import call_tool, list_tools
 
 _logger = logging.getLogger(__name__)
 
-# What the tools load when they are called, beside names of the library.
-_MODULES = (
-    "imagesize",  # by the first picture
+# Modules that the tools import when they are called.
+_LAZY_MODULES = (
+    "imagesize",
     "mcp_server_compaction.protocol.tools.compact_messages",
     "mcp_server_compaction.protocol.tools.search_transcript",
     "mcp_server_compaction.protocol.tools.persist_large_output",
@@ -66,10 +66,12 @@ INSTRUCTIONS = (
 )
 
 
-async def answer_errors(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Answer an expected failure with its text.
+async def reply_to_errors(
+    ctx: ServerRequestContext[Any, Any], call_next: CallNext
+) -> HandlerResult:
+    """Reply to an expected failure with its text.
 
-    A fault of ours is answered without its text, which may contain what others said; it is logged.
+    The text of any other exception is only logged, because it may contain text of other users.
     """
     try:
         return await call_next(ctx)
@@ -83,30 +85,32 @@ async def answer_errors(ctx: ServerRequestContext[Any, Any], call_next: CallNext
         _logger.exception("%s failed unexpectedly", ctx.method)
         raise MCPError(
             INTERNAL_ERROR,
-            f"{ctx.method} failed by a fault of the server; its log on standard error says "
-            "more. Nothing archived was lost.",
+            f"{ctx.method} failed because of a fault in the server. See its log on standard error. "
+            "No archived content was lost.",
         ) from error
 
 
-async def note_greeting(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Let the work begin that waits until the host has its first answer.
+async def signal_first_request(
+    ctx: ServerRequestContext[Any, Any], call_next: CallNext
+) -> HandlerResult:
+    """Start the background work after the host's first request.
 
-    In the handshake era `notifications/initialized` says so; since then, any request.
+    With a handshake, the first message after `initialize` is `notifications/initialized`.
     """
     try:
         return await call_next(ctx)
     finally:
         if ctx.method != "initialize":
-            ctx.lifespan_context.greeted.set()
+            ctx.lifespan_context.first_request.set()
 
 
 class CompactionServer(Server[Deps]):
-    """The low-level server, announcing that its list of resources changes."""
+    """The low-level server, which announces notifications about its resource list."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *others: Any, **more: Any
     ) -> InitializationOptions:
-        """The greeting of the handshake era, whichever transport asks for it."""
+        """Return the reply to `initialize`, with these notifications on every transport."""
         announced = notification_options or NotificationOptions(resources_changed=True)
         return super().create_initialization_options(announced, *others, **more)
 
@@ -114,47 +118,48 @@ class CompactionServer(Server[Deps]):
 async def read_resource(
     context: RequestContext, params: ReadResourceRequestParams
 ) -> ReadResourceResult:
-    """Handle `resources/read`; what reads transcripts is loaded then, not for the greeting."""
+    """Handle `resources/read`. Import its code on the first call, to start faster."""
     from mcp_server_compaction.protocol.resource_contents import contents_of
 
     archive = context.lifespan_context.archive
     return ReadResourceResult(contents=[*await contents_of(params.uri, archive)])
 
 
-async def _work_ahead(deps: Deps) -> None:
-    """Do what no host should wait for when it starts the server: load the engine, import."""
-    await deps.greeted.wait()
+async def _work_in_background(deps: Deps) -> None:
+    """Load the engine and import sessions after the first request, so that no host waits."""
+    await deps.first_request.wait()
     try:
         await to_thread.run_sync(load_engine, deps.config)
     except Exception:
-        _logger.exception("The engine could not be loaded ahead; calls will say what they lack")
+        _logger.exception("The engine could not be loaded. Calls will report the reason.")
     await deps.imports.catch_up(START_SECONDS)
 
 
 def load_engine(config: Config) -> None:
-    """Load what the first call of a tool would wait for: half a second of CPU."""
+    """Load everything that the first tool call needs, which takes half a second of CPU."""
     for name in ("LocalArchive", "open_archive", "compact", "with_dropped_names"):
         getattr(context_compaction, name)
-    for module in _MODULES:
+    for module in _LAZY_MODULES:
         import_module(module)
-    context_compaction.redact("")  # the rules of its detector
-    context_compaction.counter_for(config.model).text("word")  # the vocabulary
+    context_compaction.redact("")  # loads the rules of the detector
+    context_compaction.counter_for(config.model).text("word")  # loads the vocabulary
 
 
-def collect_seldom() -> None:
-    """Have this process look for garbage seldom, and never among what it has loaded."""
+def reduce_gc() -> None:
+    """Make garbage collection rare, and exclude all objects that exist now."""
     gc.freeze()
-    # Collecting what huge lists leave takes 0.3 seconds, in which nobody is answered. Python's own
-    # thresholds do so several times a call.
+    # A collection after a huge list takes 0.3 seconds, which blocks all requests. With Python's own
+    # thresholds it happens several times in a call.
     gc.set_threshold(50_000, 20, 10)
 
 
 def build_server(config: Config, archives: GetArchive | None = None) -> CompactionServer:
-    """The server for `config`, which touches no file before it runs.
+    """Return the server for `config`. It accesses no file before it runs.
 
     Args:
-        config: The configuration of the process.
-        archives: Returns an archive that others open and close; without it the server opens one.
+        config: Configuration of the process.
+        archives: Returns an archive that the caller opens and closes. None to open the archive of
+            `config`.
     """
     changes = Changes()
 
@@ -164,7 +169,7 @@ def build_server(config: Config, archives: GetArchive | None = None) -> Compacti
             open_deps(config, changes, archives) as deps,
             anyio.create_task_group() as background,
         ):
-            background.start_soon(_work_ahead, deps)
+            background.start_soon(_work_in_background, deps)
             yield deps
             background.cancel_scope.cancel()
 
@@ -185,16 +190,16 @@ def build_server(config: Config, archives: GetArchive | None = None) -> Compacti
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
         on_completion=complete,
-        # Of its arguments that stand in headers: none does, in no tool. Without this, the SDK walks
-        # through a tool's schema at each call over HTTP.
+        # No tool has arguments in headers. By default the SDK searches the tool's schema for them
+        # at each call over HTTP.
         get_tool_input_schema=lambda _: None,
     )
-    server.middleware += [note_greeting, answer_errors, allow]
+    server.middleware += [signal_first_request, reply_to_errors, check_scope]
     return server
 
 
 def serve_stdio(config: Config) -> None:
-    """Serve one host over standard input and output until it hangs up."""
+    """Serve one host over standard input and output until it closes the connection."""
     log_to_stderr()
     anyio.run(_serve_stdio, config)
 

@@ -1,4 +1,4 @@
-"""What the handlers work with: made once by the lifespan, closed by it."""
+"""Objects that the handlers use, created and closed by the lifespan of the server."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,10 +17,10 @@ from mcp_server_compaction.hosts.session_imports import SessionImports
 from mcp_server_compaction.protocol.http_bodies import size_of
 from mcp_server_compaction.protocol.notifications import Changes
 
-if TYPE_CHECKING:  # loaded with the engine, by the first call that opens one
+if TYPE_CHECKING:  # because the first call that opens an archive loads the engine
     from context_compaction import Archive
 
-# Some 250,000 tokens: what is larger may take a second, and the rest does not wait for it.
+# About 250,000 tokens. A larger request may take a second, and must not delay the others.
 LARGE_REQUEST_BYTES = 1024 * 1024
 _RECENT_SESSIONS = 1_000
 
@@ -28,10 +28,10 @@ GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
 
 
 class LazyArchive:
-    """The archive, opened by the first call that needs it, while `running` is entered.
+    """An archive that the first call opens, while `running` is entered.
 
-    Hosts wait for `initialize`, and opening would load SQLite before they get their answer. A task
-    of the lifespan enters and leaves the archive, so that both happen in one task.
+    Hosts wait for `initialize`, and opening the archive loads SQLite. One task of the lifespan
+    enters and exits the archive, because a task group must be exited by the task that entered it.
     """
 
     def __init__(self, config: Config) -> None:
@@ -41,7 +41,7 @@ class LazyArchive:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Let calls open the archive; it is closed with the block."""
+        """Allow calls to open the archive, and close the archive at the end of the block."""
         self._lock, self._closing, self._archive = anyio.Lock(), anyio.Event(), None
         async with anyio.create_task_group() as self._tasks:
             try:
@@ -50,13 +50,13 @@ class LazyArchive:
                 self._closing.set()
 
     async def get(self) -> "Archive":
-        """The open archive. A call that is cancelled while it opens leaves it to the next one.
+        """Return the open archive. If a call is cancelled while it opens, the next call opens it.
 
         Raises:
-            ArchiveError: It cannot be opened; the next call tries again.
+            ArchiveError: The archive cannot be opened. The next call tries again.
         """
         if self._tasks is None:
-            raise RuntimeError("The application's lifespan has not begun.")
+            raise RuntimeError("LazyArchive.running has not been entered.")
         if (archive := self._archive) is not None:
             return archive
         async with self._lock:
@@ -65,8 +65,7 @@ class LazyArchive:
             return archive
 
     async def _keep_open(self, *, task_status: "TaskStatus[Archive]") -> None:
-        # Here and not above: SQLite and zstandard are loaded when they are needed.
-        from context_compaction import open_archive
+        from context_compaction import open_archive  # which loads SQLite and zstandard
 
         async with open_archive(self._config.archive, redaction=self._config.redaction) as archive:
             task_status.started(archive)
@@ -74,70 +73,70 @@ class LazyArchive:
 
 
 class Turns:
-    """Admits a bounded number of compactions at a time, in the order in which they came.
+    """Limit of concurrent compactions, in the order of the calls.
 
-    First lists of sessions and large requests have turns of their own. A first list takes ten times
-    as long as one that goes on: after a restart all are first ones, and each session's second call
-    would wait for those of all the others.
+    There is one limit each for known sessions, first lists and large requests. A first list takes
+    ten times as long as a longer version of a known list. After a restart every list is a first
+    list, and each session's second call would have to wait for all of them.
 
     Attributes:
-        recent_windows: The context window of each session compacted last, by tenant and session;
-            None if no call named one.
+        recent_windows: Context window of each recently compacted session, by tenant and session
+            ID. None if no call named a window.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.recent_windows: dict[tuple[str, str], int | None] = {}
-        self._turns = {
-            name: anyio.Semaphore(most, fast_acquire=True) for name in ("known", "first", "large")
+        self._semaphores = {
+            name: anyio.Semaphore(limit, fast_acquire=True) for name in ("known", "first", "large")
         }
 
     def remember(self, session_id: str, window_tokens: int | None) -> None:
-        """Note that a session of the caller was compacted, and for which window."""
+        """Record that a session of the caller was compacted, and for which window."""
         key = caller.get().tenant, session_id
-        known = self.recent_windows.pop(key, None)
-        self.recent_windows[key] = window_tokens or known
+        previous = self.recent_windows.pop(key, None)
+        self.recent_windows[key] = window_tokens or previous
         if len(self.recent_windows) > _RECENT_SESSIONS:
             del self.recent_windows[next(iter(self.recent_windows))]
 
     def of(self, request: Any, *, is_known: bool) -> anyio.Semaphore:
-        """Whose turn a compaction takes.
+        """Return the semaphore that a compaction must acquire.
 
         Args:
-            request: The HTTP request that asks for it; None on stdio, where one host calls.
-            is_known: Whether the session's list was compacted a short time ago.
+            request: The HTTP request of the call. None over stdio.
+            is_known: Whether the session was compacted recently.
         """
         if size_of(request) > LARGE_REQUEST_BYTES:
-            return self._turns["large"]
-        return self._turns["known" if is_known else "first"]
+            return self._semaphores["large"]
+        return self._semaphores["known" if is_known else "first"]
 
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """Everything that a handler may use.
+    """Objects that every handler can use.
 
     Attributes:
-        config: The configuration of the process.
-        archives: Returns the archive that holds every tenant's.
-        changes: Who is notified when resources change.
-        greeted: Set once a host has its answer to `initialize`, or to a request without one.
-        imports: The sessions that hosts keep on disk.
-        turns: Whose turn a compaction takes, unless it may wait for a model.
+        config: Configuration of the process.
+        archives: Returns the archive of all tenants.
+        changes: Notifications about changed resources.
+        imports: Import of the sessions that hosts store on disk.
+        first_request: Set after the first request other than `initialize`.
+        turns: Limit of concurrent compactions that do not wait for a model.
     """
 
     config: Config
     archives: GetArchive
     changes: Changes
     imports: SessionImports
-    greeted: anyio.Event
+    first_request: anyio.Event
     turns: Turns
 
     async def archive(self) -> "Archive":
-        """The archive of the tenant that is asking.
+        """Return the archive of the caller's tenant.
 
         Raises:
-            ArchiveError: It cannot be opened.
+            ArchiveError: The archive cannot be opened.
         """
-        return await caller.get().own(await self.archives())
+        return await caller.get().own_archive(await self.archives())
 
 
 RequestContext: TypeAlias = ServerRequestContext[Deps, Any]
@@ -147,7 +146,7 @@ RequestContext: TypeAlias = ServerRequestContext[Deps, Any]
 async def open_deps(
     config: Config, changes: Changes, archives: GetArchive | None = None
 ) -> AsyncGenerator[Deps]:
-    """What one run of the server works with: an archive that others opened, else one of its own."""
+    """Yield the objects for one run of the server. Without `archives`, open an own archive."""
     async with AsyncExitStack() as stack:
         if archives is None:
             archive = LazyArchive(config)
@@ -155,7 +154,7 @@ async def open_deps(
             archives = archive.get
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives)
-        # While one compaction waits for the disk the other goes on. More of them only take the
-        # interpreter from each other, unless each waits for a database on the network.
+        # Two, because one compaction can run while the other waits for the disk. More would only
+        # compete for the interpreter, unless they wait for a database on the network.
         turns = Turns(2 if config.archive_address is None else 8)
         yield Deps(config, archives, changes, imports, anyio.Event(), turns)

@@ -1,7 +1,8 @@
-"""The bodies of requests to the protocol: JSON that is read once, and refused in our own words.
+"""Bodies of HTTP requests: decoded once, and refused with a readable error.
 
-The SDK decodes a body twice, on the event loop: of a list of 50,000 tokens that took a tenth of a
-loaded call. So the message list is decoded here, large ones in a thread, and handed to its tool.
+The SDK decodes a body twice, on the event loop. With a list of 50,000 tokens that took a tenth of a
+call under load. This middleware removes the message lists from the body, decodes large bodies in a
+thread, and passes the lists to the tool.
 """
 
 from dataclasses import dataclass
@@ -17,35 +18,40 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_server_compaction.protocol.stdio import Refusal, read_message
 
-# A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
+# A conversation of a million tokens is about 5 MB of JSON. The SDK's default limit is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
-# Up to here a body is decoded faster than a thread begins to.
+# Decoding a body of this size takes less time than starting a thread.
 _SMALL_BODY_BYTES = 256 * 1024
 _LIST_ARGUMENTS = ("messages", "new_messages")
-LISTS = "mcp_server_compaction.lists"  # where a request's scope holds them
+LISTS = "mcp_server_compaction.lists"  # key in the scope of a request
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The message lists of a tool call, by the name of the argument, and the size of the body."""
+    """The message lists that were removed from a tool call.
+
+    Attributes:
+        arguments: The lists, by name of the argument.
+        body_bytes: Size of the whole body.
+    """
 
     arguments: JsonObject
     body_bytes: int
 
 
 def json_bodies(app: ASGIApp) -> ASGIApp:
-    """`app`, given whole bodies that are messages of the protocol, without their message lists."""
+    """Return `app` behind a middleware that limits and decodes the bodies of requests."""
     return RequestBodyLimitMiddleware(_JsonBodies(app), MAX_BODY_BYTES)
 
 
-def arguments_of(request: Any, given: JsonObject) -> JsonObject:
-    """The arguments of a tool's call, with the lists of its HTTP request; None on stdio."""
+def arguments_of(request: Any, arguments: JsonObject) -> JsonObject:
+    """Return the arguments of a tool call, with the lists of its HTTP request (None on stdio)."""
     lists: Lists | None = None if request is None else request.scope.get(LISTS)
-    return given if lists is None else given | lists.arguments
+    return arguments if lists is None else arguments | lists.arguments
 
 
 def size_of(request: Any) -> int:
-    """How many bytes the body of a request had; 0 on stdio."""
+    """Return the size of a request's body in bytes. 0 on stdio."""
     lists: Lists | None = None if request is None else request.scope.get(LISTS)
     return 0 if lists is None else lists.body_bytes
 
@@ -59,7 +65,7 @@ class _JsonBodies:
             await self._app(scope, receive, send)
             return
         if Headers(scope=scope).get("content-encoding", "identity") != "identity":
-            refusal = PlainTextResponse("Send the body as it is: no packed body is read.", 415)
+            refusal = PlainTextResponse("Send the body without a Content-Encoding.", 415)
             await refusal(scope, receive, send)
             return
         message = await receive()
@@ -68,32 +74,33 @@ class _JsonBodies:
             return
         body: bytes = message["body"]
         if len(body) <= _SMALL_BODY_BYTES:
-            found = _taken_apart(body)
+            result = _without_lists(body)
         else:
-            found = await to_thread.run_sync(_taken_apart, body)
-        if isinstance(found, Refusal):
-            said = found.error.model_dump_json(exclude_unset=True)
-            await Response(said, 400, media_type="application/json")(scope, receive, send)
+            result = await to_thread.run_sync(_without_lists, body)
+        if isinstance(result, Refusal):
+            error = result.error.model_dump_json(exclude_unset=True)
+            await Response(error, 400, media_type="application/json")(scope, receive, send)
             return
-        rest, lists = found
+        rest, lists = result
         scope = {**scope, "headers": [*scope["headers"]], LISTS: Lists(lists, len(body))}
         MutableHeaders(scope=scope)["content-length"] = str(len(rest))
-        held: list[Message] = [{"type": "http.request", "body": rest, "more_body": False}]
+        messages: list[Message] = [{"type": "http.request", "body": rest, "more_body": False}]
 
         async def receive_rest() -> Message:
-            return held.pop() if held else await receive()
+            return messages.pop() if messages else await receive()
 
         await self._app(scope, receive_rest, send)
 
 
-def _taken_apart(body: bytes) -> tuple[bytes, JsonObject] | Refusal:
-    """A body without the message lists of a tool call, and these by the name of the argument."""
+def _without_lists(body: bytes) -> tuple[bytes, JsonObject] | Refusal:
+    """Return a body without the message lists of its tool call, and these lists by argument."""
     message = read_message(body)
     if isinstance(message, Refusal):
         return message
     params = message.get("params")
-    given = params.get("arguments") if is_object(params) else None
+    arguments = params.get("arguments") if is_object(params) else None
     lists: JsonObject = {}
-    if is_object(given) and message.get("method") == "tools/call":
-        lists = {name: given.pop(name) for name in _LIST_ARGUMENTS if is_list(given.get(name))}
+    if is_object(arguments) and message.get("method") == "tools/call":
+        names = [name for name in _LIST_ARGUMENTS if is_list(arguments.get(name))]
+        lists = {name: arguments.pop(name) for name in names}
     return to_json(message), lists

@@ -1,7 +1,7 @@
-"""The gate of the HTTP service: which host is asked for, who asks, how often and how slowly.
+"""Gate of the HTTP service: checks Host, Origin and access token, and limits rate and duration.
 
-Whoever passes it has a tenant's whole archive, so it is shut from the first start. The limits keep
-one caller that misbehaves from shutting out the others.
+A caller that passes the gate can read the whole archive of a tenant, so the gate is closed by
+default. The limits keep one misbehaving caller from blocking the others.
 """
 
 import logging
@@ -23,11 +23,10 @@ from mcp_server_compaction.access.audit import Refusals
 from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, caller
 
-# Twice what a process answers of 64 agents with lists of 50,000 tokens: work is not held up, but
-# a flood of requests that ask for little is.
+# Twice the rate that a process reaches for 64 agents with lists of 50,000 tokens. It stops a flood
+# of cheap requests, but no real work.
 REQUESTS_PER_SECOND = 400
-# A request that has not arrived whole by then never will: callers are on this machine, or a proxy
-# that has read the request is.
+# Time for a request to arrive. Callers are on this machine or behind a proxy that buffers.
 RECEIVE_SECONDS = 30.0
 PROBES = frozenset({"/healthz", "/readyz"})
 
@@ -36,32 +35,32 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the service may be called.
+    """Names under which the service is called.
 
     Attributes:
-        hosts: The values of Host, each with its port; None for a Unix socket, where no browser
-            gets to.
-        origins: The pages that may ask.
-        how: How to come in, for whoever shows no token.
-        is_probed_by_any: Whether whoever watches over the service may ask by any name, as by its
-            address within a cluster; the answers say nothing about a conversation.
-        metadata_url: Where OAuth clients learn whose tokens are accepted.
-        scheme: What callers use where a proxy stands before it, "https"; None where none does.
+        hosts: Accepted values of the header Host, with ports. None for a Unix socket, which no
+            browser can reach.
+        origins: Accepted values of the header Origin.
+        header_help: How to pass a token, for callers without one.
+        allows_any_probe: Whether probes may use any Host, for example an address in a cluster. The
+            responses contain nothing from a conversation.
+        metadata_url: Address of the metadata for OAuth clients.
+        scheme: Scheme that callers use if a proxy is in front, "https". None without a proxy.
     """
 
     hosts: frozenset[str] | None
     origins: frozenset[str] = frozenset()
-    how: str = "Authorization: Bearer …"
-    is_probed_by_any: bool = False
+    header_help: str = "Authorization: Bearer …"
+    allows_any_probe: bool = False
     metadata_url: str | None = None
     scheme: str | None = None
 
 
 class Gate:
-    """Admits a request for this host, from a page of it or from no page.
+    """ASGI middleware that admits requests with the right Host, Origin and access token.
 
-    Callers of the protocol must show their token here. The viewer's pages check that themselves,
-    since people show it once.
+    It checks tokens for the guarded paths. The viewer's pages check their own tokens, because
+    people pass a token once and then use a cookie.
     """
 
     def __init__(
@@ -71,44 +70,51 @@ class Gate:
         verifier: Verifier | None,
         guarded: Collection[str] = (),
     ) -> None:
-        """`verifier` says whom a token stands for; `guarded` are the paths that need one."""
+        """Create a gate before `app`.
+
+        Args:
+            app: Application that gets admitted requests.
+            names: Accepted names of the service.
+            verifier: Check of access tokens. None to admit callers without a token.
+            guarded: Paths that need a token.
+        """
         self._app = app
         self._names = names
         self._verifier = verifier
         self._guarded = tuple(guarded)
-        self._limits: LRUCache[str, AsyncLimiter] = LRUCache(10_000)
+        self._limiters: LRUCache[str, AsyncLimiter] = LRUCache(10_000)
         self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request, or pass it on."""
+        """Refuse a request or pass it to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        send = self._noted(scope, send)
-        admitted = self._wrong_name(scope) or await self._identified(scope)
-        if isinstance(admitted, Principal) and not await self._has_room(admitted.tenant):
-            said = f"More than {REQUESTS_PER_SECOND} requests a second. Call again."
-            admitted = refused(429, said, {"Retry-After": "1"})
-        if not isinstance(admitted, Principal):
-            await admitted(scope, receive, send)
+        send = self._logging_send(scope, send)
+        result = self._refused_name(scope) or await self._identify(scope)
+        if isinstance(result, Principal) and not await self._is_within_rate(result.tenant):
+            reason = f"More than {REQUESTS_PER_SECOND} requests in a second. Call again later."
+            result = refused(429, reason, {"Retry-After": "1"})
+        if not isinstance(result, Principal):
+            await result(scope, receive, send)
             return
-        shown = {
-            "user": _user(admitted),
+        changes = {
+            "user": _sdk_user(result),
             "scheme": self._names.scheme or scope["scheme"],
-            # No event is kept to be sent again, and the SDK then gives no answer at all.
+            # The server stores no events, and the SDK would not respond to this header at all.
             "headers": [pair for pair in scope["headers"] if pair[0] != b"last-event-id"],
         }
-        reset = caller.set(admitted)
+        reset = caller.set(result)
         try:
-            await self._app({**scope, **shown}, _in_time(receive), send)
+            await self._app({**scope, **changes}, _with_deadline(receive), send)
         finally:
             caller.reset(reset)
 
-    def _noted(self, scope: Scope, send: Send) -> Send:
-        """`send`, with refusals logged, and a time to call again where that may help."""
+    def _logging_send(self, scope: Scope, send: Send) -> Send:
+        """Return `send` that logs refusals and adds Retry-After to temporary failures."""
         peer = str((scope.get("client") or ("",))[0])
 
-        async def send_noted(message: Message) -> None:
+        async def send_logged(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if status in (401, 421):
@@ -117,86 +123,91 @@ class Gate:
                     MutableHeaders(scope=message).setdefault("Retry-After", "5")
             await send(message)
 
-        return send_noted
+        return send_logged
 
-    def _wrong_name(self, scope: Scope) -> PlainTextResponse | None:
+    def _refused_name(self, scope: Scope) -> PlainTextResponse | None:
+        """Return a refusal of the request's Host or Origin. None if both are accepted."""
         if self._names.hosts is None:
             return None
-        if scope["path"] in PROBES and self._names.is_probed_by_any:
+        if scope["path"] in PROBES and self._names.allows_any_probe:
             return None
         headers = Headers(scope=scope)
         host, origin = ", ".join(headers.getlist("host")), headers.get("origin")
         if host.lower() not in self._names.hosts:
-            known = "the address that it names at its start (a team's service: its --public-url)"
-            return refused(421, f"This server is not {host[:100]!r}. Call it by {known}.")
+            return refused(
+                421,
+                f"Wrong Host {host[:100]!r}. Use the address that the server printed at its start, "
+                "or for a team's service the address in --public-url.",
+            )
         if origin is not None and origin.lower() not in self._names.origins:
             return refused(403, f"Pages of {origin[:100]!r} may not call this server.")
         return None
 
-    async def _identified(self, scope: Scope) -> Principal | PlainTextResponse:
+    async def _identify(self, scope: Scope) -> Principal | PlainTextResponse:
+        """Return the caller, or a refusal if a guarded path is requested without a valid token."""
         path: str = scope["path"]
-        is_guarded = any(path == one or path.startswith(f"{one}/") for one in self._guarded)
+        is_guarded = any(path == name or path.startswith(f"{name}/") for name in self._guarded)
         if self._verifier is None or not is_guarded:
             return LOCAL_USER
         try:
             principal = await self._verifier.verify(bearer_token(Headers(scope=scope)))
         except (CompactionError, KeysUnreachableError) as error:
-            # The caller has shown nothing yet, and may not learn where the archive is.
-            _logger.warning("A token could not be looked up: %s", error)
-            return refused(503, "Your token cannot be looked up now. Call again.")
+            # The reason is only logged, because this caller must not learn where the archive is.
+            _logger.warning("A token could not be checked: %s", error)
+            return refused(503, "Your token cannot be checked now. Call again later.")
         if principal is not None and not principal.is_browser:
             return principal
-        where = self._names.metadata_url
-        challenge = "Bearer" if where is None else f'Bearer resource_metadata="{where}"'
-        said = f"Send a token that is good here: {self._names.how}"
-        return refused(401, said, {"WWW-Authenticate": challenge})
+        url = self._names.metadata_url
+        challenge = "Bearer" if url is None else f'Bearer resource_metadata="{url}"'
+        reason = f"Send a valid access token: {self._names.header_help}"
+        return refused(401, reason, {"WWW-Authenticate": challenge})
 
-    async def _has_room(self, tenant: str) -> bool:
-        """Count a request of `tenant`; False where there were too many."""
-        limit = self._limits.get(tenant)
-        if limit is None:
-            limit = self._limits[tenant] = AsyncLimiter(REQUESTS_PER_SECOND, 1)
-        if not limit.has_capacity():
+    async def _is_within_rate(self, tenant: str) -> bool:
+        """Whether the tenant is within its rate. Counts this request."""
+        limiter = self._limiters.get(tenant)
+        if limiter is None:
+            limiter = self._limiters[tenant] = AsyncLimiter(REQUESTS_PER_SECOND, 1)
+        if not limiter.has_capacity():
             return False
-        await limit.acquire()
+        await limiter.acquire()
         return True
 
 
-def _in_time(receive: Receive) -> Receive:
-    """`receive`, which gives up on a request that does not arrive whole in time."""
+def _with_deadline(receive: Receive) -> Receive:
+    """Return `receive` that reports a disconnect if the request does not arrive in time."""
     deadline = anyio.current_time() + RECEIVE_SECONDS
-    is_whole = False
+    is_complete = False
 
     async def receive_in_time() -> Message:
-        nonlocal is_whole
-        if is_whole:  # whoever asks now waits until the caller hangs up
+        nonlocal is_complete
+        if is_complete:  # The application now waits for the caller to disconnect.
             return await receive()
         with anyio.CancelScope(deadline=deadline):
             message = await receive()
-            is_whole = not message.get("more_body", False)
+            is_complete = not message.get("more_body", False)
             return message
-        is_whole = True
+        is_complete = True
         return {"type": "http.disconnect"}
 
     return receive_in_time
 
 
 def bearer_token(headers: Headers) -> str:
-    """The token that a request shows; "" where it shows none."""
-    scheme, _, shown = headers.get("authorization", "").partition(" ")
-    return shown.strip() if scheme.lower() == "bearer" else ""
+    """Return the access token of a request. "" if it has none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _user(principal: Principal) -> AuthenticatedUser:
-    """The caller for the SDK, which lets nobody else go on in a session of the handshake era."""
-    named = f"{principal.tenant}/{principal.user}"
+def _sdk_user(principal: Principal) -> AuthenticatedUser:
+    """Return the caller in the SDK's form. The SDK ties a session with a handshake to its user."""
+    name = f"{principal.tenant}/{principal.user}"
     claims = {"iss": principal.issuer} if principal.issuer else None
     scopes = [str(scope) for scope in sorted(principal.scopes)]
     return AuthenticatedUser(
-        AccessToken(token="", client_id=named, scopes=scopes, subject=named, claims=claims)
+        AccessToken(token="", client_id=name, scopes=scopes, subject=name, claims=claims)
     )
 
 
-def refused(status: int, why: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
-    """An answer in one plain sentence."""
-    return PlainTextResponse(why, status_code=status, headers=headers)
+def refused(status: int, reason: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
+    """Return a response with the reason of a refusal as plain text."""
+    return PlainTextResponse(reason, status_code=status, headers=headers)

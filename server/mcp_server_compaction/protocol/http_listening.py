@@ -1,4 +1,4 @@
-"""Listening: sockets, processes, and connections whose requests begin in time."""
+"""Sockets, worker processes and connections of the HTTP service."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-# The head of a request must arrive in this time, and may have so many bytes.
+# Limits for the head of a request.
 HEAD_SECONDS = 20.0
 MAX_HEAD_BYTES = 64 * 1024
 
@@ -22,26 +22,33 @@ MAX_HEAD_BYTES = 64 * 1024
 def serve(
     app: Callable[[], ASGIApp], listener: socket.socket, place: str, workers: int = 1
 ) -> None:
-    """Serve what `app` makes in `workers` processes; `place` tells people where it is served."""
+    """Serve the application until interrupted.
+
+    Args:
+        app: Creates the application, once in each process.
+        listener: Bound socket.
+        place: Address to print for people.
+        workers: Number of processes.
+    """
     service = uvicorn.Config(
         app,
         factory=True,
         http=BoundedConnection,
-        # uvicorn would write its access log to standard output.
+        # uvicorn would write its access log to standard output, which must stay empty.
         log_config=None,
         log_level="warning",
         timeout_keep_alive=15,
-        # A process that is to end finishes its requests; then it cancels those that take longer,
-        # and the streams of clients that only listen. Kubernetes kills after 30 seconds.
+        # After a signal, a process finishes its requests for 10 seconds and then cancels the rest.
+        # Kubernetes kills a process after 30 seconds.
         timeout_graceful_shutdown=10,
         limit_concurrency=512,
         workers=workers,
-        # A process that compacts millions of tokens may answer its health check late.
+        # A process that compacts millions of tokens may respond late to its health check.
         timeout_worker_healthcheck=60,
     )
     listeners = on_one_address(listener, workers)
-    for one in listeners:
-        one.listen(64)  # connections wait until a process is ready
+    for listening in listeners:
+        listening.listen(64)  # Connections wait here until a process is ready.
     sys.stderr.write(f"Serving on {place}\n")
     sys.stderr.flush()
     if workers > 1:
@@ -51,20 +58,21 @@ def serve(
 
 
 class _Workers(Multiprocess):
-    """Several processes, each with a listener of its own; a replacement gets all listeners."""
+    """Worker processes, each with its own listener. A replacement process gets all listeners."""
 
     def init_processes(self) -> None:
-        """Start them."""
+        """Start the processes."""
         self.processes += [Process(self.config, [listener]) for listener in self.sockets]
         for process in self.processes:
             process.start()
 
 
 def on_one_address(listener: socket.socket, count: int) -> list[socket.socket]:
-    """`listener` and others on its address, between which Linux divides the connections.
+    """Return `count` sockets on the address of `listener`, including `listener`.
 
-    If all processes share one listener, an idle process takes every connection that waits: of 64
-    that came at once, one of two processes had 64, 51 or 45.
+    Linux divides connections among the sockets of one address. If all processes share one socket,
+    an idle process takes every waiting connection: of 64 simultaneous connections, one of two
+    processes got 64, 51 and 45.
     """
     if count == 1 or sys.platform != "linux" or listener.family == socket.AF_UNIX:
         return [listener] * count
@@ -74,73 +82,78 @@ def on_one_address(listener: socket.socket, count: int) -> list[socket.socket]:
 
 
 def share_fairly() -> None:
-    """Set this process up for many callers at once, when all it needs is loaded."""
-    # A busy thread keeps the interpreter this long while the loop wants it, some twenty times a
-    # call. With Python's 0.005 a huge list holds up each small call by a tenth of a second.
+    """Tune the threads of this process for many concurrent callers."""
+    # A busy thread keeps the interpreter for this interval, about twenty times in a call. With
+    # Python's default of 0.005 a huge list delays each small call by a tenth of a second.
     sys.setswitchinterval(0.0005)
-    # Python runs one thread at a time: with anyio's 40, the last of 64 callers waited 11 times as
-    # long as the median one.
+    # With anyio's default of 40 threads, the slowest of 64 callers waited 11 times the median,
+    # because Python runs one thread at a time.
     to_thread.current_default_thread_limiter().total_tokens = 3
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """A connection whose requests need a head that arrives in time and is not too large.
+    """A connection that is closed if the head of a request is too late or too large.
 
-    uvicorn waits for ever, and keeps whatever comes: half-open connections used up every file of
-    the process. `limit_concurrency` answers with 503 where too many are open.
+    uvicorn has no such limits, so half-open connections could use all file handles of the process.
+    Above `limit_concurrency` connections the server responds with 503.
     """
 
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection is open."""
+        """Start the time limit of the first request."""
         super().connection_made(transport)
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        """Something of a request came."""
+        """Close the connection if the head of the request is too large."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._deadline is not None and self._head_bytes > MAX_HEAD_BYTES:
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        """The body follows."""
-        self._stop_clock()
+        """Stop the time limit, because the head is complete."""
+        self._stop_timer()
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """The next request may come, or came already."""
+        """Start the time limit of the next request."""
         super().on_response_complete()
         if self.cycle.response_complete:
             self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone."""
-        self._stop_clock()
+        """Stop the time limit."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def _expect_head(self) -> None:
-        self._stop_clock()
+        self._stop_timer()
         self._head_bytes = 0
         self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
-    def _stop_clock(self) -> None:
+    def _stop_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket on an address, which other sockets of this user may share.
+    """Return a socket that is bound to an address.
+
+    Args:
+        host: Address of this machine.
+        port: Port. 0 for a free port.
+        shared: Whether other sockets of the user may use the same address.
 
     Raises:
-        SettingsError: The port is taken, or there is no such address.
+        SettingsError: The port is in use, or the address does not exist.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends at once only over sockets whose protocol is named. Over others an answer waits
-    # for the client's delayed acknowledgement: 40 ms a call.
+    # asyncio disables Nagle's algorithm only if the protocol is named. Otherwise each response
+    # waits 40 ms for the client's delayed acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,28 +163,33 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     except OSError as error:
         bound.close()
         raise SettingsError(
-            f"Port {port} on {host} cannot be used: {error.strerror}. Choose another with --port."
+            f"Cannot use port {port} on {host}: {error.strerror}. Choose another with --port."
         ) from error
     return bound
 
 
 def listen_on(path: Path) -> socket.socket:
-    """A listening Unix socket that only the user may open; one that nobody serves is replaced."""
+    """Return a listening Unix socket that only the user may open. Replace an abandoned socket.
+
+    Raises:
+        SettingsError: The path is in use or cannot be created.
+    """
     listener = socket.socket(socket.AF_UNIX)
     try:
         if path.is_socket() and not _is_served(path):
             path.unlink()
-        former = os.umask(0o177)  # between bind and chmod anybody could connect
+        # With chmod after bind, other users could connect in between.
+        previous_umask = os.umask(0o177)
         try:
             listener.bind(str(path))
         finally:
-            os.umask(former)
+            os.umask(previous_umask)
         listener.listen()
     except OSError as error:
         listener.close()
         raise SettingsError(
-            f"The Unix socket {path} cannot be used: {error.strerror or error}. Choose "
-            "another path with --unix-socket."
+            f"Cannot use the Unix socket {path}: {error.strerror or error}. Choose another path "
+            "with --unix-socket."
         ) from error
     return listener
 

@@ -1,8 +1,8 @@
-"""Streamable HTTP: the service of one user on this machine, or of a team behind a proxy.
+"""Service over Streamable HTTP, for one user on this machine or for a team behind a proxy.
 
-On this machine it asks for a token that lies in a file of the user's alone, or is a Unix socket
-that only the user can open. For a team it goes by the name that the proxy has outside, and asks for
-tokens of the archive or of an OAuth server.
+For one user it needs the local token, which is in a file that only the user can read, or it uses a
+Unix socket that only the user can open. For a team it has the public address of the proxy, and
+needs tokens of the archive or of an OAuth server.
 """
 
 import socket
@@ -39,7 +39,7 @@ from mcp_server_compaction.access.principal import SCOPES
 from mcp_server_compaction.config import LOOPBACK_HOSTS, Config, is_loopback
 from mcp_server_compaction.operations.readiness import Readiness
 from mcp_server_compaction.operations.telemetry import METRICS_PATH, measured, metrics_route
-from mcp_server_compaction.protocol.app import build_server, collect_seldom, load_engine
+from mcp_server_compaction.protocol.app import build_server, load_engine, reduce_gc
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, json_bodies
 from mcp_server_compaction.protocol.http_gate import Gate, Names, refused
@@ -58,20 +58,18 @@ METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How a service is reached, and by whom.
+    """Options of an HTTP service.
 
     Attributes:
-        host: The address that is listened on.
-        port: 0 takes a free one; standard error names it.
-        unix_socket: Listen on this path instead, where only the user may connect and no token is
-            asked for.
-        workers: How many processes answer. One that dies is replaced.
-        public_url: What the service is called outside, where a proxy passes requests on to it; so
-            it is a team's. None for one user on this machine.
-        oauth: Whose tokens are taken beside the archive's own.
-        audit_log: The file in which it is written down who read and deleted what.
-        has_metrics: Whether `/metrics` shows Prometheus the figures of the process.
-        logs_json: Whether standard error gets objects of JSON, and no lines for people.
+        host: Address to listen on.
+        port: Port to listen on. 0 for a free port, which is printed to standard error.
+        unix_socket: Path of a Unix socket to listen on instead. Callers need no token, because only
+            the user can connect.
+        workers: Number of processes. A process that dies is replaced.
+        public_url: Address of the proxy in front of a team's service. None for one user.
+        oauth: Authorization server whose tokens are accepted in addition to the archive's.
+        audit_log: File for the audit log.
+        has_metrics: Whether to serve metrics for Prometheus at `/metrics`.
     """
 
     host: str = "127.0.0.1"
@@ -82,23 +80,22 @@ class Service:
     oauth: OAuthSettings | None = None
     audit_log: Path | None = None
     has_metrics: bool = False
-    logs_json: bool = False
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the calls of one client may go to different processes."""
+        """Whether different processes may handle the calls of one client."""
         return self.workers > 1 or self.public_url is not None
 
 
 def serve_http(config: Config, service: Service) -> None:
     """Serve MCP at /mcp and the viewer at / until interrupted.
 
-    Several processes share nothing but the archive: any of them answers any call. The server can
-    then ask no client anything in between, so a client's own model writes no summaries.
+    Several processes share only the archive, and any process handles any call. The server then
+    cannot send requests to the client, so the client's model writes no summaries.
 
     Raises:
-        SettingsError: The host is no loopback address and no public URL is given, the port or the
-            path is taken, or the file of the token is open to others.
+        SettingsError: The host is no loopback address and there is no public URL, the port or path
+            is in use, or other users may read the token file.
     """
     token = None
     if service.unix_socket is not None:
@@ -110,56 +107,56 @@ def serve_http(config: Config, service: Service) -> None:
         place = f"{_address_of(listener)} as {service.public_url}{MCP_PATH}"
     elif not is_loopback(service.host):
         raise SettingsError(
-            f"{service.host} is no loopback address. Serve on 127.0.0.1, or say by --public-url "
-            "what a team's callers call the service, which then wants their tokens."
+            f"{service.host} is no loopback address. Use 127.0.0.1. For a team, pass the address "
+            "that callers use with --public-url; callers then need tokens."
         )
     else:
         listener = bind(service.host, service.port)
         token = ensure_local_token(config.archive_folder)
         names = _local_names(listener)
-        # Where standard error is kept as a log, whoever reads logs would find the token.
+        # Print the token only on a terminal, because readers of a log file must not learn it.
         shown = token if sys.stderr.isatty() else "$TOKEN"
         place = (
-            f"{_address_of(listener)}{MCP_PATH}\nCallers send 'Authorization: Bearer {shown}'; "
-            f"the token lies in {config.archive_folder / TOKEN_FILE}"
+            f"{_address_of(listener)}{MCP_PATH}\nCallers send 'Authorization: Bearer {shown}'. "
+            f"The token is in {config.archive_folder / TOKEN_FILE}"
         )
     serve(partial(http_app, config, service, names, token), listener, place, service.workers)
 
 
 def serve_pages(config: Config, *, port: int, opens: bool) -> None:
-    """Serve the viewer alone on this machine until interrupted.
+    """Serve only the viewer, on this machine, until interrupted.
 
     Args:
-        config: The configuration of the process.
-        port: 0 takes a free one.
+        config: Configuration of the process.
+        port: Port to listen on. 0 for a free port.
         opens: Whether to open the user's browser.
 
     Raises:
-        SettingsError: The port is taken, or the file of the token is open to others.
+        SettingsError: The port is in use, or other users may read the token file.
     """
     log_to_stderr()
     listener = bind("127.0.0.1", port)
-    listener.listen()  # the browser waits until it is answered
+    listener.listen()  # so that the browser can connect before the server is ready
     names, address = _local_names(listener), _address_of(listener)
     archives = LazyArchive(config)
     access = Access(LocalToken(ensure_local_token(config.archive_folder)), archives.get)
     place = f"{address} (opened in your browser)"
     if not (opens and webbrowser.open(f"{address}/enter/{access.new_entry()}")):
-        place = f"{address}/enter/{access.new_entry()} (open this in a browser; it is good once)"
+        place = f"{address}/enter/{access.new_entry()} (open this in a browser; it works once)"
     serve(lambda: Gate(viewer_app(config, access, archives), names, None), listener, place)
 
 
 def http_app(config: Config, service: Service, names: Names, token: str | None) -> ASGIApp:
-    """The service as an ASGI application.
+    """Return the service as an ASGI application.
 
     Args:
-        config: The configuration of the process.
-        service: Who may call, and what is written of it.
-        names: What it may be called; without hosts, whoever gets here is let in.
-        token: What this machine's user may show.
+        config: Configuration of the process.
+        service: Options of the service.
+        names: Accepted names of the service. Without hosts, callers need no token.
+        token: Local token of the user. None for a team's service.
     """
     oauth = service.oauth
-    log_to_stderr(as_json=service.logs_json)
+    log_to_stderr()
     if service.audit_log is not None:
         write_audit(service.audit_log)
     archives = LazyArchive(config)
@@ -171,11 +168,11 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     server = build_server(config, archives.get)
     server.middleware.append(measured)
     protocol = server.streamable_http_app(
-        # The gate checks Host and Origin, exactly: the SDK compares beginnings.
+        # The gate checks Host and Origin. The SDK's check is not exact: it compares prefixes.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         stateless_http=service.is_stateless,
         max_request_body_size=MAX_BODY_BYTES,
-        # A session holds little memory (37 KB), but nobody comes back for most of them.
+        # A session takes 37 KB, and most clients never return to theirs.
         session_idle_timeout=600.0,
         max_sessions=1_000,
         streamable_http_path=MCP_PATH,
@@ -192,14 +189,14 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         ):
             await to_thread.run_sync(load_engine, config)
             share_fairly()
-            collect_seldom()
+            reduce_gc()
             yield
 
     async def ready(_: Request) -> PlainTextResponse:
         if await readiness.check():
             return PlainTextResponse("ready")
-        # Anybody may ask: what is wrong with the archive stands in the log.
-        return refused(503, "The archive does not answer.")
+        # The reason is only in the log, because anybody may send this request.
+        return refused(503, "The archive does not respond.")
 
     routes: list[BaseRoute] = [
         Route(MCP_PATH, json_bodies(protocol)),
@@ -214,20 +211,20 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
 
 
 def _metadata(oauth: OAuthSettings) -> dict[str, Any]:
-    """What OAuth clients learn of this resource (RFC 9728)."""
+    """Return the metadata of this resource for OAuth clients (RFC 9728)."""
     return {
         "resource": oauth.audience,
-        "authorization_servers": [oauth.issuer],  # to the letter: clients compare it so
+        "authorization_servers": [oauth.issuer],  # unchanged, because clients compare the text
         "scopes_supported": list(SCOPES),
         "bearer_methods_supported": ["header"],
     }
 
 
 def check_public_url(url: str) -> str:
-    """`url` without a slash at its end, if a service can be called that.
+    """Return a public URL without a slash at its end.
 
     Raises:
-        SettingsError: It is none, or not encrypted on its way here from other machines.
+        SettingsError: The URL has a path or query, or uses http with another machine.
     """
     parts = urlsplit(url)
     is_here = parts.scheme == "http" and is_loopback(parts.hostname or "")
@@ -238,8 +235,8 @@ def check_public_url(url: str) -> str:
         or parts.username
     ):
         raise SettingsError(
-            f"The service cannot be called {url!r}. Give the address that callers use, as "
-            "https://compaction.example.org, without a path."
+            f"Invalid public URL {url!r}. Pass the address that callers use, without a path, for "
+            "example https://compaction.example.org"
         )
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -249,9 +246,9 @@ def _public_names(public_url: str, oauth: OAuthSettings | None) -> Names:
     return Names(
         hosts=frozenset({parts.netloc.lower()}),
         origins=frozenset({public_url.lower()}),
-        how="Authorization: Bearer …, a token made by `mcp-server-compaction token create`"
+        header_help="Authorization: Bearer …, with a token of `mcp-server-compaction token create`"
         + ("." if oauth is None else f" or of {oauth.issuer}."),
-        is_probed_by_any=True,
+        allows_any_probe=True,
         metadata_url=f"{public_url}{METADATA_PATH}{MCP_PATH}" if oauth is not None else None,
         scheme=parts.scheme,
     )
@@ -263,7 +260,7 @@ def _local_names(listener: socket.socket) -> Names:
     return Names(
         hosts=hosts,
         origins=frozenset(f"http://{name}" for name in hosts),
-        how=f"Authorization: Bearer … (it lies in the archive's {TOKEN_FILE}).",
+        header_help=f"Authorization: Bearer … (the token is in the archive's file {TOKEN_FILE}).",
     )
 
 

@@ -1,59 +1,43 @@
-"""What the process writes to standard error: warnings, a bounded number of each kind."""
+"""Log of the process on standard error: warnings, with a limit for each kind."""
 
-import json
 import logging
 import sys
 import time
 from collections.abc import Callable
 
+_LIMIT_SECONDS = 60
 
-class _Repeats(logging.Filter):
-    """Passes a message of one kind so many times a minute, then says how many were left out.
 
-    What hosts keep of standard error must not fill a disk because somebody knocks all night.
+class _RepeatFilter(logging.Filter):
+    """A filter that passes a limited number of messages of each kind in a minute.
+
+    Hosts store standard error, and repeated failures of one caller must not fill the disk.
     """
 
-    def __init__(self, most: int = 20, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit: int = 20, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._most = most
+        self._limit = limit
         self._clock = clock
-        self._seen: dict[tuple[str, str], int] = {}
-        self._until = 0.0
+        self._counts: dict[tuple[str, str], int] = {}
+        self._reset_time = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether `record` is written; the last one of a minute says that more are left out."""
-        if self._clock() >= self._until:
-            self._seen.clear()
-            self._until = self._clock() + 60
+        """Whether to write `record`. The last record before the limit says so."""
+        if self._clock() >= self._reset_time:
+            self._counts.clear()
+            self._reset_time = self._clock() + _LIMIT_SECONDS
         kind = (record.name, str(record.msg)[:80])
-        times = self._seen[kind] = self._seen.get(kind, 0) + 1
-        if times == self._most:
-            record.msg = f"{record.getMessage()} (more like this are left out for a minute)"
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if count == self._limit:
+            record.msg = f"{record.getMessage()} (similar messages are omitted for a minute)"
             record.args = None
             record.exc_info = None
-        return times <= self._most
+        return count <= self._limit
 
 
-class _JsonLines(logging.Formatter):
-    """One object a line, for whoever gathers logs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of `record`."""
-        line = {
-            "time_seconds": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
-def log_to_stderr(*, as_json: bool = False) -> None:
-    """Write warnings to standard error, a bounded number of each kind."""
+def log_to_stderr() -> None:
+    """Write warnings to standard error, with a limit for each kind of message."""
     handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(name)s: %(message)s")
-    handler.setFormatter(_JsonLines() if as_json else plain)
-    handler.addFilter(_Repeats())
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    handler.addFilter(_RepeatFilter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -1,7 +1,7 @@
-"""Telling clients that resources changed, in both eras of the protocol.
+"""Notifications to clients about changed resources, in both forms of the protocol.
 
-Since 2026-07-28 a client listens on a stream of its own, fed by a bus. Before that it subscribed
-to single resources, and the server sent on the connection.
+Since 2026-07-28 a client listens on a stream of its own, which a bus feeds. Clients with a
+handshake subscribe to single resources, and the server sends on their connection.
 """
 
 from collections.abc import Callable
@@ -18,55 +18,60 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_server_compaction.access.principal import caller
 
+_MAX_SUBSCRIPTIONS = 1_000
+_MAX_ANNOUNCED = 10_000
+
 
 class TenantBus(InMemorySubscriptionBus):
-    """A bus whose listeners hear only what concerns the tenant that they subscribed for."""
+    """A bus whose listeners receive only the events of the tenant that subscribed."""
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """See `SubscriptionBus.subscribe`."""
         tenant = caller.get().tenant
 
-        def hear(event: ServerEvent) -> None:
+        def pass_own_events(event: ServerEvent) -> None:
             if caller.get().tenant == tenant:
                 listener(event)
 
-        return super().subscribe(hear)
+        return super().subscribe(pass_own_events)
 
 
 class Changes:
-    """Who wants to know of changes; nobody learns of those of another tenant.
+    """Sends notifications about changes to the clients of the caller's tenant.
 
     Attributes:
-        bus: Feeds the listeners of the present protocol.
+        bus: Feeds the listeners of clients without a handshake.
     """
 
     def __init__(self) -> None:
         self.bus = TenantBus()
-        # By connection and URI: the tenant and the session of a handshake-era subscription.
-        self._subscribed: dict[tuple[int, str], tuple[str, ServerSession]] = {}
-        self._listed: dict[tuple[str, str], bool] = {}
+        # By connection and URI: the tenant and the session of a subscription.
+        self._subscriptions: dict[tuple[int, str], tuple[str, ServerSession]] = {}
+        # Pairs of a reader and a session that was announced to that reader.
+        self._announced: dict[tuple[str, str], bool] = {}
 
     def subscribe(self, session: ServerSession, uri: str) -> None:
-        """Remember a handshake-era subscription; the oldest goes when there are too many."""
+        """Add a subscription of a client with a handshake. Drop the oldest above the limit."""
         subscriber = (caller.get().tenant, session)
-        _remember(self._subscribed, (_connection_key(session), uri), subscriber, most=1_000)
+        key = (_connection_key(session), uri)
+        _set_bounded(self._subscriptions, key, subscriber, _MAX_SUBSCRIPTIONS)
 
     def unsubscribe(self, session: ServerSession, uri: str) -> None:
-        """Forget a handshake-era subscription."""
-        self._subscribed.pop((_connection_key(session), uri), None)
+        """Remove a subscription of a client with a handshake."""
+        self._subscriptions.pop((_connection_key(session), uri), None)
 
     async def updated(self, uri: str) -> None:
-        """Tell everyone who watches `uri`. A connection that is gone is skipped by the SDK."""
+        """Notify all subscribers of `uri`. The SDK skips closed connections."""
         await self.bus.publish(ResourceUpdated(uri=uri))
         tenant = caller.get().tenant
-        for (_, watched), (of_tenant, session) in list(self._subscribed.items()):
-            if (watched, of_tenant) == (uri, tenant):
+        for (_, subscribed_uri), (subscriber, session) in list(self._subscriptions.items()):
+            if (subscribed_uri, subscriber) == (uri, tenant):
                 await session.send_resource_updated(uri)
 
     async def listed(self, session: ServerSession, session_id: str) -> None:
-        """Tell listeners, and the caller of the handshake era, of a session that is new to them.
+        """Notify the listeners, and the caller if it uses a handshake, of a new session.
 
-        Once for each: a host that is told asks for the list again.
+        Each is notified once, because a notified host requests the whole list again.
         """
         tenant = caller.get().tenant
         if self._is_new(tenant, session_id):
@@ -77,20 +82,20 @@ class Changes:
             await session.send_resource_list_changed()
 
     def _is_new(self, reader: str, session_id: str) -> bool:
-        """Whether `reader` has not heard of the session before."""
-        was_told = self._listed.get((reader, session_id), False)
-        _remember(self._listed, (reader, session_id), True, most=10_000)
-        return not was_told
+        """Whether the session was not announced to `reader` before. It counts as announced now."""
+        is_known = (reader, session_id) in self._announced
+        _set_bounded(self._announced, (reader, session_id), True, _MAX_ANNOUNCED)
+        return not is_known
 
 
-def _remember(known: dict[Any, Any], key: object, value: object, *, most: int) -> None:
-    """Set a value; the oldest goes where there are too many."""
-    known[key] = value
-    while len(known) > most:
-        del known[next(iter(known))]
+def _set_bounded(entries: dict[Any, Any], key: object, value: object, limit: int) -> None:
+    """Set a value, and remove the oldest entries above the limit."""
+    entries[key] = value
+    while len(entries) > limit:
+        del entries[next(iter(entries))]
 
 
 def _connection_key(session: ServerSession) -> int:
-    # The SDK makes a session object for every request; the client's greeting is one per connection
-    # and lives as long as the stored session does.
+    # The SDK creates a session object for every request. The client's parameters belong to the
+    # connection and live as long as the stored session.
     return id(session.client_params)

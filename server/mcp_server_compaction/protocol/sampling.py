@@ -1,7 +1,7 @@
-"""The summary model that the MCP client offers: sampling, up to protocol version 2025-11-25.
+"""Summaries by the model that the MCP client offers: sampling, up to protocol version 2025-11-25.
 
-The specification has deprecated sampling. Since 2026-07-28 a client that refuses would end the
-whole call, and compaction must never fail because of a summary: such clients are not asked.
+The specification has deprecated sampling. Since 2026-07-28 a client that refuses a request ends the
+whole call. A summary must never make a compaction fail, so such clients are not asked.
 """
 
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ from mcp_server_compaction.protocol.deps import RequestContext
 
 @dataclass(frozen=True, slots=True)
 class SamplingModel:
-    """The model of the client of one call.
+    """The model of the client that makes a call.
 
     Attributes:
-        session: The client.
-        request_id: The call that the questions belong to.
-        timeout_seconds: How long the call waits; a person may have to approve.
-        writer: The name in receipts.
-        model: Which model it is, only the client knows.
+        session: Connection to the client.
+        request_id: The call that the sampling requests belong to.
+        timeout_seconds: Maximum time to wait, because a person may have to approve the request.
+        writer: Name of the writer in receipts.
+        model: Name of the model in receipts. Only the client knows the real name.
     """
 
     session: ServerSession
@@ -52,52 +52,51 @@ class SamplingModel:
 
     @property
     def window_tokens(self) -> int:
-        """The context window of an unknown model."""
+        """The context window of an unknown model, in tokens."""
         return profile_for(None).context_window
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
         """See `SummaryModel.write`."""
-        result = await self._ask(prompt)
-        content = result.content
+        result = await self._request(prompt)
         text, failure = "", ""
-        if not isinstance(content, TextContent):
-            failure = "The client's model answered with something else than text"
-        else:
-            text = content.text
+        if isinstance(result.content, TextContent):
+            text = result.content.text
             if result.stop_reason in {"toolUse", "refusal"}:
                 failure = f"The client's model did not write ({result.stop_reason})"
+        else:
+            failure = "The client's model returned something other than text"
         await tell(len(text))
-        # Clients report no tokens: these are estimates.
+        # The counts are estimates, because clients report no tokens.
         count = counter_for().text
-        read = count(prompt.system) + count(prompt.user)
-        usage = ModelUsage(1, read, count(text), is_estimated=True)
+        input_tokens = count(prompt.system) + count(prompt.user)
+        usage = ModelUsage(1, input_tokens, count(text), is_estimated=True)
         return ModelAnswer(text, usage, result.stop_reason == "maxTokens", failure)
 
-    async def _ask(self, prompt: ModelPrompt) -> CreateMessageResult:
-        question = TextContent(type="text", text=prompt.user)
+    async def _request(self, prompt: ModelPrompt) -> CreateMessageResult:
+        content = TextContent(type="text", text=prompt.user)
         request = CreateMessageRequest(
             params=CreateMessageRequestParams(
-                messages=[SamplingMessage(role="user", content=question)],
+                messages=[SamplingMessage(role="user", content=content)],
                 system_prompt=prompt.system,
                 max_tokens=answer_tokens(prompt.max_tokens),
                 include_context="none",
             )
         )
-        call = ServerMessageMetadata(related_request_id=self.request_id)
+        metadata = ServerMessageMetadata(related_request_id=self.request_id)
         try:
-            return await self.session.send_request(request, CreateMessageResult, metadata=call)
+            return await self.session.send_request(request, CreateMessageResult, metadata=metadata)
         except MCPError as error:
             reason = " ".join(str(error).split())[:200]
             raise SummaryError(f"The client did not let its model write: {reason}") from error
         except ValidationError as error:
-            raise SummaryError("The client's answer is not one of a model") from error
+            raise SummaryError("The client returned an invalid sampling result") from error
 
 
 def sampling_model(context: RequestContext, timeout_seconds: float) -> SamplingModel | None:
-    """The client's model, if the client offers one and may refuse without ending the call."""
+    """Return the client's model. None if the client offers no model or a refusal ends the call."""
     session = context.session
-    offered = session.client_capabilities
-    if offered is None or offered.sampling is None or not session.can_send_request:
+    capabilities = session.client_capabilities
+    if capabilities is None or capabilities.sampling is None or not session.can_send_request:
         return None
     if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return None

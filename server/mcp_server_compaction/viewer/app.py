@@ -105,7 +105,7 @@ class Access:
         principal = None if self._verifier is None else await self._verifier.verify(token)
         if principal is None:
             return None
-        return await create_cookie(await principal.own(await self._archive()), principal)
+        return await create_cookie(await principal.own_archive(await self._archive()), principal)
 
     async def caller(self, request: Request) -> Principal | None:
         """Return the caller, or None if the request has no valid token or cookie."""
@@ -159,7 +159,7 @@ def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlet
     def endpoint(handler: Handler) -> Callable[[Request], object]:
         async def respond(request: Request) -> Response:
             try:
-                archive = await caller.get().own(await archives.get())
+                archive = await caller.get().own_archive(await archives.get())
                 page = await handler(PageRequest(request, archive, config))
             except CompactionError as error:
                 page = error_page(error)

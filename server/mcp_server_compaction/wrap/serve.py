@@ -91,7 +91,7 @@ async def _wrap(server: WrappedServer, config: Config, threshold_tokens: int) ->
         open_deps(config, Changes()) as deps,
         anyio.create_task_group() as tasks,
     ):
-        deps.greeted.set()  # the wrapped server answers the host's first request
+        deps.first_request.set()  # the wrapped server answers the host's first request
         count = partial(count_text, model=config.model)
         redacts = config.redaction == "on"
         limits = Limits(threshold_tokens, Settings().preview_chars, count, redacts)

@@ -43,8 +43,8 @@ def test_refusals_are_a_bounded_number_a_minute_and_the_rest_is_counted(log: Pat
     refusals.log("POST /mcp", "203.0.113.7", 401)
     written = lines(log)
     assert len(written) == MAX_REFUSALS + 1
-    assert written[-1]["left_out"] == 1_000
-    assert "left_out" not in written[0]
+    assert written[-1]["omitted"] == 1_000
+    assert "omitted" not in written[0]
     assert log.stat().st_size < 400 * len(written)
 
 

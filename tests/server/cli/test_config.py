@@ -50,7 +50,7 @@ def test_policy_and_model_are_read_from_variables() -> None:
     )
     assert (config.policy, config.model) == ("gentle", "claude-opus-4-7")
     assert load_config(environment={}).policy == "default"
-    with pytest.raises(SettingsError, match=r"gentel.*gentle.*MCP_COMPACTION_POLICY"):
+    with pytest.raises(SettingsError, match=r"gentel.*MCP_COMPACTION_POLICY.*gentle"):
         load_config(environment={"MCP_COMPACTION_POLICY": "gentel"})
 
 
@@ -72,5 +72,5 @@ def test_archive_address_gets_a_local_folder_that_does_not_depend_on_the_passwor
     assert config("postgresql://me:other@host/archive").archive_folder == first.archive_folder
     for other in ("postgresql://host/other", "postgresql://host/archive?tenant=a"):
         assert config(other).archive_folder != first.archive_folder, "one folder for each archive"
-    with pytest.raises(SettingsError, match="of no kind that is known"):
+    with pytest.raises(SettingsError, match="Unknown archive address mysql"):
         config("mysql://host/archive")

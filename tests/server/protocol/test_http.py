@@ -126,10 +126,10 @@ def test_the_token_is_in_a_file_of_the_users_alone_and_stays(tmp_path: Path) -> 
         ensure_local_token(path)
     for odd in (b"short", b"\xff" * 40):
         path.write_bytes(odd)
-        with pytest.raises(SettingsError, match="holds no token"):
+        with pytest.raises(SettingsError, match="contains no token"):
             ensure_local_token(tmp_path)
     path.chmod(0o644)
-    with pytest.raises(SettingsError, match="may be read by others"):
+    with pytest.raises(SettingsError, match="Other users may read"):
         ensure_local_token(tmp_path)
 
 

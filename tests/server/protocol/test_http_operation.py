@@ -64,7 +64,7 @@ async def test_a_service_that_is_told_to_end_answers_what_it_has_and_ends_its_li
 async def test_an_archive_that_hangs_makes_no_probe_wait_and_is_asked_once_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(readiness, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(readiness, "TIMEOUT_SECONDS", 0.05)
     asked = 0
     comes_back = anyio.Event()
 

@@ -80,7 +80,7 @@ async def test_short_pointers_are_read_by_the_tools(config: Config) -> None:
         for wrong, says in {
             "d703a1a9": "is a session",
             "nobody/0-1": "no session 'nobody'",
-            "d703a1a9/900-901": "names none of them",
+            "d703a1a9/900-901": "but none of",
         }.items():
             message = error_of(await read(wrong))
             assert says in message

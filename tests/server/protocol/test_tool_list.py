@@ -112,7 +112,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol_that_names_the_known_
         ("compact_messages", {"messages": [], "options": {"keep_recent_result": 1}}, "keep_recent"),
         ("persist_large_output", {}, "either output or path"),
         ("persist_large_output", {"output": "x", "path": "y"}, "either output or path"),
-        ("read_persisted_output", {"output_id": "nonsense"}, "no pointer"),
+        ("read_persisted_output", {"output_id": "nonsense"}, "Invalid pointer"),
         ("read_persisted_output", {"output_id": "o_00", "offset": 1, "tail": 1}, "at most one"),
         ("read_persisted_output", {"output_id": "o_00", "context": 1}, "pattern"),
     ],
