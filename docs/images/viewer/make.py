@@ -94,29 +94,32 @@ def main() -> None:
     """Make the pictures whose names are arguments, or every picture."""
     from playwright.sync_api import sync_playwright
 
-    with TemporaryDirectory() as name, sync_playwright() as playwright:
+    with TemporaryDirectory() as name:
         folder = Path(name)
         anyio.run(fill_archive, folder / "archive")
-        browser = playwright.chromium.launch(
-            executable_path=os.environ.get("MCP_TEST_CHROMIUM", "/usr/bin/chromium"),
-            args=["--no-sandbox"],
-        )
-        with viewer(folder) as entry:
-            entered = browser.new_context()
-            page = entered.new_page()
-            page.goto(entry)
-            page.wait_for_selector("h1")
-            base = "/".join(entry.split("/")[:3])
-            for page_name, width, scheme in PICTURES:
-                picture = f"{page_name}-{width}-{scheme}.jpg"
-                if sys.argv[1:] and picture not in sys.argv[1:]:
-                    continue
-                page.set_viewport_size({"width": width, "height": 780 if width < 500 else 900})
-                page.emulate_media(color_scheme=scheme)
-                page.goto(f"{base}{PAGES[page_name]}")
-                page.wait_for_load_state("networkidle")
-                page.screenshot(path=FOLDER / picture, type="jpeg", quality=72)
-        browser.close()
+        with viewer(folder) as entry, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=os.environ.get("MCP_TEST_CHROMIUM", "/usr/bin/chromium"),
+                args=["--no-sandbox"],
+            )
+            take_pictures(browser.new_page(), entry)
+            browser.close()
+
+
+def take_pictures(page: Any, entry: str) -> None:
+    """Enter the viewer with a browser page, and save the pictures."""
+    page.goto(entry)
+    page.wait_for_selector("h1")
+    base = "/".join(entry.split("/")[:3])
+    for page_name, width, scheme in PICTURES:
+        picture = f"{page_name}-{width}-{scheme}.jpg"
+        if sys.argv[1:] and picture not in sys.argv[1:]:
+            continue
+        page.set_viewport_size({"width": width, "height": 780 if width < 500 else 900})
+        page.emulate_media(color_scheme=scheme)
+        page.goto(f"{base}{PAGES[page_name]}")
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=FOLDER / picture, type="jpeg", quality=72)
 
 
 if __name__ == "__main__":
