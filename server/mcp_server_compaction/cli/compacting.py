@@ -56,6 +56,7 @@ from mcp_server_compaction.protocol.compaction_call import (
 from mcp_server_compaction.protocol.resource_contents import own_constants, policies_document
 from mcp_server_compaction.protocol.writers import model_for
 from mcp_server_compaction.reading.text_source import find_session, short_pointer, short_session
+from mcp_server_compaction.viewer.formatting import plural
 
 _MAX_POINTERS = 3  # for each layer
 # A resumed session should be small, but the default policy may leave a large context.
@@ -127,13 +128,13 @@ class _Outcome:
 @click.option(
     "--resume",
     type=click.Choice(tuple(RESUME_FORMATS)),
-    help="Write the result as a new session that this host can continue (default: none).",
+    help="Write a new session that this host can continue (default: none).",
 )
 @click.option(
     "--window",
     type=click.IntRange(1),
     metavar="N",
-    help="Fit a context window of N tokens (default: the window of the model).",
+    help="Fit a context window of N tokens (default: of the model).",
 )
 @click.option(
     "--target",
@@ -144,36 +145,32 @@ class _Outcome:
 @click.option(
     "--model",
     metavar="M",
-    help="Use window and tokenizer of this model (default: the model in the session file).",
+    help="Use window and tokenizer of this model (default: the one in the file).",
 )
 @click.option(
     "--policy",
     metavar="P",
     type=click.Choice(tuple(POLICIES)),
-    help="Apply this policy (default: default).",
+    help="Apply this policy (default: MCP_COMPACTION_POLICY, or the policy default).",
 )
 @click.option(
     "--mode",
     type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
-    help="auto: do what is needed (default). plan: only report it. micro: clear tool results. "
+    help="auto: compact if necessary (default). plan: only report it. micro: clear tool results. "
     "full: summarize now. reactive: shrink a rejected prompt. record: only archive.",
 )
 @click.option(
-    "--session",
-    metavar="S",
-    help="Archive under this session ID (default: derived from the file or its messages).",
+    "--session", metavar="S", help="Archive under this session ID (default: derived from the file)."
 )
 @click.option(
-    "--instructions",
-    metavar="T",
-    help="Tell the writer what the summary must keep (default: none).",
+    "--instructions", metavar="T", help="Instruct the writer of the summary (default: none)."
 )
 @click.option(
     "--pin",
     "pins",
     metavar="T",
     multiple=True,
-    help="Keep this text verbatim in every summary; repeatable (default: none).",
+    help="Keep this text verbatim in all summaries; repeatable (default: none).",
 )
 @click.option(
     "--format",
@@ -365,7 +362,7 @@ def _notes(given: Input, result: CompactResult, options: _Options, config: Confi
 
 
 def _report(outcome: _Outcome) -> JsonObject:
-    """Return the receipt for `--json`; it has the same fields if nothing changed."""
+    """Return the receipt and further figures for `--json`."""
     result, resumable = outcome.result, outcome.resumable
     return {
         **result.receipt,
@@ -415,7 +412,7 @@ def _print_report(outcome: _Outcome, options: _Options, config: Config) -> None:
 
 
 def _print_headline(outcome: _Outcome, *, is_plan: bool) -> None:
-    """Print the result in one line, and then what an earlier call contributed to it."""
+    """Print the result in one line, and the earlier compaction that it is based on."""
     result = outcome.result
     before, after = len(outcome.given.payload), len(result.messages)
     tokens = f"{result.tokens.before:,} -> {result.tokens.after:,} tokens"
@@ -439,9 +436,10 @@ def _print_summary(result: CompactResult) -> None:
     if writer := written_by(result.receipt):
         say(f"Summary written by: {writer}")
     if kinds := result.receipt.get("losses", {}).get("kinds"):
-        counts = (f"{kind}s: {names['total']}" for kind, names in kinds.items())
+        labels = {"url": "URL"}
+        counts = (plural(names["total"], labels.get(kind, kind)) for kind, names in kinds.items())
         say(f"Names no longer in the context: {', '.join(counts)}")
-        say("Find one of them: mcp-server-compaction search NAME")
+        say("Find such a name: mcp-server-compaction search NAME")
     if result.restored:
         say(f"Restored files: {', '.join(result.restored)}")
 
@@ -458,7 +456,7 @@ def _print_resume(resumable: Resumable | None, *, is_plan: bool) -> None:
 
 
 def _print_layers(result: CompactResult, *, is_plan: bool) -> None:
-    """Print a table with a row for each layer, followed by pointers to what it removed."""
+    """Print a table with a row for each layer, followed by pointers to the removed content."""
     say()
     say(f"{'layer':<13}{'before':>10}{'after':>10}{'saved':>10}  actions")
     for layer in result.layers:

@@ -89,8 +89,8 @@ def install(
 ) -> None:
     """Register the server in HOST with its absolute path.
 
-    Other settings and comments in the host's files stay as they are. `uninstall` removes what this
-    command writes. Run it again at any time to update the registration.
+    Other settings and comments in the host's files stay as they are. `uninstall` removes the
+    registration. Run this command again at any time to update it.
     """
     host = HOSTS[host_name]
     installation = Installation(this_program(), _server_flags(flags, roots), with_hooks=hooks)

@@ -200,7 +200,7 @@ def usage(context: click.Context, as_json: bool) -> None:
     metavar="SIZE",
     help="Delete the oldest until the rest has this size, for example 5GB (default: no limit).",
 )
-@click.option("--dry-run", is_flag=True, help="List what would be deleted, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="List the sessions to delete, and delete nothing.")
 @json_option
 @click.pass_context
 def prune(

@@ -1,1 +1,1 @@
-"""Compare policies on a conversation: what the model still knows, and what a replay costs."""
+"""Compare the recall and cost of policies on a conversation."""

@@ -1,4 +1,4 @@
-"""Compare policies on one conversation: what the model still knows, and what the session costs.
+"""Compare the size, speed, recall and cost of policies on one conversation.
 
 Each policy runs twice in a temporary archive: one compaction of the whole conversation, and a
 replay of the session request by request.
@@ -43,7 +43,7 @@ class PolicyRow:
         compactions: Number of requests in which the policy changed the message list.
         calls_over: Number of requests that were too long for the window.
         recall: Share of the names needed by the model's answers that the requests contained.
-        recall_with_context: Share of these names that the requests contained near the same words.
+        recall_with_context: Share of these names that the requests contained in context.
         cache_hit_share: Share of all input tokens that was read from the prompt cache.
         rebilled_tokens: Tokens written to the cache again because an earlier message changed.
         billed_tokens: Cost of all input, converted to tokens at the price of uncached input.

@@ -1,9 +1,9 @@
-"""Send a conversation to a policy request by request, and measure what it costs and what it keeps.
+"""Replay a conversation under a policy, request by request, and measure its cost and recall.
 
 The cost is that of a provider's prompt cache: the part of a request that equals the start of the
 previous request is read from the cache, and the rest is written to it. Recall asks for every answer
 of the model which of its names (paths, identifiers, numbers) occurred in the conversation before,
-and how many of these names the request contains (see recall_metric.py).
+and how many of these names the request contains, alone or in context (see recall_metric.py).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,7 +45,7 @@ class ReplayedCall:
         is_over: Whether the request and the answer together exceed the window.
         needed: Number of names in the answer that occurred in the conversation before.
         found: Number of these names that the request contains.
-        found_in_context: Number of these names that the request contains near the same words.
+        found_in_context: Number of these names that the request contains in context.
     """
 
     read_tokens: int
@@ -97,7 +97,7 @@ class Replay:
 
     @property
     def recall_with_context(self) -> float:
-        """Share of the needed names that the requests contain near the same words."""
+        """Share of the needed names that the requests contain in context."""
         return self._share_of_needed(sum(call.found_in_context for call in self.calls))
 
     @property

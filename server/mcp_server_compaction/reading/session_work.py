@@ -238,7 +238,7 @@ def _read_plan(
 ) -> tuple[list[PlanItem], tuple[int, str] | None]:
     """Return the plan items, the newest plan first, and the newest plan written as one text.
 
-    Items with the same text are one item. The text comes with the number of its message.
+    Items with equal text are one item. The text comes with the number of its message.
     """
     items: dict[str, PlanItem] = {}
     newest_names: list[str] = []

@@ -1,4 +1,4 @@
-"""The command `migrate` copies an archive and reports what it copied."""
+"""The command `migrate` copies an archive and reports the number of sessions and records."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from mcp_server_compaction.cli import main
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
-    """Return what the program prints, or its errors if it fails."""
+    """Return the output of the program, or its errors if it fails."""
     result = CliRunner().invoke(main, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == code, result.output
     assert not code or not result.stdout

@@ -143,7 +143,7 @@ def test_current_is_the_newest_session_of_the_working_folder(
         os.utime(path, (1_700_000_000 + seconds, 1_700_000_000 + seconds))
     report = run("compact", "current", "--resume", "claude-code")
     assert report["session_id"] == "newer"
-    # The new session is not current, because nobody has continued it.
+    # The new session is not current, because no host has continued it.
     assert run("compact", "current")["session_id"] == "newer"
 
 

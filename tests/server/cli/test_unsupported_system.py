@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-# With None in sys.modules, an import raises the same error as on Windows.
+# With None in sys.modules, an import fails as on Windows.
 WITHOUT_LOCKS = "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None; "
 PROGRAM = "from mcp_server_compaction.__main__ import run; run()"
 
