@@ -24,7 +24,7 @@ import re
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -86,6 +86,23 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
+class RuleSet:
+    """A set of rules.
+
+    Attributes:
+        about: Who wrote the set, and when.
+        rules: Rules that hold.
+        corrections: Pairs of an older rule and a newer rule that replaces it.
+        companions: Pairs of rules on one subject that both hold.
+    """
+
+    about: str
+    rules: list[str]
+    corrections: list[tuple[str, str]]
+    companions: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """A history with inserted rules.
 
@@ -129,12 +146,12 @@ def _of_size(format: str, payload: list[Json]) -> list[Json]:
 
 
 def insert_rules(
-    format: str, payload: list[Json], rule_set: Mapping[str, Sequence[str]], draw: random.Random
+    format: str, payload: list[Json], rule_set: RuleSet, draw: random.Random
 ) -> History:
     """Insert a random choice of the set's rules, corrections and companions into `payload`."""
-    rules = draw.sample(list(rule_set["rules"]), RULES_EACH * len(POSITIONS))
-    corrections = _draw_pairs(rule_set["corrections"], CORRECTIONS_EACH, draw)
-    companions = _draw_pairs(rule_set["companions"], COMPANIONS_EACH, draw)
+    rules = draw.sample(rule_set.rules, RULES_EACH * len(POSITIONS))
+    corrections = draw.sample(rule_set.corrections, CORRECTIONS_EACH)
+    companions = draw.sample(rule_set.companions, min(COMPANIONS_EACH, len(rule_set.companions)))
     texts: list[tuple[float, str]] = []
     by_position: dict[str, list[str]] = {}
     for name, share in POSITIONS.items():
@@ -157,11 +174,6 @@ def insert_rules(
             ]
         messages.append(_with_text(message, additions) if additions else message)
     return History(messages, format, by_position, corrections, companions)
-
-
-def _draw_pairs(pairs: Sequence[str], number: int, draw: random.Random) -> list[tuple[str, str]]:
-    chosen = draw.sample(list(pairs), min(number, len(pairs)))
-    return [(older, newer) for older, newer in chosen]
 
 
 def _request_index(payload: list[Json], start: int) -> int:
@@ -288,7 +300,8 @@ def report(scores: Mapping[tuple[str, str], list[bool]]) -> str:
 
 def main() -> None:
     """Print the table of one set."""
-    sets = json.loads(RULES.read_text(encoding="utf-8"))
+    content = json.loads(RULES.read_text(encoding="utf-8"))
+    sets = {name: RuleSet(**fields) for name, fields in content.items()}
     parser = argparse.ArgumentParser()
     parser.add_argument("set", choices=sets, nargs="?", default="building")
     parser.add_argument("--ours", action="store_true", help="omit the controls")
