@@ -44,26 +44,22 @@ class UserFolders:
         return self._folder(name.strip("{}")) / rest
 
     def _folder(self, name: str) -> Path:
-        xdg = self.from_variable("XDG_CONFIG_HOME", self.home / ".config")
-        match name:
-            case "project":
-                return self.project
-            case "xdg":
-                return xdg
-            case "claude":
-                return self.from_variable("CLAUDE_CONFIG_DIR", self.home / ".claude")
-            case "claude_json":
-                return self.from_variable("CLAUDE_CONFIG_DIR", self.home)
-            case "codex":
-                return self.from_variable("CODEX_HOME", self.home / ".codex")
-            case "app" if self.platform == "darwin":
-                return self.home / "Library" / "Application Support"
-            case "app" if self.platform == "win32":
-                return self.from_variable("APPDATA", self.home / "AppData" / "Roaming")
-            case "app":
-                return xdg
-            case _:
-                return self.home
+        home = self.home
+        xdg = self.from_variable("XDG_CONFIG_HOME", home / ".config")
+        app_folders = {
+            "darwin": home / "Library" / "Application Support",
+            "win32": self.from_variable("APPDATA", home / "AppData" / "Roaming"),
+        }
+        folders = {
+            "home": home,
+            "project": self.project,
+            "xdg": xdg,
+            "claude": self.from_variable("CLAUDE_CONFIG_DIR", home / ".claude"),
+            "claude_json": self.from_variable("CLAUDE_CONFIG_DIR", home),
+            "codex": self.from_variable("CODEX_HOME", home / ".codex"),
+            "app": app_folders.get(self.platform, xdg),
+        }
+        return folders[name]
 
 
 def this_user() -> UserFolders:

@@ -63,7 +63,7 @@ def changed_text(format: str, text: str, value: _Table, path: object) -> str:
 def _parse_toml(text: str) -> Json:
     import tomllib
 
-    return tomllib.loads(text.removeprefix("\ufeff"))
+    return tomllib.loads(text)
 
 
 def _parse_yaml(text: str) -> Json:
@@ -87,11 +87,10 @@ def _rewrite_toml(text: str, value: _Table) -> str:
         has_only_tables = bool(members) and all(isinstance(item, dict) for item in members.values())
         return tomlkit.table(is_super_table=has_only_tables)
 
-    plain = text.removeprefix("\ufeff")
-    document = tomlkit.parse(plain)
+    document = tomlkit.parse(text)
     _fill(document, value, new_table)
     new: str = tomlkit.dumps(document)  # pyright: ignore[reportUnknownMemberType] - partly typed
-    return text.removesuffix(plain) + new
+    return new
 
 
 def _rewrite_yaml(text: str, value: _Table) -> str:

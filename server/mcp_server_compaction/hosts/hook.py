@@ -26,9 +26,9 @@ from mcp_server_compaction.hosts.hook_events import (
     NOTES_AT_PROMPT,
     Kind,
     added_context,
+    archived_id_in,
     as_object,
     full_output_file,
-    resumed_id,
     runs_in_cursor,
     session_id_of,
     shortened_result,
@@ -109,7 +109,7 @@ def run_hook(arguments: Sequence[str]) -> None:
         options = _parser().parse_args(arguments)
         folder, address = archive_place(options.archive or os.environ.get(ARCHIVE_VARIABLE))
         payload = json.loads(sys.stdin.buffer.read() or b"{}")
-        session_id = resumed_id(options.host, payload) or session_id_of(payload)
+        session_id = _resumed_id(options.host, payload) or session_id_of(payload)
         call = HookCall(
             options.event, options.host, folder, options.redaction, payload, session_id, address
         )
@@ -129,6 +129,21 @@ def run_hook(arguments: Sequence[str]) -> None:
     # Every failure is caught, because the host must continue as if there were no hook.
     except Exception as error:  # noqa: BLE001
         _log(folder, f"{' '.join(arguments)}: {type(error).__name__}: {error}")
+
+
+def _resumed_id(host: str, payload: Mapping[str, Json]) -> str | None:
+    """Return the ID of the archived session that `resume` continued; None if there is none."""
+    path = Path(str(payload.get("transcript_path") or os.devnull))
+    if host == "opencode":  # its database has no mark, but the imported file still exists
+        path = _sessions_folder(host) / f"{session_id_of(payload)}.json"
+    return archived_id_in(path)
+
+
+def _sessions_folder(host: str) -> Path:
+    from mcp_server_compaction.hosts.catalog import this_user
+    from mcp_server_compaction.hosts.session_places import sessions_folder
+
+    return sessions_folder(host, this_user())
 
 
 class _QuietParser(argparse.ArgumentParser):
@@ -168,18 +183,16 @@ def _start_background(arguments: Sequence[str], payload: Json) -> None:
 
 def _answer_to(call: HookCall) -> Json:
     """Return the answer to the host; None if it needs no answer."""
-    text = ""
     if call.kind == "tool":
         full_output = _full_output(call)
         store = partial(_store_output, call, is_full=full_output is not None)
         return shortened_result(call.host, call.payload, store, full_output)
     source = call.payload.get("source")
-    if call.kind == "start" and (
-        source == "compact" or (source in {"resume", "fork"} and _was_compacted(call))
-    ):
-        text = _reminder(call)
-    elif call.kind == "prompt":
+    text = ""
+    if call.kind == "prompt":
         text = _note_before_prompt(call)
+    elif call.kind == "start" and source in {"compact", "resume", "fork"}:
+        text = _reminder(call) if source == "compact" or _was_compacted(call) else ""
     elif call.kind == "compacting" and call.host == "opencode":
         text = _reminder(call)
     return added_context(call.host, call.event, text) if text else None
@@ -193,10 +206,7 @@ def _full_output(call: HookCall) -> str | None:
     named = full_output_file(call.host, call.payload)
     if not named:
         return None
-    from mcp_server_compaction.hosts.catalog import this_user
-    from mcp_server_compaction.hosts.session_places import sessions_folder
-
-    root = sessions_folder(call.host, this_user())
+    root = _sessions_folder(call.host)
     folder = (root.parent if call.host == "opencode" else root).resolve()
     path = Path(named).resolve()
     if not path.is_relative_to(folder) or not path.is_file():

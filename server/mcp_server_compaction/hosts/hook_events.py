@@ -5,7 +5,6 @@ call and waits for it.
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
@@ -86,18 +85,6 @@ def session_id_of(payload: Payload) -> str:
     """Return the ID of the host's session; an empty string if the event has none."""
     session_id = payload.get("session_id") or payload.get("conversation_id")
     return session_id if isinstance(session_id, str) else ""
-
-
-def resumed_id(host: str, payload: Payload) -> str | None:
-    """Return the ID of the archived session that continues in the host's session.
-
-    None if the host's session was not written by `resume`.
-    """
-    path = Path(str(payload.get("transcript_path") or os.devnull))
-    if host == "opencode":  # its database has no mark, but the imported file still exists
-        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-        path = Path(data, "opencode/compacted", f"{session_id_of(payload)}.json")
-    return archived_id_in(path)
 
 
 def archived_id_in(path: Path) -> str | None:
@@ -243,6 +230,6 @@ def _text_of(response: Json) -> str | None:
     members = as_object(response)
     if isinstance(text := members.get("text"), str):
         return text
-    if isinstance(members.get("content"), list) and not members.get("isError"):
-        return _text_of(members["content"])
-    return _text_of(members["output"]) if "output" in members else None
+    has_content = isinstance(members.get("content"), list) and not members.get("isError")
+    inner = members.get("content") if has_content else members.get("output")
+    return None if inner is None else _text_of(inner)

@@ -14,7 +14,6 @@ session file. Such a file is imported as an output of the session.
 import errno
 import json
 import os
-import re
 import stat
 import zlib
 from collections.abc import Mapping, Sequence
@@ -36,12 +35,8 @@ from context_compaction import (
     UnknownFormatError,
     make_folder,
     output_id_of,
-    parse,
     put_file,
     read_conversation,
-    text_of,
-    tool_calls,
-    tool_results,
 )
 from context_compaction.archive.documents import TITLE_TOOL
 from context_compaction.formats.session_files.hosts import (
@@ -60,11 +55,8 @@ BATCH_BYTES = 8 * 1024 * 1024
 # The host of a file is usually known after this many bytes.
 _FIRST_BYTES = 64 * 1024
 _CHECKED_BYTES = 4_096
-_READ_MESSAGES = 500
 _FOLLOWED = ("claude-code", "codex")
 _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst")
-# The result of a call contains the name of the file with its output.
-_OUTPUT_FILE = re.compile(r"tool-results[/\\]([\w.-]+)\.txt")
 
 
 @dataclass(slots=True)
@@ -212,8 +204,6 @@ class Importer:
     def __init__(self, archive: Archive, archive_folder: Path) -> None:
         self._archive = archive
         self._folder = archive_folder
-        self._calls_session = ""
-        self._calls: dict[str, tuple[str, str | None]] = {}
 
     async def import_file(self, path: Path) -> Imported:
         """Archive the new messages of a file, and record how far it was read.
@@ -265,43 +255,11 @@ class Importer:
     async def _import_output(self, data: bytes, outcome: Imported) -> None:
         path = outcome.path
         session_id = archive_id(path.parent.parent.name)
-        if session_id != self._calls_session:
-            self._calls = await self._calls_by_file(session_id)
-            self._calls_session = session_id
-        call_id, tool_name = self._calls.get(path.stem, (path.stem, None))
-        blob = Blob(output_id_of(data), data, "text/plain", tool_name, call_id)
+        # The name of the file is usually the ID of the call.
+        blob = Blob(output_id_of(data), data, "text/plain", call_id=path.stem)
         await self._archive.commit(session_id, blobs=[blob])
         outcome.sessions.add(session_id)
         outcome.outputs += 1
-
-    async def _calls_by_file(self, session_id: str) -> dict[str, tuple[str, str | None]]:
-        """Return call ID and tool of a session's outputs, by the possible names of their files.
-
-        The name of the file is the call ID, or a name in the result of the call.
-        """
-        tools: dict[str, str] = {}
-        call_ids: dict[str, str] = {}
-        start = 0
-        while True:
-            stop = start + _READ_MESSAGES - 1
-            try:
-                page = await self._archive.read_messages(session_id, start, stop)
-            except NotFoundError:  # the messages of the session were not imported
-                break
-            if not page:
-                break
-            start = page[-1].seq + 1
-            for archived in page:
-                try:
-                    [message] = parse([archived.raw], format=archived.format)
-                except InvalidMessageError:  # damaged input is archived as well
-                    continue
-                tools |= {call.call_id: call.name for call in tool_calls(message)}
-                for result in tool_results(message):
-                    names = _OUTPUT_FILE.findall(text_of(result.content))
-                    call_ids |= dict.fromkeys(names, result.call_id)
-        call_ids |= {call_id: call_id for call_id in tools}
-        return {name: (call_id, tools.get(call_id)) for name, call_id in call_ids.items()}
 
     async def _import_whole(self, data: bytes, position: _Position, outcome: Imported) -> None:
         """Import a file of a host that is not followed, or any other conversation."""

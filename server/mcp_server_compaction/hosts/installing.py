@@ -104,8 +104,7 @@ def plan_install(
             changes.append(_plugin_change(file, command, hook_flags))
         else:
             value = values[file] if file in values else read_value(file, "json")
-            own_hooks = _own_hooks(host.hooks, command, hook_flags)
-            values[file] = _with_hooks(_without_hooks(value), own_hooks, host.hooks)
+            values[file] = _with_hooks(_without_hooks(value), host.hooks, command, hook_flags)
     changes += [
         _change(host, file, host.format if file == path else "json", value)
         for file, value in values.items()
@@ -338,9 +337,11 @@ def _flags_by_name(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str
     return flags, [*words[index:]]
 
 
-def _own_hooks(hooks: Hooks, command: Sequence[str], flags: Sequence[str]) -> dict[str, Json]:
-    """Return the hook of each event, in the form of the host."""
-    groups: dict[str, Json] = {}
+def _with_hooks(
+    value: Mapping[str, Json], hooks: Hooks, command: Sequence[str], flags: Sequence[str]
+) -> dict[str, Json]:
+    """Return `value` with the hook of each event, in the form of the host."""
+    table = dict(as_object(value.get("hooks")))
     for event, matcher in hooks.events.items():
         words = [*command, event, *flags]
         is_windows = sys.platform == "win32"
@@ -348,20 +349,13 @@ def _own_hooks(hooks: Hooks, command: Sequence[str], flags: Sequence[str]) -> di
         handler: dict[str, Json] = {"command": line, "timeout": hooks.timeout}
         condition = {"matcher": matcher} if matcher else {}
         if hooks.style == "flat":
-            groups[event] = {**handler, **condition}
+            group = {**handler, **condition}
         else:
-            groups[event] = {**condition, "hooks": [{"type": "command", **handler}]}
-    return groups
-
-
-def _with_hooks(
-    value: Mapping[str, Json], own_hooks: Mapping[str, Json], hooks: Hooks
-) -> dict[str, Json]:
-    table = as_object(value.get("hooks"))
-    added = {event: [group, *as_list(table.get(event))] for event, group in own_hooks.items()}
+            group = {**condition, "hooks": [{"type": "command", **handler}]}
+        table[event] = [group, *as_list(table.get(event))]
     # Cursor ignores a file of hooks without a version.
     version = {"version": 1} if hooks.style == "flat" else {}
-    return {**version, **value, "hooks": {**table, **added}}
+    return {**version, **value, "hooks": table}
 
 
 def _without_own_entries(host: Host, value: dict[str, Json]) -> dict[str, Json]:

@@ -55,8 +55,7 @@ def new_session_file(host: str, session_id: str, cwd: str, folders: UserFolders)
     now = datetime.now().astimezone()
     root = sessions_folder(host, folders)
     if host == "codex":
-        name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
-        return root / f"{now:%Y}" / f"{now:%m}" / f"{now:%d}" / name
+        return root / f"{now:%Y/%m/%d}/rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
     if host == "opencode":
         return root / f"{session_id}.json"
     if host == "pi":
@@ -72,18 +71,15 @@ def new_session_file(host: str, session_id: str, cwd: str, folders: UserFolders)
 
 def sessions_folder(host: str, folders: UserFolders) -> Path:
     """Return the folder with all session files of a host."""
-    home = folders.home
-    match host:
-        case "claude-code":
-            return folders.file("{claude}/projects")
-        case "codex":
-            return folders.file("{codex}/sessions")
-        case "opencode":
-            data = folders.from_variable("XDG_DATA_HOME", home / ".local/share")
-            return data / "opencode/compacted"
-        case _:
-            agent = folders.from_variable("PI_CODING_AGENT_DIR", home / ".pi" / "agent")
-            return folders.from_variable("PI_CODING_AGENT_SESSION_DIR", agent / "sessions")
+    data = folders.from_variable("XDG_DATA_HOME", folders.home / ".local/share")
+    pi_agent = folders.from_variable("PI_CODING_AGENT_DIR", folders.home / ".pi/agent")
+    roots = {
+        "claude-code": folders.file("{claude}/projects"),
+        "codex": folders.file("{codex}/sessions"),
+        "opencode": data / "opencode/compacted",
+        "pi": folders.from_variable("PI_CODING_AGENT_SESSION_DIR", pi_agent / "sessions"),
+    }
+    return roots[host]
 
 
 def archived_id_of(session_id: str, folders: UserFolders) -> str | None:

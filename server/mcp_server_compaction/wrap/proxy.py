@@ -32,7 +32,6 @@ from mcp.shared.inbound import (
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
-    CallToolResult,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
@@ -89,9 +88,6 @@ class Proxy:
     _waiting: dict[RequestId, tuple[str, str]] = field(
         default_factory=dict[RequestId, tuple[str, str]]
     )
-    _reads: dict[RequestId, anyio.CancelScope] = field(
-        default_factory=dict[RequestId, anyio.CancelScope]
-    )
     _tools: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     _version: str | None = None
     _dropped_count: int = 0
@@ -111,9 +107,6 @@ class Proxy:
                 request_id: Any = params.get("requestId")
                 if isinstance(request_id, str | int):
                     self._waiting.pop(request_id, None)
-                    if scope := self._reads.get(request_id):
-                        scope.cancel()
-                        return
             case _:
                 pass
         await self.server.send(SessionMessage(message, self._metadata(message)))
@@ -172,9 +165,7 @@ class Proxy:
             archive = await self.deps.archive()
             await archive.commit(self.session_id, blobs=blobs)
         except CompactionError as error:
-            _logger.warning(
-                "Cannot archive a result of %s, so it is not shortened: %s", tool_name, error
-            )
+            _logger.warning("Cannot shorten a result of %s: %s", tool_name, error)
             return result
         if self._read_tool() == READ_TOOL:
             return shorter
@@ -199,28 +190,20 @@ class Proxy:
             return message
         [definition] = [tool for tool in tool_definitions() if tool.name == READ_TOOL]
         reading_tool = _as_json(definition.model_copy(update={"name": self._read_tool()}))
-        return message.model_copy(
-            update={"result": {**message.result, "tools": [*tools, reading_tool]}}
-        )
+        result = {**message.result, "tools": [*tools, reading_tool]}
+        return message.model_copy(update={"result": result})
 
     async def _answer_read(self, request_id: RequestId, params: Mapping[str, Any]) -> None:
-        with anyio.CancelScope() as scope:
-            self._reads[request_id] = scope
-            try:
-                result = _as_json(await self._read(params.get("arguments") or {}))
-            finally:
-                del self._reads[request_id]
-            result["resultType"] = "complete"
-            if _protocol_version(params) not in MODERN_PROTOCOL_VERSIONS:
-                del result["resultType"]
-            await self._send(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
-
-    async def _read(self, arguments: JsonObject) -> CallToolResult:
         try:
             archive = await self.deps.archive()
-            return await read_output(archive, parse_arguments(ReadArguments, arguments))
+            arguments = parse_arguments(ReadArguments, params.get("arguments") or {})
+            reply = await read_output(archive, arguments)
         except CompactionError as error:
-            return failure(error, is_read_only=True)
+            reply = failure(error, is_read_only=True)
+        result = {**_as_json(reply), "resultType": "complete"}
+        if _protocol_version(params) not in MODERN_PROTOCOL_VERSIONS:
+            del result["resultType"]
+        await self._send(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
 
     def _metadata(self, message: JSONRPCMessage) -> ClientMessageMetadata:
         """Return the HTTP headers that Streamable HTTP requires for a message."""

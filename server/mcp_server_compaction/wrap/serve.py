@@ -67,9 +67,8 @@ def run_wrap(server: WrappedServer, config: Config, threshold_tokens: int) -> No
     if bool(server.command) == bool(server.url):
         raise SettingsError("Give either --url URL or, after --, the command of a server.")
     if server.url and not re.match(r"https?://[^/]", server.url):
-        raise SettingsError(
-            f"Invalid --url {server.url!r}. Give an address such as https://host/mcp."
-        )
+        problem = f"Invalid --url {server.url!r}. Give an address such as https://host/mcp."
+        raise SettingsError(problem)
     log_to_stderr()
     if not anyio.run(_wrap, server, config, threshold_tokens):
         sys.stderr.write("mcp-server-compaction: the wrapped server ended.\n")
@@ -141,9 +140,8 @@ def _parsed(item: bytes | Exception) -> JSONRPCMessage | None:
     request_id = answered_id(line.decode("utf-8", "replace"))
     if request_id is None:
         return None  # for example a line of a log
-    error = ErrorData(
-        code=INTERNAL_ERROR, message=f"The response of the wrapped server {frame.problem}."
-    )
+    problem = f"The response of the wrapped server {frame.problem}."
+    error = ErrorData(code=INTERNAL_ERROR, message=problem)
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 

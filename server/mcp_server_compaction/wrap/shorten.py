@@ -1,5 +1,6 @@
 """Shorten large tool results: long texts become a preview and the ID of the archived text."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,7 +18,6 @@ from context_compaction import (
 from mcp_server_compaction.protocol.tools.persist_large_output import marker_of
 
 CountTokens: TypeAlias = Callable[[str], int]
-_Path: TypeAlias = tuple[str | int, ...]
 
 # Field with the pointer in a shortened object, if its schema allows other fields.
 POINTER_FIELD = "persisted_output"
@@ -92,23 +92,23 @@ class _Shortener:
         self._tool_name = tool_name
         self.blobs: dict[str, Blob] = {}
 
-    def blocks(self, content: Sequence[Any]) -> Sequence[Any]:
+    def blocks(self, content: Sequence[Any]) -> list[Any]:
         """Replace long texts by markers, and many short texts by one marker for all of them."""
         limits = self._limits
-        changed = self._markers(dict(_texts_of(content)))
-        after: Sequence[Any] = _with(content, changed)
-        texts = dict(_texts_of(after))
-        short = [int(path[0]) for path in texts if path not in changed]
+        block_texts = enumerate(map(_text_of, content))
+        texts = {index: text for index, text in block_texts if text is not None}
+        markers = self._markers([*texts.values()])
+        after = list(content)
+        for index, text in texts.items():
+            if text in markers:
+                after[index] = _with_text(content[index], markers[text])
+        short = [index for index, text in texts.items() if text not in markers]
         joined = "\n".join(_readable(content[index]) for index in short)
-        is_small = not limits.is_large("\n".join(texts.values()))
-        if is_small or len(short) < 2 or len(joined) <= limits.preview_chars:
+        shown = "\n".join(markers.get(text, text) for text in texts.values())
+        if len(short) < 2 or len(joined) <= limits.preview_chars or not limits.is_large(shown):
             return after
-        marker = {"type": "text", "text": self._marker(joined)}
-        return [
-            marker if index == short[0] else block
-            for index, block in enumerate(after)
-            if index not in short[1:]
-        ]
+        after[short[0]] = {"type": "text", "text": self._marker(joined)}
+        return [block for index, block in enumerate(after) if index not in short[1:]]
 
     def structured(self, value: JsonObject) -> tuple[JsonObject, str]:
         """Shorten the texts of an object, then its lists, so that it still fits its schema.
@@ -118,29 +118,33 @@ class _Shortener:
             all items of its lists.
         """
         limits = self._limits
-        texts = {path: item for path, item in _walk(value) if isinstance(item, str)}
-        after: JsonObject = _with(value, self._markers(texts))
+        markers = self._markers([item for item in _items(value) if isinstance(item, str)])
+        after = _with_markers(value, markers)
         if not limits.is_large(compact_json(after)):
             return after, ""
-        while limits.is_large(compact_json(after)) and (longest := _longest_list(after)):
-            path, items = longest
-            after = _with(after, {path: items[: len(items) // 2]})
+        while limits.is_large(compact_json(after)):
+            lists = [item for item in _items(after) if is_list(item) and len(item) > 1]
+            if not lists:
+                break
+            longest = max(lists, key=lambda items: len(compact_json(items)))
+            del longest[len(longest) // 2 :]
         blob = self._add(compact_json(value))
         return after, f"Truncated. Full content: read_persisted_output {blob.output_id}"
 
-    def _markers(self, texts: Mapping[_Path, str]) -> dict[_Path, str]:
+    def _markers(self, texts: Sequence[str]) -> dict[str, str]:
         """Return markers for the longest texts, until all texts are within the threshold."""
         limits = self._limits
-        if not limits.is_large("\n".join(texts.values())):
+        if not limits.is_large("\n".join(texts)):
             return {}
-        tokens = {path: limits.count_tokens(text) for path, text in texts.items()}
-        total = sum(tokens.values())
-        markers: dict[_Path, str] = {}
-        for path in sorted(texts, key=lambda path: -tokens[path]):
-            if total <= limits.threshold_tokens or len(texts[path]) <= limits.preview_chars:
+        counts = Counter(texts)
+        tokens = {text: limits.count_tokens(text) for text in counts}
+        total = sum(tokens[text] for text in texts)
+        markers: dict[str, str] = {}
+        for text in sorted(counts, key=lambda text: -tokens[text]):
+            if total <= limits.threshold_tokens or len(text) <= limits.preview_chars:
                 break
-            markers[path] = self._marker(texts[path])
-            total += limits.count_tokens(markers[path]) - tokens[path]
+            markers[text] = self._marker(text)
+            total += counts[text] * (limits.count_tokens(markers[text]) - tokens[text])
         return markers
 
     def _marker(self, text: str) -> str:
@@ -153,16 +157,20 @@ class _Shortener:
         return self.blobs.setdefault(blob.output_id, blob)
 
 
-def _texts_of(content: Sequence[Any]) -> Iterator[tuple[_Path, str]]:
-    """Yield the texts of blocks and embedded resources."""
-    for index, block in enumerate(content):
-        if not is_object(block):
-            continue
-        resource = block.get("resource")
-        if block.get("type") == "text" and isinstance(block.get("text"), str):
-            yield (index, "text"), block["text"]
-        elif is_object(resource) and isinstance(resource.get("text"), str):
-            yield (index, "resource", "text"), resource["text"]
+def _text_of(block: Any) -> str | None:
+    """Return the text of a block or of its embedded resource; None if it has no text."""
+    if not is_object(block):
+        return None
+    holder = block if block.get("type") == "text" else block.get("resource")
+    text = holder.get("text") if is_object(holder) else None
+    return text if isinstance(text, str) else None
+
+
+def _with_text(block: JsonObject, text: str) -> JsonObject:
+    resource = block.get("resource")
+    if block.get("type") != "text" and is_object(resource):
+        return {**block, "resource": {**resource, "text": text}}
+    return {**block, "text": text}
 
 
 def _readable(block: JsonObject) -> str:
@@ -171,33 +179,18 @@ def _readable(block: JsonObject) -> str:
     return f"{resource.get('uri')}\n{resource['text']}" if is_object(resource) else block["text"]
 
 
-def _walk(value: Any) -> Iterator[tuple[_Path, Any]]:
-    """Yield every value inside `value`, without recursion because servers may nest deeply."""
-    waiting: list[tuple[_Path, Any]] = [((), value)]
-    while waiting:
-        path, item = waiting.pop()
-        yield path, item
-        if is_object(item):
-            waiting += [((*path, key), member) for key, member in item.items()]
-        elif is_list(item):
-            waiting += [((*path, index), member) for index, member in enumerate(item)]
+def _items(value: Any) -> Iterator[Any]:
+    """Yield `value` and every value inside it."""
+    yield value
+    if is_object(value) or is_list(value):
+        for item in value.values() if is_object(value) else value:
+            yield from _items(item)
 
 
-def _longest_list(value: Any) -> tuple[_Path, list[Any]] | None:
-    """Return the list with the longest JSON; None if no list has more than one item."""
-    lists = [(path, item) for path, item in _walk(value) if is_list(item) and len(item) > 1]
-    return max(lists, key=lambda entry: len(compact_json(entry[1])), default=None)
-
-
-def _with(value: Any, changes: Mapping[_Path, Any]) -> Any:
-    """Return `value` with other values at some paths. Unchanged parts are shared."""
-    if () in changes:
-        return changes[()]
-    by_key: dict[str | int, dict[_Path, Any]] = {}
-    for path, new in changes.items():
-        by_key.setdefault(path[0], {})[path[1:]] = new
-    if not by_key:
-        return value
+def _with_markers(value: Any, markers: Mapping[str, str]) -> Any:
+    """Return a deep copy of `value` with markers instead of some texts."""
+    if isinstance(value, str):
+        return markers.get(value, value)
     if is_object(value):
-        return {key: _with(item, by_key.get(key, {})) for key, item in value.items()}
-    return [_with(item, by_key.get(index, {})) for index, item in enumerate(value)]
+        return {key: _with_markers(item, markers) for key, item in value.items()}
+    return [_with_markers(item, markers) for item in value] if is_list(value) else value
