@@ -67,8 +67,8 @@ def test_torn_tail_hides_nothing_and_is_not_extended(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     _write(root)
     segment = _segment(root)
-    whole = segment.read_bytes()
-    last_line = whole.rstrip(b"\n").rfind(b"\n") + 1
+    content = segment.read_bytes()
+    last_line = content.rstrip(b"\n").rfind(b"\n") + 1
 
     async def check(torn_at: int) -> None:
         async with open_archive(root, index_root=tmp_path / "index") as archive:
@@ -79,10 +79,10 @@ def test_torn_tail_hides_nothing_and_is_not_extended(tmp_path: Path) -> None:
             assert await add(archive, "s", *RAWS) == tuple(range(10))
             assert await transcript(archive, "s") == RAWS
 
-    for torn_at in (last_line + 1, last_line + 30, len(whole) - 1):
-        segment.write_bytes(whole[:torn_at])
+    for torn_at in (last_line + 1, last_line + 30, len(content) - 1):
+        segment.write_bytes(content[:torn_at])
         anyio.run(check, torn_at)
-        assert segment.read_bytes() == whole[:torn_at]
+        assert segment.read_bytes() == content[:torn_at]
         for other in segment.parent.glob("*.jsonl"):
             if other != segment:
                 other.unlink()
@@ -103,8 +103,8 @@ def test_interrupted_call_leaves_no_messages(tmp_path: Path) -> None:
 
     anyio.run(append)
     segment = _segment(root)
-    whole = segment.read_bytes()
-    segment.write_bytes(whole[: whole.index(b"message5")])
+    content = segment.read_bytes()
+    segment.write_bytes(content[: content.index(b"message5")])
     anyio.run(check)
 
 
@@ -166,10 +166,15 @@ def test_damaged_blob_raises_only_for_its_own_output(tmp_path: Path) -> None:
             assert len(await found(archive, "pear")) == 3
 
     anyio.run(write)
-    info_digest = next(path for path in root.glob("blobs/*/*.zst") if _holds(path, b"apple"))
-    whole = info_digest.read_bytes()
-    for damaged in (whole[:100], whole[:50] + b"\xff" + whole[51:], b"", whole[:-8] + b"damaged!"):
-        info_digest.write_bytes(damaged)
+    blob_path = next(path for path in root.glob("blobs/*/*.zst") if _holds(path, b"apple"))
+    data = blob_path.read_bytes()
+    for damaged in (
+        data[:100],
+        data[:50] + b"\xff" + data[51:],
+        b"",
+        data[:-8] + b"damaged!",
+    ):
+        blob_path.write_bytes(damaged)
         anyio.run(check)
 
 
@@ -350,7 +355,7 @@ def test_read_only_archive_can_be_searched_but_not_changed() -> None:
 def test_compact_returns_the_stored_result_when_the_archive_is_read_only() -> None:
     with _unprivileged() as folder:
         if os.getuid():
-            pytest.skip("an archive of somebody else's can be made by root only")
+            pytest.skip("only root can create an archive of another user")
         root, small = folder / "archive", CompactRequest(target_tokens=300, session_id="s")
         turns = [(agent(f"Step {step} is done."), user(f"Do step {step}.")) for step in range(90)]
         talk = [user("Begin."), *[message for pair in turns for message in pair]]
@@ -397,7 +402,7 @@ def test_damaged_last_line_hides_no_earlier_line(tmp_path: Path) -> None:
         async with open_archive(root, index_root=tmp_path / "index") as archive:
             await add(archive, "s", *raws)
 
-    async def kept() -> list[Json]:
+    async def read_all() -> list[Json]:
         async with open_archive(root, index_root=tmp_path / "index") as archive:
             return await transcript(archive, "s")
 
@@ -406,20 +411,20 @@ def test_damaged_last_line_hides_no_earlier_line(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[data.rfind(b"message9") + 3] ^= 1
     path.write_bytes(data)
-    assert anyio.run(kept) == RAWS[:9]
+    assert anyio.run(read_all) == RAWS[:9]
     anyio.run(append, *RAWS)
-    assert anyio.run(kept)[-1:] == RAWS[9:]
+    assert anyio.run(read_all)[-1:] == RAWS[9:]
 
 
 async def test_calls_raise_when_the_archive_folder_was_removed(
     tmp_path: Path,
 ) -> None:
-    root, away = tmp_path / "archive", tmp_path / "away"
+    root, moved = tmp_path / "archive", tmp_path / "away"
     async with open_archive(root, index_root=tmp_path / "index") as archive:
         await add(archive, "s", *RAWS[:4])
         assert len((await archive.search(Query("message2"))).hits) == 1
-        await anyio.Path(root).rename(away)
-        asks = [
+        await anyio.Path(root).rename(moved)
+        calls = [
             lambda: add(archive, "s", *RAWS[:4]),
             lambda: add(archive, "s", *RAWS[:5]),
             lambda: transcript(archive, "s"),
@@ -428,13 +433,13 @@ async def test_calls_raise_when_the_archive_folder_was_removed(
             lambda: archive.search(Query("message2", kind="regex")),
             archive.sessions,
         ]
-        for ask in asks:
+        for make_call in calls:
             with pytest.raises(ArchiveError, match="No such file") as caught:
-                await ask()
+                await make_call()
             assert str(root) in str(caught.value)
             assert not isinstance(caught.value, NotFoundError)
         assert not await anyio.Path(root).exists()
-        await anyio.Path(away).rename(root)
+        await anyio.Path(moved).rename(root)
         await add(archive, "s", *RAWS[:6])
         assert await transcript(archive, "s") == RAWS[:6]
         assert len((await archive.search(Query("message5"))).hits) == 1
@@ -446,22 +451,22 @@ def test_append_works_again_after_the_file_system_was_full(option: str, tmp_path
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(place)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("a file system can be mounted by root only")
+        pytest.skip("only root can mount a file system")
     ballast = [place / f"ballast{count}" for count in range(8)]
 
     async def check() -> None:
         async with open_archive(place / "archive", index_root=tmp_path / "index") as archive:
-            kept: list[str] = []
+            stored: list[str] = []
 
             async def grow_until_it_fails() -> None:
                 while True:
-                    name = f"s{len(kept)}"
+                    name = f"s{len(stored)}"
                     await add(archive, name, user("y" * 8_000))
-                    kept.append(name)
+                    stored.append(name)
 
             with pytest.raises(ArchiveFullError, match="Free some space"):
                 await grow_until_it_fails()
-            for name in kept:
+            for name in stored:
                 assert await transcript(archive, name) == [user("y" * 8_000)]
             assert all(text.startswith("Note:") for text in (await archive.health()).problems)
             for path in ballast:

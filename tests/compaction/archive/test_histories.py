@@ -1,4 +1,4 @@
-"""Interleaved, edited and resumed conversations with the same start do not leak into each other."""
+"""Interleaved, edited and resumed conversations with a common start stay separate."""
 
 import itertools
 import json
@@ -34,11 +34,11 @@ WORD = re.compile(r"(?:same|left|right)\d{3}q")
 
 def turn(word: str) -> Turn:
     """Return a turn whose messages all contain `word`, with texts that summaries usually carry."""
-    said = f"Please look at {word}.py. Never touch {word}_secret.py, always use {word}lib instead."
-    read = "\n".join(f"def {word}_{line}(x): return x * {line}" for line in range(12))
-    call = Call("Read", {"file_path": f"/srv/{word}.py"}, (Part("text", read),))
+    text = f"Please look at {word}.py. Never touch {word}_secret.py, always use {word}lib instead."
+    content = "\n".join(f"def {word}_{line}(x): return x * {line}" for line in range(12))
+    call = Call("Read", {"file_path": f"/srv/{word}.py"}, (Part("text", content),))
     step = Step((call,), text=f"I read {word}.py now.")
-    return Turn((Part("text", said),), (step,), f"The file {word}.py has a fault: {word}Error.")
+    return Turn((Part("text", text),), (step,), f"The file {word}.py has a fault: {word}Error.")
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Host:
         format: Format of its messages.
         session_id: ID of its session, or None.
         turns: Its turns, without those that were edited.
-        context: Result of a compaction of the first `covered` turns.
+        context: Compacted list that replaces the first `covered` turns.
         covered: Number of turns that `context` replaces.
     """
 
@@ -69,9 +69,9 @@ class Host:
         """Replace a turn that no compaction has seen yet."""
         fresh = len(self.turns) - self.covered
         if fresh:
-            at = self.covered + place % fresh
-            rest = self.turns[at + 1 :] if keeps_rest else []
-            self.turns[at:] = [turn(f"{self.name}{next(self.numbers):03}q"), *rest]
+            index = self.covered + place % fresh
+            rest = self.turns[index + 1 :] if keeps_rest else []
+            self.turns[index:] = [turn(f"{self.name}{next(self.numbers):03}q"), *rest]
 
     def messages(self) -> list[Json]:
         seen = len(render(self.turns[: self.covered], self.format))
@@ -94,8 +94,8 @@ STEPS = st.lists(
     st.tuples(
         st.integers(0, 1),
         st.sampled_from([
-            "go on",
-            "go on",
+            "add turn",
+            "add turn",
             "edit",
             "edit, keep the rest",
             "record",
@@ -125,39 +125,39 @@ async def test_compact_shows_only_the_words_of_its_conversation_when_sessions_ar
     session_id = "s" if is_named else None
     hosts = [Host(name, format, session_id, [*started]) for name in ("left", "right")]
     async with temporary_archive() as archive:
-        for which, what, place, resumes in [*steps, *LAST_STEPS]:
-            host = hosts[which]
-            if what == "go on":
+        for host_index, action, place, resumes in [*steps, *LAST_STEPS]:
+            host = hosts[host_index]
+            if action == "add turn":
                 host.add_turn()
-            elif what.startswith("edit"):
-                host.edit(place, keeps_rest=what != "edit")
+            elif action.startswith("edit"):
+                host.edit(place, keeps_rest=action != "edit")
             elif host.turns:
-                result = await host.call(archive, what, resumes=resumes)
+                result = await host.call(archive, action, resumes=resumes)
                 await check_words(result, host.words(), archive)
 
 
 # Both hosts end with two compactions; the second one reads the context of the first one.
 LAST_STEPS = [
-    (which, what, 0, True)
-    for what in (*["go on"] * 4, "full", *["go on"] * 3, "full")
-    for which in (0, 1)
+    (host_index, action, 0, True)
+    for action in (*["add turn"] * 4, "full", *["add turn"] * 3, "full")
+    for host_index in (0, 1)
 ]
 
 
-async def check_words(result: CompactResult, own: set[str], archive: LocalArchive) -> None:
+async def check_words(result: CompactResult, own_words: set[str], archive: LocalArchive) -> None:
     """Check that texts and pointers of the result contain only words of the conversation."""
     text = json.dumps([result.messages, result.receipt, result.summary, result.warnings])
-    assert set(WORD.findall(text)) <= own
+    assert set(WORD.findall(text)) <= own_words
     heads: set[str] = set()
     for session_id, start, stop, head in set(POINTER.findall(text)):
         assert session_id == result.session_id
         found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
         assert found
-        assert set(WORD.findall(str([message.raw for message in found]))) <= own
+        assert set(WORD.findall(str([message.raw for message in found]))) <= own_words
         heads |= {head} - {""}
     for output_id in set(OUTPUT.findall(json.dumps(result.messages))):
         data = (await archive.read_output(output_id)).data
-        assert set(WORD.findall(data.decode())) <= own
+        assert set(WORD.findall(data.decode())) <= own_words
     for head in sorted(heads):
         history = await archive.history(result.session_id, head)
         assert history.seqs
@@ -167,7 +167,7 @@ async def check_words(result: CompactResult, own: set[str], archive: LocalArchiv
         ):
             page = await archive.search(query)
             assert page.hits
-            assert set(WORD.findall(str([hit.snippet for hit in page.hits]))) <= own
+            assert set(WORD.findall(str([hit.snippet for hit in page.hits]))) <= own_words
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -183,31 +183,32 @@ async def test_archive_stores_each_message_once_when_a_window_slides(
 ) -> None:
     texts = [f"message {n}" if not repeats or n % 3 else "go on" for n in range(sum(sizes))]
     roles = itertools.cycle(("user", "assistant"))
-    said = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
-    stop = new = 0
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    stop = dated_count = 0
     async with temporary_archive() as archive:
         for number, size in enumerate(sizes):
             stop += size
-            payload = said[max(0, stop - max(window, size + 2)) : stop]
+            payload = messages[max(0, stop - max(window, size + 2)) : stop]
             if dated:
                 payload = [{"role": "user", "content": f"It is minute {number}."}, *payload]
-                new += 1
+                dated_count += 1
             request = CompactRequest(mode="record", session_id="s", format="anthropic")
             await compact(payload, request, archive=archive)
             (branch, *_), _count = await archive.branches("s", limit=1)
             found = await archive.read_messages("s", 0, 10_000, head=branch.head)
             assert [message.raw for message in found] == payload
         info = await archive.session_info("s")
-        assert len(said) + new <= info.message_count <= len(said) + new + MOST_TWICE
-        assert await _is_found(archive, said)
+        distinct_count = len(messages) + dated_count
+        assert distinct_count <= info.message_count <= distinct_count + MAX_DUPLICATES
+        assert await all_are_found(archive, messages)
 
 
 # The first windows share too few messages to be recognized, so these may be stored again.
-MOST_TWICE = 3
+MAX_DUPLICATES = 3
 
 
-async def _is_found(archive: Archive, said: list[Json]) -> bool:
-    for message in said:
+async def all_are_found(archive: Archive, messages: list[Json]) -> bool:
+    for message in messages:
         query = Query(message["content"], "phrase", session_id="s")
         if not (await archive.search(query)).total:
             return False
@@ -218,23 +219,23 @@ async def _is_found(archive: Archive, said: list[Json]) -> bool:
 def test_history_tree_is_the_same_when_messages_are_added_in_any_order(
     parents: list[int], data: st.DataObject
 ) -> None:
-    names, contents = [ROOT], [f"{at:032x}" for at in range(len(parents))]
+    heads, contents = [ROOT], [f"{index:032x}" for index in range(len(parents))]
     for parent, content in zip(parents, contents, strict=True):
-        names.append(chain_hash(names[min(parent + 1, len(names) - 1)], content))
+        heads.append(chain_hash(heads[min(parent + 1, len(heads) - 1)], content))
     nodes = [
-        _node(at, names[min(parent + 1, at)], content)
-        for at, (parent, content) in enumerate(zip(parents, contents, strict=True))
+        _node(index, heads[min(parent + 1, index)], content)
+        for index, (parent, content) in enumerate(zip(parents, contents, strict=True))
     ]
-    tree, learnt = HistoryTree(), data.draw(st.permutations(nodes))
-    for count, node in enumerate(learnt, 1):
+    tree, added = HistoryTree(), data.draw(st.permutations(nodes))
+    for count, node in enumerate(added, 1):
         if data.draw(st.booleans()):  # a context whose entries are all messages
-            tree.add_context(_entries(nodes, names.index(node.parent) - 1), 1_000 + count, ROOT)
-        tree.add_message(names[node.seq + 1], node)
-        # A message that two writers added changes nothing.
-        tree.add_message(names[node.seq + 1], node)
-        started = {known.parent for known in learnt[:count]}
-        assert {name for name in names[1:] if tree.is_continued(name)} == started - {ROOT}
-        ends = {names[known.seq + 1] for known in learnt[:count]} - started
+            tree.add_context(_entries(nodes, heads.index(node.parent) - 1), 1_000 + count, ROOT)
+        tree.add_message(heads[node.seq + 1], node)
+        # Adding a message again, as a second writer does, changes nothing.
+        tree.add_message(heads[node.seq + 1], node)
+        started = {known.parent for known in added[:count]}
+        assert {name for name in heads[1:] if tree.is_continued(name)} == started - {ROOT}
+        ends = {heads[known.seq + 1] for known in added[:count]} - started
         assert {*tree.ends()} == ends
 
 
@@ -253,10 +254,10 @@ def _node(seq: int, parent: str, content: str) -> MessageNode:
 
 def _entries(nodes: list[MessageNode], last: int) -> list[tuple[str, int, int]]:
     """Return the history that ends with the message `last` as entries of a context."""
-    names = {chain_hash(node.parent, node.content): node for node in nodes}
+    heads = {chain_hash(node.parent, node.content): node for node in nodes}
     path: list[tuple[str, int, int]] = []
     node = nodes[last] if last >= 0 else None
     while node is not None:
         path.insert(0, (node.content, node.seq, -1))
-        node = names.get(node.parent)
+        node = heads.get(node.parent)
     return path

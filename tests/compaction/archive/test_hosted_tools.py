@@ -1,4 +1,4 @@
-"""What a provider's own tools said is found: every string of every block, in every format."""
+"""Search finds every string in blocks of a provider's own tools, in every format."""
 
 import json
 import re
@@ -14,13 +14,13 @@ from context_compaction.messages.model import is_list, is_object
 from tests.support.corpus import DATA
 from tests.support.json_types import Json
 
-# By format, blocks as the providers document them; NAMED stands for a text.
+# Blocks from the documentation of the providers, by format. NAMED is a placeholder for text.
 HOSTED: dict[str, list[Json]] = json.loads((DATA / "hosted_tools.json").read_bytes())
 CASES = [(format, block) for format, blocks in HOSTED.items() for block in blocks]
 
 
 def _filled(value: Any, words: Iterator[str]) -> Any:
-    """`value` with a word of its own in each place of a text."""
+    """Return `value` with a different word for each placeholder."""
     if is_object(value):
         return {key: _filled(item, words) for key, item in value.items()}
     if is_list(value):

@@ -91,7 +91,7 @@ async def test_append_does_not_encode_the_whole_list_at_once(
     tmp_path: Path,
 ) -> None:
     raws = [
-        user(f"{at} " + "word " * 5_000) for at in range(400)
+        user(f"{number} " + "word " * 5_000) for number in range(400)
     ]  # 10 MB, no text is long enough for a blob
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await add(archive, "s", user("imports happen in the first call"))

@@ -9,8 +9,8 @@ from context_compaction.archive.records import pack
 from context_compaction.errors import ArchiveDamagedError, ArchiveError
 from context_compaction.messages.edits import make_blob
 
-TEXT = "The vault is behind the painting of the harbour."
-LINES = "".join(f"line {number} of the log with words of its own\n" for number in range(9_000))
+TEXT = "The vault is under the painting of the harbour."
+LINES = "".join(f"line {number} of the log with other words\n" for number in range(9_000))
 
 
 async def _record(folder: Path, index: Path) -> None:
@@ -33,7 +33,7 @@ async def test_archive_folder_becomes_private_when_others_may_enter(tmp_path: Pa
 async def test_open_archive_refuses_a_shared_folder_that_others_may_write(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
-    (folder / "notes.txt").write_text("not ours", encoding="utf-8")
+    (folder / "notes.txt").write_text("a user's notes", encoding="utf-8")
     folder.chmod(0o777)
     with pytest.raises(ArchiveError, match="Other users may write"):
         await _record(folder, tmp_path / "index")
@@ -66,7 +66,7 @@ async def test_read_output_raises_when_another_output_replaced_it(
     async with open_archive(folder, index_root=tmp_path / "index") as archive:
         output_id = await _commit_first(archive)
     (path,) = (folder / "blobs").glob("??/*.zst")
-    path.write_bytes(pack(LINES.replace("words", "swords"[1:])[::-1].encode()))
+    path.write_bytes(pack(LINES[::-1].encode()))
     async with open_archive(folder, index_root=tmp_path / "index") as archive:
         with pytest.raises(ArchiveDamagedError, match="does not match its hash"):
             await archive.read_output(output_id, start_byte=100_000, limit_bytes=200)
@@ -77,13 +77,13 @@ async def test_read_output_raises_when_another_output_replaced_it(
 async def test_read_output_raises_when_a_frame_was_replaced(folder: Path, tmp_path: Path) -> None:
     async with open_archive(folder, index_root=tmp_path / "index") as archive:
         output_id = await _commit_first(archive)
-        whole = (await archive.read_output(output_id)).data
-        assert whole.decode() == LINES
+        full = (await archive.read_output(output_id)).data
+        assert full.decode() == LINES
         part = await archive.read_output(output_id, start_byte=100_000, limit_bytes=200)
-        assert part.data == whole[100_000:100_200]
+        assert part.data == full[100_000:100_200]
     (path,) = (folder / "blobs").glob("??/*.zst")
-    held, other = path.read_bytes(), pack(LINES.replace("own", "mine"[:3]).encode())
-    path.write_bytes(held[:10] + other[10:])
+    original, replacement = path.read_bytes(), pack(LINES.replace("log", "lot").encode())
+    path.write_bytes(original[:10] + replacement[10:])
     async with open_archive(folder, index_root=tmp_path / "index") as archive:
         with pytest.raises(ArchiveDamagedError):
             await archive.read_output(output_id, start_byte=100_000, limit_bytes=200)

@@ -11,23 +11,7 @@ _PIECES = st.sampled_from([
     "(x)", "(y)?", "^", "$", "x|y", "(?i)", "压", "\n", r"\n", r"\s+", "1",
 ])  # fmt: skip
 _TEXTS = st.lists(
-    st.sampled_from([
-        "foo",
-        "bar",
-        " ",
-        "_",
-        "-",
-        "a",
-        "b",
-        "c",
-        "d",
-        "e",
-        "x",
-        "y",
-        ".",
-        "压",
-        "1",
-    ]),
+    st.sampled_from(["foo", "bar", *" _-abcdexy.压1"]),
     max_size=12,
 ).map("".join)
 

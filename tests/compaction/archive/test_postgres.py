@@ -169,7 +169,7 @@ async def test_errors_about_addresses_hide_the_password() -> None:
 async def test_concurrent_appends_write_each_message_once(
     postgres_address: str,
 ) -> None:
-    raws = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(60)]
+    raws = [user(f"word {n}") if n % 2 else assistant(f"answer {n}") for n in range(60)]
     written = 0
     async with (
         open_archive(postgres_address) as first,
@@ -218,7 +218,7 @@ class Writers:
         self.names = [f"w{number}" for number in range(4)]
         self._archive = archive
         self._calls = calls
-        self.acknowledged, self._news = anyio.create_memory_object_stream[int](1_000)
+        self.acknowledged, self._progress = anyio.create_memory_object_stream[int](1_000)
 
     async def work(self) -> None:
         with self.acknowledged:
@@ -226,9 +226,9 @@ class Writers:
                 for name in self.names:
                     group.start_soon(self._write, name)
 
-    async def news(self) -> AsyncGenerator[int]:
-        with self._news:
-            async for number in self._news:
+    async def progress(self) -> AsyncGenerator[int]:
+        with self._progress:
+            async for number in self._progress:
                 yield number
 
     async def _write(self, name: str) -> None:
@@ -257,11 +257,11 @@ async def test_lost_connections_lose_and_duplicate_nothing(postgres_address: str
         with anyio.fail_after(150), psycopg.connect(postgres_address, autocommit=True) as killer:
             async with anyio.create_task_group() as group:
                 group.start_soon(writers.work)
-                async for _ in writers.news():
+                async for _ in writers.progress():
                     count += 1
                     if count % 3 == 0:
-                        found = await to_thread.run_sync(lambda: killer.execute(_KILL_CONNECTION))
-                        killed += found.rowcount
+                        ended = await to_thread.run_sync(lambda: killer.execute(_KILL_CONNECTION))
+                        killed += ended.rowcount
         await writers.check()
     assert killed > 5
 
@@ -292,7 +292,7 @@ async def test_server_crash_loses_and_duplicates_nothing(
             async with anyio.create_task_group() as group:
                 group.start_soon(writers.work)
                 count = 0
-                async for _ in writers.news():
+                async for _ in writers.progress():
                     count += 1
                     if count == 40:
                         await to_thread.run_sync(lambda: own_server.stop(at_once=True))
@@ -359,21 +359,21 @@ def test_block_spans_contain_each_row_once(first: int, length: int, near: int) -
     assert all(upper[0] == lower[1] for upper, lower in pairwise(spans))
     row = min(first + near, last)
     words = block_words("t", row)
-    holding = [span for span in spans if any(word in block_query("t", *span) for word in words)]
-    assert holding == [span for span in spans if span[0] <= row < span[1]]
+    matching = [span for span in spans if any(word in block_query("t", *span) for word in words)]
+    assert matching == [span for span in spans if span[0] <= row < span[1]]
     assert len(spans) <= 2 + length.bit_length()
 
 
 async def test_search_finds_every_word_of_a_long_message(
     postgres_address: str,
 ) -> None:
-    text = " ".join(f"w{at}" for at in range(40_000)) + " the end of needle haystack"
+    text = " ".join(f"w{number}" for number in range(40_000)) + " the end of needle haystack"
     wide = "\U00010400" * 64  # a letter takes four bytes, so this is the longest possible word
     async with open_archive(postgres_address) as archive:
         await add(archive, "s", user(text), user("other"), user(f"{wide} " * 4_500 + "quuxplugh"))
         assert await found(archive, "needle haystack", kind="phrase") == pointers("s", 0)
-        for at in (0, 14_999, 15_000, 29_935, 39_998):
-            assert await found(archive, f"w{at} w{at + 1}", kind="phrase") == pointers("s", 0)
+        for n in (0, 14_999, 15_000, 29_935, 39_998):
+            assert await found(archive, f"w{n} w{n + 1}", kind="phrase") == pointers("s", 0)
         assert await found(archive, "quuxplugh") == pointers("s", 2)
         page = await archive.search(Query("end needle w7"))
         assert [hit.pointer for hit in page.hits] == pointers("s", 0)
@@ -433,8 +433,8 @@ def bucket() -> Generator[str]:
         for name, value in settings.items():
             patch.setenv(name, value)
         url = f"{settings['AWS_ENDPOINT']}/outputs"
-        with urlopen(Request(url, method="PUT"), timeout=150) as made:
-            assert made.status == 200
+        with urlopen(Request(url, method="PUT"), timeout=150) as response:
+            assert response.status == 200
         open_objects.cache_clear()
         yield "s3://outputs/team"
         open_objects.cache_clear()
@@ -520,13 +520,13 @@ async def test_prune_removes_objects_without_a_row_after_a_day(
 
 
 def _fail(*_: object) -> None:
-    raise ArchiveError("The store is away.")
+    raise ArchiveError("The store is unavailable.")
 
 
 def keys_in(bucket: str) -> list[str]:
     name, _, prefix = bucket.removeprefix("s3://").partition("/")
-    asked = f"{os.environ['AWS_ENDPOINT']}/{name}?prefix={prefix}"
-    with urlopen(asked, timeout=150) as listing:
+    listing_url = f"{os.environ['AWS_ENDPOINT']}/{name}?prefix={prefix}"
+    with urlopen(listing_url, timeout=150) as listing:
         return re.findall(r"<Key>(.*?)</Key>", listing.read().decode())
 
 
@@ -541,7 +541,7 @@ async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
 
     async with (
         open_archive(tmp_path / "archive", index_root=tmp_path / "index") as local,
-        open_archive(tmp_path / "again", index_root=tmp_path / "index") as back,
+        open_archive(tmp_path / "again", index_root=tmp_path / "index") as copied,
         open_archive(postgres_address) as remote,
     ):
         for name in ("s0", "s1"):
@@ -560,11 +560,11 @@ async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
         assert await found(remote, "needle") == await found(local, "needle")
         await add(local, "s1", user("needle s1"), assistant("x" * 70_000), user("more"))
         assert (await copy_archive(local, remote)).new_count == 1
-        assert (await copy_archive(remote, back)).new_count == 9
+        assert (await copy_archive(remote, copied)).new_count == 9
         for name in ("s0", "s1"):
             there, here = [
                 (await archive.records(name, after=0, limit=99), await archive.session_info(name))
-                for archive in (back, local)
+                for archive in (copied, local)
             ]
             assert there == here
 
@@ -573,12 +573,12 @@ async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
 async def test_restored_dump_is_the_same_archive(
     own_server: Server,
 ) -> None:
-    """The steps are those of docs/how-to/postgresql.md."""
+    """Run the steps of docs/how-to/postgresql.md."""
     address = named_database(own_server.address(), "archive")
     blob = make_blob("line of a log\n" * 90_000)
     token = AccessToken("id", "robin", ("read",), "hash", 1.0)
 
-    async def held(archive: Archive) -> list[object]:
+    async def contents(archive: Archive) -> list[object]:
         return [
             await archive.sessions(),
             await transcript(archive, "s"),
@@ -591,7 +591,7 @@ async def test_restored_dump_is_the_same_archive(
         result = await archive.append("s", parsed(user("a needle"), assistant("x")), format=FORMAT)
         await archive.commit("s", blobs=[blob], receipt={"n": 1}, head=result.head)
         await archive.keep_token(token)
-        before = await held(archive)
+        before = await contents(archive)
     dump = str(own_server.folder / "archive.dump")
     dumped = own_server.run("pg_dump", "--format=custom", f"--file={dump}", address)
     assert dumped.returncode == 0, dumped.stderr
@@ -601,7 +601,7 @@ async def test_restored_dump_is_the_same_archive(
     restored = own_server.run("pg_restore", f"--dbname={again}", dump)
     assert restored.returncode == 0, restored.stderr
     async with open_archive(again) as archive:
-        assert await held(archive) == before
+        assert await contents(archive) == before
         assert (await archive.health()).problems == ()
         more = await archive.append("s", parsed(user("go on")), format=FORMAT, after=result.head)
         assert more.written == 1

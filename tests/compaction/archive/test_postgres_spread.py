@@ -33,12 +33,12 @@ _PARTITIONED = (
 class Cluster:
     """Superuser addresses of the server that runs the queries and of two that store the rows."""
 
-    asked: str
+    coordinator: str
     holders: tuple[str, str]
 
     @property
     def address(self) -> str:
-        return named_database(self.asked, _NAME)
+        return named_database(self.coordinator, _NAME)
 
     def clear(self) -> None:
         for holder in self.holders:
@@ -62,9 +62,9 @@ def _create_database(server: Server) -> str:
     return named_database(server.address(), _NAME, "postgres")
 
 
-def _spread(asked: str, folders: list[Path]) -> None:
-    """Replace every partition by the same partition on one of the other servers."""
-    with psycopg.connect(asked, autocommit=True) as connection:
+def _spread(coordinator: str, folders: list[Path]) -> None:
+    """Replace every partition by a foreign table on a storage server."""
+    with psycopg.connect(coordinator, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION postgres_fdw")
         for number, folder in enumerate(folders):
             connection.execute(
@@ -99,11 +99,11 @@ def cluster() -> Generator[Cluster]:
     folders = [Path(mkdtemp(prefix="pg-", dir="/tmp")) for _ in range(3)]
     try:
         with ExitStack() as stack:
-            first, *others = [stack.enter_context(Server(folder)) for folder in folders]
-            left, right = map(_create_database, others)
-            asked = _create_database(first)
-            _spread(asked, folders[1:])
-            yield Cluster(asked, (left, right))
+            first, *storage = [stack.enter_context(Server(folder)) for folder in folders]
+            first_store, second_store = map(_create_database, storage)
+            coordinator = _create_database(first)
+            _spread(coordinator, folders[1:])
+            yield Cluster(coordinator, (first_store, second_store))
     finally:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
@@ -124,7 +124,7 @@ async def test_distributed_archive_passes_the_contract(check: Check, cluster: Cl
 
 
 @pytest.mark.slow
-async def test_each_tenant_is_stored_on_one_server(cluster: Cluster) -> None:
+async def test_tenant_is_stored_on_a_single_server(cluster: Cluster) -> None:
     await anyio.to_thread.run_sync(cluster.clear)
     async with open_archive(cluster.address) as archive:
 

@@ -65,7 +65,7 @@ class Life:
 
 async def _check(life: Life, index: int) -> None:
     root, acknowledged, outputs, receipts = life.images[index]
-    # The index was on the same disk and may contain more than the rest of the log.
+    # The index was on that disk, too, and may contain more than the remaining log.
     async with open_archive(root, index_root=root.parent / f"index-of-{index}") as archive:
         for session_id, count in acknowledged.items():
             if not count:
@@ -101,7 +101,7 @@ def test_power_loss_keeps_everything_acknowledged(tmp_path: Path) -> None:
 
 
 async def _write_together(root: Path, index: Path, disk: Disk, seed: int) -> list[Any]:
-    """Let two archives append to one session, sometimes after the messages of the other archive.
+    """Let two archives append to one session, sometimes after each other's messages.
 
     Returns images of the disk, each with the messages acknowledged before the image was taken.
     """
@@ -190,9 +190,9 @@ def test_append_syncs_messages_of_another_process_before_its_own(tmp_path: Path)
         anyio.run(live, disk)
     assert len(images) > 12
     for image, least in images:
-        kept = anyio.run(context, image)
-        assert kept == raws[: len(kept)]
-        assert len(kept) >= least
+        stored = anyio.run(context, image)
+        assert stored == raws[: len(stored)]
+        assert len(stored) >= least
 
 
 def test_append_syncs_messages_of_a_killed_process_before_it_acknowledges(
@@ -225,14 +225,14 @@ anyio.run(main, *sys.argv[1:])
             assert await add(archive, "s", user("one"), user("two")) == (0, 1)
             disk.image(root, images[1], Random(1))
 
-    async def kept(image: Path) -> list[dict[str, Any]]:
+    async def read_all(image: Path) -> list[dict[str, Any]]:
         async with open_archive(image, index_root=tmp_path / "index") as archive:
             return await transcript(archive, "s")
 
     with recording() as disk:
         anyio.run(acknowledge, disk)
-    assert anyio.run(kept, images[0]) == [user("one")]
-    assert anyio.run(kept, images[1]) == [user("one"), user("two")]
+    assert anyio.run(read_all, images[0]) == [user("one")]
+    assert anyio.run(read_all, images[1]) == [user("one"), user("two")]
 
 
 def test_append_syncs_the_context_of_a_killed_process_first(
@@ -264,9 +264,8 @@ anyio.run(main, *sys.argv[1:])
 
         async def acknowledge() -> None:
             async with open_archive(root, index_root=tmp_path / "index") as archive:
-                await add(
-                    archive, "s", user("summary")
-                )  # already stored, so later messages may follow it
+                # Already stored, so later messages may follow it.
+                await add(archive, "s", user("summary"))
                 for seed, image in enumerate(images):
                     disk.image(root, image, Random(seed))
 

@@ -45,10 +45,10 @@ async def _acknowledged_before_kill(
 
 
 async def _lines(stream: ByteReceiveStream) -> AsyncGenerator[str]:
-    before = ""
+    rest = ""
     async for piece in TextReceiveStream(stream):
-        *whole, before = (before + piece).split("\n")
-        for line in whole:
+        *complete, rest = (rest + piece).split("\n")
+        for line in complete:
             yield line
 
 

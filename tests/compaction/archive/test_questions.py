@@ -53,25 +53,20 @@ _LINES = st.lists(
 @given(_LINES, st.integers(0, 40))
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_phrase_search_shows_every_exact_text_when_it_is_repeated(
-    tmp_path: Path, lines: list[list[str]], which: int
+    tmp_path: Path, lines: list[list[str]], index: int
 ) -> None:
-    said = [" ".join(words) for words in lines]
-    wanted = said[which % len(said)]
+    texts = [" ".join(words) for words in lines]
+    expected = texts[index % len(texts)]
     with TemporaryDirectory(dir=tmp_path) as folder:
-        page = await _ask(Path(folder), said, wanted, kind="phrase")
-    assert any(wanted in hit.snippet for hit in page.hits)
+        page = await _ask(Path(folder), texts, expected, kind="phrase")
+    assert any(expected in hit.snippet for hit in page.hits)
     assert page.next_cursor or sum(1 + hit.repeats for hit in page.hits) == page.total
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "result", "shown"),
     [
-        (
-            "Edit",
-            {"old_string": "a = 1", "new_string": "a = wombat(2)"},
-            "1\tx\n2\ta = wombat(2)",
-            1,
-        ),
+        ("Edit", {"old_string": "a = 1", "new_string": "a = wombat(2)"}, "2\ta = wombat(2)", 1),
         ("apply_patch", {"input": "@@\n-a = 1\n+a = wombat(2)"}, "M a.py\na = wombat(2)", 1),
         ("Bash", {"command": "grep -n wombat a.py"}, "2:a = wombat(2)", 2),
     ],
@@ -96,11 +91,11 @@ async def test_search_shows_an_edit_once_when_call_and_result_match(
 async def test_search_shows_different_names_when_the_query_is_one_word(tmp_path: Path) -> None:
     repeated = [f"context, context and again the context of case {count}" for count in range(30)]
     names = ["contextWindow", "contextTokens", "lib/context/store.py", "get_context", "context-id"]
-    said = [f"{'The value of the call is set by ' * 30}{name} alone." for name in names]
-    page = await _ask(tmp_path, [*repeated, *said], "context")
+    texts = [f"{'The value of the call is set by ' * 30}{name} alone." for name in names]
+    page = await _ask(tmp_path, [*repeated, *texts], "context")
     shown = " ".join(hit.snippet for hit in page.hits)
     assert all(name in shown for name in names)
-    assert page.total == len(repeated) + len(said)
+    assert page.total == len(repeated) + len(texts)
 
 
 async def test_search_pages_have_each_message_once_when_the_query_is_one_word(
@@ -134,11 +129,11 @@ PLACES = st.lists(
 def test_passage_contains_the_match_and_respects_its_size(
     text: str, data: st.DataObject, max_chars: int
 ) -> None:
-    at = data.draw(st.integers(0, len(text) - 1))
-    start, stop = passage_span(text, at, max_chars)
-    assert 0 <= start <= at < stop <= len(text)
+    index = data.draw(st.integers(0, len(text) - 1))
+    start, stop = passage_span(text, index, max_chars)
+    assert 0 <= start <= index < stop <= len(text)
     assert stop - start <= max_chars
-    assert passage_span(text, at, len(text)) == (0, len(text))
+    assert passage_span(text, index, len(text)) == (0, len(text))
 
 
 def test_passage_has_whole_paragraphs_and_list_items() -> None:

@@ -1,7 +1,6 @@
 """Deletion and pruning in a folder that other processes use."""
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -53,22 +52,22 @@ def test_prune_plan_removes_just_enough_sessions(
     names = [usage.session_id for usage in plan.sessions]
     chosen = [session for session in ordered if session.session_id in names]
     assert not [session for session in chosen if session.is_retained]
-    kept = [session for session in ordered if session not in chosen]
+    remaining = [session for session in ordered if session not in chosen]
     assert not [
         session
-        for session in kept
+        for session in remaining
         if session.last_seconds < before_seconds and not session.is_retained
     ]
 
-    def size(left: list[StoredSession]) -> int:
-        blobs = {digest for session in left for digest in session.blobs}
-        return sum(session.log_bytes for session in left) + 20 * len(blobs)
+    def size(sessions_left: list[StoredSession]) -> int:
+        blobs = {digest for session in sessions_left for digest in session.blobs}
+        return sum(session.log_bytes for session in sessions_left) + 20 * len(blobs)
 
-    if [session for session in kept if not session.is_retained]:
-        assert size(kept) <= max_bytes
+    if [session for session in remaining if not session.is_retained]:
+        assert size(remaining) <= max_bytes
     young = [session for session in chosen if session.last_seconds >= before_seconds]
     if young:
-        assert size([*kept, young[-1]]) > max_bytes, (
+        assert size([*remaining, young[-1]]) > max_bytes, (
             "the last chosen session is needed to reach the limit"
         )
 
@@ -89,8 +88,8 @@ def test_deletion_removes_the_bytes_from_every_file(tmp_path: Path) -> None:
             assert len(await found(archive, "harmless")) == 1
 
     anyio.run(live)
-    left = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert not [path for path in left if secret.encode() in path.read_bytes()]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if secret.encode() in path.read_bytes()]
     assert not list(root.glob("blobs/*/*"))
     assert not list(root.glob("trash*"))
 
@@ -99,10 +98,10 @@ async def test_deletion_leaves_no_words_of_the_session_in_the_index(tmp_path: Pa
     """A real session that was indexed while it grew."""
     lines = await anyio.Path(SESSION).read_text(encoding="utf-8")
     payload = [line["message"] for line in map(json.loads, lines.splitlines()) if "message" in line]
-    kept, doomed = payload[:120], payload[120:220]
+    other_raws, doomed = payload[:120], payload[120:220]
     root, index = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index) as archive:
-        await archive.append("kept", formats.parse(kept, format="pi"), format="pi")
+        await archive.append("kept", formats.parse(other_raws, format="pi"), format="pi")
         for end in (30, 31, 70, 71, 100):
             raws = formats.parse(doomed[:end], format="pi")
             await archive.append("doomed", raws, format="pi")
@@ -122,18 +121,23 @@ async def test_deletion_leaves_no_words_of_the_session_in_the_index(tmp_path: Pa
     assert not [data for data in _files(index, "*/*") if b"xyzzy" in data]
 
 
-async def test_deletion_leaves_the_index_unchanged_when_it_fails(
+async def test_deletion_raises_and_changes_nothing_when_a_writer_holds_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
     root, index = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index) as archive:
-        await add(archive, "kept", user("apple one"), user("apple two"))
-        await add(archive, "s", user("apple three"))
+        await add(archive, "kept", user("apple one"))
+        await add(archive, "s", user("apple two"))
+        with locked(root / "lock", shared=True):
+            await add(archive, "s", user("apple two"), user("apple three"))  # writers share it
+            assert len(await found(archive, "apple")) == 3
+            with pytest.raises(ArchiveBusyError, match="has held"):
+                await archive.delete(["s"])
         assert len(await found(archive, "apple")) == 3
-        with locked(root / "lock", shared=True), pytest.raises(ArchiveBusyError, match="has held"):
-            await archive.delete(["s"])
-        assert len(await found(archive, "apple")) == 3
+        assert len(await transcript(archive, "s")) == 2
+        await archive.delete(["s"])
+        assert len(await found(archive, "apple")) == 1
 
 
 async def test_deletion_removes_all_words_when_a_blob_is_missing(tmp_path: Path) -> None:
@@ -157,9 +161,9 @@ def _words(index: Path) -> list[tuple[str, str, int]]:
         return connection.execute("SELECT term, col, doc FROM words ORDER BY 1, 2").fetchall()
 
 
-@pytest.mark.parametrize("kept_count", [1, 6])
+@pytest.mark.parametrize("remaining_count", [1, 6])
 async def test_search_erases_words_when_a_deletion_was_killed_before_the_index(
-    tmp_path: Path, kept_count: int
+    tmp_path: Path, remaining_count: int
 ) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     names = [f"{letter}xylograph" for letter in "abcdefgh"]
@@ -167,11 +171,11 @@ async def test_search_erases_words_when_a_deletion_was_killed_before_the_index(
         for name in names:
             await add(archive, name, user(f"apple {name}"), user(f"{name} again"))
         assert len(await found(archive, "apple", limit=100)) == len(names)
-    await anyio.to_thread.run_sync(delete_sessions, root, names[kept_count:])
+    await anyio.to_thread.run_sync(delete_sessions, root, names[remaining_count:])
     async with open_archive(root, index_root=index) as archive:
-        assert len(await found(archive, "apple", limit=100)) == kept_count
-    left = b"".join(await anyio.to_thread.run_sync(_files, index, "*/*"))
-    assert [name for name in names if name.encode() in left] == names[:kept_count]
+        assert len(await found(archive, "apple", limit=100)) == remaining_count
+    index_bytes = b"".join(await anyio.to_thread.run_sync(_files, index, "*/*"))
+    assert [name for name in names if name.encode() in index_bytes] == names[:remaining_count]
 
 
 async def test_opening_completes_a_deletion_killed_in_the_log(
@@ -238,26 +242,6 @@ anyio.run(main, *sys.argv[1:])
         await archive.commit("kept", blobs=[make_blob("kept\n" * 9_000)])
         assert await archive.delete([]) > 0
         assert len(list(root.glob("blobs/??/*"))) == 1
-
-
-async def test_deletion_names_the_lock_when_a_writer_holds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fcntl
-
-    monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        await add(archive, "s", user("one"))
-        handle = os.open(tmp_path / "archive" / "lock", os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH)
-            await add(archive, "s", user("one"), user("two"))  # writers share the lock
-            with pytest.raises(ArchiveBusyError, match="has held"):
-                await archive.delete(["s"])
-            assert len(await transcript(archive, "s")) == 2
-        finally:
-            os.close(handle)
-        await archive.delete(["s"])
 
 
 async def test_concurrent_writes_and_deletions_keep_referenced_outputs(tmp_path: Path) -> None:

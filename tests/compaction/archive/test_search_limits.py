@@ -20,7 +20,7 @@ SLOW = Query(" ".join(WORDS), limit=100)
 async def filled(archive: LocalArchive, texts: int) -> None:
     """Append texts of 250 KB that contain every word of `SLOW` many times."""
     await add(archive, "other", user("needle_7"))
-    lines = [" ".join([*WORDS[at:], *WORDS[:at]]) + "\n" for at in range(texts)]
+    lines = [" ".join([*WORDS[offset:], *WORDS[:offset]]) + "\n" for offset in range(texts)]
     await add(archive, "s", *(user(line * 500) for line in lines))
     await archive.search(Query("needle_7"))  # now everything is indexed
 
@@ -29,29 +29,29 @@ async def test_search_ends_when_it_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searching = anyio.CancelScope()
-    cancel_at, looks = inf, 0
-    really = from_thread.check_cancelled
+    cancel_at, check_count = inf, 0
+    check_cancelled = from_thread.check_cancelled
 
-    def look() -> None:
-        nonlocal looks
-        looks += 1
-        if looks == cancel_at:
+    def count_check() -> None:
+        nonlocal check_count
+        check_count += 1
+        if check_count == cancel_at:
             from_thread.run_sync(searching.cancel)
-        really()
+        check_cancelled()
 
     monkeypatch.setattr(words, "SCAN_SECONDS", inf)
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await filled(archive, 6)
-        monkeypatch.setattr(from_thread, "check_cancelled", look)
+        monkeypatch.setattr(from_thread, "check_cancelled", count_check)
         assert (await archive.search(SLOW)).hits
-        whole = looks
-        assert whole >= 6  # with each text that is read
-        for cancel_at in (1, whole // 2, whole - 1):
-            looks, searching = 0, anyio.CancelScope()
+        total_checks = check_count
+        assert total_checks >= 6  # one check for each text
+        for cancel_at in (1, total_checks // 2, total_checks - 1):
+            check_count, searching = 0, anyio.CancelScope()
             with searching:
                 await archive.search(SLOW)
             assert searching.cancelled_caught
-            assert looks <= cancel_at + 1  # and one look for the reason of the interruption
+            assert check_count <= cancel_at + 1  # one more finds the reason
             assert (await archive.search(Query("needle_7", session_id="other"))).total == 1
 
 
