@@ -95,7 +95,14 @@ def archived_id_in(path: Path) -> str | None:
     if not path.is_file():
         return None
     with path.open("rb") as file:
-        line = file.readline()
+        return archived_id_in_line(file.readline())
+
+
+def archived_id_in_line(line: bytes) -> str | None:
+    """Return the ID of the archived session in the first line of a file that `resume` wrote.
+
+    None for the line of any other file.
+    """
     if _MARK not in line:
         return None
     try:

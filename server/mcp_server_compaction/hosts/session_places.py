@@ -4,15 +4,20 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from context_compaction import NotFoundError, SettingsError
 from context_compaction.formats.session_files.rows import MARK
 
 from mcp_server_compaction.hosts.catalog import UserFolders
-from mcp_server_compaction.hosts.hook_events import archived_id_in
+from mcp_server_compaction.hosts.hook_events import archived_id_in_line
 
 CURRENT = "current"
+
+# Codex compresses the files of sessions that rest.
+_COMPRESSIONS = ("", ".zst")
 
 # Codex keeps the sessions of all projects in one folder. The current one is among the newest.
 _CODEX_FILES = 200
@@ -96,10 +101,16 @@ def archived_id_of(session_id: str, folders: UserFolders) -> str | None:
         "opencode": f"{session_id}.json",
     }
     for host, pattern in patterns.items():
-        for path in sessions_folder(host, folders).glob(pattern):
-            if archived_id := archived_id_in(path):
+        for path in _session_files(sessions_folder(host, folders), pattern):
+            if archived_id := archived_id_in_line(_first_line(path)):
                 return archived_id
     return None
+
+
+def _session_files(folder: Path, pattern: str) -> Iterator[Path]:
+    """Yield the files that match, compressed or not."""
+    for compression in _COMPRESSIONS:
+        yield from folder.glob(pattern + compression)
 
 
 def _claude_code_folder(root: Path, cwd: str) -> Path | None:
@@ -112,7 +123,7 @@ def _claude_code_folder(root: Path, cwd: str) -> Path | None:
 def _claude_code_files(folders: UserFolders) -> list[Path]:
     root = sessions_folder("claude-code", folders)
     folder = _claude_code_folder(root, str(folders.project))
-    files = folder.glob("*.jsonl") if folder else ()
+    files = _session_files(folder, "*.jsonl") if folder else ()
     return [path for path in files if not path.name.startswith("agent-")]
 
 
@@ -122,20 +133,19 @@ def _pi_folder(root: Path, cwd: str) -> Path:
 
 
 def _pi_files(folders: UserFolders) -> Iterator[Path]:
-    return _pi_folder(sessions_folder("pi", folders), str(folders.project)).glob("*.jsonl")
+    folder = _pi_folder(sessions_folder("pi", folders), str(folders.project))
+    return _session_files(folder, "*.jsonl")
 
 
 def _codex_files(folders: UserFolders) -> list[Path]:
-    files = sessions_folder("codex", folders).glob("*/*/*/rollout-*.jsonl")
+    files = _session_files(sessions_folder("codex", folders), "*/*/*/rollout-*.jsonl")
     newest = sorted(files, key=_modified_seconds, reverse=True)[:_CODEX_FILES]
     return [path for path in newest if _codex_cwd(path) == str(folders.project)]
 
 
 def _codex_cwd(path: Path) -> str | None:
-    with path.open("rb") as file:
-        first_line = file.readline(_LINE_BYTES)
     try:
-        cwd = json.loads(first_line)["payload"]["cwd"]
+        cwd = json.loads(_first_line(path))["payload"]["cwd"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return cwd if isinstance(cwd, str) else None
@@ -150,10 +160,39 @@ def _modified_seconds(path: Path) -> float:
 
 def _is_unused(path: Path) -> bool:
     """Whether `resume` wrote the last line, so that no host has continued the session."""
+    tail = b""
+    for part in _parts(path, from_end=True):
+        tail = (tail + part)[-_LINE_BYTES:]
+    lines = tail.splitlines()
+    return not lines or f'"{MARK}":'.encode() in lines[-1]
+
+
+def _first_line(path: Path) -> bytes:
+    return next(_parts(path), b"").partition(b"\n")[0]
+
+
+def _parts(path: Path, *, from_end: bool = False) -> Iterator[bytes]:
+    """Yield the decompressed content in parts of `_LINE_BYTES`. Stop where it cannot be read.
+
+    With `from_end`, only the last part of a plain file is read.
+    """
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _LINE_BYTES))
-            lines = file.read().splitlines()
-    except OSError:
-        return True
-    return not lines or f'"{MARK}":'.encode() in lines[-1]
+            if path.suffix == ".zst":
+                yield from _decompressed_parts(file)
+            else:
+                file.seek(max(0, path.stat().st_size - _LINE_BYTES) if from_end else 0)
+                yield from iter(partial(file.read, _LINE_BYTES), b"")
+    except OSError:  # deleted after it was listed, or not readable
+        return
+
+
+def _decompressed_parts(file: BinaryIO) -> Iterator[bytes]:
+    # Imported here because few hosts compress their files.
+    import zstandard
+
+    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+    try:
+        yield from iter(partial(reader.read, _LINE_BYTES), b"")
+    except zstandard.ZstdError:  # damaged
+        return

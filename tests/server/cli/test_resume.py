@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 from click.testing import CliRunner
 from context_compaction.formats.session_files.hosts import WRITERS
 from context_compaction.formats.session_files.model import NewSession
 from context_compaction.formats.session_files.read import read_conversation
 from mcp_server_compaction.cli import main
+from mcp_server_compaction.hosts.catalog import this_user
+from mcp_server_compaction.hosts.session_places import archived_id_of
 
 from tests.server.helpers import Json, conversation
 
@@ -147,8 +150,11 @@ def test_current_is_the_newest_session_of_the_working_folder(
     assert run("compact", "current")["session_id"] == "newer"
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.zst"])
 @pytest.mark.parametrize("host", ["codex", "pi"])
-def test_current_finds_sessions_of_codex_and_pi(run: Run, home: Path, host: str) -> None:
+def test_current_finds_sessions_of_codex_and_pi(
+    run: Run, home: Path, host: str, ending: str
+) -> None:
     folder = "sessions/2026/01/02" if host == "codex" else "agent/sessions"
     folder_path = home / f".{host}" / folder
     if host == "pi":
@@ -162,9 +168,21 @@ def test_current_finds_sessions_of_codex_and_pi(run: Run, home: Path, host: str)
         messages = [{"role": "user", "content": "Hi."}]
     rows = WRITERS[host](messages, new)
     rows.append({"type": "event_msg", "payload": {}} if host == "codex" else {"type": "label"})
-    name = "rollout-1.jsonl" if host == "codex" else "1.jsonl"
-    (folder_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    lines = [json.dumps(row).encode() + b"\n" for row in rows]
+    data = b"".join(lines)
+    if ending == "jsonl.zst":
+        compress = zstandard.ZstdCompressor().compress
+        data = compress(lines[0]) + compress(b"".join(lines[1:]))
+    name = f"rollout-1-{new.session_id}" if host == "codex" else f"1_{new.session_id}"
+    (folder_path / f"{name}.{ending}").write_bytes(data)
     assert run("compact", "current")["session_id"] == "s"
+    assert archived_id_of(new.session_id, this_user()) == "s"
+
+
+def test_current_skips_a_damaged_compressed_file(run: Run, home: Path) -> None:
+    path = _session(home, "intact")
+    path.with_name("damaged.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd damaged")
+    assert run("compact", "current")["session_id"] == "intact"
 
 
 def test_resume_reports_an_error_when_the_session_cannot_be_written(run: Run, home: Path) -> None:
