@@ -74,7 +74,7 @@ def test_resume_refuses_a_session_when_its_host_removed_the_texts(run: Run, home
         row["message"]["content"] = "" if row["type"] == "user" else []
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     error = run("compact", path, "--resume", "claude-code", code=2)["error"]
-    assert "its host removed their words" in error
+    assert "the host removed their texts" in error
     assert "read transcript://one/messages/0-9" in error
     assert list(path.parent.iterdir()) == [path]
 
