@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -64,11 +65,10 @@ async def _branch_messages(
     if head is None:
         branches, _ = await archive.branches(session_id, limit=1)
         head = branches[0].head if branches else None
-    history = None if head is None else await archive.history(session_id, head)
-    if history is None or not history.seqs:
+    if head is None:
         return (), []
-    last = max(history.seqs) if until is None else until
-    archived = await archive.read_messages(session_id, min(history.seqs), last, head=head)
+    last = sys.maxsize if until is None else until
+    archived = await archive.read_messages(session_id, 0, last, head=head)
     return await to_thread.run_sync(_parse_messages, archived)
 
 
@@ -91,14 +91,14 @@ def _matching_files(
     A file matches if one path is the end of the other. An equal path is preferred, then a file that
     was not deleted, then the file used last.
     """
-    wanted = _normalize_path(path)
+    normalized_path = _normalize_path(path)
     normalized = {name: _normalize_path(name) for name in files}
     candidates = [
         files[name]
         for name, other in normalized.items()
-        if other == wanted
-        or other.endswith(f"/{wanted.lstrip('/')}")
-        or wanted.endswith(f"/{other}")
+        if other == normalized_path
+        or other.endswith(f"/{normalized_path.lstrip('/')}")
+        or normalized_path.endswith(f"/{other}")
     ]
     if not candidates:
         listed = ", ".join(list(reversed(files))[:_NAMED_PATHS]) or "none"
@@ -108,7 +108,11 @@ def _matching_files(
         )
     best = max(
         candidates,
-        key=lambda file: (normalized[file.path] == wanted, not file.is_deleted, file.used_at),
+        key=lambda file: (
+            normalized[file.path] == normalized_path,
+            not file.is_deleted,
+            file.used_at,
+        ),
     )
     return best, [file for file in candidates if file is not best and not file.is_deleted]
 

@@ -75,16 +75,16 @@ async def _read_lines(source: TextSource, start_line: int, limit: int | None) ->
             f"{source.line_count} lines. Pass a smaller number, or tail."
         )
     # More lines than characters cannot fit, because each line has at least its newline.
-    found = await source.lines(start_line, min(limit or DEFAULT_CHARS, DEFAULT_CHARS))
-    text = _with_numbers(found.text, found.start_line) if source.headings else found.text
+    part = await source.lines(start_line, min(limit or DEFAULT_CHARS, DEFAULT_CHARS))
+    text = _with_numbers(part.text, part.start_line) if source.headings else part.text
     if len(text) > DEFAULT_CHARS:
         whole_lines_chars = text.rfind("\n", 0, DEFAULT_CHARS) + 1
         if whole_lines_chars == 0:
-            return await _start_of_line(source, found.start_line, found.text[:DEFAULT_CHARS])
+            return await _start_of_line(source, part.start_line, part.text[:DEFAULT_CHARS])
         text = text[:whole_lines_chars]
     count = text.count("\n") + (not text.endswith("\n") and bool(text))
-    stop_line = found.start_line + count - 1
-    lines = f"Lines {found.start_line}-{stop_line}" if count else "No lines"
+    stop_line = part.start_line + count - 1
+    lines = f"Lines {part.start_line}-{stop_line}" if count else "No lines"
     form = " as NUMBER:TEXT" if source.headings and count else ""
     is_end = stop_line >= source.line_count
     next_part = "End of text." if is_end else f"Continue with start_line={stop_line + 1}."
@@ -188,19 +188,19 @@ async def _read_matches(source: TextSource, arguments: ReadArguments, pattern: s
     if context_lines is None:
         # A caller that continues from a later line is listing matches, so show no context lines.
         context_lines = 0 if arguments.start_line else _CONTEXT_LINES[0]
-    lines, found = await _find(source, pattern, start_line, limit, context_lines)
-    if not found:
+    lines, matches = await _find(source, pattern, start_line, limit, context_lines)
+    if not matches:
         return TextPart("", f"No line of {source.line_count} matches. Try another pattern.")
-    texts = await _match_texts(source, start_line, lines, found[:limit])
-    positions = [match.position for match in found[: len(texts)]]
-    matches = _Matches(source, start_line, lines, positions, texts)
+    texts = await _match_texts(source, start_line, lines, matches[:limit])
+    positions = [match.position for match in matches[: len(texts)]]
+    match_list = _Matches(source, start_line, lines, positions, texts)
     for shown_lines in [context_lines, *(n for n in _CONTEXT_LINES if n < context_lines)]:
-        text, shown_count = await matches.listing(shown_lines)
+        text, shown_count = await match_list.listing(shown_lines)
         if shown_count == len(texts):
             break
     next_part = "No more matches."
-    if shown_count < len(found):
-        next_part = f"Continue with start_line={start_line + found[shown_count].position}."
+    if shown_count < len(matches):
+        next_part = f"Continue with start_line={start_line + matches[shown_count].position}."
     is_reduced = arguments.context is not None and shown_lines < context_lines
     reduced = " Fewer context lines than requested, so that all matches fit." if is_reduced else ""
     return TextPart(

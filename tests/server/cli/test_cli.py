@@ -122,9 +122,9 @@ def test_search_read_and_sessions_show_an_archived_session(run: Run, transcript:
     ).stderr.replace(" 3 17", "_3_17")
     of_file = run("search", "look", "--path", "src/module_3.py").stdout
     assert of_file.count("I look at") == of_file.count("I look at module 3.") == 1
-    shown = run("search", "value_3_17", "--limit", "1")
-    assert shown.stdout.startswith("s/")
-    assert "value_3_17" in run("read", shown.stdout.split()[0]).stdout
+    output = run("search", "value_3_17", "--limit", "1")
+    assert output.stdout.startswith("s/")
+    assert "value_3_17" in run("read", output.stdout.split()[0]).stdout
     exact = run("read", "transcript://s/messages/0-2", "--json").stdout
     assert [json.loads(line) for line in exact.splitlines()] == conversation()[:3]
     messages = run("read", "transcript://s/messages/0-2").stdout

@@ -52,15 +52,15 @@ def test_commands_escape_control_characters_of_archived_texts(
     session.write_text(json.dumps(messages), encoding="utf-8")
     assert "owned" not in run_on_terminal("import", str(session))
     for words in (["search", "ordinary"], ["sessions"], ["usage"]):
-        shown = run_on_terminal(*words)
-        assert shown.strip()
-        assert not [control for control in CONTROLS if control in shown], (words, shown)
+        output = run_on_terminal(*words)
+        assert output.strip()
+        assert not [control for control in CONTROLS if control in output], (words, output)
     output = run_on_terminal("search", "ordinary")
     assert r"\x1b]0;owned\x07" in output
     pointer = next(line.split()[0] for line in output.splitlines() if "/" in line.split()[0])
-    shown = run_on_terminal("read", pointer)
-    assert "ordinary words" in shown
-    assert not [control for control in CONTROLS if control in shown]
+    output = run_on_terminal("read", pointer)
+    assert "ordinary words" in output
+    assert not [control for control in CONTROLS if control in output]
     # JSON contains the original characters.
     hit = json.loads(run_on_terminal("search", "ordinary", "--json").partition("\nMatches: 1")[0])
     assert "\x1b]0;owned\x07" in hit["hits"][0]["snippet"]
@@ -71,9 +71,9 @@ def test_import_escapes_control_characters_of_a_file_name(
 ) -> None:
     path = tmp_path / "a\x1b]0;owned\x07.json"
     path.write_text('{"no": "conversation"}', encoding="utf-8")
-    shown = run_on_terminal("import", str(path))
-    assert "owned" in shown
-    assert "\x1b]0" not in shown
+    output = run_on_terminal("import", str(path))
+    assert "owned" in output
+    assert "\x1b]0" not in output
 
 
 def test_say_wraps_long_lines_between_words_when_the_output_is_a_terminal(

@@ -134,13 +134,13 @@ async def test_pattern_truncates_a_long_line_around_its_match(config: Config) ->
         result = await client.call_tool(
             "read_persisted_output", {"output_id": output_id, "pattern": "NEEDLE"}
         )
-        shown = text_of(result)
-        offset = int(shown.rpartition("offset=")[2].rstrip("]"))
+        excerpt = text_of(result)
+        offset = int(excerpt.rpartition("offset=")[2].rstrip("]"))
         part = await client.call_tool(
             "read_persisted_output", {"output_id": output_id, "offset": offset, "limit": 200}
         )
-    assert len(shown) < 1_000
-    assert "NEEDLE" in shown
+    assert len(excerpt) < 1_000
+    assert "NEEDLE" in excerpt
     assert "NEEDLE" in text_of(part)
 
 

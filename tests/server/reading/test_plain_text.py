@@ -25,7 +25,7 @@ def test_plain_text_contains_every_line_of_a_message(format: str, data: Any) -> 
         for text in (text for block in message.blocks for text in _strings_of_block(block)):
             quoted = json.dumps(text, ensure_ascii=False)[1:-1]
             for line in text.split("\n"):
-                assert any(shown.endswith(line) or quoted in shown for shown in lines)
+                assert any(text_line.endswith(line) or quoted in text_line for text_line in lines)
 
 
 def _strings_of_block(block: Block) -> Iterator[str]:
