@@ -93,7 +93,7 @@ async def search_briefly(archive: Archive, query: Query) -> SearchReply:
 
 def _fitted_reply(page: SearchPage, branched: Set[str], factor: float) -> SearchReply | None:
     """Return the page with the longest passages that fit. None if the shortest do not fit."""
-    count = counter_for().text
+    count = counter_for("gpt-4o").text  # plain o200k: the limit is the same for every caller
     shares = [
         share * (_TOOL_SHARE if hit.role == "tool" else 1.0)
         for hit, share in zip(page.hits, chain(_SHARES, repeat(_SHARES[-1])), strict=False)
