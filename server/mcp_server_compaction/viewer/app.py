@@ -15,7 +15,7 @@ from context_compaction import Archive, CompactionError, host_folders
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
@@ -37,7 +37,6 @@ from mcp_server_compaction.viewer.web import (
     PageRequest,
     error_page,
     message_page,
-    redirect,
     render,
     static_text,
 )
@@ -185,7 +184,7 @@ def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlet
         cookie = await access.log_in(form.get("token", "").strip())
         if cookie is None:
             return render(request, _login("This token is wrong."))
-        response = redirect("/")
+        response = RedirectResponse("/", 303)
         _set_cookie(response, request, cookie)
         return response
 

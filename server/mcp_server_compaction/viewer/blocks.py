@@ -28,7 +28,7 @@ from context_compaction import (
 )
 from markupsafe import Markup
 
-from mcp_server_compaction.reading.plain_text import block_text
+from mcp_server_compaction.reading.plain_text import block_text, diff_lines
 from mcp_server_compaction.viewer import markup
 
 # Blocks of a message that a page shows; each further block has its own page.
@@ -250,7 +250,7 @@ def _arguments_html(call: ToolCall, context: ViewContext) -> Markup:
         text = value if isinstance(value, str) else markup.json_text(value)
         shown = context.beginning(text)[0]
         if isinstance(value, str) and isinstance(new, str):
-            rows.append(markup.diff(shown, context.beginning(new)[0]))
+            rows.append(markup.patch([*diff_lines(shown, context.beginning(new)[0])]))
         elif isinstance(value, str) and isinstance(old, str):
             continue  # part of the diff
         elif value == use.command:

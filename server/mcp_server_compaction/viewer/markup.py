@@ -14,8 +14,6 @@ from urllib.parse import urlencode
 from context_compaction.activity.outcome import ERROR
 from markupsafe import Markup, escape
 
-from mcp_server_compaction.reading.plain_text import diff_lines
-
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.renderer import RendererHTML
@@ -72,11 +70,6 @@ def patch(lines: Sequence[str]) -> Markup:
     return Markup('<pre class="code diff">{}</pre>').format(
         Markup("\n").join(_patch_line(line) for line in lines)
     )
-
-
-def diff(old: str, new: str) -> Markup:
-    """Render the changes of an edit, line by line."""
-    return patch([*diff_lines(old, new)])
 
 
 def output(text: str, path: str = "") -> Markup:

@@ -6,7 +6,7 @@ Every deletion is shown first, and exactly the sessions that were shown are dele
 import sys
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -18,19 +18,17 @@ from context_compaction import (
     PruneRules,
     QueryError,
     SessionInfo,
-    SessionUsage,
     redact_json,
 )
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from mcp_server_compaction.protocol.sessions import iso_time, session_document
+from mcp_server_compaction.protocol.sessions import session_document
 from mcp_server_compaction.reading.text_source import json_line
 from mcp_server_compaction.viewer.blocks import ViewContext, message_views
 from mcp_server_compaction.viewer.web import (
     Page,
     PageRequest,
     number_field,
-    redirect,
     static_text,
     templates,
 )
@@ -51,7 +49,7 @@ async def usage(request: PageRequest) -> Page:
         "total_bytes": measured.total_bytes,
         "unnamed_output_bytes": measured.unnamed_bytes,
         "session_count": len(sessions),
-        "sessions": [_usage_document(s, titles) for s in listed],
+        "sessions": [asdict(s) | {"title": titles[s.session_id]} for s in listed],
     }
     values = {"sessions": listed, "titles": titles, "hidden_count": len(sessions) - len(listed)}
     return Page("storage_sizes.html", document, values)
@@ -69,7 +67,7 @@ async def prune(request: PageRequest) -> Page | Response:
     if form.get("plan_hash") != page.values["plan_hash"]:
         return replace(page, status=409)
     await request.archive.delete([s.session_id for s in page.values["plan"].sessions])
-    return redirect("/storage")
+    return RedirectResponse("/storage", 303)
 
 
 async def _planned(request: PageRequest, fields: Mapping[str, str]) -> Page:
@@ -85,7 +83,7 @@ async def _planned(request: PageRequest, fields: Mapping[str, str]) -> Page:
     ids = "\n".join(s.session_id for s in planned.sessions)
     document: JsonObject = {
         "dry_run": True,
-        "sessions": [_usage_document(s, titles) for s in planned.sessions],
+        "sessions": [asdict(s) | {"title": titles[s.session_id]} for s in planned.sessions],
         "session_count": planned.session_count,
         "freed_bytes": planned.freed_bytes,
         "left_bytes": planned.left_bytes,
@@ -114,26 +112,12 @@ async def _titles(archive: Archive, session_ids: Collection[str]) -> dict[str, s
     return titles
 
 
-def _usage_document(session: SessionUsage, titles: Mapping[str, str]) -> JsonObject:
-    return {
-        "session_id": session.session_id,
-        "title": titles[session.session_id],
-        "parent_session_id": session.parent_session_id,
-        "retained": session.is_retained,
-        "messages": session.message_count,
-        "last_time": iso_time(session.last_seconds),
-        "log_bytes": session.log_bytes,
-        "output_bytes": session.own_bytes,
-        "shared_output_bytes": session.shared_bytes,
-    }
-
-
 async def protect(request: PageRequest) -> Response:
     """Protect a session from pruning, or end the protection."""
     form = await request.form()
     retained = form.get("protected") == "yes"
     await request.archive.retain(request.path("session_id"), retained=retained)
-    return redirect("/storage")
+    return RedirectResponse("/storage", 303)
 
 
 async def confirm_delete(request: PageRequest) -> Page:
@@ -155,7 +139,7 @@ async def delete(request: PageRequest) -> Response:
     if form.get("session", "") != info.session_id:
         raise QueryError(f"Nothing was deleted. Type the session ID {info.session_id} to confirm.")
     await request.archive.delete([info.session_id])
-    return redirect("/")
+    return RedirectResponse("/", 303)
 
 
 async def export(request: PageRequest) -> Page:

@@ -20,7 +20,7 @@ from context_compaction import (
     SettingsError,
 )
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.viewer.formatting import FILTERS
@@ -157,11 +157,6 @@ def render(request: Request, page: Page) -> Response:
     )
     # UTF-8 cannot represent unpaired surrogates, so they are escaped.
     return Response(html.encode("utf-8", "backslashreplace"), page.status, media_type="text/html")
-
-
-def redirect(address: str) -> Response:
-    """Send the browser to another page."""
-    return RedirectResponse(address, 303)
 
 
 def error_page(error: CompactionError) -> Page:
