@@ -118,7 +118,7 @@ def test_package_starts_the_installed_program_when_path_is_short(
     assert printed.startswith("mcp-server-compaction, version ")
 
 
-def test_package_prints_what_to_install_when_the_program_is_missing(
+def test_package_prints_instructions_when_the_program_is_missing(
     tmp_path: Path,
 ) -> None:
     start = ["sh", str(PLUGIN / "start.sh")]

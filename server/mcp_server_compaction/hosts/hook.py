@@ -47,7 +47,7 @@ _BOUNDARY = re.compile(rb'"subtype": ?"compact_boundary"|"type": ?"compacted"')
 _OUTPUT_BYTES = 64 * 1024 * 1024
 # Models of Claude have this context window, or one of five times this size.
 _WINDOW_TOKENS = 200_000
-# Hosts compact at about five sixths of the window. The model is told before that.
+# Hosts compact at about five sixths of the window. The model gets a warning before that.
 _NEARLY_FULL = 0.7
 # Cursor drops texts above 10,000 characters, and Claude Code moves them into a file.
 _NOTES_CHARS = 8_000
@@ -132,7 +132,7 @@ def run_hook(arguments: Sequence[str]) -> None:
 
 
 def _resumed_id(host: str, payload: Mapping[str, Json]) -> str | None:
-    """Return the ID of the archived session that `resume` continued; None if there is none."""
+    """Return the ID of the archived session that `resume` continued; None if no session was."""
     path = Path(str(payload.get("transcript_path") or os.devnull))
     if host == "opencode":  # its database has no mark, but the imported file still exists
         path = _sessions_folder(host) / f"{session_id_of(payload)}.json"
@@ -357,7 +357,7 @@ async def _archive(call: HookCall) -> None:
 
 
 async def _archive_transcript(call: HookCall, archive: "Archive") -> "Conversation | None":
-    """Archive a session of Claude Code or Codex, and return its context; None without a file."""
+    """Archive a session of Claude Code or Codex, and return its context; None if it has no file."""
     import anyio
     from context_compaction import read_conversation
 
@@ -381,7 +381,8 @@ async def _archive_transcript(call: HookCall, archive: "Archive") -> "Conversati
 async def _archive_chat(call: HookCall, archive: "Archive") -> "Conversation | None":
     """Archive a session of Gemini CLI, Cursor or opencode, and return it.
 
-    opencode sends its messages; the other hosts send the path of a file. None without messages.
+    opencode sends its messages, and the other hosts send the path of a file. None if the session
+    has no messages.
     """
     from context_compaction import UnknownFormatError, read_conversation
 

@@ -8,7 +8,7 @@ The end of a file may still change, because a host writes one message in several
 result long after its call. The next import starts at the first line that may change.
 
 Claude Code keeps a large output in `SESSION/tool-results/CALL.txt`, and a preview of it in the
-session file. Such a file is imported as an output of the session.
+session file. This file is imported as an output of the session.
 """
 
 import errno
@@ -249,7 +249,7 @@ class Importer:
         if position.kind == "output":
             await self._import_output(data, outcome)
         else:
-            await self._import_whole(data, position, outcome)
+            await self._import_completely(data, position, outcome)
         return position
 
     async def _import_output(self, data: bytes, outcome: Imported) -> None:
@@ -261,14 +261,14 @@ class Importer:
         outcome.sessions.add(session_id)
         outcome.outputs += 1
 
-    async def _import_whole(self, data: bytes, position: _Position, outcome: Imported) -> None:
+    async def _import_completely(self, data: bytes, position: _Position, outcome: Imported) -> None:
         """Import a file of a host that is not followed, or any other conversation."""
         name = outcome.path.name
         batch = await to_thread.run_sync(lambda: whole_file(decompress(data, name)))
         kind = kind_of(batch.rows)
         if kind in HISTORY_READERS:
-            whole = replace(position, kind=kind, offset=0, line=0)
-            content = await to_thread.run_sync(_content_of, batch, whole, outcome.path)
+            start = replace(position, kind=kind, offset=0, line=0)
+            content = await to_thread.run_sync(_content_of, batch, start, outcome.path)
             await self._append(content.pieces, {}, outcome)
             await self._add_extra_texts(content, outcome)
             return

@@ -1,4 +1,4 @@
-"""Read JSON with comments, and change single values so that all other bytes stay the same.
+"""Read JSON with comments, and change single values without a change of other bytes.
 
 `json-five` also preserves comments, but it needs five seconds for a megabyte, which Claude Code's
 own file can have, and it cannot add a member in the style of its neighbours.
@@ -23,7 +23,7 @@ _Edit: TypeAlias = tuple[int, int, str]
 def _object(members: list[tuple[str, Json]]) -> dict[str, Json]:
     result = dict(members)
     if len(result) < len(members):
-        raise ValueError("an object has two members with the same name")
+        raise ValueError("an object has two members with one name")
     return result
 
 
@@ -35,7 +35,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_co
 
 
 def _blanked(pattern: re.Pattern[str], text: str) -> str:
-    """Return `text` with spaces for all matches except strings. Positions stay the same."""
+    """Return `text` with spaces for all matches except strings, so that positions do not change."""
 
     def blank(match: re.Match[str]) -> str:
         is_string = match[0].startswith('"')

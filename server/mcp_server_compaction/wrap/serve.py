@@ -43,7 +43,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WrappedServer:
-    """The server behind the proxy. It has either a command or a URL.
+    """The server that the proxy wraps. It has either a command or a URL.
 
     Attributes:
         command: Command that starts the server, which then uses stdio.
@@ -79,7 +79,7 @@ def run_wrap(server: WrappedServer, config: Config, threshold_tokens: int) -> No
 
 async def _wrap(server: WrappedServer, config: Config, threshold_tokens: int) -> bool:
     """Run the proxy, and return whether the host disconnected before the server ended."""
-    is_host_gone = False
+    has_disconnected = False
     queue, queued = anyio.create_memory_object_stream[SessionMessage](_QUEUED_MESSAGES)
     async with (
         queue,
@@ -97,11 +97,11 @@ async def _wrap(server: WrappedServer, config: Config, threshold_tokens: int) ->
         proxy = Proxy(queue, to_server, deps, limits, OUTPUTS_SESSION, tasks)
 
         async def pass_from_host() -> None:
-            nonlocal is_host_gone
+            nonlocal has_disconnected
             async for item in from_host:
                 if isinstance(item, SessionMessage):
                     await proxy.from_host(item.message)
-            is_host_gone = True
+            has_disconnected = True
             tasks.cancel_scope.cancel()
 
         async def pass_from_server() -> None:
@@ -117,7 +117,7 @@ async def _wrap(server: WrappedServer, config: Config, threshold_tokens: int) ->
 
         for task in (pass_to_host, pass_from_host, pass_from_server):
             tasks.start_soon(task)
-    return is_host_gone
+    return has_disconnected
 
 
 def _parsed(item: bytes | Exception) -> JSONRPCMessage | None:

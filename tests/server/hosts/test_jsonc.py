@@ -88,7 +88,7 @@ def test_rewritten_keeps_all_other_characters_when_a_member_is_added(
         ('{"a": 1} x', "line 1 column 10"),
         ("{'a': 1}", "line 1 column 2"),
         ('{"a": tru}', "line 1 column 7"),
-        ('{"a": 1, "a": 2}', "same name"),
+        ('{"a": 1, "a": 2}', "one name"),
         ('{"a": "x}', "line 1 column 7"),
         ('{"a": 01}', "line 1"),
     ],

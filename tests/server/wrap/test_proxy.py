@@ -49,7 +49,7 @@ async def client_of(command: list[str], era: Era, **options: Any) -> AsyncGenera
 async def both(
     tmp_path: Path, era: Era, *flags: str, **options: Any
 ) -> AsyncGenerator[tuple[Client, Client]]:
-    """Connect one client to the server, and one to the same server behind the proxy."""
+    """Connect a client directly to the server, and a client through the proxy."""
     proxy = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", *flags, "--", *WRAPPED]
     async with (
         client_of(WRAPPED, era, **options) as direct,
@@ -68,7 +68,7 @@ def shown(result: CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
-async def whole(client: Client, output_id: str, tool: str = READ) -> str:
+async def full_text(client: Client, output_id: str, tool: str = READ) -> str:
     """Read a stored text in parts and return it."""
     text, offset = "", 0
     while True:
@@ -127,7 +127,7 @@ async def check_large_text(direct: Client, proxied: Client, tool: str) -> None:
     assert len(shown(shortened)) < 4_000
     assert shortened.is_error == original.is_error
     [output_id] = set(_OUTPUT_ID.findall(shown(shortened)))
-    assert await whole(proxied, output_id) == shown(original)
+    assert await full_text(proxied, output_id) == shown(original)
     if original.structured_content is not None:
         # Hosts show the model either part of a result, so both parts contain the pointer.
         assert shortened.structured_content is not None
@@ -196,7 +196,7 @@ async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_na
             shortened = await client.call_tool(name, {})
             assert f"call {OTHER_READ_TOOL}" in text_of(shortened, -1)
             [output_id] = set(_OUTPUT_ID.findall(shown(shortened)))
-            assert await whole(client, output_id, OTHER_READ_TOOL) == f"{name}\n" * 9_000
+            assert await full_text(client, output_id, OTHER_READ_TOOL) == f"{name}\n" * 9_000
 
 
 async def test_response_is_queued_when_the_host_does_not_read_notifications_fast_enough() -> None:
@@ -298,7 +298,7 @@ async def test_proxy_passes_the_full_result_when_it_cannot_archive_it(tmp_path: 
 
 @pytest.fixture
 def address() -> Generator[str]:
-    """Run the same server with Streamable HTTP and return its address."""
+    """Run the server with Streamable HTTP and return its address."""
     process = subprocess.Popen([*WRAPPED, "--port", "0"], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -322,7 +322,7 @@ async def test_proxy_wraps_a_server_at_an_address(tmp_path: Path, era: Era, addr
         shortened = await proxied.call_tool("lines", {"count": LARGE})
         [output_id] = set(_OUTPUT_ID.findall(shown(shortened)))
         original = await direct.call_tool("lines", {"count": LARGE})
-        assert await whole(proxied, output_id) == shown(original)
+        assert await full_text(proxied, output_id) == shown(original)
 
 
 @pytest.mark.parametrize(
