@@ -1,8 +1,8 @@
-"""Make a conversation fit its context window: nothing lost, always valid, no LLM needed.
+"""Make a conversation fit its context window: nothing is lost, always valid, no LLM needed.
 
-The public names, `__all__`, are the contract; everything else may change. `__init__.pyi` lists them
-for type checkers and for this file. Each is loaded when it is first used, so that importing the
-library takes almost no time::
+The names in `__all__` are the public contract; everything else may change. `__init__.pyi` lists
+them for type checkers and for this file. Each name is loaded when it is first used, so that
+importing the library takes almost no time::
 
     async with open_archive(Path("archive")) as archive:
         result = await compact(messages, CompactRequest(context_window=200_000), archive=archive)
@@ -24,7 +24,7 @@ __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll] - th
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from the module that defines it, once."""
+    """Load a public name from its module when it is first used."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULE_OF[name]), name)

@@ -1,6 +1,9 @@
-from .activity.digest import plan_of as plan_of
-from .activity.outcome import TERMINAL_CODE as TERMINAL_CODE
 from .activity.calls import classify as classify
+from .activity.digest import plan_of as plan_of
+from .activity.files import follow_files as follow_files
+from .activity.known_file import KnownFile as KnownFile
+from .activity.outcome import TERMINAL_CODE as TERMINAL_CODE
+from .activity.shown import is_cut as is_cut
 from .archive import (
     AccessToken as AccessToken,
     Archive as Archive,
@@ -68,7 +71,6 @@ from .file_access import (
 from .formats import (
     FORMATS as FORMATS,
     detect as detect,
-    fits_format as fits_format,
     parse as parse,
     render as render,
 )
@@ -80,6 +82,7 @@ from .formats.session_files.model import (
 )
 from .formats.session_files.read import read_conversation as read_conversation
 from .hooks import ReportProgress as ReportProgress
+from .layers import LAYERS as LAYERS
 from .layers.preview import preview as preview
 from .messages.edits import (
     Blob as Blob,
@@ -134,7 +137,6 @@ from .redaction import (
     redact_json as redact_json,
 )
 from .request import (
-    DEFAULT_TENANT as DEFAULT_TENANT,
     CompactRequest as CompactRequest,
     Mode as Mode,
     SummarizerName as SummarizerName,
@@ -176,6 +178,7 @@ from .summarizers.llm.model import (
 )
 from .summarizers.llm.prompt import answer_tokens as answer_tokens
 from .tokens.counter import (
+    MESSAGE_TOKENS as MESSAGE_TOKENS,
     MessageCounter as MessageCounter,
     counter_for as counter_for,
 )

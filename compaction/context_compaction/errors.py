@@ -1,38 +1,38 @@
-"""Every error that the library raises on purpose.
+"""The errors of the library.
 
 The tree::
 
     CompactionError
     + InvalidMessageError      one message of the input is malformed
-    + UnknownFormatError       the input is in no format we know, or in several
-    + SettingsError            an option, policy or budget is out of range
-    + PathNotAllowedError      a file lies outside the configured roots, or is no regular file
-    + VocabularyError          the shipped tokenizer vocabulary is missing or damaged
-    + SummaryError             a summary writer failed; compaction goes on without it
-      - PromptTooLongError     the writer's model takes less than it was given
-    + HookError                a hook of the caller raised; the archive has everything
+    + UnknownFormatError       the input has an unknown or ambiguous format
+    + SettingsError            an option, policy or budget is invalid
+    + PathNotAllowedError      a file is outside the configured roots, or is not a regular file
+    + VocabularyError          the tokenizer's vocabulary is missing or damaged
+    + SummaryError             a summary writer failed; the compaction continues without it
+      - PromptTooLongError     the prompt is too long for the writer's model
+    + HookError                a hook of the caller raised; everything is archived
     + ArchiveError
-      - NotFoundError          no such session, message or output
-      - ArchiveFullError       the disk is full; the log ends at the last whole line
+      - NotFoundError          the session, message or output does not exist
+      - ArchiveFullError       the disk is full; the log ends at the last complete line
       - ArchiveBusyError       another process held a lock for too long
       - ArchiveDamagedError    stored bytes do not match their checksum
-      - QueryError             a search or read pattern cannot be used
+      - QueryError             a search or read pattern is invalid
 
-Each message names the input, what is wrong with it, and what to do next.
+Each message names the input, the problem, and what to do next.
 """
 
 
 class CompactionError(Exception):
-    """The root of every expected failure. Its text is written for the caller, model or person."""
+    """The base of all errors of the library. Its text is written for models and people."""
 
 
 class InvalidMessageError(CompactionError):
     """One message of the input is malformed; nothing was written.
 
     Attributes:
-        index: Position of the message in the list, from 0.
-        problem: What is wrong with it.
-        remedy: What would be right.
+        index: Index of the message in the list, from 0.
+        problem: Description of the problem.
+        remedy: What the caller should do.
     """
 
     def __init__(self, index: int, problem: str, remedy: str) -> None:
@@ -43,34 +43,34 @@ class InvalidMessageError(CompactionError):
 
 
 class UnknownFormatError(CompactionError):
-    """The shape of the input fits no known format; `format` can name it."""
+    """The input fits no known format, or several; pass `format`."""
 
 
 class SettingsError(CompactionError):
-    """A setting has an unknown name, a wrong type, or a value out of range."""
+    """An option has an unknown name, a wrong type or an invalid value."""
 
 
 class PathNotAllowedError(CompactionError):
-    """A path lies outside the configured roots, or is not a regular file."""
+    """A path is outside the configured roots, or is not a regular file."""
 
 
 class VocabularyError(CompactionError):
-    """The shipped vocabulary is missing or does not match its checksum."""
+    """The vocabulary in the package is missing or does not match its checksum."""
 
 
 class SummaryError(CompactionError):
-    """A summary writer could not write a usable summary."""
+    """A summary writer did not write a usable summary."""
 
 
 class PromptTooLongError(SummaryError):
-    """A prompt is longer than the writer's model takes; a shorter one may do."""
+    """A prompt is too long for the writer's model; a shorter prompt may work."""
 
 
 class HookError(CompactionError):
-    """A hook of the caller raised; `__cause__` holds its error.
+    """A hook of the caller raised; `__cause__` is its error.
 
     Attributes:
-        result: The `CompactResult`, where there was one already; None where nothing was edited.
+        result: The `CompactResult`; None if the hook ran before anything was edited.
     """
 
     def __init__(self, message: str, result: object = None) -> None:
@@ -79,27 +79,27 @@ class HookError(CompactionError):
 
 
 class ArchiveError(CompactionError):
-    """The archive could not do what was asked."""
+    """An operation of the archive failed."""
 
 
 class NotFoundError(ArchiveError):
-    """The archive holds no session, message or output of that name."""
+    """The archive does not contain the session, message or output."""
 
     @classmethod
     def of_session(cls, session_id: str) -> "NotFoundError":
-        """The error for a session that an archive does not hold."""
+        """Return the error for a missing session."""
         return cls(
-            f"The archive holds no session {session_id!r}. List the sessions to see its ids."
+            f"The archive has no session {session_id!r}. List the sessions to see their IDs."
         )
 
     @classmethod
     def of_tenant(cls, tenant: str) -> "NotFoundError":
-        """The error for a tenant of whom an archive holds nothing."""
-        return cls(f"The archive holds nothing of a tenant {tenant!r}. Check the tenant's name.")
+        """Return the error for a tenant without data."""
+        return cls(f"The archive has no data of tenant {tenant!r}. Check the name of the tenant.")
 
 
 class ArchiveFullError(ArchiveError):
-    """No space is left; nothing of this call was kept, all earlier calls were."""
+    """The disk is full. Nothing of this call was stored; earlier calls are unchanged."""
 
 
 class ArchiveBusyError(ArchiveError):
@@ -111,4 +111,4 @@ class ArchiveDamagedError(ArchiveError):
 
 
 class QueryError(ArchiveError):
-    """A query, pattern or range cannot be used as given."""
+    """A query, pattern or range is invalid."""

@@ -1,9 +1,9 @@
-"""Reading files that a caller names, and only those inside configured folders.
+"""Read files that a caller names, but only inside configured folders (roots).
 
-Text inside a conversation must never make the server read a file that its owner did not open to
-it. A path is resolved first, links included; it must then lie inside a root; and it is opened
-folder by folder from that root without following links, so that a link swapped in between cannot
-lead elsewhere. Only regular files of bounded size are read.
+Text in a conversation must never make the server read a file that its owner did not allow. A path
+is resolved first, links included, and must then be inside a root. It is opened folder by folder
+from that root without following links, so that a link that is created meanwhile has no effect.
+Only regular files of limited size are read.
 """
 
 import os
@@ -18,60 +18,61 @@ from anyio import to_thread
 from context_compaction.errors import PathNotAllowedError
 
 MAX_FILE_BYTES = 256_000_000
-MAX_RESTORED_BYTES = 1_000_000  # a bigger file would be restored as its path only
-
-# Where known hosts keep their session transcripts, below the home folder.
-HOST_TRANSCRIPT_FOLDERS = (".claude/projects", ".codex/sessions", ".pi/agent/sessions")
+# A larger file would be restored as its path only.
+MAX_RESTORED_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFile:
-    """A text file as it is on disk.
+    """A text file on disk.
 
     Attributes:
-        text: Its content.
-        modified_seconds: When it was last written to, in Unix time.
+        text: Content of the file.
+        modified_seconds: Unix time of the last change.
     """
 
     text: str
     modified_seconds: float
 
 
-# Reads the text of a file that lies inside the configured roots; None when it may not or cannot.
+# Returns the file at a path; None if it cannot be read or is outside the roots.
 ReadFile: TypeAlias = Callable[[str], Awaitable[DiskFile | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The folders whose files may be read. Make one with `roots_of`, which resolves them."""
+    """The folders whose files may be read. Create it with `roots_of`, which resolves the folders.
+
+    Attributes:
+        folders: Resolved folders.
+    """
 
     folders: tuple[Path, ...] = ()
 
     async def read_bytes(self, path: str | Path, *, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-        """The content of the file at `path`.
+        """Return the content of the file at `path`.
 
         Raises:
-            PathNotAllowedError: The path lies outside the roots, leads to no regular file, cannot
-                be opened, or the file is larger than `max_bytes`.
+            PathNotAllowedError: The path is outside the roots, is not a regular file, cannot be
+                opened, or the file is larger than `max_bytes`.
         """
         data, _ = await self._read(path, max_bytes)
         return data
 
     async def read_text(self, path: str | Path, *, max_bytes: int = MAX_FILE_BYTES) -> str:
-        """The content of a UTF-8 file at `path`, its line ends untouched.
+        """Return the content of the UTF-8 file at `path`, with its original line ends.
 
         Raises:
-            PathNotAllowedError: As `read_bytes`, or the file is not UTF-8 text.
+            PathNotAllowedError: `read_bytes` raises it, or the file is not UTF-8 text.
         """
         data, _ = await self._read(path, max_bytes)
         return _decoded(data, path)
 
     def reader(self, folder: str | None = None) -> ReadFile:
-        """A function that reads a text file, or returns None where it may not or cannot.
+        """Return a function that reads a text file.
 
         Args:
-            folder: The folder that relative paths start from. Without one they start from each
-                root, and the first that has the file decides.
+            folder: Folder that relative paths start from. None tries each root in order.
         """
         starts = (Path(folder),) if folder else self.folders
 
@@ -87,27 +88,28 @@ class Roots:
         return read_file
 
     async def _read(self, path: str | Path, max_bytes: int) -> tuple[bytes, float]:
-        """The content of a file, and when it was last written to."""
+        """Return the content of a file and the Unix time of its last change."""
         descriptor, modified = await to_thread.run_sync(self._open, Path(path), max_bytes)
-        import aiofiles  # a server that reads no file starts without it
+        # Imported here, because most servers read no file, and start faster without it.
+        import aiofiles
 
         async with aiofiles.open(descriptor, "rb") as file:
             data = await file.read(max_bytes + 1)
-        if len(data) > max_bytes:  # it grew after it was measured
+        if len(data) > max_bytes:  # the file grew after its size was read
             raise _too_large(path, len(data), max_bytes)
         return data, modified
 
     def _open(self, path: Path, max_bytes: int) -> tuple[int, float]:
-        """A descriptor of the regular file at `path` inside a root, and its time of writing."""
+        """Return a descriptor of the regular file at `path`, and the time of its last change."""
         try:
             resolved = path.expanduser().resolve(strict=True)
             root = self._root_of(path, resolved)
             descriptor = _open_beneath(root, resolved.relative_to(root))
-        # RuntimeError: no home folder for "~". ValueError: a NUL or half a surrogate pair, which no
-        # path of the system can hold.
+        # RuntimeError: no home folder for "~". ValueError: a NUL or a lone surrogate, which no path
+        # can contain.
         except (OSError, RuntimeError, ValueError) as error:
             raise PathNotAllowedError(
-                f"{_shown(path)} cannot be read: {_reason(error)}. Check the path."
+                f"Cannot read {_printable(path)}: {_reason(error)}. Check the path."
             ) from error
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_size <= max_bytes:
@@ -115,7 +117,7 @@ class Roots:
         os.close(descriptor)
         if stat.S_ISREG(status.st_mode):
             raise _too_large(path, status.st_size, max_bytes)
-        raise PathNotAllowedError(f"{path} is not a regular file. Name a plain file.")
+        raise PathNotAllowedError(f"{path} is not a regular file. Pass a regular file.")
 
     def _root_of(self, path: Path, resolved: Path) -> Path:
         for folder in self.folders:
@@ -123,27 +125,29 @@ class Roots:
                 return folder
         allowed = ", ".join(str(folder) for folder in self.folders) or "none"
         raise PathNotAllowedError(
-            f"{path} lies outside the folders that may be read: {allowed}. "
-            "Use a path inside one of them, or add a root where the server is started."
+            f"{path} is outside the folders that may be read: {allowed}. "
+            "Use a path inside one of them, or start the server with another root."
         )
 
 
 def roots_of(folders: Sequence[str | Path]) -> Roots:
-    """Roots of the folders that exist, links resolved, each once."""
+    """Return the roots for those of `folders` that exist, with links resolved."""
     resolved = (Path(folder).expanduser().resolve() for folder in folders)
     return Roots(tuple(dict.fromkeys(folder for folder in resolved if folder.is_dir())))
 
 
 def host_folders(home: Path) -> tuple[Path, ...]:
-    """Where known hosts keep the transcripts of the user whose home folder that is."""
-    return tuple(home / folder for folder in HOST_TRANSCRIPT_FOLDERS)
+    """Return the folders in which known hosts keep the transcripts of a user."""
+    return tuple(
+        home / path for path in (".claude/projects", ".codex/sessions", ".pi/agent/sessions")
+    )
 
 
 def default_folders(working_folder: Path, home: Path) -> tuple[Path, ...]:
-    """What a local server may read unless roots are configured.
+    """Return the folders that a local server may read if no roots are configured.
 
-    The working folder is left out where it is the file system's root or the home folder: hosts
-    start servers there without meaning to open all of it.
+    The working folder is omitted if it contains the home folder, because hosts start servers there
+    without the intention to expose all files.
     """
     transcripts = host_folders(home)
     resolved = working_folder.resolve()
@@ -153,8 +157,8 @@ def default_folders(working_folder: Path, home: Path) -> tuple[Path, ...]:
 
 
 def _open_beneath(root: Path, relative: Path) -> int:
-    """Open `relative` from `root` folder by folder, following no link on the way."""
-    # O_NONBLOCK: opening a named pipe must not wait for its writer.
+    """Open `relative` from `root` folder by folder, without following links."""
+    # With O_NONBLOCK, opening a named pipe does not wait for its writer.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     if os.open not in os.supports_dir_fd:  # Windows
         return os.open(root / relative, flags | getattr(os, "O_BINARY", 0))
@@ -178,8 +182,8 @@ def _decoded(data: bytes, path: str | Path) -> str:
         ) from error
 
 
-def _shown(path: str | Path) -> str:
-    """`path` for a message, its unprintable characters spelt out."""
+def _printable(path: str | Path) -> str:
+    """Return `path` for a message, with unprintable characters escaped."""
     text = str(path)
     return text if text.isprintable() else ascii(text)
 
@@ -191,5 +195,5 @@ def _reason(error: Exception) -> str:
 def _too_large(path: str | Path, size_bytes: int, max_bytes: int) -> PathNotAllowedError:
     return PathNotAllowedError(
         f"{path} has {size_bytes:,} bytes, more than the limit of {max_bytes:,}. "
-        "Give a smaller part of it."
+        "Pass a smaller part of it."
     )

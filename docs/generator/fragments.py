@@ -372,9 +372,10 @@ def _markdown_of(subject: Any) -> str:
 _SECTIONS = {"Args:", "Attributes:", "Raises:", "Returns:", "Yields:"}
 
 _NO_DOCSTRING = {
-    "DEFAULT_TENANT": "Tenant of an archive that belongs to one user.",
     "FORMATS": "All message formats, by [name](formats.md).",
+    "LAYERS": "All layers, by name.",
     "MAX_HITS_PER_OUTPUT": "Maximum number of hits of one output on a page of search results.",
+    "MESSAGE_TOKENS": "Tokens that a provider adds to the blocks of a message.",
     "PASSAGE_CHARS": "Maximum length of a hit's passage in characters.",
     "POLICIES": "All policies, by [name](policies.md).",
     "REDACTION_MODES": "All values of `RedactionMode`.",

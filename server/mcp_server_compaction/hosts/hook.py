@@ -223,8 +223,7 @@ def _store_output(call: HookCall, text: str, is_numbered: bool, *, is_full: bool
     has its correct number.
     """
     import anyio
-    from context_compaction import Settings, make_blob, persisted, preview, redact
-    from context_compaction.activity.shown import is_cut
+    from context_compaction import Settings, is_cut, make_blob, persisted, preview, redact
 
     tool_name = str(call.payload.get("tool_name") or "unknown")
     call_id = call.payload.get("tool_use_id")

@@ -12,9 +12,11 @@ from anyio import to_thread
 from context_compaction import (
     Archive,
     ArchivedMessage,
+    KnownFile,
     Message,
     NotFoundError,
     ToolCall,
+    follow_files,
     named_arguments,
     parse,
     plan_of,
@@ -22,8 +24,6 @@ from context_compaction import (
     tool_calls,
     tool_results,
 )
-from context_compaction.activity.files import follow_files
-from context_compaction.activity.known_file import KnownFile
 
 _NAMED_PATHS = 10
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from anyio import to_thread
 from context_compaction import (
+    MESSAGE_TOKENS,
     POLICIES,
     Block,
     CompactRequest,
@@ -28,7 +29,6 @@ from context_compaction import (
     seems_synthetic,
     tool_calls,
 )
-from context_compaction.tokens.counter import MESSAGE_TOKENS
 
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer.blocks import parsed, single_line

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from context_compaction.layers import LAYERS
+from context_compaction import LAYERS
 from markupsafe import Markup
 
 from mcp_server_compaction.protocol.sessions import iso_time
