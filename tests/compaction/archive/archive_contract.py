@@ -119,9 +119,7 @@ async def context_name_is_the_hash_of_the_context(archive: Archive) -> None:
 
 
 @promise
-async def append_writes_only_new_messages_when_a_window_slides(
-    archive: Archive,
-) -> None:
+async def append_writes_only_new_messages_when_a_window_slides(archive: Archive) -> None:
     conversation = [user(f"word {n}") if n % 2 else assistant(f"answer {n}") for n in range(120)]
     for stop in range(2, 121, 2):
         window = conversation[max(0, stop - 40) : stop]
@@ -132,9 +130,7 @@ async def append_writes_only_new_messages_when_a_window_slides(
 
 
 @promise
-async def append_writes_the_first_message_again_when_the_host_rewrites_it(
-    archive: Archive,
-) -> None:
+async def append_writes_the_first_message_again_when_the_host_rewrites_it(archive: Archive) -> None:
     conversation = [user(f"word {n}") if n % 2 else assistant(f"answer {n}") for n in range(1, 120)]
     result = None
     for stop in range(2, 120, 2):
@@ -172,9 +168,7 @@ async def read_messages_returns_a_branch_when_a_head_is_given(archive: Archive) 
 
 
 @promise
-async def search_finds_a_branch_when_a_head_is_given(
-    archive: Archive,
-) -> None:
+async def search_finds_a_branch_when_a_head_is_given(archive: Archive) -> None:
     start = [user("which colour?"), assistant("a colour of yours")]
     red_branch = await archive.append("s", parsed(*start, user("the colour red")), format=FORMAT)
     blue_branch = await archive.append("s", parsed(*start, user("the colour blue")), format=FORMAT)
@@ -330,9 +324,7 @@ async def access_token_exists_for_its_tenant_until_it_is_revoked(archive: Archiv
 
 
 @promise
-async def append_writes_only_new_messages_when_a_list_grows(
-    archive: Archive,
-) -> None:
+async def append_writes_only_new_messages_when_a_list_grows(archive: Archive) -> None:
     history = [user("one"), assistant("two")]
     first = await archive.append("s", parsed(*history), format=FORMAT)
     again = await archive.append("s", parsed(*history), format=FORMAT)
@@ -860,9 +852,7 @@ async def sessions_lists_the_family_of_a_session(archive: Archive) -> None:
 
 
 @promise
-async def search_finds_words_in_any_script_and_unicode_form(
-    archive: Archive,
-) -> None:
+async def search_finds_words_in_any_script_and_unicode_form(archive: Archive) -> None:
     words = ["Müller", "データベース", "main", "接続", "Ärger", "ガイド", "ab\u00adcd", "x1", "終"]
     forms = ("NFC", "NFD", "NFKC")
     texts = [normalize(form, " ".join(words)) for form in forms]
@@ -1051,9 +1041,7 @@ async def search_pages_have_each_hit_once(archive: Archive) -> None:
 
 
 @promise
-async def recent_search_ranks_by_word_count_when_no_message_has_all_words(
-    archive: Archive,
-) -> None:
+async def recent_search_ranks_by_word_count_when_no_message_has_all_words(archive: Archive) -> None:
     texts = ("red fox at dawn", "red fox at dusk", "red paint", "a fox", "nothing")
     await add(archive, "s", *map(user, texts))
     assert await found(archive, "red fox unicorn", order="recent") == pointers("s", 1, 0, 3, 2)
@@ -1254,9 +1242,7 @@ async def usage_lists_sessions_least_recently_used_first(archive: Archive) -> No
 
 
 @promise
-async def retain_protects_a_session_and_its_descendants_from_pruning(
-    archive: Archive,
-) -> None:
+async def retain_protects_a_session_and_its_descendants_from_pruning(archive: Archive) -> None:
     for name, parent in (("one", None), ("sub", "one"), ("two", None)):
         await archive.append(name, parsed(user(name)), format=FORMAT, parent_session_id=parent)
     info = await archive.session_info("one")

@@ -416,9 +416,7 @@ def test_damaged_last_line_hides_no_earlier_line(tmp_path: Path) -> None:
     assert anyio.run(read_all)[-1:] == RAWS[9:]
 
 
-async def test_calls_raise_when_the_archive_folder_was_removed(
-    tmp_path: Path,
-) -> None:
+async def test_calls_raise_when_the_archive_folder_was_removed(tmp_path: Path) -> None:
     root, moved = tmp_path / "archive", tmp_path / "away"
     async with open_archive(root, index_root=tmp_path / "index") as archive:
         await add(archive, "s", *RAWS[:4])

@@ -175,9 +175,7 @@ def _make_old(root: Path) -> None:
         os.utime(folder, ns=(10**18, 10**18))
 
 
-async def test_search_finds_messages_appended_by_another_archive(
-    tmp_path: Path,
-) -> None:
+async def test_search_finds_messages_appended_by_another_archive(tmp_path: Path) -> None:
     root, index_root = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index_root) as first:
         await _fill(first)
@@ -273,9 +271,7 @@ def _replace(source: Path, target: Path) -> None:
         shutil.copytree(source, target)
 
 
-async def test_search_finds_a_killed_writers_message_when_acknowledged(
-    tmp_path: Path,
-) -> None:
+async def test_search_finds_a_killed_writers_message_when_acknowledged(tmp_path: Path) -> None:
     root, index_root = tmp_path / "archive", tmp_path / "index"
     raws = [user("begin"), user("a quokka")]
     async with open_archive(root, index_root=index_root) as archive:

@@ -87,9 +87,7 @@ async def test_cached_states_are_bounded_by_their_records(
             assert await transcript(archive, f"s_{number}") == raws
 
 
-async def test_append_does_not_encode_the_whole_list_at_once(
-    tmp_path: Path,
-) -> None:
+async def test_append_does_not_encode_the_whole_list_at_once(tmp_path: Path) -> None:
     raws = [
         user(f"{number} " + "word " * 5_000) for number in range(400)
     ]  # 10 MB, no text is long enough for a blob

@@ -16,21 +16,11 @@ import psycopg
 import pytest
 from anyio import to_thread
 from context_compaction import ArchiveBusyError, ArchiveError, open_archive
-from context_compaction.archive import (
-    AccessToken,
-    Archive,
-    PruneRules,
-    Query,
-    SessionInfo,
-)
+from context_compaction.archive import AccessToken, Archive, PruneRules, Query, SessionInfo
 from context_compaction.archive.opening import copy_archive
 from context_compaction.archive.postgres.blobs import open_objects
 from context_compaction.archive.postgres.database import TABLES, Database, read_address
-from context_compaction.archive.postgres.rows import (
-    block_query,
-    block_words,
-    spans_of,
-)
+from context_compaction.archive.postgres.rows import block_query, block_words, spans_of
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import make_blob
 from hypothesis import given
@@ -101,9 +91,7 @@ def test_keys_and_foreign_keys_begin_with_the_tenant(postgres_address: str) -> N
     assert sorted(by) == sorted((f"compaction.{table}", "tenant", 1) for table in TABLES)
 
 
-async def test_row_level_security_hides_rows_of_other_tenants(
-    postgres_address: str,
-) -> None:
+async def test_row_level_security_hides_rows_of_other_tenants(postgres_address: str) -> None:
     async with open_archive(postgres_address) as archive:
         for tenant in ("default", "other"):
             of_tenant = await archive.for_tenant(tenant)
@@ -166,9 +154,7 @@ async def test_errors_about_addresses_hide_the_password() -> None:
 # Concurrency
 
 
-async def test_concurrent_appends_write_each_message_once(
-    postgres_address: str,
-) -> None:
+async def test_concurrent_appends_write_each_message_once(postgres_address: str) -> None:
     raws = [user(f"word {n}") if n % 2 else assistant(f"answer {n}") for n in range(60)]
     written = 0
     async with (
@@ -190,9 +176,7 @@ async def test_concurrent_appends_write_each_message_once(
     assert written == len(raws)
 
 
-async def test_append_raises_when_another_deleted_the_session(
-    postgres_address: str,
-) -> None:
+async def test_append_raises_when_another_deleted_the_session(postgres_address: str) -> None:
     async with open_archive(postgres_address) as first, open_archive(postgres_address) as other:
         result = await first.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
         await other.delete(["s"])
@@ -283,9 +267,7 @@ def own_server() -> Generator[Server]:
 
 
 @pytest.mark.slow
-async def test_server_crash_loses_and_duplicates_nothing(
-    own_server: Server,
-) -> None:
+async def test_server_crash_loses_and_duplicates_nothing(own_server: Server) -> None:
     async with open_archive(named_database(own_server.address(), "archive")) as archive:
         writers = Writers(archive, calls=20)
         with anyio.fail_after(150):
@@ -300,9 +282,7 @@ async def test_server_crash_loses_and_duplicates_nothing(
         await writers.check()
 
 
-async def test_call_raises_when_a_session_is_locked_too_long(
-    postgres_address: str,
-) -> None:
+async def test_call_raises_when_a_session_is_locked_too_long(postgres_address: str) -> None:
     async with open_archive(postgres_address) as archive:
         await add(archive, "s", user("one"))
     database = Database(read_address(postgres_address))
@@ -364,9 +344,7 @@ def test_block_spans_contain_each_row_once(first: int, length: int, near: int) -
     assert len(spans) <= 2 + length.bit_length()
 
 
-async def test_search_finds_every_word_of_a_long_message(
-    postgres_address: str,
-) -> None:
+async def test_search_finds_every_word_of_a_long_message(postgres_address: str) -> None:
     text = " ".join(f"w{number}" for number in range(40_000)) + " the end of needle haystack"
     wide = "\U00010400" * 64  # a letter takes four bytes, so this is the longest possible word
     async with open_archive(postgres_address) as archive:
@@ -570,9 +548,7 @@ async def test_copy_archive_to_postgresql_and_back_keeps_every_byte(
 
 
 @pytest.mark.slow
-async def test_restored_dump_is_the_same_archive(
-    own_server: Server,
-) -> None:
+async def test_restored_dump_is_the_same_archive(own_server: Server) -> None:
     """Run the steps of docs/how-to/postgresql.md."""
     address = named_database(own_server.address(), "archive")
     blob = make_blob("line of a log\n" * 90_000)

@@ -195,9 +195,7 @@ def test_append_syncs_messages_of_another_process_before_its_own(tmp_path: Path)
         assert len(stored) >= least
 
 
-def test_append_syncs_messages_of_a_killed_process_before_it_acknowledges(
-    tmp_path: Path,
-) -> None:
+def test_append_syncs_messages_of_a_killed_process_before_it_acknowledges(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path
@@ -235,9 +233,7 @@ anyio.run(main, *sys.argv[1:])
     assert anyio.run(read_all, images[1]) == [user("one"), user("two")]
 
 
-def test_append_syncs_the_context_of_a_killed_process_first(
-    tmp_path: Path,
-) -> None:
+def test_append_syncs_the_context_of_a_killed_process_first(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path

@@ -178,9 +178,7 @@ async def test_search_erases_words_when_a_deletion_was_killed_before_the_index(
     assert [name for name in names if name.encode() in index_bytes] == names[:remaining_count]
 
 
-async def test_opening_completes_a_deletion_killed_in_the_log(
-    tmp_path: Path,
-) -> None:
+async def test_opening_completes_a_deletion_killed_in_the_log(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     async with open_archive(root, index_root=tmp_path / "index") as archive:
         await add(archive, "kept", user("k" * 70_000))
@@ -199,9 +197,7 @@ def _files(folder: Path, pattern: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.glob(pattern)) if path.is_file()]
 
 
-async def test_deletion_is_noticed_by_another_open_archive(
-    tmp_path: Path,
-) -> None:
+async def test_deletion_is_noticed_by_another_open_archive(tmp_path: Path) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     async with (
         open_archive(root, index_root=index) as first,

@@ -62,9 +62,7 @@ async def is_found(name: str, archive: Archive) -> bool:
 
 
 @pytest.mark.parametrize("transcript", long_transcripts(), ids=lambda item: item.name)
-async def test_dropped_names_are_absent_and_found_by_search(
-    transcript: Transcript,
-) -> None:
+async def test_dropped_names_are_absent_and_found_by_search(transcript: Transcript) -> None:
     request = CompactRequest(
         mode="full", format=transcript.format, session_id="s", target_tokens=TARGET_TOKENS
     )

@@ -128,9 +128,7 @@ async def test_named_target_is_filled_on_a_real_session() -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("target_tokens", [4_000, 10_000])
-async def test_named_target_is_filled_next_to_a_long_system_message(
-    target_tokens: int,
-) -> None:
+async def test_named_target_is_filled_next_to_a_long_system_message(target_tokens: int) -> None:
     payload = render([turn(n, 60, 3, 150 if n % 3 else 1_200) for n in range(30)], "openai-chat")
     system = {"role": "system", "content": output(40_000).text}
     count = counter_for("gpt-4o")
@@ -193,9 +191,7 @@ def hook_session() -> list[Json]:
 
 
 @pytest.mark.parametrize("target_tokens", [6_000, 10_000])
-async def test_small_file_in_work_is_restored_when_the_history_is_long(
-    target_tokens: int,
-) -> None:
+async def test_small_file_in_work_is_restored_when_the_history_is_long(target_tokens: int) -> None:
     result = await compacted(hook_session(), model="gpt-4o", target_tokens=target_tokens)
     assert HOOK in str(result.messages).replace("\\n", "\n")
 
@@ -239,9 +235,7 @@ async def test_host_summary_leaves_its_spare_room_to_user_messages() -> None:
 
 
 @pytest.mark.parametrize("mode", ["full", "auto"])
-async def test_short_summary_leaves_its_spare_room_to_extracts(
-    mode: Mode,
-) -> None:
+async def test_short_summary_leaves_its_spare_room_to_extracts(mode: Mode) -> None:
     payload = read_conversation(SESSION.read_bytes(), name=SESSION.name).payload
     counts: dict[str, int] = {}
     for name, state in (("short", "- Go on."), ("long", items(250))):

@@ -76,9 +76,7 @@ async def requests_of(turns: list[list[Json]], policy: str) -> list[Call]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("tokens", [1_500, 3_200])
-async def test_prefix_breaks_at_most_once_in_twenty_turns_below_the_trigger(
-    tokens: int,
-) -> None:
+async def test_prefix_breaks_at_most_once_in_twenty_turns_below_the_trigger(tokens: int) -> None:
     # Sixty turns, because batches of edits are rare. Every 20 consecutive turns are checked.
     filling = [turn(n, 15_000) for n in range(9)]
     calls = await requests_of([*filling, *(turn(100 + n, tokens) for n in range(60))], "default")
@@ -99,9 +97,7 @@ async def test_prefix_breaks_only_above_the_trigger() -> None:
 
 
 @pytest.mark.parametrize("names_session", [True, False])
-async def test_plain_strings_are_read_in_the_format_of_their_session(
-    names_session: bool,
-) -> None:
+async def test_plain_strings_are_read_in_the_format_of_their_session(names_session: bool) -> None:
     messages: list[Json] = []
     for number in range(12):
         function = {"name": "shell", "arguments": '{"command": "ls"}'}

@@ -160,9 +160,7 @@ async def test_promises_hold_with_project_rules(rules: HostRules, target_tokens:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_project_rules_stay_the_host_message_when_they_fit(
-    shape: str,
-) -> None:
+async def test_project_rules_stay_the_host_message_when_they_fit(shape: str) -> None:
     rules = HostRules(shape, "anthropic", extra=ENVIRONMENT)
     payload = [*rules.messages(), *more("anthropic", 2)]
     async with temporary_archive() as archive:

@@ -35,18 +35,14 @@ async def test_promises_hold_for_every_transcript_in_its_format() -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("format", PROVIDER_FORMATS)
-async def test_promises_hold_for_sample_transcripts_in_each_format(
-    format: str,
-) -> None:
+async def test_promises_hold_for_sample_transcripts_in_each_format(format: str) -> None:
     for transcript in sample_transcripts():
         await check_share(in_format(transcript, format), format, SHARE)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("format", ["pi", *PROVIDER_FORMATS])
-async def test_long_coding_session_fits_its_window_in_each_format(
-    format: str,
-) -> None:
+async def test_long_coding_session_fits_its_window_in_each_format(format: str) -> None:
     async with temporary_archive() as archive:
         result = await check_promises(
             in_format(PI, format),

@@ -82,9 +82,7 @@ async def test_analysis_is_removed_and_nine_sections_stay(tmp_path: Path) -> Non
     assert "<summary>" not in summary
 
 
-async def test_too_long_record_is_retried_without_its_oldest_groups(
-    tmp_path: Path,
-) -> None:
+async def test_too_long_record_is_retried_without_its_oldest_groups(tmp_path: Path) -> None:
     messages = story(turns=40, result_lines=40)
 
     def script(body: Json) -> Reply:

@@ -21,14 +21,7 @@ from tests.compaction.pipeline.test_promises import EXAMPLES
 from tests.support.json_types import Json
 from tests.support.promises import check_readback, refusable, temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.small import (
-    answered,
-    assistant,
-    call,
-    lines,
-    session,
-    user,
-)
+from tests.support.small import answered, assistant, call, lines, session, user
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 PREPARE = CompactRequest(format="anthropic", session_id="s", mode="full", prepare=True)

@@ -56,7 +56,5 @@ STEPS = st.lists(
 @example(steps=[(0, 4, "result", "full"), (40, 1, "result", "auto")])
 # A host's whole list continues the results of two compactions in a row.
 @example(steps=[(0, 5, "result", "auto"), (0, 4, "result", "auto"), (0, 1, "whole", "auto")])
-def test_current_context_is_the_newest_list(
-    steps: list[Step],
-) -> None:
+def test_current_context_is_the_newest_list(steps: list[Step]) -> None:
     anyio.run(check_steps, steps)

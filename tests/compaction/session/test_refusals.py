@@ -101,9 +101,7 @@ CALLS = st.lists(
 @settings(max_examples=settings().max_examples // 5)
 # The caller's target is larger than the rejected list.
 @example(calls=[("result", 0), ("result", 90_000), ("result", 90_000)])
-def test_reactive_returns_no_rejected_list_for_any_target(
-    calls: list[tuple[str, int]],
-) -> None:
+def test_reactive_returns_no_rejected_list_for_any_target(calls: list[tuple[str, int]]) -> None:
     async def run() -> None:
         rejected = long_session()
         rejected_lists: list[list[Json]] = []

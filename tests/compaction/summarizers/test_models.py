@@ -335,9 +335,7 @@ async def test_extracts_are_used_when_writer_raises_any_exception(
     assert_extracts(result, f"own-1 failed: {type(fault).__name__ if fault else 'AttributeError'}")
 
 
-async def test_cancelled_call_closes_connection_and_keeps_originals(
-    archive: Archive,
-) -> None:
+async def test_cancelled_call_closes_connection_and_keeps_originals(archive: Archive) -> None:
     with serve(always(Hangs("## Goal"))) as api, anyio.fail_after(WAIT_SECONDS):
         async with anyio.create_task_group() as group:
             group.start_soon(
@@ -467,9 +465,7 @@ async def test_requests_end_soon_when_every_prompt_is_too_long(
     assert sizes == sorted(set(sizes), reverse=True), "no prompt is sent twice"
 
 
-async def test_host_summary_may_exceed_its_limit_slightly(
-    archive: Archive,
-) -> None:
+async def test_host_summary_may_exceed_its_limit_slightly(archive: Archive) -> None:
     request = replace(REQUEST, summarizer="host")
     asked = (await compact(story(), request, archive=archive)).summary_prompt
     assert asked is not None
@@ -638,9 +634,7 @@ async def test_progress_increases_while_text_streams(archive: Archive) -> None:
     assert any(step.startswith("writing, ") for _, step in events)
 
 
-async def test_model_is_not_asked_again_for_an_unchanged_list(
-    archive: Archive,
-) -> None:
+async def test_model_is_not_asked_again_for_an_unchanged_list(archive: Archive) -> None:
     first, _ = await run(archive, always(Says(SUMMARY)))
     again, api = await run(archive, always(Says(SUMMARY)), messages=first.messages)
     assert api.requests == []
