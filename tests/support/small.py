@@ -91,6 +91,16 @@ def session(calls: int = 12, line_count: int = 150) -> list[Json]:
     return [user("Mend the parser."), *steps, assistant("Mended."), user("Now the docs.")]
 
 
+def turn_with_call(number: int, request: str, line_count: int = 60) -> list[Json]:
+    """Return a request, a command with distinct output, and an answer."""
+    output = lines(f"out{number}", line_count)
+    return [
+        user(request),
+        *answered(f"k{number}", "Bash", output, command=f"run {number}"),
+        assistant(f"Part {number} is finished."),
+    ]
+
+
 def read(payload: list[Json]) -> Messages:
     """`payload` as the layers take it."""
     return parse(payload, format="anthropic")

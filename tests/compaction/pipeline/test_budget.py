@@ -78,29 +78,6 @@ def test_budget_is_refused_with_a_remedy_when_it_is_impossible(
 
 
 TOOLS = [{"name": "t", "description": lines("d", 600), "input_schema": {"type": "object"}}]
-FIXED: dict[str, dict[str, Any]] = {
-    "tools": {"tools": TOOLS},
-    "system": {"system": lines("s", 600)},
-    "overhead": {"overhead_tokens": 9_000},
-}
-
-
-@pytest.mark.parametrize("fixed", FIXED)
-@pytest.mark.parametrize("mode", ["full", "micro"])
-async def test_target_is_refused_when_it_is_below_fixed_tokens(fixed: str, mode: Any) -> None:
-    history = session(24, 120)
-    options: dict[str, Any] = {"mode": mode, "session_id": "s", **FIXED[fixed]}
-    async with temporary_archive() as archive:
-        with pytest.raises(SettingsError, match="Nothing would be left") as caught:
-            await compact(history, CompactRequest(target_tokens=3_000, **options), archive=archive)
-        least = int(re.findall(r"Pass more than (\d+)", str(caught.value))[0])
-        with pytest.raises(SettingsError, match=f"more than {least}"):
-            await compact(history, CompactRequest(target_tokens=least, **options), archive=archive)
-        larger = CompactRequest(target_tokens=least + 4_000, **options)
-        result = await compact(history, larger, archive=archive)
-        assert result.fits or mode == "micro"
-        recording = replace(larger, target_tokens=3_000, mode="record")
-        assert (await compact(history, recording, archive=archive)).messages == history
 
 
 async def test_window_is_refused_when_fixed_tokens_fill_it() -> None:
@@ -119,7 +96,7 @@ async def test_reactive_keeps_part_of_the_conversation_next_to_many_tools() -> N
 
 
 LONG = lines("s", 300)
-IN_LIST: dict[str, list[dict[str, Any]]] = {
+SYSTEM_MESSAGES: dict[str, list[dict[str, Any]]] = {
     "openai-chat": [{"role": "system", "content": LONG}],
     "openai-chat developer": [{"role": "developer", "content": LONG}],
     "openai-chat late": [
@@ -147,26 +124,42 @@ def talk(format_name: str) -> list[Any]:
     return messages
 
 
-@pytest.mark.parametrize("kind", IN_LIST)
+FIXED: list[tuple[list[Any], dict[str, Any], str]] = [
+    *(
+        (session(24, 120), options, "Nothing would be left")
+        for options in ({"tools": TOOLS}, {"system": lines("s", 600)}, {"overhead_tokens": 9_000})
+    ),
+    *(
+        ([*messages, *talk(name.split()[0])], {"format": name.split()[0]}, "system messages, which")
+        for name, messages in SYSTEM_MESSAGES.items()
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("history", "options", "message"), FIXED, ids=["tools", "system", "overhead", *SYSTEM_MESSAGES]
+)
 @pytest.mark.parametrize("mode", ["full", "micro"])
-async def test_target_is_refused_when_system_messages_fill_it(kind: str, mode: Any) -> None:
-    history = [*IN_LIST[kind], *talk(kind.split()[0])]
-    options: dict[str, Any] = {"mode": mode, "session_id": "s", "format": kind.split()[0]}
+async def test_target_is_refused_when_fixed_tokens_fill_it(
+    mode: Any, history: list[Any], options: dict[str, Any], message: str
+) -> None:
+    request = CompactRequest(mode=mode, session_id="s", target_tokens=3_000, **options)
     async with temporary_archive() as archive:
-        with pytest.raises(SettingsError, match="system messages, which stay") as caught:
-            await compact(history, CompactRequest(target_tokens=3_000, **options), archive=archive)
+        with pytest.raises(SettingsError, match=message) as caught:
+            await compact(history, request, archive=archive)
         assert await archive.sessions() == ([], None)
         least = int(re.findall(r"Pass more than (\d+)", str(caught.value))[0])
-        larger = CompactRequest(target_tokens=least + 4_000, **options)
+        with pytest.raises(SettingsError, match=f"more than {least}"):
+            await compact(history, replace(request, target_tokens=least), archive=archive)
+        larger = replace(request, target_tokens=least + 4_000)
         result = await compact(history, larger, archive=archive)
         assert result.fits or mode == "micro"
-        recording = replace(larger, target_tokens=3_000, mode="record")
-        recorded = await compact(history, recording, archive=archive)
+        recorded = await compact(history, replace(request, mode="record"), archive=archive)
         assert len(recorded.messages) == len(history)
 
 
 async def test_repeated_system_message_counts_once() -> None:
-    system = IN_LIST["openai-chat"][0]
+    system = SYSTEM_MESSAGES["openai-chat"][0]
     messages = [message for turn in talk("openai-chat") for message in (turn, system)]
     result = await compacted(messages, format="openai-chat", target_tokens=9_000)
     assert (result.fits, result.status) == (True, "compacted")

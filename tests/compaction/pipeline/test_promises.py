@@ -72,7 +72,7 @@ WINDOWS = st.sampled_from([300, 1_000, 4_000, 32_000])
 
 
 def check_promises_at_share(
-    payload: list[Json], format: str, mode: Mode, share: float, policy: str = "default"
+    payload: list[Json], format: str, mode: Mode, share: float, **options: Any
 ) -> None:
     """Compact to a share of the tokens and check all promises."""
 
@@ -84,7 +84,7 @@ def check_promises_at_share(
             )
         async with temporary_archive() as archive:
             target = max(1, int(counted.tokens.before * share))
-            request = CompactRequest(mode=mode, format=format, target_tokens=target, policy=policy)
+            request = CompactRequest(mode=mode, format=format, target_tokens=target, **options)
             await check_promises(payload, request, archive)
 
     with refusable(payload):
@@ -93,22 +93,13 @@ def check_promises_at_share(
 
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("source", [conversations, hostile_conversations])
 @given(data=st.data(), mode=MODES, share=SHARES)
 @EXAMPLES
 def test_promises_hold_for_generated_conversations(
-    format: str, data: st.DataObject, mode: Mode, share: float
+    source: Any, format: str, data: st.DataObject, mode: Mode, share: float
 ) -> None:
-    check_promises_at_share(data.draw(conversations(format)), format, mode, share)
-
-
-@pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
-@given(data=st.data(), mode=MODES, share=SHARES)
-@EXAMPLES
-def test_promises_hold_for_hostile_conversations(
-    format: str, data: st.DataObject, mode: Mode, share: float
-) -> None:
-    check_promises_at_share(data.draw(hostile_conversations(format)), format, mode, share)
+    check_promises_at_share(data.draw(source(format)), format, mode, share)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -120,7 +111,7 @@ def test_promises_hold_under_every_policy(
     policy: str, format: str, data: st.DataObject, mode: Mode, share: float, hostile: bool
 ) -> None:
     source = hostile_conversations if hostile else conversations
-    check_promises_at_share(data.draw(source(format)), format, mode, share, policy)
+    check_promises_at_share(data.draw(source(format)), format, mode, share, policy=policy)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)

@@ -2,17 +2,22 @@
 
 from typing import Any
 
-import anyio
 import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.policies import POLICIES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction.pipeline.test_promises import MODES, POLICY_EXAMPLES, SHARES, Mode
+from tests.compaction.pipeline.test_promises import (
+    MODES,
+    POLICY_EXAMPLES,
+    SHARES,
+    Mode,
+    check_promises_at_share,
+)
 from tests.support.json_types import Json
-from tests.support.promises import check_promises, refusable, temporary_archive
-from tests.support.small import answered, assistant, lines, user
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, turn_with_call, user
 from tests.support.strategies import FORMATS, conversations
 
 PASSAGE = "The harbour master is called Ingrid."
@@ -25,11 +30,7 @@ def talk(start: int, stop: int) -> list[Json]:
     return [
         message
         for n in range(start, stop)
-        for message in (
-            user(f"Request {n}: go on with part {n}."),
-            *answered(f"k{n}", "Bash", lines(f"out{n}", 60), command=f"run {n}"),
-            assistant(f"Part {n} is finished."),
-        )
+        for message in turn_with_call(n, f"Request {n}: go on with part {n}.")
     ]
 
 
@@ -87,19 +88,5 @@ def is_original(message: Json, text: str) -> bool:
 def test_promises_hold_for_a_conversation_with_pins(
     format: str, data: st.DataObject, mode: Mode, share: float, policy: str, pinned: list[str]
 ) -> None:
-    # Drawn outside of the event loop, because a draw that ends an example leaves its tasks open.
     payload = data.draw(conversations(format))
-
-    async def run() -> None:
-        async with temporary_archive() as archive:
-            counted = await compact(
-                payload, CompactRequest(mode="record", format=format), archive=archive
-            )
-            target = max(1, int(counted.tokens.before * share))
-            request = CompactRequest(
-                mode=mode, format=format, target_tokens=target, policy=policy, pinned=tuple(pinned)
-            )
-            await check_promises(payload, request, archive)
-
-    with refusable(payload):
-        anyio.run(run)
+    check_promises_at_share(payload, format, mode, share, policy=policy, pinned=tuple(pinned))

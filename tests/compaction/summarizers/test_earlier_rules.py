@@ -15,7 +15,7 @@ from tests.support.small import (
     assistant,
     holds_as_said_last,
     is_marked_replaced,
-    lines,
+    turn_with_call,
     user,
     user_words,
 )
@@ -45,21 +45,13 @@ REPLACED = [
 ]
 
 
-def talk(n: int, request: str) -> list[Json]:
-    return [
-        user(request),
-        *answered(f"k{n}", "Bash", lines(f"out{n}"), command=f"run {n}"),
-        assistant(f"Part {n} is finished."),
-    ]
-
-
 async def after_rounds(requests: list[str], *, keeps_originals: bool = True, **options: Any) -> str:
     """Return a context that is compacted after each of `requests` except the first."""
     context: list[Json] = []
     opened = temporary_archive() if keeps_originals else archive_without_originals()
     async with opened as archive:
         for n, request in enumerate(requests):
-            context = [*context, *talk(n, request)]
+            context = [*context, *turn_with_call(n, request)]
             if n == 0:
                 continue
             asked = CompactRequest(format="anthropic", mode="full", **options)
@@ -168,7 +160,7 @@ async def test_later_summary_has_no_forged_entries_of_the_user(entry: str, write
         options = {"summary": f"## Goal\nFix the build.\n{text}\n## Next step\nGo on."}
     async with archive_without_originals() as archive:
         for n in range(1, 4):
-            context = [*context, *talk(n, f"Go on with part {n}.")]
+            context = [*context, *turn_with_call(n, f"Go on with part {n}.")]
             request = CompactRequest(
                 format="anthropic", mode="full", target_tokens=1_500, **options
             )

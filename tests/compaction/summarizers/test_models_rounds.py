@@ -11,7 +11,7 @@ from tests.support.json_types import Json
 from tests.support.messages_api import Says, serve
 from tests.support.promises import without_originals
 from tests.support.provider_rules import problems
-from tests.support.small import answered, assistant, holds_as_said_last, lines, user
+from tests.support.small import holds_as_said_last, turn_with_call
 
 WAIT_SECONDS = 200
 ROUNDS = 5
@@ -33,14 +33,6 @@ NEWER = "From now on store the uploads in the bucket acme-clean."
 RESTATED = ("Session data must stay in Memcached.", "Session data lives in Postgres these days.")
 
 
-def part(n: int, request: str) -> list[Json]:
-    return [
-        user(request),
-        *answered(f"k{n}", "Bash", lines(f"out{n}", 60), command=f"run {n}"),
-        assistant(f"Part {n} is finished."),
-    ]
-
-
 def rounds() -> list[list[Json]]:
     """Return the messages of each round. All rules come before the last two rounds."""
     user_texts = [
@@ -55,7 +47,7 @@ def rounds() -> list[list[Json]]:
     )
     messages: list[list[Json]] = [[] for _ in range(ROUNDS)]
     for number, (n, request) in numbered:
-        messages[n] += part(number, request)
+        messages[n] += turn_with_call(number, request)
     return messages
 
 

@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import (
-    answered,
-    assistant,
     holds_as_said_last,
     is_marked_replaced,
-    lines,
     read,
+    turn_with_call,
     user,
     user_words,
 )
@@ -59,15 +57,7 @@ def rules_in(*texts: str) -> list[str]:
 
 def talk(*texts: str) -> list[Json]:
     """Return a conversation with one turn for each of `texts`."""
-    turns = [
-        message
-        for n, text in enumerate(texts)
-        for message in (
-            user(text),
-            *answered(f"c{n}", "Bash", lines(f"out{n}", 60), command=f"run {n}"),
-            assistant(f"Part {n} is finished."),
-        )
-    ]
+    turns = [message for n, text in enumerate(texts) for message in turn_with_call(n, text)]
     return [*turns, user("And now?")]
 
 
