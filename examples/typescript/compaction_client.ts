@@ -1,39 +1,39 @@
 /**
- * An agent loop's end of `compact_messages`: its list in, the list to send to the model out.
+ * Client of `compact_messages` for an agent loop: takes a message list, returns the list to send.
  *
- * It sends only what is new since the last call, and gets back splices. Nothing that it remembers has
- * to be right: the server refuses new messages that belong behind another list than it has, and the
- * whole list is handed in then. The same in Python is `mcp_server_compaction.client`.
+ * It sends only messages added since the last call, and gets splices back. It stays correct if its
+ * state is wrong: the server refuses new messages that do not follow its own context, and the
+ * client then sends the whole list. The Python version is `mcp_server_compaction.client`.
  */
 import { createHash } from "node:crypto";
 
 export type Json = Record<string, unknown>;
 export type Mode = "auto" | "micro" | "full" | "reactive" | "record";
 
-/** What `next_step` of an answer says after the client has done what the server's says. */
-const APPLIED = "The edits were applied: the list that fit() returned is the one to send.";
+/** `next_step` of a reply whose edits the client has applied. */
+const APPLIED = "The edits were applied. Send the list that fit() returned.";
 
-/** Of what a call of a tool answers, this is looked at. */
+/** The fields of a tool result that the client reads. */
 interface ToolResult {
   isError?: boolean;
   structuredContent?: unknown;
   content?: unknown;
 }
 
-/** `Client` of @modelcontextprotocol/sdk over any transport, or whatever else calls a tool. */
+/** `Client` of @modelcontextprotocol/sdk over any transport, or another object that calls tools. */
 export interface ToolSession {
   callTool(call: { name: string; arguments: Json }): Promise<unknown>;
 }
 
-/** What goes along with every call. */
-export interface Wishes {
+/** Arguments of every call. */
+export interface CallArguments {
   session_id?: string;
   context_window?: number;
   target_tokens?: number;
   policy?: string;
   summarizer?: "auto" | "extractive" | "anthropic" | "sampling";
   instructions?: string;
-  /** As the resource options://compact_messages describes them; none that names places in a list. */
+  /** Options that the resource options://compact_messages describes, except message indices. */
   options?: Json;
 }
 
@@ -47,35 +47,35 @@ export interface Answer {
   warnings?: string[];
   edits?: { start: number; delete_count: number; insert: Json[] }[] | null;
   context_hash?: string | null;
-  /** What the caller does now. */
+  /** What the caller must do next. */
   next_step?: string;
 }
 
-interface Known<M> {
+interface State<M> {
   sessionId: string;
   contextHash: string | null | undefined;
   context: readonly M[];
   contextDigests: readonly string[];
-  /** Of all that the context stands for. */
+  /** Digests of the full history that the context replaces. */
   historyDigests: readonly string[];
 }
 
-interface Given<M> {
-  /** The known context with what is new, or the list itself where it goes on from nothing known. */
+interface Match<M> {
+  /** The known context and the new messages, or the passed list if it continues nothing known. */
   messages: readonly M[];
   newFrom: number;
-  /** Where the new ones begin in the list as it was handed in. */
+  /** Index of the first new message in the passed list. */
   listedFrom: number;
   historyDigests: readonly string[];
   isKnown: boolean;
-  /** Of `messages`. */
+  /** Digests of `messages`. */
   digests: readonly string[];
 }
 
-/** How providers and local servers say it, in lower case. */
+/** Texts of errors for a prompt that is too long, in lower case. */
 const TOO_LONG = [
   "prompt is too long", // Anthropic
-  "exceed context limit", // Anthropic, together with the room for the answer
+  "exceed context limit", // Anthropic, including max_tokens
   "request_too_large", // Anthropic, by bytes
   "context_length_exceeded", // OpenAI's code
   "maximum context length", // OpenAI Chat, vLLM, Mistral
@@ -91,47 +91,47 @@ export function saysTooLong(error: unknown): boolean {
   return TOO_LONG.some((words) => text.includes(words));
 }
 
-/** The server refused a list; the message says what to do. */
+/** The server refused a list. The message says what to do. */
 export class CompactionError extends Error {}
 
 /**
- * Keeps one conversation within its window.
+ * Client that keeps one conversation within its window.
  *
- * Hand in the list that it gave back with what came since, or your own whole history at every call:
- * both are recognised, and both send only what is new. Lists handed in are never changed. What is
- * remembered is replaced only by an answer that has arrived whole, so a failed call needs no repair.
+ * Pass the list that the last call returned plus new messages, or your own full history at every
+ * call. Both are recognized, and both send only new messages. The client never changes your lists.
+ * Only a complete reply replaces its state, so a failed call needs no repair.
  */
 export class CompactionClient<M extends object = Json> {
-  /** The server's last answer, for its figures and warnings. */
+  /** Last reply of the server, for its token counts and warnings. */
   answer: Answer | undefined;
-  #known: Known<M> | undefined;
+  #state: State<M> | undefined;
   #usage: { usage: Json; count: number } | undefined;
 
   constructor(
     private readonly server: ToolSession,
-    private readonly wishes: Wishes = {},
+    private readonly callArguments: CallArguments = {},
   ) {}
 
-  /** The list to send instead of `messages`; those that nobody touched are the same objects. */
+  /** Return the list to send instead of `messages`. Unchanged messages are the same objects. */
   async fit(messages: readonly M[], mode: Mode = "auto"): Promise<M[]> {
-    const known = this.#known;
+    const known = this.#state;
     const listed = digests(messages);
-    const given = seen(known, messages, listed);
+    const matched = match(known, messages, listed);
     const sessionId = known === undefined ? {} : { session_id: known.sessionId };
-    if (known !== undefined && given.isKnown && typeof known.contextHash === "string") {
-      const fresh = given.messages.slice(given.newFrom);
-      const options = { context_hash: known.contextHash, ...this.#anchor(given.newFrom, fresh) };
+    if (known !== undefined && matched.isKnown && typeof known.contextHash === "string") {
+      const fresh = matched.messages.slice(matched.newFrom);
+      const options = { context_hash: known.contextHash, ...this.#anchor(matched.newFrom, fresh) };
       const result = await this.#call({ new_messages: fresh, ...sessionId }, options, mode);
-      // Else the server has another list: hand in this one.
-      if (!result.isError) return this.#learned(result, given.messages, given.digests, given);
+      // A refusal means that the server has another context: send the whole list.
+      if (!result.isError) return this.#update(result, matched.messages, matched.digests, matched);
     }
-    const anchor = this.#anchor(given.listedFrom, messages.slice(given.listedFrom));
+    const anchor = this.#anchor(matched.listedFrom, messages.slice(matched.listedFrom));
     const result = await this.#call({ messages, ...sessionId }, anchor, mode);
     if (result.isError) throw new CompactionError(textOf(result));
-    return this.#learned(result, messages, listed, given);
+    return this.#update(result, messages, listed, matched);
   }
 
-  /** Fit the list and send it; once more, made smaller, if the provider finds it too long. */
+  /** Fit the list and send it. If the provider finds it too long, shrink and send it again. */
   async send<R>(
     messages: readonly M[],
     request: (messages: M[]) => Promise<R>,
@@ -147,32 +147,32 @@ export class CompactionClient<M extends object = Json> {
     return { messages: fitted, reply: await request(fitted) };
   }
 
-  /** Anchor the next count at the provider's report on the request just answered. */
+  /** Use the provider's report on the last request as the anchor of the next estimate. */
   learn(usage: Json, messageCount = 1): void {
     this.#usage = { usage, count: messageCount };
   }
 
   #anchor(start: number, fresh: readonly M[]): Json {
-    if (!this.#usage || !this.#known || this.#usage.count > fresh.length) return {};
+    if (!this.#usage || !this.#state || this.#usage.count > fresh.length) return {};
     return { usage: this.#usage.usage, usage_message_index: start + this.#usage.count - 1 };
   }
 
-  async #call(about: Json, options: Json, mode: Mode): Promise<ToolResult> {
-    const all = { ...this.wishes, ...about, mode, reply: "edits" };
-    const both = { ...this.wishes.options, ...options };
-    const call = { name: "compact_messages", arguments: { ...all, options: both } };
+  async #call(source: Json, options: Json, mode: Mode): Promise<ToolResult> {
+    const common = { ...this.callArguments, ...source, mode, reply: "edits" };
+    const allOptions = { ...this.callArguments.options, ...options };
+    const call = { name: "compact_messages", arguments: { ...common, options: allOptions } };
     return (await this.server.callTool(call)) as ToolResult;
   }
 
-  #learned(
+  #update(
     result: ToolResult,
     base: readonly M[],
     sent: readonly string[],
-    given: Given<M>,
+    matched: Match<M>,
   ): M[] {
     const answer = result.structuredContent as Answer;
     const fitted = [...base];
-    // Of what was sent: the caller may have written into it meanwhile.
+    // The digests were computed before the call, because the caller may change the list meanwhile.
     const contextDigests = [...sent];
     for (const edit of [...(answer.edits ?? [])].reverse()) {
       fitted.splice(edit.start, edit.delete_count, ...(edit.insert as M[]));
@@ -180,22 +180,22 @@ export class CompactionClient<M extends object = Json> {
     }
     this.answer = answer.edits?.length ? { ...answer, next_step: APPLIED } : answer;
     this.#usage = undefined;
-    this.#known = {
+    this.#state = {
       sessionId: answer.session_id,
       contextHash: answer.context_hash,
       context: [...fitted],
       contextDigests,
-      historyDigests: given.historyDigests,
+      historyDigests: matched.historyDigests,
     };
     return fitted;
   }
 }
 
-function seen<M extends object>(
-  known: Known<M> | undefined,
+function match<M extends object>(
+  known: State<M> | undefined,
   messages: readonly M[],
   all: readonly string[],
-): Given<M> {
+): Match<M> {
   if (known !== undefined) {
     const context = known.contextDigests.length;
     if (beginsWith(all, known.contextDigests)) {
@@ -204,7 +204,7 @@ function seen<M extends object>(
       return { messages, ...places, historyDigests, isKnown: true, digests: all };
     }
     const history = known.historyDigests.length;
-    // A caller may have written into the list that it was given back.
+    // The caller may have changed the list that the last call returned.
     const isIntact = beginsWith(digests(known.context), known.contextDigests);
     if (isIntact && beginsWith(all, known.historyDigests)) {
       const grown = {
@@ -219,13 +219,13 @@ function seen<M extends object>(
   return { messages, ...places, historyDigests: all, isKnown: false, digests: all };
 }
 
-/** One for each message: a list may be changed in place, so no object is proof of itself. */
+/** A digest of each message. Object identity is no proof, because lists may change in place. */
 function digests(messages: readonly object[]): string[] {
   return messages.map((m) => createHash("sha256").update(JSON.stringify(m)).digest("base64"));
 }
 
 function beginsWith(all: readonly string[], start: readonly string[]): boolean {
-  return start.every((digest, at) => all[at] === digest);
+  return start.every((digest, index) => all[index] === digest);
 }
 
 function textOf(result: ToolResult): string {

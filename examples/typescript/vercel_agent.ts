@@ -1,9 +1,9 @@
 /**
- * The Vercel AI SDK: its provider's `fetch` fits every request on its way, so nothing is converted.
+ * Vercel AI SDK: its provider's `fetch` fits the list of every request, so nothing is converted.
  *
  *     MODEL_URL=http://localhost:11434/v1 node build/vercel_agent.js
  *
- * The SDK hands its whole history to every step; only what is new travels to the server.
+ * The SDK passes its full history to every step. The client sends only new messages to the server.
  */
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
@@ -30,7 +30,8 @@ export function fittingFetch(compaction: CompactionClient): typeof fetch {
     try {
       return (await compaction.send(body.messages, post)).reply;
     } catch (error) {
-      if (error instanceof Refused) return error.response; // the SDK knows how to tell of it
+      // The response itself, so that the SDK reports the error of the provider.
+      if (error instanceof Refused) return error.response;
       throw error;
     }
   };
@@ -52,8 +53,8 @@ const provider = createOpenAICompatible({
   fetch: fittingFetch(compaction),
 });
 
-const recall = async (name: string, wanted: Json): Promise<string> => {
-  const result = await server.callTool({ name, arguments: wanted });
+const recall = async (name: string, args: Json): Promise<string> => {
+  const result = await server.callTool({ name, arguments: args });
   return (result.content as { text?: string }[]).map((block) => block.text ?? "").join("\n");
 };
 const files = JSON.parse(process.env["FILES"] ?? "{}") as Record<string, string>;
@@ -69,14 +70,15 @@ const tools = {
     execute: ({ path }) => files[path] ?? `There is no ${path}.`,
   }),
   search_transcript: tool({
-    description: "Search what has left the context.",
+    description:
+      "Search the archived messages. Use it for anything said earlier that you cannot see.",
     inputSchema: z.object({ query: z.string(), limit: z.number().optional() }),
-    execute: (wanted) => recall("search_transcript", wanted),
+    execute: (args) => recall("search_transcript", args),
   }),
   read_persisted_output: tool({
-    description: "Read what a pointer names.",
+    description: "Read archived content by its o_ ID or transcript:// pointer.",
     inputSchema: z.object({ output_id: z.string(), pattern: z.string().optional() }),
-    execute: (wanted) => recall("read_persisted_output", wanted),
+    execute: (args) => recall("read_persisted_output", args),
   }),
 };
 
@@ -93,5 +95,5 @@ for (const question of JSON.parse(process.env["QUESTIONS"] ?? "[]") as string[])
   history.push(...result.response.messages);
   console.log(`Model: ${result.text}`);
 }
-console.log(`${compaction.answer?.message_count} messages stand for ${history.length}.`);
+console.log(`${compaction.answer?.message_count} messages replace ${history.length}.`);
 await server.close();

@@ -158,4 +158,4 @@ def test_the_vercel_ai_sdk_sends_what_fits(folder: Path, tmp_path: Path) -> None
         }
         lines = run(["node", "build/vercel_agent.js"], folder, environment).splitlines()
     assert "Model: It says: Step 7 of the basket, as agreed in ticket 107." in lines
-    assert "messages stand for" in lines[-1]
+    assert "messages replace" in lines[-1]

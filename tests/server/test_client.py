@@ -220,14 +220,14 @@ STEPS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=10)
 @given(st.booleans(), STEPS)
-def test_whatever_goes_wrong_the_list_is_the_one_that_whole_lists_would_give(
+def test_client_list_equals_whole_list_calls_after_any_fault(
     keeps_history: bool, steps: list[tuple[Event, int, Fate]]
 ) -> None:
     anyio.run(check, keeps_history, steps)
 
 
 @pytest.mark.parametrize("keeps_history", [False, True])
-async def test_only_what_is_new_travels(keeps_history: bool) -> None:
+async def test_client_sends_only_new_messages(keeps_history: bool) -> None:
     async with lines() as (line, _):
         compaction = CompactionClient(line, context_window=WINDOW)
         messages: list[Json] = [{"role": "user", "content": "Find out why the test fails."}]
@@ -243,7 +243,7 @@ async def test_only_what_is_new_travels(keeps_history: bool) -> None:
     assert all(len(sent["new_messages"]) == 2 for sent in line.arrived[1:])
 
 
-async def test_lists_that_the_caller_changes_in_place_are_noticed() -> None:
+async def test_client_notices_lists_changed_in_place() -> None:
     async with lines() as (line, whole_line):
         compaction = CompactionClient(line, context_window=200_000)
         messages = conversation(2, 4)
@@ -263,7 +263,7 @@ async def test_lists_that_the_caller_changes_in_place_are_noticed() -> None:
         assert without_places(fitted) == without_places(whole)
 
 
-async def test_a_refusal_of_the_provider_is_met_once(config: Config) -> None:
+async def test_client_retries_once_when_the_prompt_is_too_long(config: Config) -> None:
     sent: list[int] = []
 
     async def request(messages: list[Json]) -> str:
@@ -280,7 +280,7 @@ async def test_a_refusal_of_the_provider_is_met_once(config: Config) -> None:
     assert len(json.dumps(messages)) == sent[1]
 
 
-def test_the_refusals_of_providers_are_known() -> None:
+def test_client_recognizes_refusals_of_providers() -> None:
     for text in (
         "Error code: 400 - prompt is too long: 8702 tokens > 8192 maximum",
         "This model's maximum context length is 8192 tokens.",
@@ -291,7 +291,7 @@ def test_the_refusals_of_providers_are_known() -> None:
         assert says_too_long(RuntimeError(text)), text
 
 
-async def test_what_the_provider_counted_anchors_the_next_count() -> None:
+async def test_provider_usage_anchors_the_next_estimate() -> None:
     async with lines() as (line, _):
         compaction = CompactionClient(line, context_window=200_000)
         messages = conversation(2, 4)
@@ -303,7 +303,7 @@ async def test_what_the_provider_counted_anchors_the_next_count() -> None:
     assert compaction.answer["tokens"]["before"] > 90_000
 
 
-async def test_a_list_that_the_server_refuses_raises_its_words(config: Config, era: Era) -> None:
+async def test_client_raises_the_text_of_a_refused_list(config: Config, era: Era) -> None:
     async with connect(config, era) as client:
         compaction = CompactionClient(client.call_tool)
         with pytest.raises(CompactionError, match="Message 0"):
@@ -312,7 +312,7 @@ async def test_a_list_that_the_server_refuses_raises_its_words(config: Config, e
 
 
 @pytest.mark.slow
-async def test_over_stdio_the_server_may_start_anew(environment: dict[str, str]) -> None:
+async def test_client_continues_after_a_restart_over_stdio(environment: dict[str, str]) -> None:
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "mcp_server_compaction"], env=environment
     )
@@ -330,7 +330,7 @@ async def test_over_stdio_the_server_may_start_anew(environment: dict[str, str])
         assert await compaction.fit(grown) == grown
 
 
-def test_it_needs_nothing_of_mcp() -> None:
+def test_client_does_not_import_mcp() -> None:
     code = (
         "import sys, mcp_server_compaction.client\n"
         "print(*sorted({'mcp', 'mcp_types', 'pydantic', 'anyio'} & {*sys.modules}))"

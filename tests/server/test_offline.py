@@ -61,7 +61,7 @@ def witnessed(watched: dict[str, str]) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def test_the_witness_sees_who_calls_out(cut_off: list[str], watched: dict[str, str]) -> None:
+def test_network_guard_detects_connections(cut_off: list[str], watched: dict[str, str]) -> None:
     calling = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=5)"
     done = subprocess.run(
         [*cut_off, sys.executable, "-c", calling],
@@ -71,7 +71,7 @@ def test_the_witness_sees_who_calls_out(cut_off: list[str], watched: dict[str, s
     assert "192.0.2.1" in witnessed(watched)
 
 
-def test_the_command_line_works_without_a_network_and_calls_nobody(
+def test_command_line_makes_no_connection_and_works_offline(
     cut_off: list[str], watched: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "s.jsonl"
@@ -92,7 +92,7 @@ def test_the_command_line_works_without_a_network_and_calls_nobody(
     assert witnessed(watched) == ""
 
 
-async def test_the_server_works_without_a_network_and_calls_nobody(
+async def test_server_makes_no_connection_and_works_offline(
     cut_off: list[str], watched: dict[str, str]
 ) -> None:
     command = [*cut_off, *COMMAND]

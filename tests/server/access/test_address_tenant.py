@@ -14,7 +14,7 @@ from tests.server.viewer.site import running_site
 from tests.support.postgres import named_database
 
 
-async def test_the_tenant_of_the_address_holds_over_stdio_in_the_viewer_and_in_hooks(
+async def test_tenant_of_the_address_applies_over_stdio_in_the_viewer_and_in_hooks(
     postgres_address: str, tmp_path: Path
 ) -> None:
     address = f"{postgres_address}&tenant=acme"
@@ -31,7 +31,7 @@ async def test_the_tenant_of_the_address_holds_over_stdio_in_the_viewer_and_in_h
         assert (await archive.sessions())[0] == []
 
 
-async def test_a_database_without_an_encoding_is_refused_when_it_is_opened(
+async def test_database_without_an_encoding_is_refused_when_opened(
     postgres_server: str,
 ) -> None:
     with psycopg.connect(postgres_server, autocommit=True) as connection:

@@ -34,7 +34,7 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
 
 
-def test_refusals_are_a_bounded_number_a_minute_and_the_rest_is_counted(log: Path) -> None:
+def test_audit_log_limits_refusals_per_minute_and_counts_the_rest(log: Path) -> None:
     now = 100.0
     refusals = Refusals(clock=lambda: now)
     for _ in range(MAX_REFUSALS + 1_000):
@@ -48,7 +48,7 @@ def test_refusals_are_a_bounded_number_a_minute_and_the_rest_is_counted(log: Pat
     assert log.stat().st_size < 400 * len(written)
 
 
-def test_a_log_that_was_moved_away_is_begun_anew_for_the_user_alone(log: Path) -> None:
+def test_audit_log_is_created_again_with_mode_0600_when_it_was_moved(log: Path) -> None:
     audit("search_transcript", "first")
     log.rename(log.with_suffix(".1"))
     audit("search_transcript", "second")
@@ -58,7 +58,7 @@ def test_a_log_that_was_moved_away_is_begun_anew_for_the_user_alone(log: Path) -
 
 
 @pytest.mark.slow
-def test_a_service_logs_who_was_refused_without_the_token(tmp_path: Path) -> None:
+def test_service_logs_refused_callers_without_their_tokens(tmp_path: Path) -> None:
     with team_service(tmp_path) as team:
         for _ in range(3):
             assert team.ask("a-token-that-is-none", "tools/list").status_code == 401

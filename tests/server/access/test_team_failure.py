@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_nothing_acknowledged_is_lost_or_archived_twice_while_processes_die() -> None:
+def test_team_service_keeps_each_acknowledged_message_once_when_processes_die() -> None:
     done = subprocess.run(
         [sys.executable, "benchmarks/team.py", "--agents", "3", "--turns", "12"],
         capture_output=True,

@@ -123,7 +123,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Generator[Team]:
         yield served
 
 
-def test_without_a_good_token_nobody_comes_in_and_oauth_clients_learn_where_to_ask(
+def test_service_refuses_callers_without_a_valid_token_and_names_the_oauth_metadata(
     team: Team,
 ) -> None:
     good = team.token("acme", "read")
@@ -137,7 +137,7 @@ def test_without_a_good_token_nobody_comes_in_and_oauth_clients_learn_where_to_a
     assert metadata["authorization_servers"] == [team.oauth.issuer]
     assert metadata["scopes_supported"] == ["read", "write", "admin"]
     assert team.ask(good, "tools/list").status_code == 200
-    for path in ("/", "/sessions/s", "/search?q=x", "/archive"):
+    for path in ("/", "/sessions/s", "/search?q=x", "/storage"):
         assert team.page(path).status_code == 401
     for probe in ("/healthz", "/readyz"):
         assert httpx2.get(f"{team.base}{probe}", timeout=150).status_code == 200
@@ -176,7 +176,7 @@ def test_forged_and_foreign_tokens_are_refused(team: Team) -> None:
         assert team.ask(token, "tools/list").status_code == 401
 
 
-def test_a_token_does_what_its_scopes_say(team: Team) -> None:
+def test_token_allows_only_the_actions_of_its_scopes(team: Team) -> None:
     reads, writes = team.token("scoped", "read"), team.token("scoped", "write")
     message = [user("The harbour is closed.")]
     refused = _json(
@@ -215,9 +215,9 @@ def test_tokens_are_listed_without_secrets_and_end_when_they_are_revoked(team: T
     assert (listed["user"], listed["scopes"]) == ("casey", ["read"])
     secret = token.rsplit("~", 1)[-1]
     assert secret not in json.dumps(listed)
-    kept = [path.read_text() for path in team.folder.rglob("tokens/*.json")]
-    assert kept
-    assert not any(secret in text for text in kept)
+    token_files = [path.read_text() for path in team.folder.rglob("tokens/*.json")]
+    assert token_files
+    assert not any(secret in text for text in token_files)
     assert team.ask(token, "tools/list").status_code == 200
     team.command("token", "revoke", "--tenant", "ended", listed["token_id"])
     deadline = time.monotonic() + 150
@@ -261,12 +261,12 @@ def _secrets_of(team: Team, token: str) -> tuple[Sequence[tuple[str, dict[str, A
         "/sessions/secret-session/export?as=jsonl",
         f"/outputs/{output_id}",
         "/search?q=treasure",
-        "/archive",
+        "/storage",
     ]
     return calls, pages
 
 
-def test_nothing_of_one_tenant_is_seen_with_the_token_of_another(team: Team) -> None:
+def test_token_of_another_tenant_sees_no_data(team: Team) -> None:
     owner, other = (team.token(name, "read", "write", "admin") for name in ("owner", "thief"))
     calls, pages = _secrets_of(team, owner)
     marks = ("treasure lies", "treasure map", "under the oak")
@@ -291,7 +291,7 @@ def test_nothing_of_one_tenant_is_seen_with_the_token_of_another(team: Team) -> 
     assert foreign["isError"]
 
 
-def test_a_browser_comes_in_with_a_token_once_and_its_cookie_opens_pages_alone(team: Team) -> None:
+def test_browser_enters_with_a_token_once_and_its_cookie_opens_only_pages(team: Team) -> None:
     token = team.token("browsing", "read", "write")
     team.call(token, "compact_messages", session_id="shown", messages=[user("A blue door.")])
     host = {"Host": "compaction.example.org"}
@@ -307,7 +307,7 @@ def test_a_browser_comes_in_with_a_token_once_and_its_cookie_opens_pages_alone(t
     assert team.ask(shown, "tools/list").status_code == 401
 
 
-def test_a_name_that_is_not_the_public_one_is_refused(team: Team) -> None:
+def test_service_refuses_a_host_other_than_the_public_url(team: Team) -> None:
     token = team.token("acme", "read")
     for name in ("127.0.0.1", "evil.example.org", "compaction.example.org.evil.org"):
         refused = team.page("/", token, Host=name)

@@ -205,12 +205,12 @@ def served(
             for mode in ("record", "full"):
                 asks.call(owner, "compact_messages", session_id=name, messages=told, mode=mode)
         long = "\n".join(f"line {at} of the treasure map" for at in range(4_000))
-        kept = asks.call(owner, "persist_large_output", output=long, session_id=session)
+        stored = asks.call(owner, "persist_large_output", output=long, session_id=session)
         page = asks.call(owner, "search_transcript", query="treasure", limit=1)
         found = page["structuredContent"]
         head = anyio.run(_head_of, f"{address}&tenant=owner", session)
         asks.call(thief, "compact_messages", session_id="mine", messages=_says("a crow bar"))
-        known = Names(session, kept["structuredContent"]["output_id"], head)
+        known = Names(session, stored["structuredContent"]["output_id"], head)
         yield Served(base, statements, owner, thief, known, found["next_cursor"])
 
 
@@ -235,13 +235,12 @@ PAGES = [
     "/sessions/{session}/compactions/1",
     "/sessions/{session}/branches",
     "/sessions/{session}/context",
-    "/sessions/{session}/keep",
     "/sessions/{session}/export?as=html",
     "/sessions/{session}/delete",
     "/outputs/{output}",
     "/search?q=treasure&session_id={session}",
     "/search?q={output}",
-    "/archive/prune?days=1",
+    "/storage/prune?days=1",
 ]
 QUERIES = ["treasure", "beneath the oak", "captains_log", "{session}", "{output}", "treas*"]
 NUMBERS = st.integers(-3, 5_000)
@@ -308,13 +307,13 @@ completions = st.builds(
 )
 pages = st.builds(_page, st.sampled_from(PAGES), st.sampled_from(["", "format=json", "part=1"]))
 DELETE = Ask("/sessions/{session}/delete", body="session={session}")
-posts = st.sampled_from([DELETE, Ask("/sessions/{session}/retain", body="keep=yes")])
+posts = st.sampled_from([DELETE, Ask("/sessions/{session}/protect", body="protected=yes")])
 kinds = (reads, searches, compactions, persists, resources, completions, pages, posts)
 
 
 @given(ask=st.one_of(*kinds))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
-def test_what_is_somebody_elses_answers_as_what_never_was(served: Served, ask: Ask) -> None:
+def test_content_of_another_tenant_is_reported_as_missing(served: Served, ask: Ask) -> None:
     number = next(_numbers)
     digest = sha256(b"%d" % number).hexdigest()
     # Of the same shape as the real ones, and never there.
@@ -334,7 +333,7 @@ def test_what_is_somebody_elses_answers_as_what_never_was(served: Served, ask: A
     assert ask.writes or not any(mark in foreign[0][2] for mark in MARKS if mark not in str(ask))
 
 
-def test_the_owner_has_all_that_the_thief_asked_for(served: Served) -> None:
+def test_owner_can_read_everything_that_another_tenant_requested(served: Served) -> None:
     """Else the same answers would say nothing; after the thief has written and deleted as well."""
     for pointer in POINTERS:
         asked = served.known.put_into(pointer)
@@ -349,8 +348,7 @@ def test_the_owner_has_all_that_the_thief_asked_for(served: Served) -> None:
         Ask("", "resources/list", {}),
         _completion("session_id", "vault"),
         Ask("/"),
-        Ask("/archive"),
-        Ask("/archive/prune?days=0&format=json"),
+        Ask("/storage/prune?days=0&format=json"),
         Ask("", "tools/call", {"name": "search_transcript", "arguments": search}),
     ):
         assert "vault" in served.answer(served.owner, ask).text, ask

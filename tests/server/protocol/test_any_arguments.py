@@ -83,11 +83,14 @@ async def call(client: Client, tool: str, arguments: Json) -> None:
 
 
 @pytest.mark.timeout(NIGHTLY_SECONDS)
-def test_any_value_of_any_argument_is_answered(config: Config) -> None:
+def test_tools_respond_to_any_value_of_any_argument(config: Config) -> None:
     async def prepare() -> None:
         async with connect(config) as client:
-            said: Json = {"messages": [{"role": "user", "content": "needle_7"}], "session_id": "s"}
-            answer_of(await client.call_tool("compact_messages", said))
+            first_call: Json = {
+                "messages": [{"role": "user", "content": "needle_7"}],
+                "session_id": "s",
+            }
+            answer_of(await client.call_tool("compact_messages", first_call))
 
     async def check(tool: str, arguments: Json) -> None:
         async with connect(config) as client:
@@ -105,7 +108,7 @@ def test_any_value_of_any_argument_is_answered(config: Config) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_every_argument_may_be_of_any_kind(config: Config, tool: str) -> None:
+async def test_tools_respond_to_values_of_every_type(config: Config, tool: str) -> None:
     async with connect(config) as client:
         for name in TOOLS[tool].model_fields:
             for value in KINDS:

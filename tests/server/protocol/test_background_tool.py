@@ -10,13 +10,15 @@ LATER: list[Json] = [
 ]
 
 
-async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_become(
+async def test_prepared_compaction_is_applied_by_another_server_to_the_grown_list(
     config: Config,
 ) -> None:
     messages = conversation()
-    wish: Json = {"messages": messages, "session_id": "s", "mode": "full"}
+    call_arguments: Json = {"messages": messages, "session_id": "s", "mode": "full"}
     async with connect(config) as client:
-        result = await client.call_tool("compact_messages", {**wish, "options": {"prepare": True}})
+        result = await client.call_tool(
+            "compact_messages", {**call_arguments, "options": {"prepare": True}}
+        )
     answer = answer_of(result)
     assert parsed(result) == answer
     assert answer["status"] == "prepared"
@@ -27,9 +29,9 @@ async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_be
     assert prepared["prepared_id"] in answer["next_step"]
     grown = [*messages, *LATER]
     options = {"apply": prepared["prepared_id"]}
-    wish = {"messages": grown, "session_id": "s", "options": options, "reply": "messages"}
+    call_arguments = {"messages": grown, "session_id": "s", "options": options, "reply": "messages"}
     async with connect(config) as client:
-        applied = answer_of(await client.call_tool("compact_messages", wish))
+        applied = answer_of(await client.call_tool("compact_messages", call_arguments))
         changed = [
             *messages[:1],
             {**messages[1], "content": "Something else."},
@@ -46,15 +48,20 @@ async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_be
     assert "starts with other messages" in error_of(refused)
 
 
-async def test_a_list_that_the_server_holds_goes_on_growing_until_it_is_applied(
+async def test_list_held_by_the_server_grows_until_the_prepared_compaction_is_applied(
     config: Config,
 ) -> None:
     messages = conversation()
     async with connect(config) as client:
 
-        async def call(new: list[Json], **wishes: object) -> Json:
-            wish = {"new_messages": new, "session_id": "s", "reply": "messages", **wishes}
-            return answer_of(await client.call_tool("compact_messages", wish))
+        async def call(new: list[Json], **variants: object) -> Json:
+            call_arguments = {
+                "new_messages": new,
+                "session_id": "s",
+                "reply": "messages",
+                **variants,
+            }
+            return answer_of(await client.call_tool("compact_messages", call_arguments))
 
         prepared = await call(messages, mode="full", options={"prepare": True})
         still = await call(LATER)

@@ -31,7 +31,7 @@ async def compact(client: Client, **arguments: Any) -> Json:
     return answer_of(await client.call_tool("compact_messages", arguments))
 
 
-async def test_every_form_of_reply_gives_the_same_smaller_list(config: Config, era: Era) -> None:
+async def test_messages_and_edits_give_the_same_list(config: Config, era: Era) -> None:
     messages = conversation()
     before = copy.deepcopy(messages)
     steps: list[tuple[float, float | None, str | None]] = []
@@ -73,11 +73,11 @@ async def test_every_form_of_reply_gives_the_same_smaller_list(config: Config, e
     assert all(total == 1.0 and message for _, total, message in steps)
 
 
-async def test_what_left_the_context_reads_back_exactly(config: Config) -> None:
+async def test_removed_content_reads_back_exactly(config: Config) -> None:
     messages = conversation()
     async with connect(config) as client:
-        wish: Json = {"mode": "micro", "reply": "messages"}
-        answer = await compact(client, messages=messages, target_tokens=20_000, **wish)
+        call_arguments: Json = {"mode": "micro", "reply": "messages"}
+        answer = await compact(client, messages=messages, target_tokens=20_000, **call_arguments)
         left = [
             (message["content"][0]["content"], shown["content"][0]["content"])
             for message, shown in zip(messages, answer["messages"], strict=True)
@@ -100,10 +100,10 @@ async def test_a_transcript_is_read_inside_the_roots_only_and_its_parts_are_file
     path, outside = files / "session.json", files.parent / "session.json"
     path.write_text(text, encoding="utf-8")
     outside.write_text(text, encoding="utf-8")
-    wish: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 8_000}
+    call_arguments: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 8_000}
     async with connect(config, era) as client:
-        result = await client.call_tool("compact_messages", wish)
-        asked = await client.call_tool("compact_messages", {**wish, "summarizer": "host"})
+        result = await client.call_tool("compact_messages", call_arguments)
+        asked = await client.call_tool("compact_messages", {**call_arguments, "summarizer": "host"})
         output_id = answer_of(asked)["summary_request"]["user"].split()[-1]
         prompt = await client.call_tool("read_persisted_output", {"output_id": output_id})
         refused = error_of(

@@ -12,20 +12,22 @@ CALLS = 6
 
 def renamed(messages: list[Json], label: str) -> list[Json]:
     """The same conversation about other modules."""
-    told: list[Json] = json.loads(json.dumps(messages).replace("module_", f"{label}_module_"))
-    return told
+    renamed_messages: list[Json] = json.loads(
+        json.dumps(messages).replace("module_", f"{label}_module_")
+    )
+    return renamed_messages
 
 
 async def compacted(client: Client, session: str, target: int, parent: str | None) -> Json:
-    wish: Json = {
+    call_arguments: Json = {
         "messages": renamed(conversation(CALLS), session),
         "session_id": session,
         "target_tokens": target,
         "reply": "receipt",
     }
     if parent is not None:
-        wish["options"] = {"parent_session_id": parent}
-    return answer_of(await client.call_tool("compact_messages", wish))
+        call_arguments["options"] = {"parent_session_id": parent}
+    return answer_of(await client.call_tool("compact_messages", call_arguments))
 
 
 async def family(client: Client) -> Json:
@@ -39,7 +41,7 @@ async def family(client: Client) -> Json:
     return document
 
 
-async def test_each_session_keeps_its_own_budget_and_the_parent_tells_what_all_hold(
+async def test_parent_resource_lists_the_tokens_of_each_sub_agent(
     config: Config,
 ) -> None:
     async with connect(config) as client:
@@ -54,15 +56,15 @@ async def test_each_session_keeps_its_own_budget_and_the_parent_tells_what_all_h
     assert "family" not in getattr(alone.contents[0], "text", "")
 
 
-async def test_one_search_finds_what_any_of_them_saw_and_a_child_is_searched_alone(
+async def test_search_covers_sub_agents_of_a_parent_but_not_siblings_of_a_child(
     config: Config,
 ) -> None:
     async with connect(config) as client:
         await family(client)
 
         async def sessions(where: str, query: str) -> set[str]:
-            wish = {"query": query, "session_id": where, "limit": 50}
-            answer = answer_of(await client.call_tool("search_transcript", wish))
+            call_arguments = {"query": query, "session_id": where, "limit": 50}
+            answer = answer_of(await client.call_tool("search_transcript", call_arguments))
             # transcript://SESSION/…; an output's pointer does not tell its session.
             return {hit.get("session_id") or hit["pointer"].split("/")[2] for hit in answer["hits"]}
 
@@ -71,7 +73,7 @@ async def test_one_search_finds_what_any_of_them_saw_and_a_child_is_searched_alo
         assert await sessions("large", "checkout test fails") == {"large"}
 
 
-async def test_a_receipt_in_the_archive_names_the_parent_where_a_later_call_does_not(
+async def test_receipt_names_the_parent_when_a_later_call_omits_it(
     config: Config,
 ) -> None:
     async with connect(config) as client:

@@ -58,7 +58,7 @@ async def test_a_host_that_moves_its_cache_marker_stays_in_one_session(
     assert len(ids) == 1
 
 
-async def test_what_one_conversation_said_never_stands_in_another_that_begins_alike(
+async def test_conversations_with_equal_beginnings_stay_separate(
     config: Config,
 ) -> None:
     secret = user("My account is ACME-4711 and you must never call me before noon.")
@@ -80,16 +80,16 @@ async def test_what_one_conversation_said_never_stands_in_another_that_begins_al
     assert "beta_0.py" in str(two["messages"]), "what it said itself is still known"
 
 
-async def test_what_the_user_edited_away_does_not_come_back(config: Config) -> None:
+async def test_text_that_the_user_edited_away_does_not_return(config: Config) -> None:
     start = [user("Port the parser."), agent("Which library?")]
     abandoned = user("Never touch OLDBRANCH_secret.py, always use zebra_lib.")
-    wishes: Json = {"context_window": 16000, "session_id": "s1"}
+    variants: Json = {"context_window": 16000, "session_id": "s1"}
     async with connect(config) as client:
-        await compact(client, [*start, abandoned, agent("Fine.")], **wishes)
+        await compact(client, [*start, abandoned, agent("Fine.")], **variants)
         edited = [*start, user("Use the standard library."), agent("Fine."), *filler(8, "beta")]
-        new = await compact(client, [*edited, user("go on")], mode="full", **wishes)
+        new = await compact(client, [*edited, user("go on")], mode="full", **variants)
         grown = [*new["messages"], agent("done"), *filler(8, "gamma"), user("next?")]
-        again = await compact(client, grown, mode="full", **wishes)
+        again = await compact(client, grown, mode="full", **variants)
         read = await client.call_tool(
             "read_persisted_output", {"output_id": again["boundary"]["pointer"]}
         )
@@ -109,10 +109,10 @@ async def test_usage_below_the_trigger_leaves_the_list_as_it_is(
         usage = {"input_tokens": used - 200, "output_tokens": 200}
         told = {**model, "usage": usage, "usage_message_index": len(messages) - 1}
         for part in (0.85, 0.95, 1.0):
-            wishes = {"policy": "claude-code", "context_window": int(used / part) + 33_000}
+            variants = {"policy": "claude-code", "context_window": int(used / part) + 33_000}
             options = {**told, "max_output_tokens": 20_000}
             reply = await compact(
-                client, messages, session_id=f"u{int(part * 100)}", options=options, **wishes
+                client, messages, session_id=f"u{int(part * 100)}", options=options, **variants
             )
             assert reply["status"] == "unchanged", part
             assert reply["fits"]
@@ -129,7 +129,7 @@ ALIKE: tuple[tuple[str, *tuple[Any, ...]], ...] = (
 )
 
 
-async def test_sentences_of_one_form_about_different_things_all_stand(
+async def test_similar_sentences_about_different_things_are_all_kept(
     config: Config,
 ) -> None:
     async with connect(config) as client:
@@ -157,7 +157,7 @@ SENTENCES = (
 )
 
 
-async def test_no_figure_sign_or_word_is_cut_out_of_a_sentence(
+async def test_sentences_keep_every_number_sign_and_word(
     config: Config,
 ) -> None:
     before = [user("Hello, I need some help."), agent("Sure.")]
@@ -189,8 +189,8 @@ async def test_a_whole_list_at_every_call_keeps_its_beginning_until_the_trigger_
             history += call(number, "bash", {"command": f"cat f{number}.py"}, text)
         edits = await compact(client, history, session_id="w", context_window=50_000, reply="edits")
         whole = await compact(client, history, session_id="w", context_window=50_000)
-    begun_anew = sum(after[: len(before)] != before for before, after in itertools.pairwise(sent))
-    assert begun_anew <= 4
+    restarted = sum(after[: len(before)] != before for before, after in itertools.pairwise(sent))
+    assert restarted <= 4
     assert sent[-1] != history[:-2], "it was compacted"
     spliced = [*history]
     for splice in reversed(edits["edits"]):

@@ -69,11 +69,11 @@ async def check_transcript(config: Config, files: Path, case: Json) -> None:
                 assert not again.is_error, text_of(again)
 
 
-def test_a_real_transcript_gone_wrong_is_compacted_or_refused(config: Config, files: Path) -> None:
+def test_damaged_real_transcript_is_compacted_or_refused(config: Config, files: Path) -> None:
     @FUZZ
     @given(transcripts(), WISHES)
-    def run(case: Json, wishes: Json) -> None:
-        case = {**case, "wishes": wishes}
+    def run(case: Json, variants: Json) -> None:
+        case = {**case, "wishes": variants}
         with save_if_failing("transcripts", case):
             anyio.run(check_transcript, config, files, case)
 
@@ -141,7 +141,7 @@ def check_command(line: list[str]) -> None:
     assert done.exit_code == 0 or done.stderr
 
 
-def test_any_command_line_is_done_or_refused_in_words(workplace: Path) -> None:
+def test_any_command_line_succeeds_or_fails_with_a_message(workplace: Path) -> None:
     @FUZZ
     @given(command_lines())
     def run(line: list[str]) -> None:
@@ -166,7 +166,10 @@ async def test_a_transcript_that_failed_once_does_not(
 @pytest.mark.parametrize("name", corpus("arguments"))
 async def test_arguments_that_failed_once_do_not(config: Config, name: str) -> None:
     async with connect(config) as client:
-        said: Json = {"messages": [{"role": "user", "content": "needle_7"}], "session_id": "s"}
-        answer_of(await client.call_tool("compact_messages", said))
+        first_call: Json = {
+            "messages": [{"role": "user", "content": "needle_7"}],
+            "session_id": "s",
+        }
+        answer_of(await client.call_tool("compact_messages", first_call))
         await call_tool(client, *corpus("arguments")[name])
         await client.list_resources()

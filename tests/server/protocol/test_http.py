@@ -97,7 +97,7 @@ async def compacted(http: httpx2.AsyncClient, session: str, messages: list[Json]
 # Who comes in.
 
 
-def test_without_the_token_nobody_comes_in_and_the_answer_says_how(service: Service) -> None:
+def test_request_without_the_token_is_refused_with_the_way_to_pass_it(service: Service) -> None:
     for shown in ("", "Bearer", "Bearer wrong", f"Basic {service.token}", service.token):
         reply = post(service, PING, Authorization=shown)
         assert reply.status_code == 401
@@ -106,7 +106,7 @@ def test_without_the_token_nobody_comes_in_and_the_answer_says_how(service: Serv
     assert httpx2.get(f"{service.base}/healthz", timeout=150).text == "ok"
 
 
-def test_tokens_of_tenants_that_nobody_made_leave_nothing_behind(tmp_path: Path) -> None:
+def test_tokens_of_unknown_tenants_create_no_files(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
         assert post(service, PING).status_code != 401
         before = sorted((tmp_path / "archive").rglob("*"))
@@ -116,7 +116,7 @@ def test_tokens_of_tenants_that_nobody_made_leave_nothing_behind(tmp_path: Path)
         assert sorted((tmp_path / "archive").rglob("*")) == before
 
 
-def test_the_token_is_in_a_file_of_the_users_alone_and_stays(tmp_path: Path) -> None:
+def test_local_token_is_in_a_private_file_and_is_reused(tmp_path: Path) -> None:
     token = ensure_local_token(tmp_path)
     path = tmp_path / "http-token"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -137,7 +137,7 @@ def test_the_token_is_in_a_file_of_the_users_alone_and_stays(tmp_path: Path) -> 
     "host",
     ["evil.com", "127.0.0.1:{port}@evil.com", "127.0.0.1:{port}.evil.com", "127.0.0.1", "", "::1"],
 )
-def test_a_host_that_is_not_this_one_is_refused_on_every_path(service: Service, host: str) -> None:
+def test_wrong_host_is_refused_on_every_path(service: Service, host: str) -> None:
     named = host.format(port=service.base.rsplit(":", 1)[-1])
     assert post(service, PING, Host=named).status_code == 421
     health = httpx2.get(f"{service.base}/healthz", headers={"Host": named}, timeout=150)
@@ -172,7 +172,7 @@ async def test_any_loopback_address_that_is_served_also_answers(tmp_path: Path) 
             assert len((await client.list_tools()).tools) == 4
 
 
-async def test_a_unix_socket_is_the_users_alone_and_asks_for_no_token(tmp_path: Path) -> None:
+async def test_unix_socket_is_private_and_needs_no_token(tmp_path: Path) -> None:
     path = tmp_path / "compaction.sock"
     process = subprocess.Popen(  # noqa: ASYNC220, it is awaited for by its first line
         [*COMMAND, "--archive", str(tmp_path / "a"), "serve", "--http", "--unix-socket", str(path)],
@@ -207,8 +207,8 @@ NO_MESSAGES: list[tuple[object, str | None, str]] = [
     ([WHOLE], None, "one message at a time"),
     (7, None, "no JSON object"),
     (WHOLE | {"jsonrpc": "1.0"}, "a", "no JSON-RPC message"),
-    (WHOLE | {"method": 5}, "a", "a method that is a string"),
-    (WHOLE | {"params": []}, "a", "params, if any, that are an object"),
+    (WHOLE | {"method": 5}, "a", '"method" that is a string'),
+    (WHOLE | {"params": []}, "a", "that are an object"),
     (WHOLE | {"id": None}, None, "neither a string nor an integer"),
     (WHOLE | {"id": 1.5}, None, "neither a string nor an integer"),
     (WHOLE | {"id": True}, None, "neither a string nor an integer"),
@@ -216,7 +216,7 @@ NO_MESSAGES: list[tuple[object, str | None, str]] = [
 
 
 @pytest.mark.parametrize(("body", "request_id", "problem"), NO_MESSAGES)
-def test_what_is_no_message_is_refused_in_our_words(
+def test_invalid_message_is_refused_with_a_readable_error(
     service: Service, body: Any, request_id: str | None, problem: str
 ) -> None:
     reply = post(service, body)
@@ -227,7 +227,7 @@ def test_what_is_no_message_is_refused_in_our_words(
 
 
 @pytest.mark.parametrize("levels", [200, 5_000])
-def test_what_nests_too_deep_is_refused_by_its_id(service: Service, levels: int) -> None:
+def test_deeply_nested_request_is_refused_by_its_id(service: Service, levels: int) -> None:
     deep = b"[" * levels + b"]" * levels
     head = b'{"jsonrpc":"2.0","id":"a7","method":"tools/call","params":{"name":"compact_messages",'
     reply = post(service, head + b'"arguments":{"messages":' + deep + b"}}}")
@@ -245,14 +245,14 @@ async def test_a_list_is_refused_at_its_first_wrong_element(service: Service) ->
     assert "messages.1" not in refused
 
 
-def test_a_packed_or_too_large_body_is_refused(service: Service) -> None:
+def test_compressed_or_too_large_body_is_refused(service: Service) -> None:
     for packing in ("gzip", "zstd", "br"):
         assert post(service, PING, **{"Content-Encoding": packing}).status_code == 415
     assert post(service, b" " * (http_bodies.MAX_BODY_BYTES + 1)).status_code == 413
 
 
 @pytest.mark.parametrize("piece_bytes", [7, 100_000])
-def test_half_of_a_surrogate_pair_in_a_body_is_answered(service: Service, piece_bytes: int) -> None:
+def test_lone_surrogate_in_a_body_is_accepted(service: Service, piece_bytes: int) -> None:
     client = '{"name": "half \\ud83d of \\\\ud83d, whole \\ud83d\\ude00", "version": "1"}'
     body = (
         '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": '
@@ -265,7 +265,7 @@ def test_half_of_a_surrogate_pair_in_a_body_is_answered(service: Service, piece_
     assert '"serverInfo"' in reply.text
 
 
-def test_a_stream_that_is_asked_to_go_on_after_an_event_begins_again(service: Service) -> None:
+def test_stream_starts_again_when_last_event_id_is_sent(service: Service) -> None:
     opening: dict[str, Any] = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -301,22 +301,22 @@ CALLS: st.SearchStrategy[Any] = st.fixed_dictionaries({
 
 @given(sent=CALLS)
 async def test_a_tool_gets_the_arguments_that_its_caller_sent(sent: dict[str, Any]) -> None:
-    taken: list[tuple[bytes, Request]] = []
+    acquired: list[tuple[bytes, Request]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        taken.append((await request.body(), request))
+        acquired.append((await request.body(), request))
         await Response()(scope, receive, send)
 
     body = json.dumps(sent).encode()
     transport = httpx2.ASGITransport(app=json_bodies(app))
     async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
         await http.post("/", content=body)
-    [(rest, request)] = taken
+    [(rest, request)] = acquired
     got = json.loads(rest)
-    shown, wanted = got["params"].pop("arguments"), sent["params"].pop("arguments")
+    shown, sent_arguments = got["params"].pop("arguments"), sent["params"].pop("arguments")
     assert got == sent
-    assert arguments_of(request, shown) == wanted
+    assert arguments_of(request, shown) == sent_arguments
     assert size_of(request) == len(body)
     assert not any(isinstance(shown.get(name), list) for name in ("messages", "new_messages"))
 
@@ -351,7 +351,7 @@ async def connected(folder: Path) -> AsyncGenerator[SocketStream]:
     ],
     ids=["nothing", "half a header", "half a body", "half a second request"],
 )
-async def test_a_request_that_does_not_arrive_is_hung_up_on(
+async def test_connection_closes_when_the_request_does_not_arrive(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sent: bytes
 ) -> None:
     monkeypatch.setattr(http_listening, "HEAD_SECONDS", 0.2)
@@ -365,7 +365,7 @@ async def test_a_request_that_does_not_arrive_is_hung_up_on(
 
 
 @pytest.mark.parametrize("begun", [b"GET /", b"GET /healthz HTTP/1.1\r\nA: "])
-async def test_the_head_of_a_request_has_an_end(
+async def test_request_head_has_a_size_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begun: bytes
 ) -> None:
     monkeypatch.setattr(http_listening, "HEAD_SECONDS", 1_000)  # it is not the time that ends it
@@ -376,7 +376,7 @@ async def test_the_head_of_a_request_has_an_end(
                 await stream.send(b"x" * 65_536)
 
 
-async def test_one_connection_serves_request_after_request_however_they_come(
+async def test_connection_serves_several_requests_in_any_chunks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(http_listening, "HEAD_SECONDS", 1_000)  # on any machine
@@ -397,7 +397,7 @@ async def test_one_connection_serves_request_after_request_however_they_come(
     assert answered.count(b" 200 ") == 4
 
 
-async def test_too_many_requests_are_told_when_to_come_again(
+async def test_rate_limit_response_has_retry_after(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(http_gate, "REQUESTS_PER_SECOND", 1)  # on any machine
@@ -411,7 +411,7 @@ async def test_too_many_requests_are_told_when_to_come_again(
     assert all(reply.headers["retry-after"] == "1" for reply in refused)
 
 
-async def test_known_sessions_first_lists_and_large_requests_take_turns_of_their_own() -> None:
+async def test_known_sessions_first_lists_and_large_requests_have_separate_limits() -> None:
     large = Request({"type": "http", http_bodies.LISTS: http_bodies.Lists({}, 2 * 1024 * 1024)})
     turns = Turns(2)
     known, first = turns.of(None, is_known=True), turns.of(None, is_known=False)

@@ -30,7 +30,7 @@ TURNS = 4
 
 
 @pytest.mark.slow
-async def test_a_service_that_is_told_to_end_answers_what_it_has_and_ends_its_listeners(
+async def test_service_finishes_requests_and_closes_listeners_when_it_is_terminated(
     tmp_path: Path,
 ) -> None:
     arguments = {"session_id": "s", "messages": conversation(30, 200), "target_tokens": 20_000}
@@ -47,31 +47,31 @@ async def test_a_service_that_is_told_to_end_answers_what_it_has_and_ends_its_li
                 statuses.append((await http.post(service.url, **compact)).status_code)
 
             async with http.stream("POST", service.url, **listen) as stream:
-                heard = stream.aiter_lines()
-                await anext(heard)  # it listens
+                lines_received = stream.aiter_lines()
+                await anext(lines_received)  # it listens
                 group.start_soon(ask)
-                async for line in heard:
+                async for line in lines_received:
                     if "list_changed" in line:  # the call is about to be answered
                         break
                 service.process.send_signal(signal.SIGTERM)
                 with pytest.raises(httpx2.RemoteProtocolError):
-                    async for _ in heard:
+                    async for _ in lines_received:
                         pass
         await to_thread.run_sync(service.process.wait, 150)
     assert statuses == [200]
 
 
-async def test_an_archive_that_hangs_makes_no_probe_wait_and_is_asked_once_for_all(
+async def test_probes_time_out_and_share_one_request_when_the_archive_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(readiness, "TIMEOUT_SECONDS", 0.05)
     asked = 0
-    comes_back = anyio.Event()
+    responds_again = anyio.Event()
 
     async def hanging() -> Archive:
         nonlocal asked
         asked += 1
-        await comes_back.wait()
+        await responds_again.wait()
         raise ArchiveBusyError("No connection became free.")
 
     checks = Readiness(hanging)
@@ -79,12 +79,12 @@ async def test_an_archive_that_hangs_makes_no_probe_wait_and_is_asked_once_for_a
         async with checks.checking():
             assert [await checks.check() for _ in range(3)] == [False] * 3
             assert asked == 1
-            comes_back.set()
+            responds_again.set()
             assert not await checks.check()  # it says that it is away
             assert asked <= 2
 
 
-async def test_an_archive_that_is_away_makes_a_service_not_ready(tmp_path: Path) -> None:
+async def test_service_is_not_ready_when_the_archive_is_missing(tmp_path: Path) -> None:
     (tmp_path / "archive").write_text("no folder", encoding="ascii")
     async with served(tmp_path) as http:
         answer = await http.get("/readyz")
@@ -93,7 +93,7 @@ async def test_an_archive_that_is_away_makes_a_service_not_ready(tmp_path: Path)
     assert str(tmp_path) not in answer.text  # anybody may ask that
 
 
-async def test_a_tenant_whose_listeners_are_gone_is_forgotten() -> None:
+async def test_tenant_without_listeners_uses_no_memory() -> None:
     def buses() -> int:
         gc.collect()
         return sum(isinstance(one, InMemorySubscriptionBus) for one in gc.get_objects())
@@ -101,19 +101,22 @@ async def test_a_tenant_whose_listeners_are_gone_is_forgotten() -> None:
     changes, before = Changes(), buses()
     for number in range(50):
         reset = caller.set(Principal(f"tenant-{number}", "robin", frozenset()))
-        heard: list[object] = []
-        leave, leave_too = changes.bus.subscribe(heard.append), changes.bus.subscribe(heard.append)
+        lines_received: list[object] = []
+        leave, leave_too = (
+            changes.bus.subscribe(lines_received.append),
+            changes.bus.subscribe(lines_received.append),
+        )
         leave()
         leave()
         await changes.updated("transcript://s")
-        assert len(heard) == 1
+        assert len(lines_received) == 1
         leave_too()
         caller.reset(reset)
     assert buses() <= before + 1  # that of the last
 
 
 @pytest.mark.slow
-async def test_metrics_tell_how_long_each_stage_took_and_what_the_archive_failed(
+async def test_metrics_contain_stage_durations_and_archive_errors(
     tmp_path: Path,
 ) -> None:
     with serving(tmp_path, "--metrics") as service, anyio.fail_after(150):
@@ -148,7 +151,7 @@ def _workers(service: Service) -> list[int]:
     return [int(pid) for pid, arguments in lines if "spawn_main" in arguments]
 
 
-async def _say(service: Service, era: Era, session: str, text: str) -> None:
+async def send_message(service: Service, era: Era, session: str, text: str) -> None:
     """Hand in one message over a connection of its own, again where a worker died meanwhile."""
     arguments = {"session_id": session, "new_messages": [{"role": "user", "content": text}]}
     for attempt in range(10):
@@ -162,41 +165,41 @@ async def _say(service: Service, era: Era, session: str, text: str) -> None:
 
 
 @pytest.mark.slow
-async def test_any_worker_answers_any_call_and_a_killed_one_is_replaced(
+async def test_any_worker_handles_any_call_and_a_killed_worker_is_replaced(
     tmp_path: Path,
 ) -> None:
     with serving(tmp_path, "--workers", "2") as service, anyio.fail_after(240):
-        await _say(service, "modern", "agent-0", "the first word")
+        await send_message(service, "modern", "agent-0", "the first word")
         before = await to_thread.run_sync(_workers, service)
         assert len(before) == 2
-        everybody_spoke = anyio.Event()
-        said: dict[str, list[str]] = {f"agent-{number}": [] for number in range(AGENTS)}
+        all_sent = anyio.Event()
+        sent: dict[str, list[str]] = {f"agent-{number}": [] for number in range(AGENTS)}
 
         async def converse(session: str) -> None:
             for number in range(TURNS):
                 era: Era = "legacy" if number % 2 else "modern"
-                await _say(service, era, session, f"{session} says {number}")
-                said[session].append(f"{session} says {number}")
-                if all(said.values()):
-                    everybody_spoke.set()
+                await send_message(service, era, session, f"{session} says {number}")
+                sent[session].append(f"{session} says {number}")
+                if all(sent.values()):
+                    all_sent.set()
 
         async with anyio.create_task_group() as group:
-            for session in said:
+            for session in sent:
                 group.start_soon(converse, session)
-            await everybody_spoke.wait()
+            await all_sent.wait()
             os.kill(before[0], signal.SIGKILL)
         while before[0] in (after := _workers(service)) or len(after) < 2:
             await anyio.lowlevel.checkpoint()
         for number in range(4):
-            await _say(service, "legacy", "agent-0", f"last words {number}")
+            await send_message(service, "legacy", "agent-0", f"last words {number}")
         async with open_archive(tmp_path / "archive") as archive:
-            for session, texts in said.items():
-                kept = await archive.read_messages(session, 0, 100)
-                assert {*texts} <= {message.raw["content"] for message in kept}
+            for session, texts in sent.items():
+                stored = await archive.read_messages(session, 0, 100)
+                assert {*texts} <= {message.raw["content"] for message in stored}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux divides connections")
-def test_connections_are_parted_among_the_workers() -> None:
+def test_connections_are_divided_among_the_workers() -> None:
     listeners = on_one_address(bind("127.0.0.1", 0), 2)
     for listener in listeners:
         listener.listen(64)

@@ -27,9 +27,9 @@ async def test_markers_name_tools_as_they_are_called(config: Config) -> None:
         stored = answer_of(await client.call_tool("persist_large_output", {"output": "x" * 9_000}))
         texts = [stored["marker"]]
         for policy in ("default", "claude-code", "three-layer"):
-            wish = {"messages": messages, "policy": policy, "context_window": 60_000}
-            wish |= {"session_id": policy, "reply": "messages"}
-            answer = answer_of(await client.call_tool("compact_messages", wish))
+            call_arguments = {"messages": messages, "policy": policy, "context_window": 60_000}
+            call_arguments |= {"session_id": policy, "reply": "messages"}
+            answer = answer_of(await client.call_tool("compact_messages", call_arguments))
             texts.append(str(answer["messages"]).replace("\\n", "\n"))
         names = {tool.name for tool in (await client.list_tools()).tools}
     for text in texts:
@@ -38,15 +38,17 @@ async def test_markers_name_tools_as_they_are_called(config: Config) -> None:
         assert set(named) <= names
 
 
-async def test_a_transcript_is_answered_with_its_whole_summary_and_the_truth_about_the_host(
+async def test_transcript_reply_has_the_whole_summary_and_says_that_the_host_is_unchanged(
     config: Config, files: Path
 ) -> None:
     path = files / "session.json"
     path.write_text(json.dumps(conversation(40, 60)), encoding="utf-8")
-    wish: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 3_000}
+    call_arguments: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 3_000}
     async with connect(config) as client:
-        plan = answer_of(await client.call_tool("compact_messages", {**wish, "mode": "plan"}))
-        result = await client.call_tool("compact_messages", wish)
+        plan = answer_of(
+            await client.call_tool("compact_messages", {**call_arguments, "mode": "plan"})
+        )
+        result = await client.call_tool("compact_messages", call_arguments)
         answer = answer_of(result)
         context = text_of(
             await client.call_tool(
@@ -90,7 +92,7 @@ CHANGED = {
 }
 
 
-async def test_status_changed_fits_and_the_figures_mean_one_thing_each_in_every_mode(
+async def test_status_changed_fits_and_tokens_agree_in_every_mode(
     config: Config,
 ) -> None:
     """What a host developer may rely on, whatever was asked."""
@@ -100,17 +102,17 @@ async def test_status_changed_fits_and_the_figures_mean_one_thing_each_in_every_
     }
     lists = {"small": conversation(1, 5), "large": conversation(20, 80)}
     lists["broken"] = [*conversation(2, 20)[:-1], orphan]
-    wishes: list[Json] = [{"context_window": 200_000}, {"context_window": 16_000}]
-    wishes += [{"target_tokens": 60}]
-    told = {"usage": {"input_tokens": 30_000, "output_tokens": 9}, "usage_message_index": 1}
-    wishes.append({"context_window": 60_000, "options": told})
+    variants: list[Json] = [{"context_window": 200_000}, {"context_window": 16_000}]
+    variants += [{"target_tokens": 60}]
+    options = {"usage": {"input_tokens": 30_000, "output_tokens": 9}, "usage_message_index": 1}
+    variants.append({"context_window": 60_000, "options": options})
     seen: set[str] = set()
     async with connect(config) as client:
         for name, messages in lists.items():
-            for number, wish in enumerate(wishes):
+            for number, call_arguments in enumerate(variants):
                 for mode in ("auto", "plan", "micro", "full", "reactive", "record"):
                     for more in ({}, {"summarizer": "host"}, {"options": {"prepare": True}}):
-                        if more and "options" in wish:
+                        if more and "options" in call_arguments:
                             continue
                         if more.get("options") and mode not in {"auto", "full", "micro"}:
                             continue
@@ -118,7 +120,9 @@ async def test_status_changed_fits_and_the_figures_mean_one_thing_each_in_every_
                         given = {"messages": messages, "session_id": session_id, "mode": mode}
                         given |= {"reply": "messages"}
                         answer = answer_of(
-                            await client.call_tool("compact_messages", {**given, **wish, **more})
+                            await client.call_tool(
+                                "compact_messages", {**given, **call_arguments, **more}
+                            )
                         )
                         _check_words(answer, messages, mode)
                         seen.add(answer["status"])

@@ -80,7 +80,7 @@ TEST_RUN = (
 ADJUSTED = "The failure is the rule for single words. I adjust it."
 
 
-async def test_a_pattern_shows_the_lines_around_what_matches_and_who_said_them(
+async def test_pattern_returns_context_lines_with_their_authors(
     config: Config,
 ) -> None:
     called = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "npm test"}}
@@ -91,9 +91,9 @@ async def test_a_pattern_shows_the_lines_around_what_matches_and_who_said_them(
         {"role": "user", "content": [printed]},
         {"role": "assistant", "content": ADJUSTED},
     ]
-    wish = {"messages": messages, "mode": "record", "session_id": "s"}
+    call_arguments = {"messages": messages, "mode": "record", "session_id": "s"}
     async with connect(config) as client:
-        answer_of(await client.call_tool("compact_messages", wish))
+        answer_of(await client.call_tool("compact_messages", call_arguments))
 
         async def read(**arguments: Any) -> str:
             asked = {"output_id": "transcript://s/messages/0-3", **arguments}
@@ -121,13 +121,13 @@ async def recorded(client: Client) -> None:
             {"role": "user", "content": f"Heartbeat {n} of the scheduler."},
             {"role": "assistant", "content": "Seen."},
         ]
-    wish = {
+    call_arguments = {
         "messages": messages,
         "mode": "record",
         "session_id": "s",
         "options": {"format": "anthropic"},
     }
-    answer_of(await client.call_tool("compact_messages", wish))
+    answer_of(await client.call_tool("compact_messages", call_arguments))
 
 
 QUERIES: list[tuple[Json, int]] = [
@@ -157,9 +157,7 @@ async def test_search_finds_words_phrases_parts_of_names_places_and_scripts_with
 
 
 @pytest.mark.parametrize("session_id", ["s", "0123456789abcdef-" * 7])
-async def test_a_reply_to_a_search_stays_below_its_bound_of_tokens_whatever_was_said(
-    config: Config, session_id: str
-) -> None:
+async def test_search_reply_stays_within_its_token_limit(config: Config, session_id: str) -> None:
     dice = random.Random(5)
     alphabets = {
         "prose": ["the worker ", "reads a header ", "and waits. "],
@@ -178,8 +176,12 @@ async def test_a_reply_to_a_search_stays_below_its_bound_of_tokens_whatever_was_
                 {"role": ("user", "assistant")[at % 2], "content": f"{before} {name}needle {after}"}
                 for at, (before, after) in enumerate(pairwise(texts))
             ]
-            wish = {"messages": messages, "mode": "record", "session_id": f"{name}-{session_id}"}
-            answer_of(await client.call_tool("compact_messages", wish))
+            call_arguments = {
+                "messages": messages,
+                "mode": "record",
+                "session_id": f"{name}-{session_id}",
+            }
+            answer_of(await client.call_tool("compact_messages", call_arguments))
             arguments: Json = {"query": f"{name}needle"}
             seen: list[str] = []
             for _ in range(MAX_PAGES):
@@ -202,8 +204,12 @@ async def test_a_malformed_message_is_refused_with_its_index_and_nothing_is_writ
         {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Bash"}]},
     ]
     async with connect(config) as client:
-        wish = {"messages": messages, "session_id": "s", "options": {"format": "anthropic"}}
-        message = error_of(await client.call_tool("compact_messages", wish))
+        call_arguments = {
+            "messages": messages,
+            "session_id": "s",
+            "options": {"format": "anthropic"},
+        }
+        message = error_of(await client.call_tool("compact_messages", call_arguments))
     assert message.startswith(
         "Message 1: content[0] (tool_use): `input` is null, not an object. "
         "Give the arguments as an object, {} if none."

@@ -26,7 +26,9 @@ async def receipts_of(client: Client, session_id: str) -> list[Json]:
     return [json.loads(line) for line in content.text.splitlines()]
 
 
-async def test_no_case_reaches_pins_or_rules_through_the_tools(config: Config, files: Path) -> None:
+async def test_attacks_never_become_pins_or_rules_through_the_tools(
+    config: Config, files: Path
+) -> None:
     # One case of each channel; the library's test has them all.
     chosen = CASES[:: len(CASES) // 30]
     folder = anyio.Path(files)

@@ -49,8 +49,8 @@ async def _compacted(client: Client, **more: Any) -> Json:
 
 
 async def _read(client: Client) -> str:
-    wanted = {"output_id": "transcript://s/messages/0-4", "as_json": True}
-    return text_of(await client.call_tool("read_persisted_output", wanted))
+    read_arguments = {"output_id": "transcript://s/messages/0-4", "as_json": True}
+    return text_of(await client.call_tool("read_persisted_output", read_arguments))
 
 
 def _on_disk(folder: Path, secret: str) -> bool:
@@ -58,7 +58,7 @@ def _on_disk(folder: Path, secret: str) -> bool:
     return any(secret in str(p) or secret.encode() in p.read_bytes() for p in files)
 
 
-async def test_with_warn_nothing_is_altered_and_all_is_counted(tmp_path: Path) -> None:
+async def test_warn_mode_counts_secrets_and_changes_nothing(tmp_path: Path) -> None:
     async with served(tmp_path, "warn") as client:
         reply = await _compacted(client)
         kept = await _read(client)
@@ -73,7 +73,7 @@ async def test_with_warn_nothing_is_altered_and_all_is_counted(tmp_path: Path) -
         assert secret in kept
 
 
-async def test_with_on_no_secret_reaches_the_disk_or_a_summary(tmp_path: Path) -> None:
+async def test_on_mode_keeps_secrets_from_disk_and_summaries(tmp_path: Path) -> None:
     async with served(tmp_path, "on") as client:
         reply = await _compacted(client)
         kept = await _read(client)
@@ -92,7 +92,7 @@ async def test_with_on_no_secret_reaches_the_disk_or_a_summary(tmp_path: Path) -
     assert "[redacted: github pat]" in told, "what binds is carried all the same"
 
 
-async def test_with_on_what_a_model_of_the_host_is_shown_has_no_secret(tmp_path: Path) -> None:
+async def test_on_mode_removes_secrets_from_the_host_prompt(tmp_path: Path) -> None:
     async with served(tmp_path, "on") as client:
         reply = await _compacted(client, summarizer="host")
     assert reply["status"] == "needs_summary"
@@ -102,14 +102,14 @@ async def test_with_on_what_a_model_of_the_host_is_shown_has_no_secret(tmp_path:
         assert secret not in shown
 
 
-async def test_with_off_nothing_is_looked_for(tmp_path: Path) -> None:
+async def test_off_mode_does_not_look_for_secrets(tmp_path: Path) -> None:
     async with served(tmp_path, "off") as client:
         reply = await _compacted(client)
     assert "redaction" not in reply["receipt"]
     assert not any("secret" in warning for warning in reply["warnings"])
 
 
-async def test_with_on_a_grown_list_and_a_delta_stay_in_one_history(tmp_path: Path) -> None:
+async def test_on_mode_keeps_a_grown_list_and_new_messages_in_one_branch(tmp_path: Path) -> None:
     async with served(tmp_path, "on") as client:
         first = await _compacted(client, mode="record")
         whole = await _compacted(client, mode="record")
@@ -128,7 +128,7 @@ async def test_with_on_a_grown_list_and_a_delta_stay_in_one_history(tmp_path: Pa
     assert json.loads(text)["message_count"] == len(said()) + 1
 
 
-def test_one_is_warned_and_others_are_spared(tmp_path: Path) -> None:
+def test_default_is_warn_over_stdio_and_on_over_http(tmp_path: Path) -> None:
     given: dict[str, Any] = {"archive": str(tmp_path / "a"), "environment": {}}
     assert load_config(**given).redaction == "warn"
     assert load_config(**given, over_http=True).redaction == "on"
@@ -162,7 +162,7 @@ def test_signatures_and_media_stay_as_they_were(value: Json) -> None:
         {"functionResponse": {"name": "f", "response": {"data": [GITHUB]}}},
     ],
 )
-def test_what_is_called_data_and_is_text_holds_no_secret(value: Json) -> None:
+def test_text_in_data_fields_is_redacted(value: Json) -> None:
     assert GITHUB not in json.dumps(redact_json(value))
 
 
@@ -230,14 +230,14 @@ async def test_with_on_an_id_that_holds_a_secret_is_refused_before_anything_is_w
     else:
         more["options"] = {"parent_session_id": GITHUB}
     async with served(tmp_path, "on") as client:
-        wanted = {"mode": "full", "target_tokens": 4_000, "session_id": "s"} | more
-        error = error_of(await client.call_tool("compact_messages", wanted))
+        read_arguments = {"mode": "full", "target_tokens": 4_000, "session_id": "s"} | more
+        error = error_of(await client.call_tool("compact_messages", read_arguments))
     assert "a possible secret (github" in error
     assert GITHUB not in error
     assert not _on_disk(tmp_path, GITHUB)
 
 
-def test_two_names_that_become_one_both_stay() -> None:
+def test_two_keys_that_redact_to_the_same_text_are_both_kept() -> None:
     other = GITHUB[::-1].replace("_phg", "") + "0"
     clean = redact_json({GITHUB: 1, f"ghp_{other[:36]}": 2})
     assert sorted(clean.values()) == [1, 2]
@@ -300,13 +300,13 @@ def test_the_credentials_of_docker_are_found_and_other_values_of_auth_are_not() 
     assert not find_secrets('{"auth": "required"}')
 
 
-def test_of_a_labelled_set_nearly_all_is_found() -> None:
+def test_detector_finds_nearly_all_labelled_secrets() -> None:
     cases = labelled()
     missed = [(kind, text) for kind, text, secret in cases if not is_found(text, secret)]
     assert len(missed) <= 0.05 * len(cases), missed
 
 
-def test_code_has_next_to_no_secrets() -> None:
+def test_detector_finds_almost_no_secrets_in_code() -> None:
     library = Path(json.__file__).parent.parent
     texts = [path.read_text("utf-8", "replace") for path in sorted(library.glob("[a-h]*.py"))]
     found = [text[s.start : s.stop] for text in texts for s in find_secrets(text)]

@@ -12,7 +12,7 @@ from mcp_server_compaction.protocol.tools.replies import MAX_REPLY_CHARS, trunca
 from tests.server.helpers import Era, connect, error_of, text_of
 
 
-def test_a_long_answer_is_cut_to_fit_and_says_what_is_missing() -> None:
+def test_long_reply_is_truncated_and_marks_each_cut() -> None:
     edit = {"layer": "microcompact", "pointers": ["o_" + "0" * 24], "note": "x" * 80}
     answer: dict[str, Any] = {
         "status": "compacted",
@@ -36,7 +36,7 @@ def test_a_long_answer_is_cut_to_fit_and_says_what_is_missing() -> None:
     assert "more characters" in cut["summary"]
 
 
-async def test_a_fault_of_ours_is_hidden_from_the_client(
+async def test_internal_error_is_hidden_from_the_client(
     config: Config, era: Era, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -51,7 +51,7 @@ async def test_a_fault_of_ours_is_hidden_from_the_client(
     assert "what somebody said" in caplog.text
 
 
-async def test_half_a_surrogate_pair_is_read_escaped_and_refused_in_a_list(config: Config) -> None:
+async def test_lone_surrogate_is_escaped_in_reads_and_refused_in_lists(config: Config) -> None:
     messages = [
         {"role": "user", "content": "broken \ud83d here"},
         {"role": "assistant", "content": "yes " * 3_000},

@@ -49,7 +49,7 @@ async def test_sessions_are_listed_newest_first_and_page_by_page(config: Config,
     assert second.next_cursor is None
 
 
-async def test_a_cursor_of_our_own_making_only(config: Config) -> None:
+async def test_invalid_cursor_is_refused(config: Config) -> None:
     async with connect(config) as client:
         with pytest.raises(MCPError, match="cursor"):
             await client.list_resources(cursor="nonsense")
@@ -73,9 +73,7 @@ async def test_the_templates_are_listed(config: Config, era: Era) -> None:
     ]
 
 
-async def test_a_transcript_says_what_is_known_and_shows_its_newest_messages(
-    config: Config, era: Era
-) -> None:
+async def test_session_resource_has_metadata_and_newest_messages(config: Config, era: Era) -> None:
     async with connect(config, era) as client:
         await _record(client, "s")
         about, newest = _texts(await client.read_resource("transcript://s"))
@@ -118,7 +116,7 @@ async def test_receipts_and_outputs_are_resources(config: Config, era: Era) -> N
         "file:///etc/passwd",
     ],
 )
-async def test_a_resource_that_is_not_there_is_invalid_and_named(
+async def test_missing_resource_is_an_error_that_names_it(
     config: Config, era: Era, uri: str
 ) -> None:
     async with connect(config, era) as client:
@@ -170,7 +168,7 @@ async def test_the_ids_of_sessions_complete(config: Config, era: Era) -> None:
     assert of_prompt.completion.values == []
 
 
-async def test_the_prompts_carry_what_the_person_typed(config: Config, era: Era) -> None:
+async def test_prompts_contain_the_text_of_the_user(config: Config, era: Era) -> None:
     async with connect(config, era) as client:
         listed = (await client.list_prompts()).prompts
         compact = await client.get_prompt("compact", {"focus": "the ledger"})
@@ -201,7 +199,7 @@ async def test_a_wrong_prompt_call_is_explained(
 
 
 @pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")
-async def test_handshake_clients_are_told_of_changes(config: Config) -> None:
+async def test_handshake_clients_get_notifications(config: Config) -> None:
     updated: list[str] = []
     listed: list[str] = []
 

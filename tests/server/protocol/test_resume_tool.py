@@ -55,7 +55,9 @@ async def test_current_is_the_session_of_this_folder(local: Config, era: Era) ->
     assert "resume_path" not in answer
 
 
-async def test_a_session_is_written_and_its_line_said(local: Config, session: Path) -> None:
+async def test_resume_writes_a_session_and_returns_its_command(
+    local: Config, session: Path
+) -> None:
     before = _content(session)
     async with connect(local) as client:
         answer = answer_of(
@@ -77,7 +79,7 @@ async def test_a_session_is_written_and_its_line_said(local: Config, session: Pa
     assert len(found.payload) == answer["message_count"]
 
 
-async def test_nothing_is_written_by_a_plan_or_where_nothing_was_compacted(
+async def test_resume_writes_nothing_when_nothing_was_compacted_or_in_plan_mode(
     local: Config, session: Path
 ) -> None:
     async with connect(local) as client:
@@ -102,9 +104,7 @@ async def test_a_session_is_written_only_inside_the_roots(config: Config, sessio
     assert list(session.parent.iterdir()) == [session]
 
 
-async def test_where_no_file_may_be_read_nobody_learns_which_there_are(
-    config: Config, session: Path
-) -> None:
+async def test_current_reveals_no_files_without_roots(config: Config, session: Path) -> None:
     async with connect(Config(archive_folder=config.archive_folder)) as client:
         result = await client.call_tool("compact_messages", {"transcript_path": "current"})
     assert "mine" not in error_of(result)

@@ -29,9 +29,7 @@ def base() -> Json:
     return {"messages": MESSAGES, "mode": "record", "session_id": "s"}
 
 
-async def test_a_hit_names_what_to_read_and_reads_back(
-    config: Config, era: Era, base: Json
-) -> None:
+async def test_pointer_of_a_hit_reads_back(config: Config, era: Era, base: Json) -> None:
     async with connect(config, era) as client:
         await client.call_tool("compact_messages", base)
         result = await client.call_tool("search_transcript", {"query": "value_3_17"})
@@ -55,7 +53,7 @@ async def test_a_hit_names_what_to_read_and_reads_back(
         {"query": "value_2_5", "since": "2020-01-01", "until": "2099-12-31"},
     ],
 )
-async def test_every_kind_of_search_finds_and_stays_short(
+async def test_each_kind_of_search_finds_the_text_in_a_short_reply(
     config: Config, base: Json, query: Json
 ) -> None:
     async with connect(config) as client:
@@ -65,7 +63,7 @@ async def test_every_kind_of_search_finds_and_stays_short(
     assert len(text_of(result)) <= 8_000
 
 
-async def test_pages_hold_every_hit_once(config: Config, base: Json) -> None:
+async def test_pages_contain_every_hit_once(config: Config, base: Json) -> None:
     async with connect(config) as client:
         await client.call_tool("compact_messages", base)
         seen: list[str] = []
@@ -80,7 +78,7 @@ async def test_pages_hold_every_hit_once(config: Config, base: Json) -> None:
     assert len(seen) == len(set(seen)) == answer["total"]
 
 
-async def test_a_scan_that_stops_says_where_and_goes_on_from_there(
+async def test_scan_that_stops_returns_a_cursor_to_continue(
     config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SCAN_BYTES", "BATCH_CHARS"):
@@ -125,8 +123,8 @@ async def test_a_month_as_since_and_until_means_all_of_it(config: Config, base: 
         await client.call_tool("compact_messages", base)
         found = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))
         month = found["hits"][0]["time"][:7]
-        wish = {"query": "checkout", "since": month, "until": month}
-        assert answer_of(await client.call_tool("search_transcript", wish)) == found
+        call_arguments = {"query": "checkout", "since": month, "until": month}
+        assert answer_of(await client.call_tool("search_transcript", call_arguments)) == found
         error = await client.call_tool("search_transcript", {"query": "a", "since": "yesterday"})
     assert "or a month, for example 2026-01" in error_of(error)
 
@@ -160,7 +158,7 @@ async def test_a_session_that_is_deleted_while_it_is_found_takes_no_other_hits_w
     assert [hit.pointer for hit in found.hits] == ["transcript://kept/messages/0"]
 
 
-async def test_the_colours_of_a_terminal_are_left_out_of_passages_and_of_messages_that_are_read(
+async def test_terminal_colours_are_removed_from_passages_and_messages(
     config: Config,
 ) -> None:
     printed = "\x1b[31m FAIL\x1b[39m \x1b[2mtests/test_price.py\x1b[22m rounding\n" * 40

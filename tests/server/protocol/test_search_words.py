@@ -20,8 +20,8 @@ def call(number: int, name: str, arguments: Json, result: str, said: str = "") -
 
 
 async def record(client: Client, session_id: str, messages: list[Json], **more: Any) -> None:
-    wish = {"messages": messages, "session_id": session_id, "mode": "record", **more}
-    answer_of(await client.call_tool("compact_messages", wish))
+    call_arguments = {"messages": messages, "session_id": session_id, "mode": "record", **more}
+    answer_of(await client.call_tool("compact_messages", call_arguments))
 
 
 async def search(client: Client, query: str, **more: Any) -> Json:
@@ -33,17 +33,17 @@ def seqs(answer: Json) -> list[int]:
 
 
 @pytest.mark.parametrize("prefix", ["", "mcp__compaction__", "compaction."])
-async def test_a_search_never_finds_what_our_own_tools_were_asked_and_answered(
-    config: Config, prefix: str
-) -> None:
+async def test_search_excludes_calls_of_its_own_tools(config: Config, prefix: str) -> None:
     messages = [user("The token is ZEBRA_99."), agent("Noted.")]
-    wanted = {"query": "ZEBRA_99"}
-    messages += call(1, f"{prefix}search_transcript", wanted, "No matches for: ZEBRA_99")
+    search_arguments = {"query": "ZEBRA_99"}
+    messages += call(1, f"{prefix}search_transcript", search_arguments, "No matches for: ZEBRA_99")
     said = "I look that up."
-    messages += call(2, f"{prefix}read_persisted_output", wanted, "1:ZEBRA_99 is the token", said)
+    messages += call(
+        2, f"{prefix}read_persisted_output", search_arguments, "1:ZEBRA_99 is the token", said
+    )
     messages += call(3, f"{prefix}persist_large_output", {"output": "ZEBRA_99"}, "o_1 ZEBRA_99")
     messages += call(4, f"{prefix}compact_messages", {"instructions": "ZEBRA_99"}, "ZEBRA_99")
-    messages += call(5, "research_transcript", wanted, "another tool's ZEBRA_99")
+    messages += call(5, "research_transcript", search_arguments, "another tool's ZEBRA_99")
     async with connect(config) as client:
         await record(client, "s", messages)
         for kind, order in (("words", "relevance"), ("phrase", "recent"), ("regex", "recent")):
@@ -54,7 +54,9 @@ async def test_a_search_never_finds_what_our_own_tools_were_asked_and_answered(
         assert seqs(await search(client, "look that up")) == [4]
 
 
-async def test_nowhere_means_nowhere_and_elsewhere_is_said(config: Config) -> None:
+async def test_search_note_separates_missing_words_and_words_found_elsewhere(
+    config: Config,
+) -> None:
     async with connect(config) as client:
         await record(client, "one", [user("The theme is dark."), agent("Noted, the theme.")])
         await record(client, "two", [user("The window is light.")])
@@ -115,16 +117,16 @@ async def test_an_output_has_the_time_of_its_message(
     assert imported.returncode == 0
     async with spawned({**environment, "MCP_COMPACTION_ROOTS": str(files)}) as client:
         (hit,) = (await search(client, "needle_17"))["hits"]
-        wish = {"transcript_path": str(path), "mode": "micro", "target_tokens": 2_000}
-        wish["session_id"] = hit["pointer"].split("/")[2]
-        answer = answer_of(await client.call_tool("compact_messages", wish))
+        call_arguments = {"transcript_path": str(path), "mode": "micro", "target_tokens": 2_000}
+        call_arguments["session_id"] = hit["pointer"].split("/")[2]
+        answer = answer_of(await client.call_tool("compact_messages", call_arguments))
         hits = (await search(client, "needle_17", until="2025-03-02"))["hits"]
     assert answer["status"] == "compacted"
     assert {hit["time"] for hit in hits} == {"2025-03-01T10:00"}
     assert any(hit["pointer"].startswith("o_") for hit in hits)
 
 
-async def test_a_page_that_leaves_out_parts_of_a_large_output_says_so(
+async def test_search_note_mentions_omitted_parts_of_an_output(
     config: Config,
 ) -> None:
     log = "\n".join(f"{n} the quokka hops" for n in range(20_000))

@@ -31,7 +31,7 @@ async def test_session_alone_means_its_context(config: Config, arguments: Json, 
     assert "no session 'nobody'" in error_of(refused)
 
 
-async def test_window_of_a_session_is_remembered_and_said(config: Config) -> None:
+async def test_window_of_a_session_is_reused_and_reported(config: Config) -> None:
     messages = conversation()
     async with connect(config) as client:
         first = await compact(client, messages=messages, session_id="s", context_window=24_000)

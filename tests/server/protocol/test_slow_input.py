@@ -37,13 +37,16 @@ async def stored(client: Client, output: str) -> str:
     return found
 
 
-async def test_hostile_patterns_and_a_search_beside_them_are_all_answered(
+async def test_hostile_patterns_do_not_block_other_searches(
     environment: dict[str, str],
 ) -> None:
     async with spawned(environment) as client:
         output_id = await stored(client, "a" * 200_000 + "!")
-        said: Json = {"messages": [{"role": "user", "content": "needle_7"}], "session_id": "other"}
-        answer_of(await client.call_tool("compact_messages", said))
+        first_call: Json = {
+            "messages": [{"role": "user", "content": "needle_7"}],
+            "session_id": "other",
+        }
+        answer_of(await client.call_tool("compact_messages", first_call))
 
         async def ask(tool: str, arguments: Json) -> None:
             result = await client.call_tool(tool, arguments)
@@ -60,7 +63,7 @@ async def test_hostile_patterns_and_a_search_beside_them_are_all_answered(
                 assert answer_of(found)["total"] == 1
 
 
-async def test_an_ordinary_pattern_finds_what_it_did(environment: dict[str, str]) -> None:
+async def test_ordinary_pattern_still_matches(environment: dict[str, str]) -> None:
     async with spawned(environment) as client:
         output_id = await stored(client, "def f(x): pass\n\nE4032: cafe\u0301 \U0001f600\n")
         for pattern, shown in (
@@ -78,7 +81,7 @@ async def test_an_ordinary_pattern_finds_what_it_did(environment: dict[str, str]
             assert "pattern" in error_of(await client.call_tool("read_persisted_output", given))
 
 
-async def test_a_query_of_any_length_is_refused_or_answered(environment: dict[str, str]) -> None:
+async def test_query_of_any_length_gets_a_result_or_an_error(environment: dict[str, str]) -> None:
     async with spawned(environment) as client:
         await stored(client, "a b needle_7 a a a \u6f22\u6f22\u6f22 aB aB\n" * 5_000)
         for query in LONG_QUERIES:

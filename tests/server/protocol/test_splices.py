@@ -20,6 +20,6 @@ def test_applying_the_splices_gives_the_other_list(data: st.DataObject) -> None:
     splices = make_splices(before, after)
     result = apply_splices(before, splices)
     assert len(result) == len(after)
-    assert all(mine is theirs for mine, theirs in zip(result, after, strict=True))
+    assert all(first is second for first, second in zip(result, after, strict=True))
     stops = [splice.start + splice.delete_count for splice in splices]
     assert all(stop < later.start for stop, later in zip(stops, splices[1:], strict=False))

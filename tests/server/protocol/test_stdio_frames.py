@@ -145,15 +145,13 @@ def test_a_text_cut_within_an_emoji_is_served_with_a_replacement(
         )
         assert server.answer()["result"]["structuredContent"]["status"] == "unchanged"
         read = server.call("read_persisted_output", {"output_id": "transcript://s/messages/0-0"})
-        wanted = "needle_7 \ufffd cut, \\ud83d as text, 😀 whole, \ufffd\ufffd"
-        assert wanted in read["content"][0]["text"]
+        expected = "needle_7 \ufffd cut, \\ud83d as text, 😀 whole, \ufffd\ufffd"
+        assert expected in read["content"][0]["text"]
 
 
 @pytest.mark.timeout(NIGHTLY_SECONDS)
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-def test_whatever_stands_on_a_line_the_next_request_is_served(
-    environment: dict[str, str], era: str
-) -> None:
+def test_next_request_is_served_after_any_line(environment: dict[str, str], era: str) -> None:
     with host(environment, era) as server:
 
         @settings(FUZZ, max_examples=FUZZ.max_examples // 2)  # of each era
@@ -194,7 +192,7 @@ def lines() -> st.SearchStrategy[bytes]:
 
 
 @given(lines())
-def test_a_line_is_a_message_a_refusal_that_says_why_or_blank(line: bytes) -> None:
+def test_frame_is_a_message_a_refusal_with_reason_or_blank(line: bytes) -> None:
     found = parse_frame(line)
     if found is None:
         assert not line.strip()

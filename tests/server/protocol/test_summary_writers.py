@@ -44,7 +44,7 @@ def with_key(config: Config, url: str, **told: Any) -> Config:
     return with_summaries(config, **{"writer": "anthropic", **told}, api_key="test-key", url=url)
 
 
-async def test_without_key_or_client_model_extracts_stand_there(config: Config, era: Era) -> None:
+async def test_extracts_are_used_without_key_and_client_model(config: Config, era: Era) -> None:
     async with connect(config, era) as client:
         answer = answer_of(await client.call_tool("compact_messages", CALL))
     assert answer["receipt"]["writer"] == "extractive"
@@ -52,7 +52,7 @@ async def test_without_key_or_client_model_extracts_stand_there(config: Config, 
     assert all("No model is named" in warning for warning in answer["warnings"])
 
 
-async def test_with_a_key_the_api_writes_and_the_receipt_says_what_it_took(
+async def test_api_writes_with_a_key_and_the_receipt_has_its_usage(
     config: Config, era: Era
 ) -> None:
     with serve(lambda _: Says(SUMMARY)) as api:
@@ -79,9 +79,7 @@ async def test_an_api_that_fails_never_makes_compaction_fail(config: Config, ask
     assert any("check ANTHROPIC_API_KEY" in warning for warning in answer["warnings"])
 
 
-async def test_a_call_that_the_client_cancels_hangs_up_on_the_model(
-    config: Config, era: Era
-) -> None:
+async def test_cancelled_call_closes_the_connection_to_the_model(config: Config, era: Era) -> None:
     with serve(lambda _: Hangs("## Goal")) as api:
         async with connect(with_key(config, api.url), era) as client:
             async with anyio.create_task_group() as group:
@@ -125,7 +123,7 @@ async def test_a_call_may_choose_extracts_though_there_is_a_key(config: Config) 
     assert answer["receipt"]["writer"] == "extractive"
 
 
-async def test_a_writer_that_is_not_there_is_refused_by_its_name(config: Config, era: Era) -> None:
+async def test_unavailable_writer_is_refused_by_name(config: Config, era: Era) -> None:
     async with connect(config, era) as client:
         for name, remedy in (("anthropic", "Set ANTHROPIC_API_KEY"), ("sampling", "client")):
             result = await client.call_tool("compact_messages", {**CALL, "summarizer": name})
@@ -221,7 +219,7 @@ async def test_a_token_expires(config: Config) -> None:
         assert "does not belong" in error_of(stretched), "its time cannot be changed"
 
 
-async def test_a_conversation_that_went_on_meanwhile_is_told(config: Config) -> None:
+async def test_grown_conversation_is_reported_when_its_summary_arrives(config: Config) -> None:
     async with connect(config) as client:
         request = await ask_host(client)
         grown = [*story(), {"role": "assistant", "content": "Here it is."}, *story(turns=3)[4:]]
@@ -231,13 +229,13 @@ async def test_a_conversation_that_went_on_meanwhile_is_told(config: Config) -> 
     assert any("has grown since" in warning for warning in answer["warnings"])
 
 
-async def test_a_host_that_knows_no_token_may_hand_in_its_summary(config: Config) -> None:
+async def test_host_can_pass_a_summary_without_a_continuation(config: Config) -> None:
     async with connect(config) as client:
         answer = answer_of(await hand_in(client, "All invoices were read.", None))
     assert answer["receipt"]["writer"] == "host"
 
 
-async def test_the_server_may_be_told_that_hosts_write(config: Config) -> None:
+async def test_server_option_makes_hosts_write_summaries(config: Config) -> None:
     async with connect(with_summaries(config, writer="host")) as client:
         answer = answer_of(await client.call_tool("compact_messages", CALL))
     assert answer["status"] == "needs_summary"
@@ -256,24 +254,22 @@ async def test_the_server_may_be_told_that_hosts_write(config: Config) -> None:
         ({"summary_url": "https://me:cret@example.org"}, "ANTHROPIC_BASE_URL"),
     ],
 )
-def test_what_cannot_be_is_refused_by_the_name_of_its_setting(given: Json, named: str) -> None:
+def test_invalid_setting_is_refused_by_name(given: Json, named: str) -> None:
     with pytest.raises(SettingsError, match=named) as raised:
         load_config(**{**NOTHING_SET, **given})
     assert "cret" not in str(raised.value).replace("secret", "")
 
 
-async def test_a_summary_handed_in_while_recording_is_used_when_history_goes(
-    config: Config, era: Era
-) -> None:
+async def test_recorded_summary_is_used_by_a_later_compaction(config: Config, era: Era) -> None:
     messages = story()
-    wish: Json = {"messages": messages, "session_id": "story", "reply": "receipt"}
+    call_arguments: Json = {"messages": messages, "session_id": "story", "reply": "receipt"}
     async with connect(config, era) as client:
         noted = answer_of(
             await client.call_tool(
-                "compact_messages", {**wish, "mode": "record", "summary": SUMMARY}
+                "compact_messages", {**call_arguments, "mode": "record", "summary": SUMMARY}
             )
         )
-        full = {**wish, "mode": "full", "target_tokens": 8_000, "summarizer": "host"}
+        full = {**call_arguments, "mode": "full", "target_tokens": 8_000, "summarizer": "host"}
         answer = answer_of(await client.call_tool("compact_messages", full))
     assert noted["status"] == "unchanged"
     assert PROSE not in json.dumps(noted)  # what the caller wrote does not come back to it

@@ -40,7 +40,7 @@ async def test_definitions_cost_at_most_1400_tokens(config: Config) -> None:
     assert counter_for().text("one") == 1 or sum(costs) > 4  # the vocabulary really counted
 
 
-async def test_the_tool_says_what_a_window_of_200k_means_as_its_policies_do(config: Config) -> None:
+async def test_policy_argument_has_the_figures_of_the_policies(config: Config) -> None:
     async with connect(config) as client:
         [compact, *_] = (await client.list_tools()).tools
     said: str = compact.input_schema["properties"]["policy"]["description"]
@@ -50,7 +50,7 @@ async def test_the_tool_says_what_a_window_of_200k_means_as_its_policies_do(conf
     assert all(figure in described for figure in figures)
 
 
-async def test_every_tool_is_annotated_and_closed_to_unknown_arguments(config: Config) -> None:
+async def test_tools_have_annotations_and_allow_no_unknown_arguments(config: Config) -> None:
     async with connect(config) as client:
         tools = (await client.list_tools()).tools
     for tool in tools:

@@ -152,7 +152,7 @@ async def test_five_megabytes_pass_over_stdio(environment: dict[str, str]) -> No
     assert text_of(read) == text[-50:]
 
 
-def test_nothing_that_the_greeting_does_not_need_is_loaded_before_it(
+def test_initialize_loads_only_the_modules_it_needs(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     report = tmp_path / "modules.json"
@@ -172,7 +172,7 @@ def test_nothing_that_the_greeting_does_not_need_is_loaded_before_it(
     assert not Path(environment["MCP_COMPACTION_ARCHIVE"]).exists()
 
 
-def test_the_engine_is_loaded_once_the_host_has_its_answer(environment: dict[str, str]) -> None:
+def test_engine_is_loaded_after_the_first_request(environment: dict[str, str]) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HEARD],
         stdin=subprocess.PIPE,
@@ -261,7 +261,7 @@ async def test_answers_are_sent_at_once() -> None:
     assert found == [1]
 
 
-def test_only_loopback_addresses_are_served(environment: dict[str, str]) -> None:
+def test_service_refuses_other_than_loopback_addresses(environment: dict[str, str]) -> None:
     done = subprocess.run(
         [*COMMAND, "serve", "--http", "--host", "0.0.0.0"],
         capture_output=True,
