@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 from mcp_server_compaction.hosts import Json
 
 _STRING = r'"(?:\\.|[^"\\])*"'
-_COMMENT = re.compile(rf"\A\ufeff|{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(rf"\A\ufeff|{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[\]}}])", re.DOTALL)
 _SPACE = re.compile(r"\s*")
 _LINE_END = re.compile(r"(?:[ \t]|//[^\r\n]*|/\*[^\n]*?\*/)*(\r?\n)")
@@ -38,10 +38,22 @@ def _blanked(pattern: re.Pattern[str], text: str) -> str:
     """Return `text` with spaces for all matches except strings, so that positions do not change."""
 
     def blank(match: re.Match[str]) -> str:
-        is_string = match[0].startswith('"')
-        return match[0] if is_string else "".join(c if c.isspace() else " " for c in match[0])
+        is_open_comment = match[0].startswith("/*") and not match[0].endswith("*/")
+        if match[0].startswith('"') or is_open_comment:
+            return match[0]
+        return "".join(char if char.isspace() else " " for char in match[0])
 
     return pattern.sub(blank, text)
+
+
+def _blanked_copies(text: str) -> tuple[str, str]:
+    """Return `text` without comments, and without comments and trailing commas."""
+    try:
+        _DECODER.decode(text)
+    except ValueError:
+        commented = _blanked(_COMMENT, text)
+        return commented, _blanked(_TRAILING_COMMA, commented)
+    return text, text
 
 
 def parse(text: str) -> Json:
@@ -52,7 +64,7 @@ def parse(text: str) -> Json:
             and the column.
         RecursionError: The text is nested too deeply.
     """
-    strict = _blanked(_TRAILING_COMMA, _blanked(_COMMENT, text))
+    strict = _blanked_copies(text)[1]
     return _DECODER.decode(strict) if strict.strip() else None
 
 
@@ -67,11 +79,10 @@ def rewritten(text: str, value: Json) -> str:
     """
     newline = "\r\n" if "\r\n" in text else "\n"
     old = parse(text)
-    commented = _blanked(_COMMENT, text)
+    commented, strict = _blanked_copies(text)
     if not commented.strip():
         head = text if not text or text.endswith("\n") else text + newline
         return head + json.dumps(value, indent=2, ensure_ascii=False) + newline
-    strict = _blanked(_TRAILING_COMMA, commented)
     indents = (_indent_of(line) for line in strict.splitlines())
     unit = next(filter(None, indents), "  ")
     document = _Document(text, commented, strict, newline, unit)

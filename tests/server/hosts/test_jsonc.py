@@ -86,6 +86,7 @@ def test_rewritten_keeps_all_other_characters_when_a_member_is_added(
         ('{"a": 1', "line 1 column 8"),
         ('{\n  "a" 1\n}', "line 2 column 7"),
         ('{"a": 1} x', "line 1 column 10"),
+        ('{"a": 1} /* open', "line 1 column 10"),
         ("{'a': 1}", "line 1 column 2"),
         ('{"a": tru}', "line 1 column 7"),
         ('{"a": 1, "a": 2}', "one name"),
