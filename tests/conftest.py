@@ -34,7 +34,7 @@ os.environ["MCP_COMPACTION_IMPORT"] = "off"
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The server's libraries need asyncio; the library itself is anyio throughout."""
+    """Run tests in asyncio, which the server's libraries need."""
     return "asyncio"
 
 
@@ -43,7 +43,7 @@ _databases = count()
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Generator[str]:
-    """The address of a PostgreSQL server, as one who may do everything there."""
+    """Return the address of a PostgreSQL server, for the superuser."""
     from tests.support.postgres import make_role, running_server
 
     with running_server() as address:
@@ -53,7 +53,7 @@ def postgres_server() -> Generator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: str) -> Generator[str]:
-    """The name of a database with the archive's tables, which others are copied from."""
+    """Return the name of a template database with the tables of the archive."""
     from tests.support.postgres import database, make_tables
 
     with database(postgres_server, f"template_{os.getpid()}") as address:
@@ -63,7 +63,7 @@ def postgres_template(postgres_server: str) -> Generator[str]:
 
 @pytest.fixture
 def postgres_address(postgres_server: str, postgres_template: str) -> Generator[str]:
-    """The address of an empty archive in PostgreSQL, for a role without rights of its own."""
+    """Return the address of an empty PostgreSQL archive, for a role without special rights."""
     from tests.support.postgres import database
 
     name = f"archive_{os.getpid()}_{next(_databases)}"

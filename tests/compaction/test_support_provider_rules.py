@@ -1,4 +1,4 @@
-"""The judge is judged: each rule fires on a minimal list that breaks it, and only there."""
+"""The provider rules fire on a minimal list that breaks them, and on no other."""
 
 import copy
 from typing import Any
@@ -568,7 +568,7 @@ def test_synthetic_sessions_are_accepted() -> None:
 
 
 def test_the_real_transcripts_have_these_defects_and_no_others() -> None:
-    """pi leaves the calls of aborted requests open; one sample breaks off and ends in a call."""
+    """pi leaves calls of aborted requests open. One sample ends in a call."""
     found = {
         transcript.name: problems(transcript.payload, transcript.format)
         for transcript in all_transcripts()

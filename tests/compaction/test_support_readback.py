@@ -1,4 +1,4 @@
-"""The list of what left a conversation is right, for every format."""
+"""The list of removed texts is correct in every format."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The generators give what they promise: parseable lists, every kind of damage, small examples."""
+"""The generators give parseable lists, every kind of damage, and small examples."""
 
 import copy
 import importlib.util

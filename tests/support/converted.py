@@ -10,7 +10,7 @@ PROVIDER_FORMATS = tuple(name for name in FORMATS if name != "pi")
 
 
 def in_format(transcript: Transcript, format: str) -> list[Json]:
-    """Return the messages of `transcript` in `format`; its own objects if that is its format."""
+    """Return the messages of `transcript` in `format`; unconverted if that is its own format."""
     if transcript.format == format:
         return transcript.payload
     messages = parse(transcript.payload, format=transcript.format)

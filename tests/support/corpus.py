@@ -1,8 +1,8 @@
-"""The real transcripts of the repository, read without any of the product's code.
+"""The real transcripts of the repository, read without code of the product.
 
-Each is given as the list that its host would send. Where a file format has no such list (Claude
-Code's session lines, text dialogues), the list is built here, on purpose apart from the product.
-`tests/data/NOTICE.md` names sources and licences.
+Each transcript is the list that its host would send. If the file format has no such list (Claude
+Code's session lines, text dialogues), this module builds it, independently of the product.
+`tests/data/NOTICE.md` names sources and licenses.
 """
 
 import gzip
@@ -59,19 +59,19 @@ class Transcript:
 
 @cache
 def all_transcripts() -> list[Transcript]:
-    """Every real transcript, in a stable order."""
+    """Return every real transcript, in a stable order."""
     return [*_pi(), *_tau_bench(), *_few_shot(), *_swe_agent(), *_claude_code()]
 
 
 @cache
 def sample_transcripts() -> list[Transcript]:
-    """Twelve of them, of every kind, for tests that must be fast."""
+    """Return twelve transcripts of all kinds, for tests that must be fast."""
     by_name = {transcript.name: transcript for transcript in all_transcripts()}
     return [by_name[name] for name in _SAMPLE]
 
 
 def read_gzip(path: Path) -> str:
-    """The text of a gzip file."""
+    """Return the text of a gzip file."""
     return gzip.decompress(path.read_bytes()).decode("utf-8")
 
 
@@ -98,10 +98,10 @@ def _few_shot() -> Iterator[Transcript]:
 
 
 def _dialogue(text: str) -> list[Json]:
-    """Chat messages from `user: …`, `assistant: …`, `tool: …` paragraphs.
+    """Return chat messages from `user: …`, `assistant: …` and `tool: …` paragraphs.
 
-    The dialogues do not name the calls. So `assistant: None` (a call) is dropped, and a tool's
-    answer becomes the user's text with its label left on.
+    The dialogues do not name the calls. So `assistant: None` (a call) is dropped, and the result
+    of a tool becomes text of the user, with its label.
     """
     starts = [*_SPEAKER.finditer(text)]
     ends = [match.start() - 1 for match in starts[1:]] + [len(text)]
@@ -124,7 +124,7 @@ def _swe_agent() -> Iterator[Transcript]:
 
 
 def _chat_message(entry: Json) -> Json:
-    """What the agent sent of a history entry; the rest is its own bookkeeping."""
+    """Return the message of a history entry, without the internal fields of the agent."""
     message = {key: entry[key] for key in ("role", "content", "tool_calls") if key in entry}
     if entry.get("tool_call_ids"):
         [message["tool_call_id"]] = entry["tool_call_ids"]
@@ -143,10 +143,10 @@ def _claude_code() -> Iterator[Transcript]:
 
 
 def _anthropic_messages(lines: list[Any]) -> list[Json]:
-    """The API's messages from session lines; lines that are no message are passed over.
+    """Return the API's messages from session lines; other lines are skipped.
 
-    Claude Code writes one line for each block of an answer. Lines that follow one another with
-    one message id are one message.
+    Claude Code writes one line for each block of a response. Consecutive lines with the same
+    message ID are one message.
     """
     messages: list[Json] = []
     last_id = None
@@ -165,7 +165,7 @@ def _anthropic_messages(lines: list[Any]) -> list[Json]:
 
 
 def _is_content(content: Any) -> bool:
-    """Whether the API could have taken this; one sample holds broken lines on purpose."""
+    """Whether the API accepts this content; one sample has damaged lines on purpose."""
     if is_list(content):
         return all(is_object(block) for block in content)
     return isinstance(content, str)

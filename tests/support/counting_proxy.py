@@ -1,4 +1,4 @@
-"""A way to a PostgreSQL server that notes each statement which goes over it."""
+"""A proxy in front of a PostgreSQL server that records each statement."""
 
 import socket
 import struct
@@ -31,7 +31,7 @@ class Statements:
             self._asked.append(statement)
 
     def take(self) -> list[str]:
-        """What was asked since the last time."""
+        """Return the statements since the last call."""
         with self._lock:
             taken, self._asked = self._asked, []
         return taken
@@ -39,7 +39,7 @@ class Statements:
 
 @contextmanager
 def counted(address: str) -> Generator[Statements]:
-    """A socket in a folder of its own that passes everything on to the server at `address`."""
+    """Run a proxy to the server at `address`, on a socket in its own folder."""
     known = conninfo_to_dict(address)
     host, port = str(known.get("host") or "localhost"), int(known.get("port") or 5432)
     with TemporaryDirectory(prefix="way-", dir="/tmp") as folder:
@@ -94,7 +94,7 @@ def _pass(source: socket.socket, target: socket.socket) -> None:
 
 
 def _ask(client: socket.socket, server: socket.socket, statements: Statements) -> None:
-    """Pass on what a client sends, message by message: a type, a length, and what it says."""
+    """Forward messages of a client (type, length and content) and record their statements."""
     with client.makefile("rb") as stream, suppress(OSError, struct.error):
         (size,) = struct.unpack(">I", start := stream.read(4))  # the first message has no type
         server.sendall(start + stream.read(size - 4))

@@ -1,9 +1,9 @@
-"""The environment of processes whose imports are watched."""
+"""The environment of processes whose imports are checked."""
 
 import os
 from collections.abc import Mapping
 
 
 def unmeasured(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`environment` without coverage's variables: it would load what it needs itself."""
+    """Return the environment without variables of coverage, because coverage imports modules."""
     return {k: v for k, v in environment.items() if not k.startswith("COVERAGE_")}

@@ -1,4 +1,4 @@
-"""Types of JSON values, for readers that take nothing for granted."""
+"""Types of JSON values, for code that assumes no shape."""
 
 from typing import Any, TypeAlias, TypeGuard
 

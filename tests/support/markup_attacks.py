@@ -76,7 +76,7 @@ assert len(set(PAYLOADS)) == 200
 
 
 def attacked_messages(payload: str, number: int) -> Iterator[Json]:
-    """An Anthropic conversation that says `payload` in every field that a host may fill."""
+    """Return an Anthropic conversation with `payload` in every field that a host can fill."""
     call_id = f"call_{number}"
     yield {"role": "user", "content": payload}
     yield {

@@ -1,7 +1,7 @@
-"""A model that follows a script behind Anthropic's Messages API, on loopback, streamed as it is.
+"""A scripted model behind Anthropic's Messages API on loopback.
 
-It speaks the wire format of the real one: server-sent events in chunked encoding, errors as JSON
-with their status and headers. What it was asked is kept for the test to look at.
+It uses the real wire format: server-sent events in chunked encoding, and errors as JSON with status
+and headers. It records all requests for the tests.
 """
 
 import json
@@ -41,7 +41,7 @@ class Says:
 
 @dataclass(frozen=True)
 class Fails:
-    """An answer that is an error."""
+    """A response that is an error."""
 
     status: int
     kind: str
@@ -51,14 +51,14 @@ class Fails:
 
 @dataclass(frozen=True)
 class Hangs:
-    """No answer: the connection stays open after the first words."""
+    """No response: the connection stays open after the first words."""
 
     text: str = ""
 
 
 @dataclass(frozen=True)
 class Babbles:
-    """A body that is no stream of this API's: a proxy's page, say."""
+    """A body that is not a stream of this API, for example the page of a proxy."""
 
     body: str
     content_type: str = "text/event-stream; charset=utf-8"
@@ -89,7 +89,7 @@ class MessagesApi:
 
 
 def one_after_the_other(*replies: Reply) -> Script:
-    """A script that gives each reply once and the last one for ever."""
+    """Return a script that gives each reply once, then the last reply forever."""
     left = list(replies)
     lock = Lock()
 
@@ -102,7 +102,7 @@ def one_after_the_other(*replies: Reply) -> Script:
 
 @contextmanager
 def serve(script: Script) -> Generator[MessagesApi]:
-    """The API for as long as the block runs."""
+    """Serve the API while the block runs."""
     api = MessagesApi()
     server = _Server(("127.0.0.1", 0), _Handler)
     server.api, server.script = api, script
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._server.api.hung_up.set()
 
     def _is_still_there(self) -> bool:
-        """Wait until the client hangs up: False; or until the test ends: True."""
+        """Return False when the client hangs up, or True when the test ends."""
         self.connection.settimeout(0.05)
         for _ in range(HANG_SECONDS * 20):
             if self._server.api.closing.is_set():
@@ -215,11 +215,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def events(reply: Says, body: Json) -> list[Json]:
-    """The stream of one answer."""
+    """Return the stream of one response."""
     usage = {
         "input_tokens": len(json.dumps(body)) // 4,
         "cache_creation_input_tokens": 0,

@@ -1,4 +1,4 @@
-"""o200k_base as tiktoken itself builds it: what our counts are compared with."""
+"""The o200k_base encoding as tiktoken builds it, to compare counts with."""
 
 from functools import cache
 from importlib.resources import files
@@ -10,7 +10,7 @@ from context_compaction.tokens.vocabulary import O200K_PATTERN, O200K_SPECIAL_TO
 
 @cache
 def plain_o200k() -> tiktoken.Encoding:
-    """The shipped vocabulary with tiktoken's own pattern."""
+    """Return the encoding of the vocabulary in the package with tiktoken's own pattern."""
     return tiktoken.Encoding(
         "plain o200k",
         pat_str=O200K_PATTERN,

@@ -1,4 +1,4 @@
-"""What the papers' tables are made of: small conversations, counted by characters / 4."""
+"""Small conversations for the tables of the papers, counted by characters / 4."""
 
 import hashlib
 from typing import Any
@@ -14,18 +14,18 @@ LIST_TOKENS, MESSAGE_TOKENS = 10, 4
 
 
 def chars(tokens: int, letter: str = "x") -> str:
-    """A text of so many tokens at characters / 4."""
+    """Return a text of this many tokens by characters / 4."""
     return letter * (4 * tokens)
 
 
 def kept(text: str) -> str:
-    """What stands behind the words of a placeholder: the size and the pointer."""
+    """Return the part of a placeholder after its words: the size and the pointer."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
     return f"[archived: {len(text)} chars; read_persisted_output o_{digest}]"
 
 
 def steps(results: list[str], name: str = "bash", **arguments: Any) -> list[Json]:
-    """A request, and one call for each result."""
+    """Return a request, and one call for each result."""
     messages = [user("Go on.")]
     for number, text in enumerate(results):
         messages += answered(f"c{number}", name, text, **{"command": f"run {number}", **arguments})
@@ -33,7 +33,7 @@ def steps(results: list[str], name: str = "bash", **arguments: Any) -> list[Json
 
 
 def results_of(messages: list[Json]) -> list[Any]:
-    """The content of each tool result, in order."""
+    """Return the content of each tool result, in order."""
     found: list[Any] = []
     for message in messages:
         content: Any = message["content"]
@@ -43,7 +43,7 @@ def results_of(messages: list[Json]) -> list[Any]:
 
 
 def long_talk(tokens: int) -> list[Json]:
-    """A finished turn and a new request, of exactly `tokens` tokens in all."""
+    """Return a finished turn and a new request, with exactly `tokens` tokens together."""
     frames = LIST_TOKENS + 3 * MESSAGE_TOKENS
     answer, request = "Done as asked.", "Now the next thing, please."
     left = tokens - frames - len(answer) // 4 - len(request) // 4
@@ -51,7 +51,7 @@ def long_talk(tokens: int) -> list[Json]:
 
 
 async def under(policy: str, payload: list[Json], **wishes: Any) -> CompactResult:
-    """`payload` under a policy, counted by characters / 4."""
+    """Compact `payload` under a policy, counted by characters / 4."""
     settings = {**CHARS4, **wishes.pop("settings", {})}
     return await compacted(payload, policy=policy, settings=settings, **wishes)
 
@@ -62,13 +62,13 @@ SHORT = {"summary_tokens": 300}
 
 
 async def timeline(payload: list[Json], **wishes: Any) -> CompactResult:
-    """`payload` under the policy timeline, in a small window, with short summaries."""
+    """Compact `payload` under the policy timeline, in a small window, with short summaries."""
     settings = {**SHORT, **wishes.pop("settings", {})}
     return await under("timeline", payload, settings=settings, **{**WINDOW, **wishes})
 
 
 def shape(messages: list[Json]) -> list[str]:
-    """Who speaks, with the word that says what a message of ours is."""
+    """Return the role of each message, with the kind of messages that this library wrote."""
     return [_kind(message) for message in messages]
 
 

@@ -1,7 +1,7 @@
-"""A PostgreSQL server for tests: the one that the environment names, or one of the wheel's own.
+"""A PostgreSQL server for tests: the server that the environment names, or one from the wheel.
 
-The wheel's helper makes users and changes rights of folders above; so its programs are run here.
-PostgreSQL refuses to run as root: then it is run as the user that owns nothing.
+The helper of the wheel creates users and changes permissions of parent folders, so this module runs
+the programs itself. PostgreSQL refuses to run as root, so root runs it as an unprivileged user.
 """
 
 import os
@@ -29,7 +29,7 @@ _START_SECONDS = 150
 
 @contextmanager
 def running_server() -> Generator[str]:
-    """The address of a server, as one who may do everything."""
+    """Return the address of a server, for the superuser."""
     given = os.environ.get(ADDRESS_VARIABLE)
     if given:
         yield given
@@ -40,7 +40,7 @@ def running_server() -> Generator[str]:
 
 @contextmanager
 def temporary_server(settings: Mapping[str, str] | None = None) -> Generator["Server"]:
-    """A server of the wheel, in a folder that goes with the block."""
+    """Run a server from the wheel in a temporary folder."""
     folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))
     try:
         with Server(folder, settings=settings) as server:
@@ -50,14 +50,14 @@ def temporary_server(settings: Mapping[str, str] | None = None) -> Generator["Se
 
 
 class Server:
-    """A server in a folder of its own, reached by its socket; ends with the block."""
+    """A server in its own folder, reached by its socket. It stops when the block ends."""
 
     def __init__(
         self, folder: Path, port: int = 5432, settings: Mapping[str, str] | None = None
     ) -> None:
-        """`settings` are PostgreSQL's own, over those that make tests fast.
+        """Configure the server. `settings` override the settings that make tests fast.
 
-        A folder that held a server before goes on with its data.
+        A folder that contained a server before continues with its data.
         """
         self.folder = folder
         self._settings = dict(settings or {})
@@ -92,12 +92,12 @@ class Server:
         return self.folder / "data"
 
     def address(self, role: str = "postgres", database: str = "postgres") -> str:
-        """How to connect."""
+        """Address of the server."""
         host = quote(str(self.folder), safe="")
         return f"postgresql://{role}@/{database}?host={host}&port={self._port}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it responds."""
         settings = {
             "listen_addresses": "",
             "port": str(self._port),
@@ -129,11 +129,11 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the process that all others of the server come from; 0 where it does not run."""
+        """Process ID of the server's first process; 0 if it does not run."""
         return 0 if self._process is None else self._process.pid
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Stop it; `at_once` as a crash would."""
+        """Stop the server; with `at_once` as in a crash."""
         if self._process is not None:
             # SIGINT ends connections and shuts down; SIGQUIT leaves the log to be replayed.
             self._process.send_signal(3 if at_once else 2)
@@ -141,7 +141,7 @@ class Server:
             self._process = None
 
     def run(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
-        """Run one of PostgreSQL's programs as the server's own user, who may write to `folder`."""
+        """Run a program of PostgreSQL as the server's user, who may write to `folder`."""
         return subprocess.run(
             [self._program(name), *arguments],
             check=False,
@@ -167,9 +167,9 @@ def _installed() -> Path:
 def server_with_database(
     name: str, settings: Mapping[str, str], folder: Path | None = None
 ) -> Generator[Server]:
-    """A server of the wheel with these settings, and a database of the role `APP`.
+    """Run a server from the wheel with these settings and a database of the role `APP`.
 
-    The database is empty, unless the `folder` to be kept held one before.
+    The database is empty, unless `folder` contains one from before.
     """
     with temporary_server(settings) if folder is None else Server(folder, settings=settings) as own:
         make_role(own.address())
@@ -182,7 +182,7 @@ def server_with_database(
 
 @contextmanager
 def database(address: str, name: str, template: str = "template0") -> Generator[str]:
-    """The address of a new database of that name, for the role `APP`; it goes with the block."""
+    """Create a database for the role `APP`, return its address, and drop it after the block."""
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name} (FORCE)".encode())
         connection.execute(
@@ -196,9 +196,10 @@ def database(address: str, name: str, template: str = "template0") -> Generator[
 
 
 def clear(address: str) -> None:
-    """Empty an archive, as one who may do everything.
+    """Empty an archive as the superuser.
 
-    A new database for each test takes ten times as long, and so does TRUNCATE: both make files.
+    A new database for each test takes ten times as long, and so does TRUNCATE, because both create
+    files.
     """
     with psycopg.connect(address) as connection:
         for table in reversed(TABLES):  # what refers to others comes last in it
@@ -206,7 +207,7 @@ def clear(address: str) -> None:
 
 
 def named_database(address: str, name: str, role: str = APP) -> str:
-    """The address of another database of the same server."""
+    """Return the address of another database of the same server."""
     scheme, _, rest = address.partition("://")
     place, _, settings = rest.partition("?")
     host = place.rpartition("@")[2].partition("/")[0]
@@ -214,7 +215,7 @@ def named_database(address: str, name: str, role: str = APP) -> str:
 
 
 def make_role(address: str) -> None:
-    """Make the role `APP`, which is neither superuser nor above row-level security."""
+    """Create the role `APP`, which is not superuser and cannot bypass row-level security."""
     with psycopg.connect(address, autocommit=True) as connection:
         found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (APP,)).fetchone()
         if found is None:
@@ -222,7 +223,7 @@ def make_role(address: str) -> None:
 
 
 def make_tables(address: str) -> None:
-    """Have an archive make its tables."""
+    """Let an archive create its tables."""
 
     async def make() -> None:
         async with open_archive(address):

@@ -1,9 +1,9 @@
-"""A disk that forgets whatever was not synced, in small: what would stand there after power loss.
+"""A simulation of power loss: a disk that forgets everything that was not synced.
 
-While `recording` runs, every `os.fsync` and `os.fdatasync` of this process is done and noted: of a
-file its bytes at that moment, of a folder its names. `image` then writes what a disk that lost its
-power would still hold: names of synced folders only, bytes of synced files only, and of what came
-later nothing or a random beginning.
+While `recording` runs, every `os.fsync` and `os.fdatasync` of this process is recorded: the current
+bytes of a file, and the names in a folder. `image` then writes what a disk contains after power
+loss: names of synced folders only, bytes of synced files only, and of later bytes nothing or a
+random prefix.
 """
 
 import os
@@ -43,7 +43,7 @@ class Disk:
             self.contents[found.st_ino] = Path(f"/proc/self/fd/{handle}").read_bytes()
 
     def image(self, root: Path, target: Path, rng: Random) -> None:
-        """Write to `target` what would be left of the folder `root`, whose own name is safe."""
+        """Write to `target` what remains of the folder `root`, whose own name is synced."""
         self._write_folder(root.stat().st_ino, root, target, rng)
 
     def _write_folder(self, inode: int, now: Path, target: Path, rng: Random) -> None:
@@ -61,7 +61,7 @@ class Disk:
 
 @contextmanager
 def recording() -> Generator[Disk]:
-    """Note every sync of this process, whichever thread makes it."""
+    """Record every sync of this process, in any thread."""
     disk = Disk()
 
     def noting(sync: Callable[[int], None]) -> Callable[[int], None]:

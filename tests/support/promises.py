@@ -1,7 +1,7 @@
-"""The promises of a compaction, as checks that drive the library and judge it from outside.
+"""Checks of the promises of a compaction, from outside the library.
 
-The judge of validity and the list of what left are independent of the product; originals are read
-back through the archive by the pointers that stand in the answer, and by nothing else.
+The check of validity and the list of removed texts are independent of the product. Originals are
+read through the archive, only by the pointers in the result.
 """
 
 import copy
@@ -32,7 +32,7 @@ _POINTER = re.compile(r"o_[0-9a-f]{24}|transcript://[A-Za-z0-9_.:-]+/messages/\d
 
 @asynccontextmanager
 async def temporary_archive() -> AsyncGenerator[LocalArchive]:
-    """An archive in a folder of its own."""
+    """Open an archive in a temporary folder."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
         async with open_archive(root / "archive", index_root=root / "index") as archive:
@@ -41,13 +41,13 @@ async def temporary_archive() -> AsyncGenerator[LocalArchive]:
 
 @asynccontextmanager
 async def archive_without_originals() -> AsyncGenerator[LocalArchive]:
-    """A `temporary_archive` that has lost every message that it was given, and knows the rest."""
+    """Open a temporary archive that loses every message, but nothing else."""
     async with temporary_archive() as archive:
         yield without_originals(archive)
 
 
 def without_originals(archive: LocalArchive) -> LocalArchive:
-    """`archive` as if it had lost every message that it was given."""
+    """Return `archive` as if it had lost every message."""
     return cast("LocalArchive", _WithoutOriginals(archive))
 
 
@@ -66,15 +66,16 @@ class _WithoutOriginals:
     async def read_output(self, output_id: str, **wanted: Any) -> OutputSlice:
         found = await self._archive.read_output(output_id, **wanted)
         if found.info.tool_name == SHORTENED_MESSAGES:
-            raise NotFoundError(f"What {output_id} tells of lost messages is lost with them.")
+            raise NotFoundError(f"{output_id} is lost with its messages.")
         return found
 
 
 @contextmanager
 def refusable(payload: list[Json]) -> Generator[None]:
-    """A list whose system messages alone fill the target is refused, and says so.
+    """Allow the refusal of a list whose system messages alone fill the target.
 
-    None other is: they stay at any cut, and nothing of the conversation would be left beside them.
+    System messages stay at any cut, so nothing of the conversation would be left. Other refusals
+    are raised.
     """
     try:
         yield
@@ -87,7 +88,7 @@ def refusable(payload: list[Json]) -> Generator[None]:
 async def check_promises(
     payload: list[Json], request: CompactRequest, archive: LocalArchive
 ) -> CompactResult:
-    """Compact `payload` and check every promise; returns the answer."""
+    """Compact `payload`, check every promise, and return the result."""
     as_given = copy.deepcopy(payload)
     request = await _roomy(payload, request, archive)
     result = await compact(payload, request, archive=archive)
@@ -95,7 +96,7 @@ async def check_promises(
     assert request.format is not None
     faults = problems(result.messages, request.format, original=payload)
     assert not faults, faults
-    # The last gate is there for faults of ours; it must never have anything to do.
+    # The last gate catches faults of the library, so it must never reject a result.
     assert not any("would reject the result" in warning for warning in result.warnings)
     _check_fit(result, request)
     _check_untouched(payload, result)
@@ -107,7 +108,7 @@ async def check_promises(
 async def _roomy(
     payload: list[Json], request: CompactRequest, archive: LocalArchive
 ) -> CompactRequest:
-    """`request`, with more than its target where that is refused since system messages fill it."""
+    """Return `request` with a larger target if system messages fill its target."""
     try:
         await compact(payload, replace(request, mode="plan"), archive=archive)
     except SettingsError as refused:
@@ -125,46 +126,46 @@ async def _roomy(
 
 
 def _check_fit(result: CompactResult, request: CompactRequest) -> None:
-    """Within the target by the upper estimate, or an honest answer that names the pieces."""
+    """Check that the upper estimate is within the target, or that the largest pieces are named."""
     if not result.messages:
         assert result.fits
     elif not result.fits:
         assert result.irreducible, "it does not fit and names no piece"
         assert any("does not fit" in warning for warning in result.warnings)
     elif request.mode == "auto":
-        # A list below the trigger may be edited too, and then it need not come to the target.
+        # A list below the trigger can be edited, too; then its limit is the trigger.
         was_over = result.boundary is not None or result.tokens.before > result.tokens.trigger
         assert result.tokens.upper <= (result.tokens.target if was_over else result.tokens.trigger)
 
 
 def _check_untouched(payload: list[Json], result: CompactResult) -> None:
-    """Messages that no edit names come back as the host's own objects."""
+    """Check that messages without an edit are the host's own objects."""
     if result.status == "unchanged":
-        assert all(one is other for one, other in zip(payload, result.messages, strict=True))
+        assert all(before is after for before, after in zip(payload, result.messages, strict=True))
         return
     edited = {edit.index for edit in result.edits}
-    # An object that stands in the list twice cannot be followed by its identity.
-    mine = {key for key, times in Counter(map(id, payload)).items() if times == 1}
-    kept = [message for message in result.messages if id(message) in mine]
-    order = {id(message): at for at, message in enumerate(payload)}
+    # An object that is in the list twice cannot be identified.
+    unique_ids = {key for key, times in Counter(map(id, payload)).items() if times == 1}
+    kept = [message for message in result.messages if id(message) in unique_ids]
+    order = {id(message): index for index, message in enumerate(payload)}
     positions = [order[id(message)] for message in kept if order[id(message)] not in edited]
     assert positions == sorted(positions), "kept messages changed their order"
     if result.boundary is None:
-        untouched = [m for at, m in enumerate(payload) if at not in edited]
-        missing = [m for m in untouched if id(m) in mine and not any(m is k for k in kept)]
+        untouched = [m for index, m in enumerate(payload) if index not in edited]
+        missing = [m for m in untouched if id(m) in unique_ids and not any(m is k for k in kept)]
         assert not missing, f"a message without an edit is gone: {str(missing[0])[:200]}"
 
 
 async def check_readback(
     payload: list[Json], result: CompactResult, format: str, archive: LocalArchive
 ) -> None:
-    """Everything that left can be read by the pointers in the answer, to the byte."""
+    """Check that every removed text can be read by the pointers in the result, byte for byte."""
     removed = removed_texts(payload, result.messages, format)
     if not removed:
         return
     pointers = set(_POINTER.findall(json.dumps(result.messages)))
     pointers |= {pointer for edit in result.edits for pointer in edit.pointers}
-    pointers -= set(_POINTER.findall(json.dumps(payload)))  # those imitate ours, or are older
+    pointers -= set(_POINTER.findall(json.dumps(payload)))  # forged or older pointers
     readable: set[str] = set()
     for pointer in sorted(pointers):
         readable |= await read_pointer(pointer, archive)
@@ -173,7 +174,7 @@ async def check_readback(
 
 
 async def read_pointer(pointer: str, archive: LocalArchive) -> set[str]:
-    """Every string that `pointer` names."""
+    """Return every string at `pointer`."""
     if pointer.startswith("o_"):
         data = (await archive.read_output(pointer)).data
         text = data.decode("utf-8", "surrogatepass")
@@ -181,8 +182,8 @@ async def read_pointer(pointer: str, archive: LocalArchive) -> set[str]:
     session_id, _, span = pointer.removeprefix("transcript://").partition("/messages/")
     numbers, _, head = span.partition("@")
     start, stop = numbers.split("-")
-    found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
-    return {text for message in found for text in strings_in(message.raw)}
+    messages = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
+    return {text for message in messages for text in strings_in(message.raw)}
 
 
 def _is_json(text: str) -> bool:
@@ -196,30 +197,30 @@ def _is_json(text: str) -> bool:
 
 
 def strings_in(value: Any) -> set[str]:
-    """Every string in a JSON value, and in the JSON that its strings hold (call arguments)."""
-    found: set[str] = set()
+    """Return every string in a JSON value, and in JSON inside its strings (call arguments)."""
+    strings: set[str] = set()
     waiting: list[Any] = [value]
     while waiting:
         item = waiting.pop()
         if isinstance(item, str):
-            found.add(item)
+            strings.add(item)
             if _is_json(item):
                 waiting.append(json.loads(item))
         elif isinstance(item, dict):
             waiting.extend(item.values())  # pyright: ignore[reportUnknownArgumentType]
         elif isinstance(item, list):
             waiting.extend(item)  # pyright: ignore[reportUnknownArgumentType]
-    return found
+    return strings
 
 
 async def _check_stability(
     payload: list[Json], request: CompactRequest, result: CompactResult, archive: LocalArchive
 ) -> None:
-    """The same input gives the same bytes, and a compacted list is not changed again."""
+    """Check that equal input gives equal bytes, and that a compacted list does not change again."""
     again = await compact(payload, request, archive=archive)
     assert _bytes(again.messages) == _bytes(result.messages), "the same input gave other bytes"
     if request.mode == "reactive":
-        return  # a refused list is to be made smaller each time, however small it is
+        return  # a rejected list must shrink each time, however small it is
     second_request = replace(
         request, session_id=result.session_id, usage=None, usage_message_index=None
     )

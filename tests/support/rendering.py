@@ -1,4 +1,4 @@
-"""Writes a script of turns as each provider's messages. Ids count up, so that examples shrink."""
+"""Render a script of turns as the messages of each provider. IDs count up, so examples shrink."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ _USAGE = {"input": 10, "output": 5, "cacheRead": 0, "cacheWrite": 0}
 
 
 def render(turns: Sequence[Turn], format: str) -> list[Json]:
-    """The messages of `turns`. Only the last turn may lack its answer."""
+    """Return the messages of `turns`. Only the last turn may have no response."""
     numbers = count(1)
     writer = _WRITERS[format]
     return [message for turn in turns for message in writer(turn, numbers)]
@@ -325,7 +325,7 @@ def _converse_result(id_: str, call: Call) -> Json:
 
 
 def _bare(parts: tuple[Part, ...], has_extras: bool = False) -> str | None:
-    """The text alone, where a request is nothing but one text."""
+    """Return the text of a request that consists of one text."""
     if len(parts) == 1 and parts[0].kind == "text" and not has_extras:
         return parts[0].text
     return None

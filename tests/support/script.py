@@ -1,6 +1,6 @@
-"""A conversation without a format: what was said and done, for `rendering` to write down.
+"""A conversation without a format, which `rendering` writes in any format.
 
-Generated conversations are made of these, so that one generator serves every format and a failing
+Generated conversations consist of these, so that one generator serves every format and a failing
 example shrinks to few, short turns.
 """
 
@@ -22,7 +22,7 @@ TINY_PDF = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of what a user or a tool says. `text` is empty for pictures."""
+    """A piece of what a user or a tool says. `text` is empty for images."""
 
     kind: Literal["text", "image", "document", "unknown"]
     text: str = ""
@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call with its result. A result of one text part may be written as a bare string."""
+    """A tool call with its result. A result of one text can be written as a string."""
 
     name: str
     arguments: Json
@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One answer of the model that calls tools, all calls at once."""
+    """A response of the model that calls tools, all at once."""
 
     calls: tuple[Call, ...]
     text: str = ""
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The user's request, the model's steps, and its final answer (empty: still at work)."""
+    """The user's request, the model's steps, and its final response (empty if still at work)."""
 
     request: tuple[Part, ...]
     steps: tuple[Step, ...] = ()

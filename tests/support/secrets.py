@@ -1,7 +1,7 @@
-"""A labelled set of secrets, made by a fixed seed so that no file holds what looks like a key.
+"""A labelled set of secrets, generated from a fixed seed so that no file contains a possible key.
 
-Tokens have the forms that their providers document, in the places where agents meet them; lines are
-those in which programs and people give passwords.
+Tokens have the forms that their providers document, in places where agents meet them. Lines show
+how programs and people write passwords.
 """
 
 import json
@@ -146,7 +146,7 @@ LINES = {
 
 
 def labelled() -> list[tuple[str, str, str]]:
-    """Kind, text and the secret in it."""
+    """Return kind, text and secret of each case."""
     rng = random.Random(SEED)
 
     def filled(form: str) -> str:
@@ -168,6 +168,6 @@ def labelled() -> list[tuple[str, str, str]]:
 
 
 def is_found(text: str, secret: str) -> bool:
-    """Whether nothing of use is left of the secret: of its last 12 characters, none."""
+    """Whether none of the last 12 characters of the secret is left."""
     at = text.index(secret) + len(secret.rstrip("=")) - 12
     return any(found.start <= at and at + 12 <= found.stop for found in find_secrets(text))

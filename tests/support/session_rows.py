@@ -1,4 +1,4 @@
-"""Session files of every host with damaged rows; each text has a word that occurs nowhere else."""
+"""Session files of every host with damaged rows. Each text has a unique word."""
 
 import json
 import random

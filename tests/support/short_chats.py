@@ -1,6 +1,6 @@
-"""Short chats as people have them: rules, enumerations, values, small talk.
+"""Short chats with rules, enumerations, values and small talk.
 
-Nothing is tuned on them.
+Nothing in the product is tuned on them.
 """
 
 import json
@@ -14,7 +14,7 @@ SHORT_CHATS: dict[str, list[str]] = json.loads(_FILE.read_text(encoding="utf-8")
 
 
 def chat(name: str, request: str = "Now tell me what is still open.") -> list[Json]:
-    """A chat as Anthropic's API takes it, with a request that nobody has answered."""
+    """Return a chat in Anthropic's format with an unanswered request."""
     roles = ("user", "assistant")
     said: list[Json] = [
         {"role": roles[at % 2], "content": text} for at, text in enumerate(SHORT_CHATS[name])

@@ -1,4 +1,4 @@
-"""Small hand-made conversations in Anthropic's format, and the calls that tests make with them."""
+"""Small conversations in Anthropic's format, and the calls that tests make with them."""
 
 import json
 import re
@@ -20,22 +20,24 @@ from .json_types import Json
 from .promises import temporary_archive
 
 RULES = FORMATS["anthropic"].rules
-COUNT: MessageCounter = counter_for(estimator="chars/4")  # needs no vocabulary, easy to foresee
+COUNT: MessageCounter = counter_for(
+    estimator="chars/4"
+)  # needs no vocabulary and is easy to predict
 
 
 def user(content: Any) -> Json:
-    """The user says a text, or sends blocks."""
+    """Return a message of the user: a text or blocks."""
     return {"role": "user", "content": content}
 
 
 def assistant(*blocks: Json | str) -> Json:
-    """The model answers with blocks; a string is a text block."""
+    """Return a response of the model with blocks; a string is a text block."""
     content = [text(block) if isinstance(block, str) else block for block in blocks]
     return {"role": "assistant", "content": content}
 
 
 def agent(content: Any) -> Json:
-    """The model answers with a text, or with blocks as they are."""
+    """Return a response of the model with unchanged content."""
     return {"role": "assistant", "content": content}
 
 
@@ -52,8 +54,8 @@ def call(call_id: str, name: str, /, **arguments: Any) -> Json:
 
 
 def result(call_id: str, content: Any, *, is_error: bool = False) -> Json:
-    found = {"type": "tool_result", "tool_use_id": call_id, "content": content}
-    return found | {"is_error": True} if is_error else found
+    block = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    return block | {"is_error": True} if is_error else block
 
 
 def image(data: str) -> Json:
@@ -62,27 +64,27 @@ def image(data: str) -> Json:
 
 
 def answered(call_id: str, name: str, content: Any, /, **arguments: Any) -> list[Json]:
-    """A call in one message and its result in the next."""
+    """Return a call in one message and its result in the next."""
     return [assistant(call(call_id, name, **arguments)), user([result(call_id, content)])]
 
 
 def chat_calls(*calls: tuple[str, str, Json, str]) -> list[Json]:
-    """One answer in OpenAI's format with calls (id, name, arguments, result), and the results."""
-    made = [
+    """Return calls (ID, name, arguments, result) as a response and results in OpenAI's format."""
+    tool_calls = [
         {"id": i, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
         for i, name, given, _ in calls
     ]
-    told = [{"role": "tool", "tool_call_id": i, "content": said} for i, _, _, said in calls]
-    return [{"role": "assistant", "content": None, "tool_calls": made}, *told]
+    results = [{"role": "tool", "tool_call_id": i, "content": text} for i, _, _, text in calls]
+    return [{"role": "assistant", "content": None, "tool_calls": tool_calls}, *results]
 
 
 def lines(label: str, number: int = 200) -> str:
-    """Distinct lines, so that nothing is a repetition of anything."""
+    """Return distinct lines, so that no line repeats another."""
     return "\n".join(f"{label} line {n}: value_{label}_{n * 37}" for n in range(number))
 
 
 def session(calls: int = 12, line_count: int = 150) -> list[Json]:
-    """A finished turn with `calls` results of so many lines, and a new request."""
+    """Return a finished turn with `calls` results of `line_count` lines, and a new request."""
     steps = [
         message
         for n in range(calls)
@@ -102,12 +104,12 @@ def turn_with_call(number: int, request: str, line_count: int = 60) -> list[Json
 
 
 def read(payload: list[Json]) -> Messages:
-    """`payload` as the layers take it."""
+    """Return `payload` as layers receive it."""
     return parse(payload, format="anthropic")
 
 
 def ours(messages: Messages) -> Messages:
-    """`messages` as the layers take them where the archive vouches for all that looks like ours."""
+    """Return `messages` as if the archive had confirmed all texts of this library."""
     claims = claims_in(messages)
     return with_authors(
         messages, ProvenTexts({name for name, _ in claims.messages}, claims.output_ids)
@@ -122,7 +124,7 @@ def layer_context(
     pins: Pins | None = None,
     **more: Any,
 ) -> LayerContext:
-    """What a layer gets beside the messages; without a limit it clears all that it may."""
+    """Return the values that a layer reads. Without a limit it clears everything that it may."""
     return LayerContext(
         settings or Settings(),
         COUNT,
@@ -141,38 +143,39 @@ def _span_of(part: Messages) -> Span:
 
 
 def result_of(messages: Messages, call_id: str) -> ToolResult:
-    """The result of one call."""
+    """Return the result of one call."""
     results = [result for message in messages for result in tool_results(message)]
-    [found] = [result for result in results if result.call_id == call_id]
-    return found
+    [match] = [result for result in results if result.call_id == call_id]
+    return match
 
 
-async def compacted(payload: list[Json], **wishes: Any) -> CompactResult:
-    """`payload` compacted with an archive of its own."""
-    wishes.setdefault("format", "anthropic")
-    request = CompactRequest(**wishes)
+async def compacted(payload: list[Json], **options: Any) -> CompactResult:
+    """Compact `payload` with a new archive."""
+    options.setdefault("format", "anthropic")
+    request = CompactRequest(**options)
     async with temporary_archive() as archive:
         return await compact(payload, request, archive=archive)
 
 
 def user_words(summary: str) -> list[str]:
-    """What a summary says that the user said: each message's words, without its number."""
+    """Return the texts of the user in a summary, without message numbers."""
     section = summary.partition("\n## The user, word for word\n")[2]
-    told = re.split(r"\n(?:## |</)", section)[0].splitlines() if section else []
-    told += re.findall(r"^(?:\[\d+\] )?user: .*", summary, re.MULTILINE)
-    return [re.sub(r"^(?:- |\[\d+\] )?(?:user: )?", "", line) for line in told]
+    texts = re.split(r"\n(?:## |</)", section)[0].splitlines() if section else []
+    texts += re.findall(r"^(?:\[\d+\] )?user: .*", summary, re.MULTILINE)
+    return [re.sub(r"^(?:- |\[\d+\] )?(?:user: )?", "", line) for line in texts]
 
 
 _REPLACED = re.compile(r"\(changed(?: by \[\d+\]| later)\) ")
 
 
 def holds_as_said_last(older: str, newer: str, text: str) -> bool:
-    """Whether nobody can take `older` for what holds: it is gone, marked, or before `newer`."""
-    places = [found.start() for found in re.finditer(re.escape(older), text)]
-    plain = [at for at in places if not any(m.end() == at for m in _REPLACED.finditer(text))]
+    """Whether `older` is absent, marked as changed, or before `newer` everywhere in `text`."""
+    starts = [match.start() for match in re.finditer(re.escape(older), text)]
+    marked = {match.end() for match in _REPLACED.finditer(text)}
+    plain = [start for start in starts if start not in marked]
     return not plain or plain[-1] < text.rfind(newer)
 
 
 def is_marked_replaced(said: str, text: str) -> bool:
-    """Whether `text` says somewhere that something took the place of the sentence `said`."""
+    """Whether `text` contains the sentence `said` with a mark that it was replaced."""
     return re.search(_REPLACED.pattern + re.escape(said), text) is not None

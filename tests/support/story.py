@@ -29,7 +29,7 @@ Write the release note.
 
 
 def story(turns: int = 6, result_lines: int = 60) -> list[Json]:
-    """The conversation as Anthropic's API takes it."""
+    """Return the conversation in Anthropic's format."""
     messages: list[Json] = [
         {"role": "user", "content": f"{GOAL}. See ticket INV-4711.\n{RULE}."},
     ]
@@ -74,7 +74,7 @@ def story(turns: int = 6, result_lines: int = 60) -> list[Json]:
 
 
 def code(number: int, lines: int) -> str:
-    """The text of a module; every line differs."""
+    """Return the text of a module in which every line differs."""
     return "\n".join(
         f"total_{number}_{line} = round_half_even(price_{line} * {line + number}, 0.005)  # <b>&"
         for line in range(lines)

@@ -1,8 +1,8 @@
-"""Generators of conversations for hypothesis: real-looking ones, and hostile ones.
+"""Hypothesis generators of conversations: realistic and hostile ones.
 
-Everything generated can be parsed: the shapes are right. A conversation of `conversations` is one
-that its provider accepts. One of `hostile_conversations` may break any rule of order, pairing and
-content, and holds the texts that break naive code.
+Everything generated can be parsed. A provider accepts every list of `conversations`. A list of
+`hostile_conversations` can break any rule of order, pairing and content, and contains texts that
+break naive code.
 """
 
 import json
@@ -85,7 +85,7 @@ _LONG_TEXTS = st.sampled_from([
 
 
 def well_formed_json() -> SearchStrategy[Any]:
-    """Any JSON value, shallow."""
+    """Generate shallow JSON values."""
     leaf = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=12)
     return st.recursive(
         leaf,
@@ -98,9 +98,9 @@ def well_formed_json() -> SearchStrategy[Any]:
 
 @cache
 def conversations(format: str) -> SearchStrategy[list[Json]]:
-    """Lists that the provider of `format` accepts, of one to six turns.
+    """Generate lists of one to six turns that the provider of `format` accepts.
 
-    The last turn may be complete, or wait for the model's answer to a request or to results.
+    The last turn can be complete, or wait for the model's response to a request or to results.
     """
     texts, arguments = _texts(), _named_arguments()
     turns = st.tuples(
@@ -113,7 +113,7 @@ def conversations(format: str) -> SearchStrategy[list[Json]]:
 
 @cache
 def hostile_conversations(format: str) -> SearchStrategy[list[Json]]:
-    """Lists of `format` that parse, and may break everything else; sometimes empty."""
+    """Generate lists of `format` that parse, but can break every other rule; sometimes empty."""
     texts = st.one_of(_HOSTILE_TEXTS, _LONG_TEXTS, _texts(), st.text(_any_character(), max_size=9))
     turns = st.lists(_turns(texts, _hostile_arguments(texts), texts), min_size=1, max_size=3)
     repeats = st.sampled_from([1] * 14 + [40])
@@ -137,7 +137,7 @@ def hostile_conversations(format: str) -> SearchStrategy[list[Json]]:
 
 
 def nested(depth: int) -> Json:
-    """Arguments nested `depth` levels deep."""
+    """Return arguments that are nested `depth` levels deep."""
     value: Any = "bottom"
     for level in range(depth):
         value = {"in": value} if level % 2 else [value]
@@ -149,7 +149,7 @@ def _any_character() -> SearchStrategy[str]:
 
 
 def _texts() -> SearchStrategy[str]:
-    """Texts with something visible in them, and no blank at the end."""
+    """Generate texts with a visible character and no blank at the end."""
     return st.one_of(
         _SENTENCES,
         _SENTENCES,
@@ -158,7 +158,7 @@ def _texts() -> SearchStrategy[str]:
 
 
 def _outputs(texts: SearchStrategy[str]) -> SearchStrategy[str]:
-    """What tools print: mostly short, at times 400 lines."""
+    """Generate outputs of tools: usually short, sometimes 400 lines."""
     line_counts = st.sampled_from([1, 1, 1, 4, 30, 400])
     printed = st.tuples(texts, line_counts).map(lambda pair: "\n".join([pair[0]] * pair[1]))
     return printed.map(lambda text: text[:_MOST_CHARS])
@@ -170,7 +170,7 @@ def _parts(texts: SearchStrategy[str]) -> SearchStrategy[Part]:
 
 
 def _named_arguments() -> SearchStrategy[tuple[str, Json]]:
-    """Tools as hosts name them, with arguments of their shape."""
+    """Generate tool names of hosts, with matching arguments."""
     return st.one_of(
         _PATHS.map(lambda path: ("Read", {"file_path": path})),
         st.tuples(_PATHS, st.integers(0, 90)).map(
@@ -245,7 +245,7 @@ def _heavy_turn(text: str) -> Turn:
 
 
 def _mark(payload: Sequence[Json], marked: bool) -> list[Json]:
-    """Anthropic's cache breakpoint on the newest block that can hold one, as hosts set it."""
+    """Set Anthropic's cache breakpoint on the newest block that can have one, as hosts do."""
     if not marked:
         return [*payload]
     copied: list[Json] = json.loads(json.dumps(payload))

@@ -1,9 +1,8 @@
-"""A coding agent's session of any size, made up, for benchmarks and long-run tests.
+"""A generated session of a coding agent, in any size, for benchmarks and long tests.
 
-Sizes follow what was seen in real sessions: results are log-normal with a median near 2 KB and a
-cap of 120 KB, a little under half of them are lists of parts, some calls run in parallel, and a
-few hold pictures. The text is code-like, log-like and prose-like, so that tokenizers see what
-they see in the field. The same arguments give the same session, byte for byte.
+Sizes follow real sessions: results are log-normal with a median near 2 KB and a maximum of 120 KB,
+slightly less than half of them are lists of parts, some calls run in parallel, and a few contain
+images. The text resembles code, logs and prose. Equal arguments give equal bytes.
 """
 
 import json
@@ -38,9 +37,9 @@ Json = dict[str, Any]
 
 
 def synthetic_session(tokens: int, seed: int) -> list[Json]:
-    """Anthropic messages of about `tokens` tokens (4 characters each), ending with an answer.
+    """Return Anthropic messages of about `tokens` tokens (4 characters each) and a last response.
 
-    Every call is answered; results, thinking and pictures stand where the API wants them.
+    Every call has a result. Results, thinking and images are where the API expects them.
     """
     dice = random.Random(seed)
     messages: list[Json] = []
@@ -55,7 +54,7 @@ def synthetic_session(tokens: int, seed: int) -> list[Json]:
 
 
 def synthetic_turn(dice: random.Random, turn: int) -> list[Json]:
-    """The messages of one request: the request, calls with their results, an answer."""
+    """Return the messages of one request: the request, calls with results, and a response."""
     topic = dice.choice(_TOPICS)
     request = (
         f"Task {turn}: {_sentence(dice)} It concerns the {topic}. Do not touch the public API."

@@ -1,4 +1,4 @@
-"""A real folder that an agent works in, with the tools of several hosts, and what they answer."""
+"""A real folder in which an agent works, with the tools and outputs of several hosts."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 from .json_types import Json
 from .small import assistant, call, result, user
 
-# Git takes its settings from nobody's home folder.
+# Git must not read the settings of the user who runs the tests.
 _GIT = {
     "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
     "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
@@ -15,14 +15,14 @@ _GIT = {
 }  # fmt: skip
 
 
-# Nothing that runs here may leave the folder, whatever the examples put together: `cd` refuses to.
+# Generated commands must not leave the folder, so `cd` refuses to.
 _STAYS = """cd() {{ case "$(builtin cd "$@" > /dev/null 2>&1 && pwd)/" in
     {0}/*) builtin cd "$@" ;; *) return 1 ;; esac; }}
 """
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a command: without OLDPWD, to which `cd -` would go."""
+    """Return the environment of a command without OLDPWD, because `cd -` would leave the folder."""
     return {name: value for name, value in os.environ.items() if name != "OLDPWD"} | _GIT
 
 
@@ -31,7 +31,7 @@ class WorkingFolder:
 
     Attributes:
         payload: The messages, in Anthropic's format.
-        states: By number of messages so far, what each file says; missing files are not there.
+        states: Texts of all existing files, by the number of messages so far.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class WorkingFolder:
         shell: str = "shell",
         keeps_shell: bool = False,
     ) -> None:
-        """Put `texts` into `folder`; commands run in the tool `shell`, anew or in one shell."""
+        """Write `texts` to `folder`. `keeps_shell` runs all commands in one shell."""
         self.folder = folder
         self.here = folder
         self.shell, self.keeps_shell = shell, keeps_shell
@@ -53,7 +53,7 @@ class WorkingFolder:
         self.states = [self.files()]
 
     def files(self) -> dict[str, str]:
-        """What stands on disk now."""
+        """Return the current texts on disk, by path."""
         found = sorted(self.folder.rglob("*"))
         names = [path.relative_to(self.folder) for path in found if path.is_file()]
         return {
@@ -63,13 +63,13 @@ class WorkingFolder:
         }
 
     def text(self, name: str) -> str | None:
-        """What the file says; None where it is not there."""
+        """Return the text of a file; None if it does not exist."""
         return self.files().get(name)
 
     def say(
         self, tool: str, answer: str | None, /, *, is_error: bool = False, **given: object
     ) -> None:
-        """Put a call and its answer at the end; no answer at all for None."""
+        """Append a call and its result; no result if `answer` is None."""
         call_id = f"c{len(self.payload)}"
         self.states.append(self.states[-1])
         self.payload.append(assistant(call(call_id, tool, **given)))
@@ -82,7 +82,7 @@ class WorkingFolder:
     # Reading, as hosts number, frame and cut.
 
     def read_claude(self, name: str, offset: int | None, limit: int | None) -> None:
-        """Claude Code: numbers and an arrow, the first 2,000 lines."""
+        """Read like Claude Code: line numbers with an arrow, the first 2,000 lines."""
         text = self.text(name)
         given: Json = {"file_path": name}
         if text is None:
@@ -100,7 +100,7 @@ class WorkingFolder:
         )
 
     def read_tabs(self, name: str, offset: int | None, limit: int | None) -> None:
-        """Anthropic's text editor: numbers and a tab under a line of its own."""
+        """Read like Anthropic's text editor: line numbers with a tab, after a heading."""
         text = self.text(name)
         given: Json = {"command": "view", "path": name}
         if text is None:
@@ -118,7 +118,7 @@ class WorkingFolder:
         self.say("str_replace_based_edit_tool", head + numbered, **given)
 
     def read_opencode(self, name: str, offset: int | None, limit: int | None) -> None:
-        """Opencode: five digits and a bar, inside a tag, with a notice at the end."""
+        """Read like opencode: five digits and a bar, inside a tag, with a notice at the end."""
         text = self.text(name)
         if text is None:
             self.say("read", "File not found", is_error=True, filePath=name)
@@ -141,7 +141,7 @@ class WorkingFolder:
         self.say("read", f"<file>\n{numbered}\n\n{notice}\n</file>", **given)
 
     def read_omp(self, name: str, offset: int | None, limit: int | None) -> None:
-        """Oh My Pi: lines around those that are named behind the path; longer files are folded."""
+        """Read like Oh My Pi: lines around a range in the path; longer files are folded."""
         text = self.text(name)
         if text is None:
             self.say("read", f"Path '{name}' not found", is_error=True, path=name)
@@ -164,7 +164,7 @@ class WorkingFolder:
         self.say("read", shown, path=f"{name}:{offset}-{last}")
 
     def read_pi(self, name: str, offset: int | None, limit: int | None) -> None:
-        """pi: plain lines, and a notice where there are more."""
+        """Read like pi: plain lines, and a notice if there are more."""
         text = self.text(name)
         if text is None:
             self.say("read", "ENOENT: no such file", is_error=True, path=name)
@@ -186,7 +186,7 @@ class WorkingFolder:
         self.say("read", shown, **given)
 
     def read_shell(self, name: str, offset: int | None, limit: int | None) -> None:
-        """Codex: a command, whose output is framed."""
+        """Read like Codex: a command with framed output."""
         if offset is None:
             self.run(f"cat {name}")
         else:
@@ -195,12 +195,12 @@ class WorkingFolder:
     # Changing.
 
     def write(self, name: str, text: str) -> None:
-        """A whole text."""
+        """Write a whole text."""
         (self.folder / name).write_text(text, encoding="utf-8")
         self.say("Write", f"File created successfully at: {name}", file_path=name, content=text)
 
     def edit(self, name: str, old: str, new: str, *, everywhere: bool = False) -> None:
-        """Claude Code: an old text that stands there once, or everywhere."""
+        """Edit like Claude Code: replace a text that occurs once, or all occurrences."""
         text = self.text(name)
         given: Json = {
             "file_path": name,
@@ -217,7 +217,7 @@ class WorkingFolder:
         self.say("Edit", f"The file {name} has been updated.", **given)
 
     def edit_pi(self, name: str, old: str, new: str) -> None:
-        """pi: an old text that stands there once."""
+        """Edit like pi: replace a text that occurs once."""
         text = self.text(name)
         found = text.count(old) if text is not None and old else 0
         if found != 1:
@@ -233,7 +233,7 @@ class WorkingFolder:
         )
 
     def patch(self, name: str, at: int, old: list[str], new: list[str]) -> None:
-        """Codex: a patch with the lines around, applied at the first place where they stand."""
+        """Patch like Codex: apply a patch with context lines at their first match."""
         text = self.text(name)
         rows = text.splitlines() if text is not None else []
         place = next(
@@ -249,7 +249,7 @@ class WorkingFolder:
         self.say("apply_patch", f"Success. Updated the following files:\nM {name}", input=patch)
 
     def run(self, command: str) -> None:
-        """A command in the shell."""
+        """Run a command in the shell."""
         where = self.folder / ".git" / "here" if self.keeps_shell else Path("/dev/null")
         if not self.here.is_dir():
             return
@@ -266,7 +266,7 @@ class WorkingFolder:
         self.say(self.shell, out, command=words if self.shell == "shell" else command)
 
     def interrupted(self, name: str, old: str, new: str) -> None:
-        """An edit that was made, and whose answer never came."""
+        """Append an edit that was made but has no result."""
         text = self.text(name)
         if text is not None and old and text.count(old) == 1:
             (self.folder / name).write_text(text.replace(old, new), encoding="utf-8")

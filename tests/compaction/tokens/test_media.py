@@ -1,4 +1,4 @@
-"""Pictures and documents are charged by what they hold, never as the text of their base64."""
+"""Images and documents count by their content, never as the text of their base64."""
 
 import base64
 import os
@@ -61,7 +61,7 @@ def webp(width: int, height: int) -> bytes:
     ],
     ids=["png", "large png", "gif", "jpeg", "jpeg with exif", "webp"],
 )
-def test_the_size_of_a_picture_is_read_from_its_first_bytes(picture: bytes) -> None:
+def test_image_size_is_read_from_the_first_bytes(picture: bytes) -> None:
     assert image_size(encode(picture)) == (640, 480)
 
 
@@ -70,7 +70,7 @@ def test_the_size_of_a_picture_is_read_from_its_first_bytes(picture: bytes) -> N
     st.lists(st.tuples(st.integers(0, 399), st.integers(0, 255)), max_size=8),
     st.integers(0, 400),
 )
-def test_a_damaged_picture_never_raises(
+def test_image_size_never_raises_when_the_image_is_damaged(
     picture: bytes, changes: list[tuple[int, int]], length: int
 ) -> None:
     damaged = bytearray(picture)
@@ -98,13 +98,13 @@ def test_a_damaged_picture_never_raises(
         (PatchRule(32, 2048, 1536, 1.62), 1024, 1024, 1659),
     ],
 )
-def test_a_picture_costs_what_the_provider_documents(
+def test_image_tokens_follow_the_rule_of_the_provider(
     rule: ImageRule, width: int, height: int, tokens: int
 ) -> None:
     assert image_tokens(encode(png(width, height)), rule) == tokens
 
 
-def test_a_large_picture_is_never_counted_as_text_wherever_it_stands() -> None:
+def test_large_image_is_not_counted_as_text_in_any_place() -> None:
     counter = counter_for("claude-sonnet-4-5")
     data = encode(png(1000, 1000, extra_bytes=1_300_000))
     picture = Image("image/png", data=data)
@@ -116,7 +116,7 @@ def test_a_large_picture_is_never_counted_as_text_wherever_it_stands() -> None:
     assert 3 * 36 * 36 <= tokens < 3 * 36 * 36 + 100
 
 
-def test_a_visible_page_tree_gives_the_pages_of_a_pdf() -> None:
+def test_pdf_tokens_follow_its_pages_when_the_page_tree_is_visible() -> None:
     pages = b"".join(b"<< /Type /Page /Parent 1 0 R >>\n" for _ in range(7))
     pdf = b"%PDF-1.4\n<< /Type /Pages /Count 7 >>\n" + pages + os.urandom(900_000)
     document = Document("application/pdf", data=encode(pdf))
@@ -124,7 +124,7 @@ def test_a_visible_page_tree_gives_the_pages_of_a_pdf() -> None:
     assert document_tokens(document) == 7 * PDF_PAGE_TOKENS
 
 
-def test_documents_of_text_are_counted_as_their_text() -> None:
+def test_text_document_counts_as_its_text() -> None:
     counter = counter_for("gpt-4o")
     text = "name,amount\n" * 500
     inline = Document("text/plain", text=text)
@@ -143,5 +143,5 @@ def test_documents_of_text_are_counted_as_their_text() -> None:
     ],
     ids=["picture", "pdf", "audio", "encrypted reasoning"],
 )
-def test_base64_in_an_unknown_block_costs_what_it_holds(content: bytes, tokens: int) -> None:
+def test_base64_in_an_unknown_block_counts_as_its_content(content: bytes, tokens: int) -> None:
     assert base64_tokens(encode(content), CLAUDE_OLD) == pytest.approx(tokens, abs=2)

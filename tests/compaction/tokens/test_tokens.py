@@ -1,4 +1,4 @@
-"""Counting text and messages: any input, additive, by block type, cautious where it must be."""
+"""Counts of text and messages: any input, additive, by block type, cautious if unknown."""
 
 import json
 import math
@@ -84,12 +84,12 @@ def test_any_text_has_a_count(text: str, model: str | None, estimator: Estimator
     ],
     ids=["a million spaces", "a million newlines", "control tokens", "surrogates", "1 MB line"],
 )
-def test_texts_that_break_tokenizers_are_counted(text: str) -> None:
+def test_text_that_breaks_tokenizers_is_counted(text: str) -> None:
     assert 0 < counter_for("gpt-4o").text(text) <= len(text.encode("utf-8", "surrogatepass"))
 
 
 @given(st.text(st.sampled_from("ab \n"), max_size=60).map(lambda text: text * 4_000))
-def test_pieces_are_short_enough_and_make_the_text_again(text: str) -> None:
+def test_pieces_are_short_and_join_to_the_text(text: str) -> None:
     pieces = split_pieces(text)
 
     assert "".join(pieces) == text
@@ -97,7 +97,7 @@ def test_pieces_are_short_enough_and_make_the_text_again(text: str) -> None:
 
 
 @given(any_text)
-def test_chars_4_is_the_papers_formula(text: str) -> None:
+def test_chars_4_follows_the_formula_of_the_papers(text: str) -> None:
     assert counter_for("claude-opus-4-8", estimator="chars/4").text(text) == len(text) // 4
 
 
@@ -111,7 +111,7 @@ def test_chars_4_is_the_papers_formula(text: str) -> None:
         (None, 1.5, "o200k*1.50/unknown"),
     ],
 )
-def test_the_factor_of_the_model_and_its_name_stand_in_the_method(
+def test_method_names_the_factor_and_the_family_of_the_model(
     model: str | None, factor: float, method: str
 ) -> None:
     counter = counter_for(model)
@@ -134,7 +134,7 @@ def test_the_factor_of_the_model_and_its_name_stand_in_the_method(
     ],
     ids=["Korean", "Arabic", "Hindi", "Chinese", "German", "Vietnamese", "English"],
 )
-def test_other_scripts_weigh_what_claude_was_measured_to_make_of_them(
+def test_other_scripts_have_the_measured_factors_of_claude(
     text: str, least: float, most: float
 ) -> None:
     raw = o200k_count(text)
@@ -145,7 +145,7 @@ def test_other_scripts_weigh_what_claude_was_measured_to_make_of_them(
 
 @settings(deadline=None)
 @given(any_text, st.sampled_from(["gpt-4o", "claude-opus-4-8", "claude-3-haiku"]))
-def test_a_remembered_count_is_the_count(text: str, model: str) -> None:
+def test_cached_count_equals_a_new_count(text: str, model: str) -> None:
     counter = counter_for(model)
     long = text * 3 + "long enough to be remembered by its hash" * 5
 
@@ -171,7 +171,7 @@ def test_counts_add_up_exactly(
     assert counter.messages(first) == base + sum(map(counter.message, first))
 
 
-def test_system_prompt_and_tools_are_overhead_in_any_form() -> None:
+def test_overhead_counts_system_prompt_and_tools_in_any_form() -> None:
     counter = counter_for("claude-opus-4-8")
     prompt = "You are a careful engineer. " * 30
     tools = [{"name": "read", "description": "Read a file.", "input_schema": {"type": "object"}}]
@@ -184,7 +184,7 @@ def test_system_prompt_and_tools_are_overhead_in_any_form() -> None:
 
 @settings(deadline=None)
 @given(conversations, models, estimators, st.integers(0, 50_000))
-def test_an_upper_estimate_is_never_below_the_estimate(
+def test_upper_estimate_is_not_below_the_estimate(
     messages: tuple[Message, ...], model: str | None, estimator: EstimatorName, overhead: int
 ) -> None:
     counter = counter_for(model, estimator=estimator)
@@ -202,7 +202,7 @@ def request_json(value: object) -> bytes:
 
 
 @pytest.mark.parametrize("format", PROVIDER_FORMATS)
-def test_the_bytes_of_an_edited_message_are_a_close_upper_estimate(format: str) -> None:
+def test_bytes_of_an_edited_message_are_a_close_upper_estimate(format: str) -> None:
     text = 'A "quoted" line\twith ünïcode\n' * 200
     call = Message("assistant", (ToolCall("c1", "run", {"command": text}),))
     result = ToolResult("c1", (Text("old"),))

@@ -1,4 +1,4 @@
-"""What is known of a model is found by its name, however a host spells it."""
+"""A model's profile is found by its name in any spelling."""
 
 import pytest
 from context_compaction.tokens.models import profile_for
@@ -15,14 +15,14 @@ from context_compaction.tokens.models import profile_for
         "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
     ],
 )
-def test_a_model_is_the_same_with_a_provider_or_a_date_around_it(name: str) -> None:
+def test_profile_is_found_when_the_name_has_a_provider_or_a_date(name: str) -> None:
     profile = profile_for(name)
 
     assert (profile.name, profile.factor, profile.context_window) == ("claude-3", 1.22, 200_000)
 
 
 @pytest.mark.parametrize("name", [None, "", "llama-4", "claudette", "o", "gptx"])
-def test_an_unknown_model_gets_cautious_values(name: str | None) -> None:
+def test_unknown_model_gets_cautious_values(name: str | None) -> None:
     profile = profile_for(name)
 
     assert profile.factor == 1.5
@@ -40,7 +40,7 @@ def test_an_unknown_model_gets_cautious_values(name: str | None) -> None:
         ("gemini-2.5-pro", 1_048_576, 65_536),
     ],
 )
-def test_known_models_have_their_limits(name: str, window: int, output: int) -> None:
+def test_known_model_has_its_limits(name: str, window: int, output: int) -> None:
     profile = profile_for(name)
 
     assert (profile.context_window, profile.max_output_tokens) == (window, output)

@@ -1,4 +1,4 @@
-"""The provider's own usage report as the anchor of an estimate, checked on a real session."""
+"""The provider's usage report anchors an estimate, checked on a real session."""
 
 import json
 from functools import cache
@@ -18,14 +18,14 @@ SHORT = tuple(make_message("user", f"message {number}") for number in range(6))
 
 @cache
 def real_session() -> tuple[Messages, list[JsonObject]]:
-    """A coding session with Claude Sonnet 4.5, with what the API reported for each answer."""
+    """Return a coding session with Claude Sonnet 4.5, with the API's usage of each response."""
     lines = map(json.loads, SESSION.read_text(encoding="utf-8").splitlines())
     payload = [line["message"] for line in lines if line["type"] == "message"]
     return formats.parse(payload, format="pi"), payload
 
 
 def real_anchors() -> list[UsageAnchor]:
-    """The session's reports. Early ones are left out: an answer was aborted, and its report too."""
+    """Return the session's reports, except early ones, because one response was aborted."""
     _, payload = real_session()
     return [
         anchor_from_usage(message["usage"], index)
@@ -102,9 +102,7 @@ def real_anchors() -> list[UsageAnchor]:
         "Bedrock Converse",
     ],
 )
-def test_every_providers_report_adds_up_with_cached_input_counted_once(
-    usage: JsonObject, total: int
-) -> None:
+def test_usage_report_counts_cached_input_once(usage: JsonObject, total: int) -> None:
     assert anchor_from_usage(usage, 4) == UsageAnchor(total, 4)
 
 
@@ -120,14 +118,14 @@ def test_every_providers_report_adds_up_with_cached_input_counted_once(
         ({"input_tokens": 0, "output_tokens": 0}, 0, "a request of 0 tokens"),
     ],
 )
-def test_a_report_that_makes_no_sense_is_refused(
+def test_usage_report_is_refused_when_it_is_impossible(
     usage: JsonObject, index: int, message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         anchor_from_usage(usage, index)
 
 
-def test_only_what_came_after_the_anchor_is_estimated() -> None:
+def test_only_messages_after_the_anchor_are_estimated() -> None:
     counter = counter_for("claude-opus-4-8")
 
     anchor = UsageAnchor(50_000, 3)
@@ -139,7 +137,7 @@ def test_only_what_came_after_the_anchor_is_estimated() -> None:
     assert estimate.method == "usage+o200k*1.50/claude"
 
 
-def test_a_real_session_grows_by_what_the_provider_reported_within_one_percent() -> None:
+def test_estimated_growth_of_a_real_session_is_within_one_percent() -> None:
     messages, _ = real_session()
     counter = counter_for("claude-sonnet-4-5")
     first, *_, last = real_anchors()
@@ -151,8 +149,8 @@ def test_a_real_session_grows_by_what_the_provider_reported_within_one_percent()
     assert estimated == pytest.approx(last.total_tokens - first.total_tokens, rel=0.01)
 
 
-def test_the_upper_estimate_from_an_anchor_holds_throughout_a_real_session() -> None:
-    """But for what an answer does not show, as thought that is left out: the buffer is for that."""
+def test_upper_estimate_from_an_anchor_holds_in_a_real_session() -> None:
+    """Hidden thinking is not in the list, so the report can exceed the estimate a little."""
     messages, _ = real_session()
     counter = counter_for("claude-sonnet-4-5")
     anchors = real_anchors()

@@ -1,4 +1,4 @@
-"""What the provider counted stands as it is; only what is estimated has a margin."""
+"""The provider's count is used unchanged; only estimates have a margin."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,20 +24,20 @@ from tests.support.strategies import FORMATS, conversations
 RATIOS = st.floats(0.65, 3)
 
 
-async def told(
-    payload: list[Json], archive: Any, ratio: float, format: str, **wishes: Any
+async def compacted_with_usage(
+    payload: list[Json], archive: Any, ratio: float, format: str, **options: Any
 ) -> CompactResult:
-    """`payload` compacted with a usage report for its last message, of `ratio` times our count."""
+    """Compact `payload` with a usage report of `ratio` times our count for its last message."""
     counted = await compact(payload, CompactRequest(mode="record", format=format), archive=archive)
     usage = {"input_tokens": max(1, int(counted.tokens.before * ratio)), "output_tokens": 0}
-    trigger_tokens = int(usage["input_tokens"] * wishes.pop("trigger_share"))
+    trigger_tokens = int(usage["input_tokens"] * options.pop("trigger_share"))
     request = CompactRequest(
         format=format,
         context_window=50_000_000,
         usage=usage,
         usage_message_index=len(payload) - 1,
         settings={"trigger_tokens": max(1, trigger_tokens)},
-        **wishes,
+        **options,
     )
     result = await compact(payload, request, archive=archive)
     assert not problems(result.messages, format, original=payload)
@@ -50,14 +50,16 @@ async def told(
 @pytest.mark.timeout(LIMIT_SECONDS)
 @given(format=st.sampled_from(FORMATS), data=st.data(), ratio=RATIOS, share=st.floats(0.2, 0.99))
 @EXAMPLES
-def test_above_the_trigger_the_target_is_met_by_the_providers_count(
+def test_target_is_met_by_the_count_of_the_provider(
     format: str, data: st.DataObject, ratio: float, share: float
 ) -> None:
     payload = data.draw(conversations(format))
 
     async def run() -> None:
         async with temporary_archive() as archive:
-            result = await told(payload, archive, ratio, format, trigger_share=share)
+            result = await compacted_with_usage(
+                payload, archive, ratio, format, trigger_share=share
+            )
         if not result.changed:
             assert result.tokens.after == result.tokens.before
 
@@ -70,7 +72,7 @@ def test_above_the_trigger_the_target_is_met_by_the_providers_count(
     overhead=st.integers(0, 500),
     kept=st.data(),
 )
-def test_what_leaves_never_makes_a_request_larger_and_its_room_is_what_it_says(
+def test_removed_messages_never_increase_the_estimate(
     tokens: list[int], total: int, overhead: int, kept: st.DataObject
 ) -> None:
     count = counter_for("claude-opus-4-8")
@@ -93,7 +95,7 @@ def test_what_leaves_never_makes_a_request_larger_and_its_room_is_what_it_says(
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), share=st.floats(0.0, 0.55))
 @EXAMPLES
-def test_a_usage_far_below_the_estimate_is_reported_and_not_used(
+def test_usage_is_reported_and_ignored_when_far_below_the_estimate(
     format: str, data: st.DataObject, share: float
 ) -> None:
     payload = data.draw(conversations(format))
@@ -103,8 +105,7 @@ def test_a_usage_far_below_the_estimate_is_reported_and_not_used(
             plain = CompactRequest(mode="record", format=format)
             counted = await compact(payload, plain, archive=archive)
             usage = {"input_tokens": max(1, int(counted.tokens.before * share))}
-            at = len(payload) - 1
-            request = replace(plain, usage=usage, usage_message_index=at)
+            request = replace(plain, usage=usage, usage_message_index=len(payload) - 1)
             result = await compact(payload, request, archive=archive)
             assert result.tokens.before == counted.tokens.before
             (warning,) = (text for text in result.warnings if "`usage` reports" in text)

@@ -1,4 +1,4 @@
-"""The shipped vocabulary is OpenAI's own, whole, and never fetched."""
+"""The vocabulary in the package is OpenAI's, complete, and never downloaded."""
 
 import gzip
 import hashlib
@@ -40,7 +40,7 @@ sys.addaudithook(refuse)
 
 
 def run_python(code: str, **environment: str) -> str:
-    """What `code` prints in a process of its own."""
+    """Return the output of `code` in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **environment},
