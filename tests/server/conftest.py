@@ -1,4 +1,4 @@
-"""Fixtures of the server's tests: both eras of the protocol, and folders of their own."""
+"""Fixtures of the server's tests: both eras of the protocol, and separate folders."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ def era(request: pytest.FixtureRequest) -> Era:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """The one folder that the server may read files in."""
+    """The only folder whose files the server may read."""
     folder = tmp_path / "files"
     folder.mkdir()
     return folder
@@ -33,7 +33,7 @@ def config(tmp_path: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> Conf
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a server process that touches nothing outside the test's folder."""
+    """The environment of a server process that accesses only the test's folder."""
     return {
         **os.environ,
         "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),

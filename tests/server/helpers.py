@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 150
 
 @asynccontextmanager
 async def connect(config: Config, era: Era = "modern", **options: Any) -> AsyncGenerator[Client]:
-    """A client of a server in this process; whatever is done with it is bounded in time."""
+    """Yield a client of a server in this process, with a time limit."""
     mode = "legacy" if era == "legacy" else "auto"
     with anyio.fail_after(TIMEOUT_SECONDS):
         async with Client(build_server(config), mode=mode, **options) as client:
@@ -31,7 +31,7 @@ async def connect(config: Config, era: Era = "modern", **options: Any) -> AsyncG
 
 @asynccontextmanager
 async def spawned(environment: dict[str, str]) -> AsyncGenerator[Client]:
-    """A client of a server process of its own; whatever is done with it is bounded in time."""
+    """Yield a client of a separate server process, with a time limit."""
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "mcp_server_compaction"], env=environment
     )
@@ -41,27 +41,27 @@ async def spawned(environment: dict[str, str]) -> AsyncGenerator[Client]:
 
 
 def text_of(result: CallToolResult, block: int = 0) -> str:
-    """The text of one content block."""
+    """Return the text of a content block."""
     content = result.content[block]
     assert isinstance(content, TextContent)
     return content.text
 
 
 def error_of(result: CallToolResult) -> str:
-    """The text of a failed call."""
+    """Return the text of a failed call."""
     assert result.is_error, text_of(result)
     return text_of(result)
 
 
 def answer_of(result: CallToolResult) -> Json:
-    """The structured content of a call that succeeded."""
+    """Return the structured content of a successful call."""
     assert not result.is_error, text_of(result)
     assert result.structured_content is not None
     return result.structured_content
 
 
 def conversation(calls: int = 12, result_lines: int = 120) -> list[Json]:
-    """An Anthropic conversation of one long task with `calls` tool calls."""
+    """Return an Anthropic conversation of one long task with `calls` tool calls."""
     messages: list[Json] = [{"role": "user", "content": "Find out why the checkout test fails."}]
     for number in range(calls):
         messages.append({
@@ -92,7 +92,7 @@ def conversation(calls: int = 12, result_lines: int = 120) -> list[Json]:
 
 
 def output(number: int = 0, lines: int = 120) -> str:
-    """The text of a tool result: distinct lines, with names of their own."""
+    """Return the text of a tool result with distinct lines and names."""
     return "\n".join(
         f"line {line} of module_{number}: value_{number}_{line} = compute({line * 7 + number})"
         for line in range(1, lines + 1)
@@ -100,12 +100,12 @@ def output(number: int = 0, lines: int = 120) -> str:
 
 
 def parsed(result: CallToolResult) -> Json:
-    """The JSON that stands in the text of an answer."""
+    """Return the JSON in the text block of a reply."""
     return json.loads(text_of(result))
 
 
 class Sampler:
-    """A client's model: answers by a script and keeps what it was asked."""
+    """A client's model that responds by a script and records its requests."""
 
     def __init__(self, answer: Callable[[str], Any]) -> None:
         self.asked: list[types.CreateMessageRequestParams] = []

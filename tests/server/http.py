@@ -1,4 +1,4 @@
-"""A server process over HTTP, and clients that show its token."""
+"""A server process over HTTP, and clients with its token."""
 
 import os
 import subprocess
@@ -22,9 +22,9 @@ class Service:
     """A server process that serves HTTP.
 
     Attributes:
-        url: Where MCP is served.
-        token: What it wants to be shown.
-        process: The process; standard error holds what came after its first two lines.
+        url: Address of MCP.
+        token: The local token.
+        process: The process. Standard error contains the output after its first two lines.
     """
 
     url: str
@@ -37,12 +37,12 @@ class Service:
         return self.url.removesuffix("/mcp")
 
     def headers(self, **more: str) -> dict[str, str]:
-        """The headers of a caller who may come in."""
+        """Return the headers of a caller with a valid token."""
         return {"Authorization": f"Bearer {self.token}", **more}
 
 
 def environment_of(folder: Path) -> dict[str, str]:
-    """An environment with an archive in `folder`."""
+    """Return an environment with an archive in `folder`."""
     return {
         **os.environ,
         "MCP_COMPACTION_ARCHIVE": str(folder / "archive"),
@@ -52,7 +52,7 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def serving(folder: Path, *flags: str, limit: str = "") -> Generator[Service]:
-    """A service over an archive in `folder`; `limit` is a shell's `ulimit` line."""
+    """Yield a service of the archive in `folder`. `limit` is a `ulimit` command."""
     environment = environment_of(folder)
     command = [*COMMAND, "serve", "--http", "--port", "0", *flags]
     if limit:
@@ -80,14 +80,14 @@ def serving(folder: Path, *flags: str, limit: str = "") -> Generator[Service]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service on a free port, for the tests of a module that are nothing to each other."""
+    """A service on a free port, shared by independent tests of a module."""
     with serving(tmp_path_factory.mktemp("service")) as served:
         yield served
 
 
 @asynccontextmanager
 async def over_http(service: Service, **options: Any) -> AsyncGenerator[Client]:
-    """A client that shows the token."""
+    """Yield a client that sends the token."""
     async with (
         httpx2.AsyncClient(headers=service.headers(), timeout=150) as http,
         Client(streamable_http_client(service.url, http_client=http), **options) as client,

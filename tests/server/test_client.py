@@ -37,7 +37,7 @@ Event: TypeAlias = Literal["nothing", "restart", "other archive", "goes on elsew
 
 
 def turn(number: int, lines: int) -> list[Json]:
-    """One more call of the agent, and its result."""
+    """Return another tool call of the agent and its result."""
     call = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {"command": "ls"}}
     result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": output(number, lines)}
     return [
@@ -85,7 +85,7 @@ async def lines(folder: Path | None = None) -> AsyncGenerator[tuple[Line, Line]]
 
 
 async def fitted_whole(line: Line, messages: list[Json]) -> list[Json]:
-    """What a caller gets who hands in whole lists and takes whole lists."""
+    """Return the list of a caller that passes and receives whole lists."""
     arguments: Json = {"messages": messages, "session_id": "s", "context_window": WINDOW}
     arguments |= {"reply": "messages"}
     answer = answer_of(await line.call_tool("compact_messages", arguments))
@@ -93,7 +93,7 @@ async def fitted_whole(line: Line, messages: list[Json]) -> list[Json]:
 
 
 def without_places(messages: list[Json] | None) -> str:
-    """The list without the numbers and branches of the archive.
+    """Return the list without numbers and branches of the archive.
 
     A whole history and the context that stands for it lie on branches of their own.
     """
@@ -103,14 +103,14 @@ def without_places(messages: list[Json] | None) -> str:
 
 
 async def check_pointers(line: Line, messages: list[Json]) -> None:
-    """Whatever the list points to can be read."""
+    """Check that every pointer in the list can be read."""
     for pointer in {*re.findall(POINTER, json.dumps(messages))}:
         answer = await line.client.call_tool("read_persisted_output", {"output_id": pointer})
         assert not answer.is_error, (pointer, answer.content)
 
 
 async def say_elsewhere(line: Line) -> None:
-    """The session goes on without the client's knowing, where there is one."""
+    """Extend the session without the client's knowledge, if there is one."""
     new = [{"role": "user", "content": "Said on another machine."}]
     arguments = {"new_messages": new, "session_id": "s", "context_window": WINDOW}
     answer_of(await line.client.call_tool("compact_messages", arguments))
@@ -142,7 +142,7 @@ class Host:
         return await self.line.call_tool(name, arguments)
 
     async def step(self, line: Line, whole_line: Line, fate: Fate) -> None:
-        """One call, and what whole lists would have given."""
+        """Make one call, and compare it with the result for whole lists."""
         self.line, line.fate, line.scope = line, fate, anyio.CancelScope()
         before, done, fitted = json.dumps(self.messages), line.done, None
         with line.scope:
@@ -196,7 +196,7 @@ async def check(keeps_history: bool, steps: list[tuple[Event, int, Fate]]) -> No
 
 
 async def check_kept(folder: Path, given: list[Json]) -> None:
-    """Whatever an answered call handed in is in the archive, but for what the archive had made."""
+    """Check that the archive has every message of completed calls."""
     steps = [one for one in given if one["role"] == "assistant" and "Step" in json.dumps(one)]
     if given:
         async with open_archive(folder, index_root=folder / "index") as archive:

@@ -1,4 +1,4 @@
-"""Where there is no network all works, and nothing tries to reach one."""
+"""Everything works offline, and no code opens a connection."""
 
 import json
 import os
@@ -33,7 +33,7 @@ sys.addaudithook(tell)
 
 @pytest.fixture
 def cut_off() -> list[str]:
-    """What runs a command in a namespace whose only interface is a loopback that is down."""
+    """Return the prefix that runs a command without any network interface."""
     prefix = ["unshare", "--map-root-user", "--net"]
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare here to take the network away with")
@@ -45,7 +45,7 @@ def cut_off() -> list[str]:
 
 @pytest.fixture
 def watched(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """The environment of a process that is witnessed; it has a key that nobody may send."""
+    """Return the environment of an observed process, with a key that must not be sent."""
     (tmp_path / "sitecustomize.py").write_text(WITNESS, encoding="utf-8")
     return {
         **environment,

@@ -32,7 +32,7 @@ class OAuthServer:
         return f"key-{self._count}"
 
     def token(self, audience: str, *, key: Any = None, kid: str = "", **claims: Any) -> str:
-        """A token of tenant "acme" that reads and writes, but for what `claims` say otherwise."""
+        """Return a token of tenant "acme" with the scopes read and write, changed by `claims`."""
         now = int(time.time())
         given = {
             "iss": self.issuer,

@@ -1,4 +1,4 @@
-"""Whoever serves one user serves the tenant that the archive's address names."""
+"""The tenant in the archive's address applies to every way to serve one user."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The audit log: what was refused to callers nobody knows is in it, and does not fill it."""
+"""The audit log contains refusals of unknown callers, and they cannot fill the disk."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""A team's service: each caller has the archive of the tenant that the token names, and no more."""
+"""A team's service: each caller can access only the archive of the token's tenant."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ class Team:
     oauth: OAuthServer
 
     def command(self, *arguments: str) -> str:
-        """What the command line prints."""
+        """Return the output of the command line."""
         done = subprocess.run(
             [*COMMAND, *arguments],
             capture_output=True,
@@ -236,7 +236,7 @@ def test_keys_may_rotate_and_are_not_fetched_for_each_wrong_token(tmp_path: Path
 
 
 def _secrets_of(team: Team, token: str) -> tuple[Sequence[tuple[str, dict[str, Any]]], list[str]]:
-    """What a tenant has: calls that would show it, and pages."""
+    """Return tool calls and pages that show a tenant's content."""
     long = "\n".join(f"line {number} of the treasure map" for number in range(4_000))
     stored = team.call(token, "persist_large_output", output=long, session_id="secret-session")
     output_id = stored["structuredContent"]["output_id"]

@@ -1,4 +1,4 @@
-"""Nothing of one tenant shows to another: what is somebody else's answers as what never was.
+"""Content of another tenant is reported exactly like missing content.
 
 A real service on a real PostgreSQL is asked by a thief, once for what the owner has and once for
 what nobody has. Both answers must be the same to the byte, but for the name that was asked for, and
@@ -42,7 +42,7 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What something is asked for by."""
+    """Names that identify content of a tenant."""
 
     session: str
     output: str
@@ -72,7 +72,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request: of MCP where it has a `body` and a `method`, of plain HTTP else."""
+    """A request: of MCP if it has a `body` and a `method`, otherwise of plain HTTP."""
 
     path: str
     method: str = ""
@@ -80,7 +80,7 @@ class Ask:
 
     @property
     def writes(self) -> bool:
-        """Whether the session that it names may be one's own afterwards."""
+        """Whether the call may create a session of the thief with this name."""
         return self.method == "tools/call" and self.body["name"] in (
             "compact_messages",
             "persist_large_output",
@@ -89,7 +89,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A service, what its database is asked, and the tokens of an owner and of a thief."""
+    """A service, the statements that its database gets, and tokens of an owner and a thief."""
 
     base: str
     statements: Statements
@@ -124,7 +124,7 @@ class Served:
         return result
 
     def seen(self, names: Names, ask: Ask) -> tuple[Any, ...]:
-        """What the thief sees of a request, without the names; and what the database was asked."""
+        """Return the thief's response without the names, and the statements of the database."""
         filled = Ask(*names.put_into([ask.path, ask.method, ask.body]))
         self.statements.take()
         done = self.answer(self.thief, filled)
@@ -247,7 +247,7 @@ NUMBERS = st.integers(-3, 5_000)
 
 
 def _of_tool(tool: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Ask]:
-    """Calls of a tool, with some of the arguments that may be left out."""
+    """Return calls of a tool with some of its optional arguments."""
     needed = {key: value for key, value in arguments.items() if not key.startswith("_")}
     others = {key[1:]: value for key, value in arguments.items() if key.startswith("_")}
     given = st.fixed_dictionaries(needed, optional=others)

@@ -62,7 +62,7 @@ TOOLS = {
 
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[str, Json]:
-    """A tool, and a few of its arguments with odd values; mostly one that gets far."""
+    """Draw a tool and a few arguments with odd values. Most calls pass the validation."""
     tool = draw(st.sampled_from(list(TOOLS)))
     names = draw(st.lists(st.sampled_from(list(TOOLS[tool].model_fields)), max_size=4))
     arguments: Json = {name: draw(VALUES) for name in names}

@@ -1,4 +1,4 @@
-"""compact_messages over MCP: what goes in, what comes out, in every form of reply."""
+"""The tool compact_messages over MCP, with every kind of input and reply."""
 
 import copy
 import json

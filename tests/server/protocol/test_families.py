@@ -11,7 +11,7 @@ CALLS = 6
 
 
 def renamed(messages: list[Json], label: str) -> list[Json]:
-    """The same conversation about other modules."""
+    """Return the conversation with other module names."""
     renamed_messages: list[Json] = json.loads(
         json.dumps(messages).replace("module_", f"{label}_module_")
     )

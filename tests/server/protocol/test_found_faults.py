@@ -11,7 +11,7 @@ from tests.support.small import agent, answered, user
 
 
 async def compact(client: Client, messages: list[Json], **given: Any) -> Json:
-    """The structured answer, or what the error says under "error"."""
+    """Return the structured reply, or the text of the error under "error"."""
     reply = await client.call_tool(
         "compact_messages", {"messages": messages, "reply": "messages", **given}
     )

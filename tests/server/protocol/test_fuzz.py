@@ -38,7 +38,7 @@ WISHES: st.SearchStrategy[Json] = st.fixed_dictionaries({
 
 
 def as_text(case: Json) -> str:
-    """The file of a case's rows; cut into where the case says so."""
+    """Write the rows of a case to a file, truncated if the case says so."""
     text = "\n".join(json.dumps(row) for row in case["rows"])
     if case["cut"] is not None:
         at = int(case["cut"][0] * len(text))
@@ -133,7 +133,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check_command(line: list[str]) -> None:
-    """It does what it is told, or says in words what is wrong."""
+    """The command succeeds, or prints what is wrong."""
     done = CliRunner().invoke(main, line, input="")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
     assert done.exit_code in (0, 1, 2)

@@ -1,4 +1,4 @@
-"""The HTTP service: who may come in, what it refuses, and many callers at once."""
+"""The HTTP service: access, refusals, and many concurrent callers."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def post(service: Service, body: Any, **headers: str) -> httpx2.Response:
 
 
 def call(method: str, name: str, **params: Any) -> dict[str, Any]:
-    """What a client of the present protocol posts."""
+    """Return the body of a request without a handshake."""
     headers = {**JSON_HEADERS, "MCP-Protocol-Version": VERSION, "Mcp-Method": method}
     given = {**params, "_meta": META}
     if name:

@@ -1,4 +1,4 @@
-"""A service in operation: told to end, probed, of several processes, its archive away."""
+"""The HTTP service in operation: termination, probes, workers, a missing archive."""
 
 import gc
 import os
@@ -152,7 +152,7 @@ def _workers(service: Service) -> list[int]:
 
 
 async def send_message(service: Service, era: Era, session: str, text: str) -> None:
-    """Hand in one message over a connection of its own, again where a worker died meanwhile."""
+    """Send one message over a new connection, again if a worker died meanwhile."""
     arguments = {"session_id": session, "new_messages": [{"role": "user", "content": text}]}
     for attempt in range(10):
         try:

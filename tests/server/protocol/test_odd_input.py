@@ -18,7 +18,7 @@ from tests.server.helpers import Json, answer_of, connect, error_of, text_of
 
 
 async def run(*arguments: str) -> Result:
-    """What a command of the command line does."""
+    """Return the result of a command."""
     return await to_thread.run_sync(lambda: CliRunner().invoke(main, list(arguments)))
 
 

@@ -1,4 +1,4 @@
-"""What the tools say: in plain words, in text and structured content alike."""
+"""Texts of replies: equal in the text block and in the structured content."""
 
 import json
 import re
@@ -95,7 +95,7 @@ CHANGED = {
 async def test_status_changed_fits_and_tokens_agree_in_every_mode(
     config: Config,
 ) -> None:
-    """What a host developer may rely on, whatever was asked."""
+    """Status, changed, fits and tokens agree for every mode and option."""
     orphan = {
         "role": "user",
         "content": [{"type": "tool_result", "tool_use_id": "x", "content": "no call"}],

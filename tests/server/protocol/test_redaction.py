@@ -1,4 +1,4 @@
-"""Secrets are counted, or taken out, at every gate; what providers sign stays as it was."""
+"""Secrets are counted or removed at every gate, and signed content does not change."""
 
 import json
 import re
@@ -167,7 +167,7 @@ def test_text_in_data_fields_is_redacted(value: Json) -> None:
 
 
 def _call_of(messages: list[Json]) -> Json:
-    """The second call of a conversation: block of the message at 3, answered by that at 4."""
+    """Return the second tool call of a conversation. Messages 3 and 4 contain it."""
     return messages[3]["content"][1]
 
 

@@ -1,4 +1,4 @@
-"""How answers are cut to size, and what happens to faults and to text that UTF-8 cannot carry."""
+"""Replies: truncation, internal errors, and text that is not valid UTF-8."""
 
 import json
 from typing import Any

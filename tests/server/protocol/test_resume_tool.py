@@ -1,4 +1,4 @@
-"""`compact_messages` by path: the newest session of the folder, and one to go on with."""
+"""The tool compact_messages with a path: the current session, and resuming a session."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from tests.server.helpers import Era, answer_of, connect, conversation, error_of
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A session of Claude Code in the home of the user, of the folder that the server works in."""
+    """A session of Claude Code in the user's home, for the server's working folder."""
     home, project = tmp_path / "home", tmp_path / "project"
     project.mkdir()
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)

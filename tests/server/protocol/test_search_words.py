@@ -1,4 +1,4 @@
-"""What a search says: nothing of itself, the time of what was said, and what it could not find."""
+"""Search results: no calls of the tools themselves, times, and missing words."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Splices: what turns one list into another, by identity."""
+"""Splices between two lists, computed by object identity."""
 
 from context_compaction.splices import Splice, apply_splices, make_splices
 from hypothesis import given

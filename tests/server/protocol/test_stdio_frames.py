@@ -33,7 +33,7 @@ def follow(stream: IO[bytes], take: Callable[[bytes], None]) -> None:
 
 
 class Host:
-    """A host that writes raw lines and reads what comes back."""
+    """A host that writes raw lines and reads the responses."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", *, is_modern: bool) -> None:
         self._process = process
@@ -167,7 +167,7 @@ def test_next_request_is_served_after_any_line(environment: dict[str, str], era:
 
 
 def check(server: Host, line: bytes) -> None:
-    """It is answered where it is a request of any kind, and the next request is served."""
+    """Every kind of request gets a response, and the next request is served."""
     server.send(line)
     *answers, last = server.ask("tools/list", {})
     assert "tools" in last["result"]

@@ -1,4 +1,4 @@
-"""Who writes a summary: by configuration, by the call, by what the client offers."""
+"""Choice of the summary writer, by configuration, call and client."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def with_summaries(config: Config, **told: Any) -> Config:
 
 
 def with_key(config: Config, url: str, **told: Any) -> Config:
-    """With a key, and told to let that API write."""
+    """Return a configuration with a key and the writer "anthropic"."""
     return with_summaries(config, **{"writer": "anthropic", **told}, api_key="test-key", url=url)
 
 
@@ -93,7 +93,7 @@ async def test_cancelled_call_closes_the_connection_to_the_model(config: Config,
 
 @pytest.mark.slow
 async def test_a_key_alone_sends_nothing(environment: dict[str, str]) -> None:
-    """Hosts hand on their environment: a key in it is nobody's wish to send a conversation."""
+    """A key in the environment alone sends nothing, because hosts pass on their environment."""
     with serve(lambda _: Says(SUMMARY)) as api:
         key = {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": api.url}
         async with spawned({**environment, **key, "MCP_COMPACTION_SUMMARY_MODEL": "m"}) as client:

@@ -1,4 +1,4 @@
-"""The list of tools: what it costs, and how strictly it is held to."""
+"""The tool list: its token count, and strict arguments."""
 
 import cProfile
 import json
