@@ -170,7 +170,7 @@ async def test_repeated_system_message_stays_once_in_its_last_place(rounds: int)
             assert result.fits
             messages = [*result.messages]
             after = [m for m in messages if m["role"] == "system"]
-            removed_count = sum(edit.note == "sent again later" for edit in result.edits)
+            removed_count = sum(edit.note == "repeated" for edit in result.edits)
             assert len(after) == len(before) - removed_count
             assert removed_count >= 4
             assert after[0] == before[0]
