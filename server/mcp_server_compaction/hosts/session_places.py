@@ -21,8 +21,8 @@ _COMPRESSIONS = ("", ".zst")
 
 # Codex keeps the sessions of all projects in one folder. The current one is among the newest.
 _CODEX_FILES = 200
-# A file's first or last line is expected within this many bytes.
-_LINE_BYTES = 1024 * 1024
+# Files are read in parts of this size. The last line is expected within one of them.
+_PART_BYTES = 1024 * 1024
 # Claude Code shortens longer folder names and appends a hash.
 _FOLDER_NAME_CHARS = 200
 
@@ -162,17 +162,23 @@ def _is_unused(path: Path) -> bool:
     """Whether `resume` wrote the last line, so that no host has continued the session."""
     tail = b""
     for part in _parts(path, from_end=True):
-        tail = (tail + part)[-_LINE_BYTES:]
+        tail = (tail + part)[-_PART_BYTES:]
     lines = tail.splitlines()
     return not lines or f'"{MARK}":'.encode() in lines[-1]
 
 
 def _first_line(path: Path) -> bytes:
-    return next(_parts(path), b"").partition(b"\n")[0]
+    parts: list[bytes] = []
+    for part in _parts(path):
+        line, newline, _ = part.partition(b"\n")
+        parts.append(line)
+        if newline:
+            break
+    return b"".join(parts)
 
 
 def _parts(path: Path, *, from_end: bool = False) -> Iterator[bytes]:
-    """Yield the decompressed content in parts of `_LINE_BYTES`. Stop where it cannot be read.
+    """Yield the decompressed content in parts of `_PART_BYTES`. Stop where it cannot be read.
 
     With `from_end`, only the last part of a plain file is read.
     """
@@ -181,8 +187,8 @@ def _parts(path: Path, *, from_end: bool = False) -> Iterator[bytes]:
             if path.suffix == ".zst":
                 yield from _decompressed_parts(file)
             else:
-                file.seek(max(0, path.stat().st_size - _LINE_BYTES) if from_end else 0)
-                yield from iter(partial(file.read, _LINE_BYTES), b"")
+                file.seek(max(0, path.stat().st_size - _PART_BYTES) if from_end else 0)
+                yield from iter(partial(file.read, _PART_BYTES), b"")
     except OSError:  # deleted after it was listed, or not readable
         return
 
@@ -193,6 +199,6 @@ def _decompressed_parts(file: BinaryIO) -> Iterator[bytes]:
 
     reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
     try:
-        yield from iter(partial(reader.read, _LINE_BYTES), b"")
+        yield from iter(partial(reader.read, _PART_BYTES), b"")
     except zstandard.ZstdError:  # damaged
         return

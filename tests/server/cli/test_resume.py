@@ -23,7 +23,7 @@ Run = Callable[..., Json]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home folder of the user. The working folder is a project outside it."""
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     home, project = tmp_path / "home", tmp_path / "project"
     home.mkdir()
@@ -190,3 +190,11 @@ def test_resume_reports_an_error_when_the_session_cannot_be_written(run: Run, ho
     (home / ".codex").write_text("a file where the folder should be", "utf-8")
     error = run("compact", path, "--resume", "codex", code=2)["error"]
     assert "Cannot write" in error
+
+
+def test_resumed_session_is_found_when_its_file_is_one_long_line(home: Path) -> None:
+    path = home / ".local/share/opencode/compacted/new.json"
+    path.parent.mkdir(parents=True)
+    row = {"mcp_server_compaction": {"session_id": "s"}, "text": "x" * 3_000_000}
+    path.write_text(json.dumps(row), "utf-8")
+    assert archived_id_of("new", this_user()) == "s"
