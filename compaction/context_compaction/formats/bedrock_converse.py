@@ -53,6 +53,8 @@ RULES = ProviderRules(
     unique_call_ids=True,
     may_end_empty=False,
     roles_alternate="all",
+    # Roles alternate, so results in adjacent messages are never accepted.
+    joins_results=False,
 )
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}

@@ -184,7 +184,9 @@ def _with_note(
     """Insert a note before the newest request, or append it to the newest results."""
     messages = validation.edited.messages
     note = make_message("user", text)
-    index = len(messages) - 1 if placeholders.is_request(messages[-1]) else len(messages)
+    has_results = any(isinstance(block, ToolResult) for block in messages[-1].blocks)
+    is_alone = placeholders.is_request(messages[-1]) and not has_results
+    index = len(messages) - 1 if is_alone else len(messages)
     edit = Edit(name, "added", None, 0, context.count.message(note))
     step = Step((*messages[:index], note, *messages[index:]), (edit,))
     if context.rules.roles_alternate:

@@ -334,3 +334,21 @@ async def test_repair_gives_bedrock_documents_a_text_when_they_have_none(place: 
     assert problems(payload, "bedrock-converse")
     answer = await compacted(payload, format="bedrock-converse")
     assert not problems(answer.messages, "bedrock-converse", original=payload)
+
+
+@pytest.mark.parametrize("stops", [(1, 2), (1,), (2,)])
+async def test_repair_groups_bedrock_results_of_one_turn(stops: tuple[int, ...]) -> None:
+    calls = [{"toolUse": {"toolUseId": f"c{n}", "name": "f", "input": {"at": n}}} for n in range(3)]
+    results = [
+        {"toolResult": {"toolUseId": f"c{n}", "content": [{"text": f"n{n}"}]}} for n in range(3)
+    ]
+    payload = [
+        {"role": "user", "content": [{"text": "go"}]},
+        {"role": "assistant", "content": calls},
+        *({"role": "user", "content": results[a:b]} for a, b in pairwise([0, *stops, 3])),
+        {"role": "assistant", "content": [{"text": "done"}]},
+    ]
+    assert problems(payload, "bedrock-converse")
+    answer = await compacted(payload, format="bedrock-converse")
+    assert not problems(answer.messages, "bedrock-converse", original=payload)
+    assert answer.messages[2]["content"] == results

@@ -15,7 +15,8 @@ from context_compaction import (
 )
 
 from tests.support.json_types import Json
-from tests.support.small import answered, assistant, user
+from tests.support.provider_rules import problems
+from tests.support.small import answered, assistant, call, result, text, user
 
 NOTE = "Open items of the todo list:"
 
@@ -91,3 +92,14 @@ async def test_todo_note_is_absent_without_open_items_or_the_setting(
 ) -> None:
     result = await compact_list(tmp_path, messages, policy=policy)
     assert result.messages == messages
+
+
+@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+async def test_todo_note_never_separates_a_call_from_its_result(tmp_path: Path, name: str) -> None:
+    results = user([result("c", "a b"), text("And now?")])
+    messages = as_format([*STARTED, assistant(call("c", "Bash", command="ls")), results], name)
+    request = CompactRequest(policy="claude-code", format=name, session_id="s")
+    async with open_archive(tmp_path) as archive:
+        answer = await compact(messages, request, archive=archive)
+    assert NOTE in json.dumps(answer.messages)
+    assert not problems(answer.messages, name, original=messages)
