@@ -37,6 +37,21 @@ options = with_compaction(ClaudeAgentOptions())
 print(json.dumps(anyio.run(matcher.hooks[0], json.load(sys.stdin), None, {"signal": None})))
 """
 
+# Calls a tool with LangChain's adapters, whose MCP client is of version 1.
+CALL_WITH_LANGCHAIN = """
+import asyncio, sys
+from langchain_mcp_adapters.client import MultiServerMCPClient
+
+async def main():
+    arguments = ["-m", "mcp_server_compaction", "--archive", sys.argv[2]]
+    server = {"command": sys.argv[1], "args": arguments, "transport": "stdio"}
+    tools = await MultiServerMCPClient({"compaction": server}).get_tools()
+    [persist] = [tool for tool in tools if tool.name == "persist_large_output"]
+    print(await persist.ainvoke({"output": "line\\n" * 9_000}))
+
+asyncio.run(main())
+"""
+
 
 def needs(package: str) -> None:
     if importlib.util.find_spec(package) is None:
@@ -94,3 +109,20 @@ def test_every_adapter_is_run_here() -> None:
         if "__main__" in path.read_text(encoding="utf-8")
     }
     assert programs == {*ADAPTERS, CLAUDE}
+
+
+def test_langchain_mcp_adapters_call_the_tools_from_an_environment_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """They need an older `mcp` than the server: MCP_TEST_LANGCHAIN names a Python with them."""
+    python = os.environ.get("MCP_TEST_LANGCHAIN")
+    if python is None:
+        pytest.skip("MCP_TEST_LANGCHAIN names no Python with langchain-mcp-adapters")
+    done = subprocess.run(
+        [python, "-c", CALL_WITH_LANGCHAIN, sys.executable, str(tmp_path / "archive")],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=True,
+    )
+    assert '"persisted":true' in done.stdout
