@@ -196,7 +196,7 @@ async def test_small_file_in_work_is_restored_when_the_history_is_long(target_to
     assert HOOK in str(result.messages).replace("\\n", "\n")
 
 
-@pytest.mark.parametrize("target_tokens", [6_000, 10_000])
+@pytest.mark.parametrize("target_tokens", [6_000, 10_000, 11_000])
 async def test_invalid_thinking_takes_no_room_of_restored_files(target_tokens: int) -> None:
     payload = hook_session()
     signed = {"type": "thinking", "thinking": "", "signature": "Eq8B/x+" * 700}

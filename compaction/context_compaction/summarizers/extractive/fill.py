@@ -46,6 +46,8 @@ HEAD_TOKENS = 8
 # Up to this share of the room, an order keeps its price after its typed words, and the head of an
 # unread result or of the newest failure is free.
 _FIRST_SHARE = 0.25
+# Up to this share of the room, the file that was used last in the running turn is free.
+_SMALL_FILE_SHARE = 0.02
 # Skills and running work get at most this share of the room together.
 _ATTACHED_SHARE = 0.25
 _AGELESS_KINDS = ("rule", "preference", "project_rules")
@@ -63,9 +65,9 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
     for item in items:
         item.bought = set()
         if WEIGHTS[item.kind]:
-            first_tokens = int(room_tokens * _FIRST_SHARE)
-            is_first = item.is_unread or item is newest_failure
-            prices = _prices(item, first_tokens, count, is_order=item in orders, is_first=is_first)
+            first_tokens = int(room_tokens * _FIRST_SHARE) if item in orders else 0
+            free_tokens = int(room_tokens * _free_share(item, newest_failure))
+            prices = _prices(item, count, first_tokens=first_tokens, free_tokens=free_tokens)
             total_tokens = 0
             for step, price in enumerate(prices):
                 tokens = item.costs[step]
@@ -87,17 +89,23 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
     return room_tokens
 
 
+def _free_share(item: Item, newest_failure: Item | None) -> float:
+    """Return the share of the room up to which the item's first piece is free."""
+    if item.is_unread or item is newest_failure:
+        return _FIRST_SHARE
+    return _SMALL_FILE_SHARE if item.kind == "file" and not item.age else 0.0
+
+
 def _prices(
-    item: Item, first_tokens: int, count: MessageCounter, *, is_order: bool, is_first: bool
+    item: Item, count: MessageCounter, *, first_tokens: int, free_tokens: int
 ) -> Iterator[float]:
     """Yield the prices of the item's pieces in their order, and count their tokens.
 
     Args:
         item: The item.
-        first_tokens: Up to this size, an order stays cheap and the head of a first item is free.
         count: Counts tokens.
-        is_order: Whether the item is the first or the newest order of the user.
-        is_first: Whether the first piece is free.
+        first_tokens: Up to this size, the pasted text of an order is as cheap as typed text.
+        free_tokens: Up to this size, the first piece is free.
     """
     weight = max(WEIGHTS[item.kind], _FOCUS_WEIGHT * item.in_focus)
     typed = set(typed_pieces(item.pieces)) if item.kind == "user" else None
@@ -107,9 +115,8 @@ def _prices(
             head_tokens = 0 if step else HEAD_TOKENS
             item.costs.append(count.text(item.pieces[piece]) + 1 + head_tokens)
         total_tokens += item.costs[step]
-        is_early = total_tokens <= first_tokens
-        is_pasted = typed is not None and piece not in typed and not (is_order and is_early)
-        is_free = is_first and is_early and not step
+        is_pasted = typed is not None and piece not in typed and total_tokens > first_tokens
+        is_free = total_tokens <= free_tokens and not step
         price = (total_tokens * (1 + item.age)) ** 0.5
         yield 0.0 if is_free else price / (WEIGHTS["result"] if is_pasted else weight)
 
