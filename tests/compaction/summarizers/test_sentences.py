@@ -7,7 +7,7 @@ import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Text, text_of
-from context_compaction.summarizers.instructions.find import find_instructions
+from context_compaction.summarizers.instructions.find import BINDING_RANK, find_instructions
 from context_compaction.summarizers.instructions.sentences import sentences_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import (
+    agent,
     holds_as_said_last,
     is_marked_replaced,
     read,
@@ -26,6 +27,7 @@ from tests.support.small import (
 EXAMPLES = settings(max_examples=8)
 MARK = re.compile(rf"\(changed[^)]{{0,20}}\) |{re.escape(placeholders.DIFFERS)}")
 GAP = "[…]"
+NAMES = ("backup", "billing", "mail", "search", "thumbnail", "export", "audit", "cleanup")
 AGENT = re.compile(r"^(?:  |\[\d+\] )?agent(?:, last)?(?: \[\d+\])?: (.*)", re.MULTILINE)
 
 
@@ -298,6 +300,38 @@ def test_report_question_or_single_wish_is_not_a_rule(sentence: str) -> None:
     assert rules_in(sentence, "Never push to the main branch.") == [
         "Never push to the main branch."
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "binding"),
+    [
+        ("Backups must stay encrypted. I lost a laptop last spring.", 2),
+        ("Backups must stay encrypted. Is the laptop back?", 1),
+        ("The index takes minutes to load, I've measured that twice.", 1),
+        ("Keep the header narrow, and I'll draw the logo.", 1),
+        ("I've read the offer again, and my partner says that dinners must end by eight.", 1),
+        ("Could you keep the answers short?", 1),
+        ("Could you tell me the total?", 0),
+        ("Leave the old folder as it is, okay?", 1),
+        ("Si llueve, cierra las ventanas.", 1),
+        ("Sí, gracias.", 0),
+        ("Oh, really?", 0),
+        ("Sorry, I don't have the number at hand.", 0),
+    ],
+)
+def test_sentence_binds_when_its_statement_is_no_small_talk(text: str, binding: int) -> None:
+    messages = (Message("user", (Text(text, author="user"),)),)
+    ranks = [sentence.rank for sentence in find_instructions(messages).candidates]
+    assert sum(rank >= BINDING_RANK for rank in ranks) == binding
+
+
+async def test_rules_stay_when_orders_compete_for_a_small_target() -> None:
+    rules = [f"The {name} job must never run before {n} o'clock." for n, name in enumerate(NAMES)]
+    turns = [user(rule) for rule in rules]
+    turns += [user(f"Show me page {n} of the report on {'trees ' * 40}.") for n in range(40)]
+    payload = [message for turn in turns for message in (turn, agent("Done."))]
+    texts = await compacted([*payload, user("Go on.")], target_tokens=1_000)
+    assert [rule for rule in rules if not any(rule in text for text in texts)] == []
 
 
 LEADS = st.sampled_from([

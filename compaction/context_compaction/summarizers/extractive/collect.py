@@ -51,7 +51,11 @@ from context_compaction.summarizers.extractive.items import (
     paragraphs,
     typed_first,
 )
-from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
+from context_compaction.summarizers.instructions.find import (
+    BINDING_RANK,
+    SURE_RANK,
+    find_instructions,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -62,8 +66,6 @@ _READING_KINDS = ("read", "search", "list")
 _KINDS_BY_LABEL: Mapping[str, Kind] = {
     "agent": "remark", "called": "call", "result": "result", "tool": "result", "host": "host",
 }  # fmt: skip
-# Sentences of the user with a lower rank are small talk, or hold only for the moment.
-_BINDING_RANK = 1.0
 _DOCUMENT_NAMES = (".md", ".txt", ".rst")
 # Files in which projects keep instructions for agents.
 _PROJECT_RULES_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONTRIBUTING.md")
@@ -374,9 +376,9 @@ class _Walk:
         for sentence in found.candidates:
             marked = f"{found.mark_of(sentence.text, self._numbers)}{sentence.text}"
             if sentence.text not in found.replaced:
-                if sentence.rank >= _BINDING_RANK:
+                if sentence.rank >= BINDING_RANK:
                     kind: Kind = "rule" if sentence.rank >= SURE_RANK else "preference"
-                    self._add(sentence.turn, kind, "user", [marked])
+                    self._add(sentence.turn, kind, "user", [marked]).rank = sentence.rank
             elif item := user_items.get(sentence.turn):
                 item.pieces = [
                     piece.replace(marked, sentence.text).replace(sentence.text, marked)

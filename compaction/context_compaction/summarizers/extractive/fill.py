@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from context_compaction.summarizers.extractive.items import Item, Kind, typed_pieces
+from context_compaction.summarizers.instructions.find import BINDING_RANK
 from context_compaction.tokens.counter import MessageCounter
 
 WEIGHTS: Mapping[Kind, int] = {
     "user": 64,
     "rule": 64,
-    "preference": 16,
+    "preference": 24,
     "closing": 64,
     "remark": 16,
     "plan": 16,
@@ -38,7 +39,7 @@ WEIGHTS: Mapping[Kind, int] = {
 """The value of a token of each kind. An item of weight 0 is never bought."""
 
 # Weight of an item that the caller's instructions name, whatever its kind.
-_FOCUS_WEIGHT = 64
+_FOCUS_WEIGHT = 128
 
 HEAD_TOKENS = 8
 """Tokens of an item's label, or of the frame of a message."""
@@ -50,6 +51,10 @@ _FIRST_SHARE = 0.25
 _SMALL_FILE_SHARE = 0.02
 # Skills and running work get at most this share of the room together.
 _ATTACHED_SHARE = 0.25
+# The user's surest rules and preferences weigh as much as orders: this many tokens of them, and at
+# most this share of the room.
+_RULES_TOKENS = 600
+_RULES_SHARE = 0.3
 _AGELESS_KINDS = ("rule", "preference", "project_rules")
 
 
@@ -61,13 +66,18 @@ def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
         item.age = 0 if item in orders or item.in_focus else item.age
     failures = [item for item in items if item.kind == "failure"]
     newest_failure = max(failures, key=lambda item: item.at, default=None)
+    surest = _surest_rules(items, min(_RULES_TOKENS, int(room_tokens * _RULES_SHARE)), count)
     offers: list[tuple[float, int, int, int, Item, int]] = []
     for item in items:
         item.bought = set()
         if WEIGHTS[item.kind]:
             first_tokens = int(room_tokens * _FIRST_SHARE) if item in orders else 0
             free_tokens = int(room_tokens * _free_share(item, newest_failure))
-            prices = _prices(item, count, first_tokens=first_tokens, free_tokens=free_tokens)
+            weight = WEIGHTS["rule"] if id(item) in surest else WEIGHTS[item.kind]
+            weight = max(weight, _FOCUS_WEIGHT * item.in_focus)
+            prices = _prices(
+                item, weight, count, first_tokens=first_tokens, free_tokens=free_tokens
+            )
             total_tokens = 0
             for step, price in enumerate(prices):
                 tokens = item.costs[step]
@@ -97,17 +107,17 @@ def _free_share(item: Item, newest_failure: Item | None) -> float:
 
 
 def _prices(
-    item: Item, count: MessageCounter, *, first_tokens: int, free_tokens: int
+    item: Item, weight: int, count: MessageCounter, *, first_tokens: int, free_tokens: int
 ) -> Iterator[float]:
     """Yield the prices of the item's pieces in their order, and count their tokens.
 
     Args:
         item: The item.
+        weight: The value of one of its tokens.
         count: Counts tokens.
         first_tokens: Up to this size, the pasted text of an order is as cheap as typed text.
         free_tokens: Up to this size, the first piece is free.
     """
-    weight = max(WEIGHTS[item.kind], _FOCUS_WEIGHT * item.in_focus)
     typed = set(typed_pieces(item.pieces)) if item.kind == "user" else None
     total_tokens = HEAD_TOKENS
     for step, piece in enumerate(item.order):
@@ -119,6 +129,23 @@ def _prices(
         is_free = total_tokens <= free_tokens and not step
         price = (total_tokens * (1 + item.age)) ** 0.5
         yield 0.0 if is_free else price / (WEIGHTS["result"] if is_pasted else weight)
+
+
+def _surest_rules(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> set[int]:
+    """Return the `id` of the surest rules and preferences that fit, of equal ones the newest.
+
+    A sentence with no more than `BINDING_RANK` has no sign of a rule, so it is not among them.
+    """
+    surest: set[int] = set()
+    rules = [item for item in items if item.rank > BINDING_RANK]
+    for item in sorted(rules, key=lambda item: (-item.rank, -item.at)):
+        if not item.costs:
+            item.costs.append(count.text(item.pieces[0]) + 1 + HEAD_TOKENS)
+        room_tokens -= item.costs[0]
+        if room_tokens < 0:
+            break
+        surest.add(id(item))
+    return surest
 
 
 def _set_ages(items: Sequence[Item]) -> None:

@@ -42,6 +42,7 @@ class Item:
         in_file: The file whose item contains the rest of this call or result.
         is_unread: Whether it belongs to the newest calls, whose results the model has not seen.
         in_focus: Whether the caller's instructions name it.
+        rank: How surely it binds, for a rule or a preference. 0 for other items.
         age: Number of newer items of its kind plus number of newer turns.
         bought: The indices of the pieces that are in the context.
         costs: Tokens of the pieces in the order in which they are bought. It ends before the first
@@ -60,6 +61,7 @@ class Item:
     in_file: str = ""
     is_unread: bool = False
     in_focus: bool = False
+    rank: float = 0.0
     age: int = 0
     bought: set[int] = field(default_factory=set[int])
     costs: list[int] = field(default_factory=list[int])

@@ -32,6 +32,8 @@ from context_compaction.summarizers.instructions.superseded import (
 
 SURE_RANK = 2.0
 """From this rank on, a sentence is a rule by its words alone."""
+BINDING_RANK = 1.0
+"""Sentences with a lower rank are small talk, or hold only for the moment."""
 
 # What is added to the rank of a sentence. `_RULE` counts for up to three signs of a rule.
 _TYPED, _LAST, _RULE, _SURE, _QUESTION, _PASTED = 0.75, 0.25, 0.75, 1.0, -1.25, -2.0
@@ -43,6 +45,8 @@ _NAMING_WORDS = 2
 # Quoted or parenthesized text, which is no rule by itself.
 _ASIDE = re.compile(r'"[^"]*"|„[^“”]*[“”]|“[^”]*”|«[^»]*»|「[^」]*」|\([^()]*\)')
 _QUESTION_MARKS = ("?", "？")
+# A word that only asks for consent: "Leave the config alone, okay?"
+_TAG_QUESTION = re.compile(r"\w\s+\S+(?:,\s+|[，、])[^\W\d]+\s*[?？]\Z")
 _SYSTEM_TURN = -1
 
 
@@ -97,14 +101,14 @@ def find_instructions(
     """
     found: dict[str, UserInstruction] = {}
     marks: dict[str, str] = {}
-    for turn, sentence in _sentences(system, (*messages, *later), is_typed=is_typed):
-        unmarked = sentence.text.removeprefix(OMISSION).lstrip()
-        mark, text = placeholders.split_mark(unmarked)
-        if turn >= len(messages) and text in found and found[text].turn != _SYSTEM_TURN:
-            continue
-        found.pop(text, None)  # a repeated sentence counts at its last occurrence
-        found[text] = _instruction(text, sentence, turn)
-        marks[text] = mark
+    for turn, sentences in _sentences(system, (*messages, *later), is_typed=is_typed):
+        for mark, instruction in _instructions(turn, sentences):
+            text = instruction.text
+            if turn >= len(messages) and text in found and found[text].turn != _SYSTEM_TURN:
+                continue
+            found.pop(text, None)  # a repeated sentence counts at its last occurrence
+            found[text] = instruction
+            marks[text] = mark
     replaced: dict[str, int | None] = {}
     doubtful: set[str] = set()
     decisions = [
@@ -145,16 +149,43 @@ def has_rule_sign(sentence: UserInstruction) -> bool:
 
 def _sentences(
     system: str, messages: Messages, *, is_typed: bool
-) -> Iterator[tuple[int, Sentence]]:
-    """Yield the sentences of the system prompt and of the user, each with its turn."""
-    yield from ((_SYSTEM_TURN, sentence) for sentence in sentences_of(system))
+) -> Iterator[tuple[int, Sequence[Sentence]]]:
+    """Yield the sentences of each text of the system prompt and of the user, with its turn."""
+    yield _SYSTEM_TURN, sentences_of(system)
     for turn, message in enumerate(messages):
         texts = user_texts(message)
         if is_typed and len(texts) > 1:  # an extract of this library has one text for each line
             own_lines = {*own_words("\n".join(texts)).split("\n")}
             texts = [text for text in texts if "\n" in text or text in own_lines]
         for text in texts:
-            yield from ((turn, one) for one in sentences_of(text, is_typed=is_typed))
+            yield turn, sentences_of(text, is_typed=is_typed)
+
+
+def _instructions(
+    turn: int, sentences: Sequence[Sentence]
+) -> Iterator[tuple[str, UserInstruction]]:
+    """Yield the mark and the instruction of each sentence of one text.
+
+    The statement after a rule on the same line binds as well, because it often has the reason or an
+    exception.
+    """
+    rule_line: int | None = None
+    for sentence in sentences:
+        unmarked = sentence.text.removeprefix(OMISSION).lstrip()
+        mark, text = placeholders.split_mark(unmarked)
+        instruction = _instruction(text, sentence, turn)
+        is_rule = not sentence.is_pasted and instruction.rank >= _TYPED + _RULE
+        if sentence.line == rule_line and _may_explain(instruction):
+            instruction = replace(instruction, rank=max(instruction.rank, BINDING_RANK))
+        rule_line = sentence.line if is_rule else None
+        yield mark, instruction
+
+
+def _may_explain(sentence: UserInstruction) -> bool:
+    """Whether a sentence after a rule may be its reason: no question, thanks or pasted text."""
+    is_question = sentence.text.endswith(_QUESTION_MARKS)
+    is_agreement = sign_pattern("agreement").search(sentence.text) is not None
+    return not (sentence.is_pasted or is_question or is_agreement)
 
 
 def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
@@ -171,14 +202,35 @@ def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
 def _rank_by_words(text: str) -> tuple[float, bool]:
     """Return the rank of a sentence by its words, and whether it states a lasting rule."""
     content = _ASIDE.sub("", without_list_mark(text))
-    rule_signs = {match[0].lower() for match in sign_pattern("rule").finditer(content)}
+    personal = [
+        match
+        for match in sign_pattern("about_oneself").finditer(content)
+        # A report about oneself after the statement is a reason: "Be brief, I'm in a hurry."
+        if len(subject_words(content[: match.start()])) < _NAMING_WORDS
+    ]
+    rule_matches = [
+        match
+        for match in sign_pattern("rule").finditer(content)
+        # "I don't" is no prohibition.
+        if not any(one.start() <= match.start() < one.end() for one in personal)
+    ]
+    rule_signs = {match[0].lower() for match in rule_matches}
     signs = {sign for sign in _SIGN_WEIGHTS if sign_pattern(sign).search(content)}
+    if not personal:
+        signs.discard("about_oneself")
     is_sure = any(sign_pattern(sign).search(content) for sign in ("lasting", "sure"))
-    is_question = text.endswith(_QUESTION_MARKS)
-    rank = _TYPED + _RULE * min(len(rule_signs), 3) + _SURE * is_sure + _QUESTION * is_question
-    rank += sum(_SIGN_WEIGHTS[sign] for sign in signs)
-    if rule_signs and "about_oneself" in signs:
-        rank += _SIGN_WEIGHTS["about_oneself"]  # because wishes for oneself are worded like rules
+    is_question = text.endswith(_QUESTION_MARKS) and not _TAG_QUESTION.search(text)
+    rank = _TYPED + _RULE * min(len(rule_signs), 3) + _SURE * is_sure
+    rank += _SIGN_WEIGHTS["correction"] * ("correction" in signs)
+    penalties = [_SIGN_WEIGHTS[sign] for sign in signs - {"correction"}]
+    penalties += [_QUESTION] * is_question
+    if is_sure or (rule_matches and CLAUSE_END.search(content, 0, rule_matches[-1].start())):
+        # The penalties are for the first clause, so a rule in another one loses only once.
+        rank += min(penalties, default=0.0)
+    else:
+        rank += sum(penalties)
+        if rule_signs and personal:
+            rank += _SIGN_WEIGHTS["about_oneself"]  # wishes for oneself are worded like rules
     if is_question or text.endswith((":", "：")) or signs & {"agreement", "errand"}:
         return rank, False
     lasting = sign_pattern("lasting").finditer(content)

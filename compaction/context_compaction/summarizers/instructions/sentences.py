@@ -119,12 +119,14 @@ class Sentence:
         text: The sentence on one line. "[…]" at its end says that it was cut.
         is_pasted: Whether the sentence looks pasted, not typed.
         is_last: Whether it belongs to the last paragraph of the message.
+        line: Number of its line in the message. A line that was wrapped counts as one.
         is_listed_rule: Whether it is a whole item of a list that is introduced as rules.
     """
 
     text: str
     is_pasted: bool
     is_last: bool
+    line: int
     is_listed_rule: bool = False
 
 
@@ -147,21 +149,23 @@ def _sentences(text: str, is_typed: bool) -> Sequence[Sentence]:
     is_long = line_count > _MAX_TYPED_LINES
     sentences: list[Sentence] = []
     in_rules = False
+    line_number = 0
     for number, (lines, is_code) in enumerate(paragraphs, start=1):
         # People say what to do with a pasted log before or after it.
         is_inside = is_long and 1 < number < len(paragraphs)
         is_pasted = is_code or is_inside or _is_machine_text(lines, is_long=is_long)
         is_last = number == len(paragraphs)
         for line in _unwrapped(lines):
+            line_number += 1
             is_item = _LIST_MARK.match(line) is not None
             whole = " ".join(_without_bullet(line).split())
             if in_rules and is_item and len(whole) <= _MAX_SENTENCE_CHARS:
                 # A message of more lines is a document, even if it lists rules.
                 is_rule = not is_pasted or (not is_code and line_count <= 40)
-                sentences.append(Sentence(whole, not is_rule, is_last, is_rule))
+                sentences.append(Sentence(whole, not is_rule, is_last, line_number, is_rule))
                 continue
             sentences.extend(
-                Sentence(sentence, is_pasted or _is_machine_line(sentence), is_last)
+                Sentence(sentence, is_pasted or _is_machine_line(sentence), is_last, line_number)
                 for sentence in _split(line)
             )
             in_rules = (in_rules and is_item) or _introduces_rules(line)
