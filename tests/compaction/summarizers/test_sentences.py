@@ -326,11 +326,11 @@ def test_sentence_binds_when_its_statement_is_no_small_talk(text: str, binding: 
 
 
 async def test_rules_stay_when_orders_compete_for_a_small_target() -> None:
-    rules = [f"The {name} job must never run before {n} o'clock." for n, name in enumerate(NAMES)]
-    turns = [user(rule) for rule in rules]
-    turns += [user(f"Show me page {n} of the report on {'trees ' * 40}.") for n in range(40)]
+    rules = [f"The {name} job must run after {n} pm." for n, name in enumerate(NAMES)]
+    orders = [f"Show me page {n} of the report on {'trees ' * 40}." for n in range(10)]
+    turns = [user(f"Draw {'trees ' * 180}."), *map(user, (*rules, *orders))]
     payload = [message for turn in turns for message in (turn, agent("Done."))]
-    texts = await compacted([*payload, user("Go on.")], target_tokens=1_000)
+    texts = await compacted([*payload, user(f"Draw {'hills ' * 180}.")], target_tokens=800)
     assert [rule for rule in rules if not any(rule in text for text in texts)] == []
 
 
