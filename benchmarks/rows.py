@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -113,7 +113,8 @@ def turns(count: int, words: int = 400) -> list[Json]:
 
 def answer_texts(messages: list[Json]) -> list[str]:
     """Return the texts of all tool results."""
-    blocks = [b for m in messages if isinstance(m["content"], list) for b in m["content"]]
+    contents = (cast("list[Json] | str", message["content"]) for message in messages)
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
     return [str(b.get("content")) for b in blocks if b.get("type") == "tool_result"]
 
 
@@ -265,7 +266,9 @@ async def large_result(h: Host) -> AsyncIterator[bool]:
 
 async def result_budget(h: Host) -> AsyncIterator[bool]:
     """S3: if the newest results exceed 200,000 characters, the largest are persisted first."""
-    calls = [{"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {}} for n in range(3)]
+    calls: list[Json] = [
+        {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {}} for n in range(3)
+    ]
     sizes = (1_000, 6_000, 2_000)
     results = [
         {"type": "tool_result", "tool_use_id": f"c{n}", "content": lines(f"r{n}", size)}
@@ -534,7 +537,7 @@ async def digest(h: Host) -> AsyncIterator[bool]:
         *turns(40), user("Continue."),
     ]  # fmt: skip
     reply = await h.compact(payload, policy="timeline", context_window=12_000)
-    digest = (await h.receipt(reply)).get("digest") or {}
+    digest: Json = (await h.receipt(reply)).get("digest") or {}
     yield "/srv/out/report.csv" in digest["files"]["written"]
     yield any("pytest" in run["command"] for run in digest["runs"])
     yield "eland" in json.dumps(digest["memory_reads"])
@@ -555,13 +558,13 @@ async def hooks(h: Host) -> AsyncIterator[bool]:
     """S4: the caller sees progress during a compaction, and figures before and after."""
     seen: list[float] = []
 
-    async def progress(fraction: float, _total: float | None, _message: str | None) -> None:
-        seen.append(fraction)
+    async def progress(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
+        seen.append(progress)
 
     arguments = {"messages": turns(40), "context_window": 12_000, "session_id": "hooks"}
     reply = await h.client.call_tool("compact_messages", arguments, progress_callback=progress)
     yield len(seen) >= 2
-    tokens = (reply.structured_content or {})["tokens"]
+    tokens = cast("Json", (reply.structured_content or {})["tokens"])
     yield tokens["before"] > tokens["after"] > 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-from context_compaction import CompactRequest, LocalArchive, compact, open_archive
+from context_compaction import Archive, CompactRequest, compact, open_archive
 from context_compaction import read_conversation as read
 
 SESSION = Path(__file__).with_name("pi-session.jsonl")
@@ -16,7 +16,7 @@ CONVERSATION = read(SESSION.read_bytes(), name=SESSION.name)
 PREPARED_MESSAGES = 700  # at this length the window would be filling up
 
 
-async def work(archive: LocalArchive) -> None:
+async def work(archive: Archive) -> None:
     """Prepare the first 700 messages of a real session, and apply the result to all 914."""
     messages = list(CONVERSATION.payload[:PREPARED_MESSAGES])
     names: list[str] = []

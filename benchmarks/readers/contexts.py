@@ -67,6 +67,8 @@ async def context(options: argparse.Namespace, folder: Path) -> str:
             summary = options.summary.read_text(encoding="utf-8")
             newest_tokens = options.target - COUNT.text(summary)
             return "\n\n".join([as_text(system), summary, newest(rest, newest_tokens)])
+        case _:
+            pass
     request = CompactRequest(
         format=conversation.format,
         session_id="reader",

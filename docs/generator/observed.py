@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, cast
 
 import anyio
 from context_compaction import (
+    Archive,
     CompactRequest,
-    LocalArchive,
     Prepared,
     compact,
     open_archive,
@@ -99,7 +99,7 @@ def archive_fields() -> ArchiveFields:
     return anyio.run(write)
 
 
-async def _compact_in_several_ways(archive: LocalArchive) -> None:
+async def _compact_in_several_ways(archive: Archive) -> None:
     conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
     payload = conversation.payload[:_MESSAGE_COUNT]
     plain = CompactRequest(

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from context_compaction.archive import ArchivedMessage, OutputSlice
-from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.archive import Archive, ArchivedMessage, OutputSlice
+from context_compaction.archive.opening import open_archive
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -31,7 +31,7 @@ _POINTER = re.compile(r"o_[0-9a-f]{24}|transcript://[A-Za-z0-9_.:-]+/messages/\d
 
 
 @asynccontextmanager
-async def temporary_archive() -> AsyncGenerator[LocalArchive]:
+async def temporary_archive() -> AsyncGenerator[Archive]:
     """Open an archive in a temporary folder."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
@@ -40,19 +40,19 @@ async def temporary_archive() -> AsyncGenerator[LocalArchive]:
 
 
 @asynccontextmanager
-async def archive_without_originals() -> AsyncGenerator[LocalArchive]:
+async def archive_without_originals() -> AsyncGenerator[Archive]:
     """Open a temporary archive that loses every message, but nothing else."""
     async with temporary_archive() as archive:
         yield without_originals(archive)
 
 
-def without_originals(archive: LocalArchive) -> LocalArchive:
+def without_originals(archive: Archive) -> Archive:
     """Return `archive` as if it had lost every message."""
-    return cast("LocalArchive", _WithoutOriginals(archive))
+    return cast("Archive", _WithoutOriginals(archive))
 
 
 class _WithoutOriginals:
-    def __init__(self, archive: LocalArchive) -> None:
+    def __init__(self, archive: Archive) -> None:
         self._archive = archive
 
     def __getattr__(self, name: str) -> Any:
@@ -86,7 +86,7 @@ def refusable(payload: list[Json]) -> Generator[None]:
 
 
 async def check_promises(
-    payload: list[Json], request: CompactRequest, archive: LocalArchive
+    payload: list[Json], request: CompactRequest, archive: Archive
 ) -> CompactResult:
     """Compact `payload`, check every promise, and return the result."""
     as_given = copy.deepcopy(payload)
@@ -105,9 +105,7 @@ async def check_promises(
     return result
 
 
-async def _roomy(
-    payload: list[Json], request: CompactRequest, archive: LocalArchive
-) -> CompactRequest:
+async def _roomy(payload: list[Json], request: CompactRequest, archive: Archive) -> CompactRequest:
     """Return `request` with a larger target if system messages fill its target."""
     try:
         await compact(payload, replace(request, mode="plan"), archive=archive)
@@ -157,7 +155,7 @@ def _check_untouched(payload: list[Json], result: CompactResult) -> None:
 
 
 async def check_readback(
-    payload: list[Json], result: CompactResult, format: str, archive: LocalArchive
+    payload: list[Json], result: CompactResult, format: str, archive: Archive
 ) -> None:
     """Check that every removed text can be read by the pointers in the result, byte for byte."""
     removed = removed_texts(payload, result.messages, format)
@@ -173,7 +171,7 @@ async def check_readback(
         assert item.text in readable, f"lost: {item.kind} of message {item.where}"
 
 
-async def read_pointer(pointer: str, archive: LocalArchive) -> set[str]:
+async def read_pointer(pointer: str, archive: Archive) -> set[str]:
     """Return every string at `pointer`."""
     if pointer.startswith("o_"):
         data = (await archive.read_output(pointer)).data
@@ -214,7 +212,7 @@ def strings_in(value: Any) -> set[str]:
 
 
 async def _check_stability(
-    payload: list[Json], request: CompactRequest, result: CompactResult, archive: LocalArchive
+    payload: list[Json], request: CompactRequest, result: CompactResult, archive: Archive
 ) -> None:
     """Check that equal input gives equal bytes, and that a compacted list does not change again."""
     again = await compact(payload, request, archive=archive)

@@ -302,7 +302,8 @@ def _first(entries: JsonObject, keys: Sequence[str]) -> str:
 
 def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
     text = result_text(result)[:_SEARCHED_CHARS] if result else ""
-    turns = (turn.strip('[]" \n') for ids in _TURN_IDS.findall(text) for turn in ids.split(","))
+    id_lists: list[str] = _TURN_IDS.findall(text)
+    turns = (turn.strip('[]" \n') for ids in id_lists for turn in ids.split(","))
     paths = dict.fromkeys(name for name in names_in(text) if kind_of(name) == "path")
     turn_ids = dict.fromkeys(filter(None, turns))
     return MemoryRead(call, tuple(paths)[:_MAX_NAMES], tuple(turn_ids)[:_MAX_NAMES])

@@ -436,8 +436,11 @@ def _print_summary(result: CompactResult) -> None:
     if writer := written_by(result.receipt):
         say(f"Summary written by: {writer}")
     if kinds := result.receipt.get("losses", {}).get("kinds"):
-        labels = {"url": "URL"}
-        counts = (plural(names["total"], labels.get(kind, kind)) for kind, names in kinds.items())
+        labels: dict[str, str] = {"url": "URL"}
+        counts = (
+            plural(names["total"], labels.get(str(kind), str(kind)))
+            for kind, names in kinds.items()
+        )
         say(f"Names no longer in the context: {', '.join(counts)}")
         say("Find such a name: mcp-server-compaction search NAME")
     if result.restored:

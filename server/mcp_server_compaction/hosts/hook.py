@@ -389,7 +389,7 @@ async def _archive_chat(call: HookCall, archive: "Archive") -> "Conversation | N
 
     path = call.transcript
     if call.host == "opencode":
-        chat = {"info": {"directory": ""}, "messages": call.payload.get("messages") or []}
+        chat: Json = {"info": {"directory": ""}, "messages": call.payload.get("messages") or []}
         data, name = json.dumps(chat).encode(), "opencode"
     elif path.is_file():
         data, name = path.read_bytes(), path.name

@@ -161,7 +161,7 @@ class _Document:
             return edits
         if isinstance(old, list) and isinstance(value, list):
             # New hooks are before the others, so items are compared from the end.
-            items = list(value)
+            items: list[Json] = [*value]
             parts, remaining = self._parts(start), list[_Part]()
             for part in reversed(parts):
                 if items and _is_same(part.value, items[-1]):

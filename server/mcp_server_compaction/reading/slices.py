@@ -194,6 +194,7 @@ async def _read_matches(source: TextSource, arguments: ReadArguments, pattern: s
     texts = await _match_texts(source, start_line, lines, matches[:limit])
     positions = [match.position for match in matches[: len(texts)]]
     match_list = _Matches(source, start_line, lines, positions, texts)
+    text, shown_count, shown_lines = "", 0, context_lines
     for shown_lines in [context_lines, *(n for n in _CONTEXT_LINES if n < context_lines)]:
         text, shown_count = await match_list.listing(shown_lines)
         if shown_count == len(texts):

@@ -114,10 +114,11 @@ async def compaction_list(request: PageRequest) -> Page:
         for number in reversed(numbers)
     ]
     # For the chart: number of messages, and tokens of the context before and after.
-    steps = [
-        (state["stop_seq"] + 1, receipt["tokens"]["before"], receipt["tokens"]["after"])
-        for receipt in (stored[number].receipt for number in numbers)
-        if "stop_seq" in (state := receipt.get("state") or {}) and receipt.get("tokens")
+    receipts = [stored[number].receipt for number in numbers]
+    steps: list[tuple[int, int, int]] = [
+        (receipt["state"]["stop_seq"] + 1, receipt["tokens"]["before"], receipt["tokens"]["after"])
+        for receipt in receipts
+        if "stop_seq" in (receipt.get("state") or ()) and receipt.get("tokens")
     ]
     times = {number: stored[number].timestamp_seconds for number in numbers}
     document: JsonObject = {"session_id": info.session_id, "compactions": compactions}

@@ -79,7 +79,7 @@ async def context_now(request: PageRequest) -> Page:
     if policy not in POLICIES:
         raise QueryError(f"Unknown policy {policy[:60]!r}. Available: {', '.join(POLICIES)}.")
     receipts = await request.archive.receipts(info.session_id)
-    receipt = next(filter(is_compaction, reversed(receipts)), {})
+    receipt = next(filter(is_compaction, reversed(receipts)), JsonObject())
     model = request.query.get("model") or _counted_model(receipt) or request.config.model
     window = number_field(request.query, "window") or receipt.get("context_window")
     compact_request = CompactRequest(

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from context_compaction.archive import Archive, Query
 from context_compaction.archive.histories import HistoryTree, MessageNode
-from context_compaction.archive.local.archive import LocalArchive
 from context_compaction.archive.records import LinePlace
 from context_compaction.messages.history_hash import ROOT, chain_hash
 from context_compaction.pipeline.compact import compact
@@ -144,7 +143,7 @@ LAST_STEPS = [
 ]
 
 
-async def check_words(result: CompactResult, own_words: set[str], archive: LocalArchive) -> None:
+async def check_words(result: CompactResult, own_words: set[str], archive: Archive) -> None:
     """Check that texts and pointers of the result contain only words of the conversation."""
     text = json.dumps([result.messages, result.receipt, result.summary, result.warnings])
     assert set(WORD.findall(text)) <= own_words

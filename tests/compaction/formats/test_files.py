@@ -361,10 +361,21 @@ def test_file_is_refused_when_it_decompresses_to_too_much(monkeypatch: pytest.Mo
         read_conversation(many, name="f.zst")
 
 
+def in_list(text: str) -> list[str]:
+    return [text]
+
+
+def in_object(text: str) -> dict[str, str]:
+    return {"note": text}
+
+
+SHAPES: list[Callable[[str], Any]] = [str, in_list, in_object]
+
+
 @given(
     kind=st.sampled_from(["custom_message", "branch_summary", "compaction"]),
     key=st.sampled_from(["role", "customType", "details", "message", "content", "summary"]),
-    shape=st.sampled_from([lambda text: text, lambda text: [text], lambda text: {"note": text}]),
+    shape=st.sampled_from(SHAPES),
 )
 def test_words_of_a_pi_row_are_kept_whichever_field_has_them(
     kind: str, key: str, shape: Callable[[str], Any]

@@ -1,6 +1,6 @@
 """References to loaded tools survive, and the host's remarks next to them are not requests."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from context_compaction.pipeline.compact import compact
@@ -82,7 +82,7 @@ async def test_newest_reference_to_a_tool_survives() -> None:
 def hosted_search(format: str, number: int, *names: str) -> list[Json]:
     """A search that the provider runs, and a call of the tool that it loads."""
     if format == "openai-responses":
-        tools = [{"type": "function", "name": name, "parameters": {}} for name in names]
+        tools: list[Json] = [{"type": "function", "name": name, "parameters": {}} for name in names]
         search: Json = {"type": "tool_search_call", "id": f"tsc_{number}", "call_id": None}
         output: Json = {"type": "tool_search_output", "id": f"tso_{number}", "call_id": None}
         return [
@@ -148,4 +148,4 @@ def loading_parts(payload: list[Json]) -> list[Json]:
 
 def blocks_in(message: Json) -> list[Json]:
     content = message.get("content")
-    return content if isinstance(content, list) else [message]
+    return cast("list[Json]", content) if isinstance(content, list) else [message]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from context_compaction import CompactRequest, compact
-from context_compaction.archive import ArchivedMessage, OutputSlice
-from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.archive import Archive, ArchivedMessage, OutputSlice
+from context_compaction.archive.local.archive import open_archive
 from context_compaction.messages.model import compact_json
 from context_compaction.messages.placeholders import removed_span, summary_text
 from context_compaction.summarizers.extractive.shortened import (
@@ -44,7 +44,7 @@ class CountingArchive:
         shortened_chars: Size of the shortened originals at each read, in characters of JSON.
     """
 
-    def __init__(self, archive: LocalArchive) -> None:
+    def __init__(self, archive: Archive) -> None:
         self.messages_read = 0
         self.receipts_read: list[int] = []
         self.shortened_chars: list[int] = []

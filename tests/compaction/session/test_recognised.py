@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.archive import Archive
+from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import InvalidMessageError, SettingsError
 from context_compaction.messages.edits import Edit
 from context_compaction.pipeline.compact import compact
@@ -44,7 +45,7 @@ def starts_with(longer: Sequence[Json], shorter: Sequence[Json]) -> bool:
     return json.dumps(longer[: len(shorter)]) == json.dumps(shorter)
 
 
-async def pass_all_messages_each_turn(archive: LocalArchive, turns: int) -> list[CompactResult]:
+async def pass_all_messages_each_turn(archive: Archive, turns: int) -> list[CompactResult]:
     """Return the results for a host that passes its whole list after each turn."""
     results: list[CompactResult] = []
     history: list[Json] = []

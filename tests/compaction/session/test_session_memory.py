@@ -33,7 +33,7 @@ class Model:
     timeout_seconds: float = 30
     request_count: int = 0
 
-    async def write(self, prompt: ModelPrompt, report_chars: TellChars) -> ModelAnswer:
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
         self.request_count += 1
         return ModelAnswer(SUMMARY, ModelUsage())
 

@@ -237,7 +237,7 @@ class AnyModel:
     window_tokens: int = 200_000
     timeout_seconds: float = 10.0
 
-    async def write(self, prompt: ModelPrompt, report_chars: TellChars) -> ModelAnswer:
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
         self.prompts.append(prompt)
         return self.responses[min(len(self.prompts), len(self.responses)) - 1]
 

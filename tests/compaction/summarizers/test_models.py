@@ -317,7 +317,7 @@ class Broken:
     def __init__(self, fault: Exception | None) -> None:
         self._fault = fault
 
-    async def write(self, prompt: ModelPrompt, report: TellChars) -> ModelAnswer:
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
         if self._fault is not None:
             raise self._fault
         return cast("ModelAnswer", None)

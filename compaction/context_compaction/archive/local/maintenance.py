@@ -154,7 +154,7 @@ def _delete(root: Path, keys: Sequence[str], references: BlobReferences) -> int:
                 notify_searchers(folder)
             references.by_session.pop(key, None)
         sync_folder(trash)
-        freed += _remove_unreferenced(root, set().union(*references.by_session.values()))
+        freed += _remove_unreferenced(root, set[str]().union(*references.by_session.values()))
         shutil.rmtree(trash)
     return freed
 

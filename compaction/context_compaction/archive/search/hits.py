@@ -109,7 +109,7 @@ def passage_span(text: str, index: int, max_chars: int = PASSAGE_CHARS) -> tuple
 def _best_breaks(text: str, start: int, stop: int) -> list["re.Match[str]"]:
     """Return all breaks of the best kind that occurs between `start` and `stop`."""
     kinds = ([*pattern.finditer(text, start, stop)] for pattern in _BREAKS)
-    return next(filter(None, kinds), [])
+    return next(filter(None, kinds), list["re.Match[str]"]())
 
 
 class Locator:

@@ -222,7 +222,8 @@ def _live_user_rows(rows: Sequence[Row]) -> list[Row]:
 def _parent_session(rows: Sequence[Row]) -> str | None:
     """Return the session that started this one: Codex writes a sub-agent to a separate file."""
     # The first such row is the file's own. A fork repeats the row of its parent after it.
-    meta = next((row.object("payload") for row in rows if row.kind == "session_meta"), {})
+    payloads = (row.object("payload") for row in rows if row.kind == "session_meta")
+    meta = next(payloads, JsonObject())
     spawn = meta
     for key in ("source", "subagent", "thread_spawn"):
         spawn = object_or_none(spawn.get(key)) or {}

@@ -215,14 +215,14 @@ def _rank_by_words(text: str) -> tuple[float, bool]:
         if not any(one.start() <= match.start() < one.end() for one in personal)
     ]
     rule_signs = {match[0].lower() for match in rule_matches}
-    signs = {sign for sign in _SIGN_WEIGHTS if sign_pattern(sign).search(content)}
+    signs: set[Sign] = {sign for sign in _SIGN_WEIGHTS if sign_pattern(sign).search(content)}
     if not personal:
         signs.discard("about_oneself")
     is_sure = any(sign_pattern(sign).search(content) for sign in ("lasting", "sure"))
     is_question = text.endswith(_QUESTION_MARKS) and not _TAG_QUESTION.search(text)
     rank = _TYPED + _RULE * min(len(rule_signs), 3) + _SURE * is_sure
     rank += _SIGN_WEIGHTS["correction"] * ("correction" in signs)
-    penalties = [_SIGN_WEIGHTS[sign] for sign in signs - {"correction"}]
+    penalties = [_SIGN_WEIGHTS[sign] for sign in signs if sign != "correction"]
     penalties += [_QUESTION] * is_question
     if is_sure or (rule_matches and CLAUSE_END.search(content, 0, rule_matches[-1].start())):
         # The penalties are for the first clause, so a rule in another one loses only once.
