@@ -165,11 +165,16 @@ def _restore_index(messages: Messages, plan: Plan) -> int:
     source, anchor_at = plan.edited.messages, plan.cut.first_index_after_summary
     if anchor_at >= len(source):
         return len(messages)
-    anchor = source[anchor_at]
+    # The anchor itself is missing if nothing of it is left, so a later message can take its place.
+    later_ids = {id(message) for message in source[anchor_at:]}
+    indices = {message.index for message in source[anchor_at:]} - {None}
     return next(
-        index
-        for index, message in enumerate(messages)
-        if message is anchor or (message.index is not None and message.index == anchor.index)
+        (
+            index
+            for index, message in enumerate(messages)
+            if id(message) in later_ids or message.index in indices
+        ),
+        len(messages),
     )
 
 
