@@ -15,7 +15,7 @@ from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.resources import files
 from itertools import chain, pairwise
@@ -249,7 +249,7 @@ class _Rule:
     Attributes:
         kind: Kind of its secrets.
         words: Words in lower case; each match contains one of them.
-        source: Its regular expression. gitleaks writes it in Go's syntax.
+        load: Returns its regular expressions. Called when a text first contains one of the words.
         is_secret: Decides whether a match is a secret.
         is_from_gitleaks: Whether gitleaks wrote the rule, so its time may not be linear.
         needs_digit: Whether each match contains a digit.
@@ -257,14 +257,14 @@ class _Rule:
 
     kind: str
     words: _Words
-    source: str
+    load: Callable[[], Sequence[_Pattern]]
     is_secret: _Check
     is_from_gitleaks: bool
     needs_digit: bool
 
     @cached_property
-    def pattern(self) -> _Pattern:
-        return _go_pattern(self.source) if self.is_from_gitleaks else re.compile(self.source)
+    def patterns(self) -> Sequence[_Pattern]:
+        return self.load()
 
     def find(self, line: str, offset: int) -> Iterator[Secret]:
         """Yield the secrets in a line that starts at index `offset` of the text."""
@@ -278,10 +278,11 @@ class _Rule:
             yield from self._find(line[start : start + _PIECE_CHARS], offset + start)
 
     def _find(self, piece: str, offset: int) -> Iterator[Secret]:
-        for match in self.pattern.finditer(piece):
-            group = _secret_group(match)
-            if self.is_secret(match[group], match):
-                yield Secret(self.kind, offset + match.start(group), offset + match.end(group))
+        for pattern in self.patterns:
+            for match in pattern.finditer(piece):
+                group = _secret_group(match)
+                if self.is_secret(match[group], match):
+                    yield Secret(self.kind, offset + match.start(group), offset + match.end(group))
 
 
 def _secret_group(match: _Match) -> int:
@@ -363,18 +364,24 @@ def _own_rules() -> Iterator[_Rule]:
     for kind, words, source in _FORMS:
         check = _CHECKS.get(kind, _is_any)
         needs_digit = check in {_is_random, _is_token}
-        yield _Rule(kind, words, source, check, is_from_gitleaks=False, needs_digit=needs_digit)
+        load = partial(_own_patterns, source)
+        yield _Rule(kind, words, load, check, is_from_gitleaks=False, needs_digit=needs_digit)
+
+
+def _own_patterns(source: str) -> Sequence[_Pattern]:
+    return (re.compile(source),)
 
 
 def _detect_secrets_rules() -> Iterator[_Rule]:
     for module, name, words in _DETECTORS:
-        detector: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
-        for pattern in detector.denylist:
-            flags = "(?i)" if pattern.flags & re.IGNORECASE else ""
-            yield _Rule(
-                module.replace("_", " "), words, flags + pattern.pattern, _is_any,
-                is_from_gitleaks=False, needs_digit=False,
-            )  # fmt: skip
+        load = partial(_detector_patterns, module, name)
+        kind = module.replace("_", " ")
+        yield _Rule(kind, words, load, _is_any, is_from_gitleaks=False, needs_digit=False)
+
+
+def _detector_patterns(module: str, name: str) -> Sequence[_Pattern]:
+    detector: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
+    return tuple(detector.denylist)
 
 
 def _gitleaks_rules() -> Iterator[_Rule]:
@@ -387,11 +394,15 @@ def _gitleaks_rules() -> Iterator[_Rule]:
             yield _Rule(
                 rule["id"].replace("-", " "),
                 tuple(word.split()[0] for word in rule["keywords"]),
-                source.replace(_VALUE_END, _ANY_VALUE_END),
+                partial(_gitleaks_patterns, source.replace(_VALUE_END, _ANY_VALUE_END)),
                 _gitleaks_check(rule.get("entropy", 0.0), allowlists),
                 is_from_gitleaks=True,
                 needs_digit=rule["id"] in _GITLEAKS_NEEDS_DIGIT,
             )
+
+
+def _gitleaks_patterns(source: str) -> Sequence[_Pattern]:
+    return (_go_pattern(source),)
 
 
 def _gitleaks_check(min_entropy: float, allowlists: Sequence[Mapping[str, Any]]) -> _Check:

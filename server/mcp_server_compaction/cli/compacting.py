@@ -436,9 +436,8 @@ def _print_summary(result: CompactResult) -> None:
     if writer := written_by(result.receipt):
         say(f"Summary written by: {writer}")
     if kinds := result.receipt.get("losses", {}).get("kinds"):
-        labels: dict[str, str] = {"url": "URL"}
         counts = (
-            plural(names["total"], labels.get(str(kind), str(kind)))
+            plural(names["total"], "URL" if kind == "url" else kind)
             for kind, names in kinds.items()
         )
         say(f"Names no longer in the context: {', '.join(counts)}")

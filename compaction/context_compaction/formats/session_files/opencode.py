@@ -53,11 +53,6 @@ def read(document: JsonObject) -> Session:
     )
 
 
-def messages_in(listed: object) -> list[JsonObject]:
-    """Return the messages of an export, or of a session as a plugin sees it."""
-    return [raw for message in objects_in(listed) for raw in _messages_of(message)]
-
-
 def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
     """Yield the messages of Anthropic's format for one message of opencode.
 
