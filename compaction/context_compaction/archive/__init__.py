@@ -148,14 +148,14 @@ class ContextEntry:
             wrote, now or in an earlier compaction.
         raw: The message.
         source_seq: Number of the archived original of an edited message, or -1.
-        stands_for: Head of the branch that this message replaced, if this library wrote it.
+        replaced_head: Head of the branch that this message replaced, if this library wrote it.
         known_hash: Content hash of `raw`, or "" if it was not computed yet.
     """
 
     seq: int
     raw: JsonObject
     source_seq: int = NO_SEQ
-    stands_for: str = ""
+    replaced_head: str = ""
     known_hash: str = field(default="", compare=False)
 
     @property
@@ -490,13 +490,13 @@ class PrunePlan:
         sessions: Sessions to remove; the session that was not used for the longest time first.
         session_count: Number of sessions before the call.
         freed_bytes: Size of the removed sessions and of unused large contents, in bytes.
-        left_bytes: Size of the rest in bytes.
+        remaining_bytes: Size of the rest in bytes.
     """
 
     sessions: tuple[SessionUsage, ...]
     session_count: int
     freed_bytes: int
-    left_bytes: int
+    remaining_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -867,8 +867,8 @@ class Archive(ABC):
             return plan
         freed = await self.delete([session.session_id for session in plan.sessions])
         # Measured again, because sessions may have grown since the plan was made.
-        left = (await self.usage()).total_bytes
-        return replace(plan, freed_bytes=freed, left_bytes=left)
+        remaining_bytes = (await self.usage()).total_bytes
+        return replace(plan, freed_bytes=freed, remaining_bytes=remaining_bytes)
 
     @abstractmethod
     async def delete(self, session_ids: Sequence[str]) -> int:

@@ -163,11 +163,11 @@ class ListAppend:
         key, content = _hash_source(index, source, contents, message.key)
         if key in contents:  # it was stored unchanged before
             return _Stored(source, content, key)
-        kept = hide_private(source)
-        kept = redact_source(index, kept) if self._store.redacts else kept
-        if kept is source or kept == source:
+        stored = hide_private(source)
+        stored = redact_source(index, stored) if self._store.redacts else stored
+        if stored is source or stored == source:
             return _Stored(source, content, key)
-        return _Stored(kept, _hash_source(index, kept, contents)[1], b"")
+        return _Stored(stored, _hash_source(index, stored, contents)[1], b"")
 
     def _matched_context(
         self,
@@ -224,7 +224,7 @@ class ListAppend:
                     "parent": parents[index],
                     "format": self._format,
                     "role": role_of(messages[index]),
-                    "tools": self._store.kept(tools[index - first]),
+                    "tools": self._store.stored_form(tools[index - first]),
                 },
                 partial(externalise, found.stored[index].source, self._store.sessions.blobs.put),
             )

@@ -166,8 +166,8 @@ class StoredContexts:
         indexes = self._align(originals, contents, roles)
         if not indexes or not made.isdisjoint(chain):
             return None
-        kept = _kept_entries(entries, originals)
-        replaced_count = len(originals) - len(kept)
+        tail = _tail_entries(entries, originals)
+        replaced_count = len(originals) - len(tail)
         pairs = zip(entries, originals[:replaced_count], strict=False)
         stored_lead = next(
             (number for number, (entry, node) in enumerate(pairs) if entry[1] != node.seq),
@@ -178,10 +178,10 @@ class StoredContexts:
         if lead is None or not before:
             return None
         count, number, entry_count = before[-1] + 1, replaced_count, len(entries)
-        for kept_entry in kept:
+        for entry_index in tail:
             # The list has its own messages from the first change on.
             if indexes[number] != count or contents[count] != originals[number].content:
-                entry_count = kept_entry
+                entry_count = entry_index
                 break
             count, number = count + 1, number + 1
         is_plain = all(seq != NO_SEQ for _, seq, *_ in entries[:entry_count])
@@ -203,37 +203,37 @@ class StoredContexts:
         own_roles = self.roles_of(originals)
         first = next((number for number, role in enumerate(own_roles) if role != "system"), 0)
         # After this message, the host may have removed or rewritten any of its messages.
-        others = (number for number, role in enumerate(own_roles) if role not in _HOST_ROLES)
-        last_other = max(others, default=-1)
-        wanted = [node.content for node in originals]
+        fixed = (number for number, role in enumerate(own_roles) if role not in _HOST_ROLES)
+        last_fixed = max(fixed, default=-1)
+        known = [node.content for node in originals]
         indexes: list[int | None] = []
         index = changes = 0
-        while len(indexes) < len(wanted) and changes <= _MAX_CHANGES:
+        while len(indexes) < len(known) and changes <= _MAX_CHANGES:
             number = len(indexes)
             here, following = (*contents[index : index + 2], "", "")[:2]
-            next_wanted = (*wanted[number + 1 : number + 2], None)[0]
-            if wanted[number] == here:
+            next_known = (*known[number + 1 : number + 2], None)[0]
+            if known[number] == here:
                 indexes.append(index)
                 index += 1
                 continue
             changes += 1
             is_hosts = own_roles[number] in _HOST_ROLES
-            is_rewritten = next_wanted == following
-            if wanted[number] == following and roles[index] in _HOST_ROLES:
+            is_rewritten = next_known == following
+            if known[number] == following and roles[index] in _HOST_ROLES:
                 index += 1  # the list has an additional message for this call
-            elif is_hosts and (next_wanted == here or number > last_other):
+            elif is_hosts and (next_known == here or number > last_fixed):
                 indexes.append(None)  # the message was for an earlier call only
             elif is_rewritten and (own_roles[number] == "system" or number == first):
                 indexes.append(index)
                 index += 1
             else:
                 return []
-        if len(indexes) < len(wanted) or changes > _MAX_CHANGES:
+        if len(indexes) < len(known) or changes > _MAX_CHANGES:
             return []
         # If the first message differs too, more of the list has to be evidence for the match.
         start = indexes[first]
-        is_same_start = start is not None and contents[start] == wanted[first]
-        unchanged = len(wanted) - changes
+        is_same_start = start is not None and contents[start] == known[first]
+        unchanged = len(known) - changes
         return indexes if unchanged >= (changes if is_same_start else _MIN_UNCHANGED) else []
 
     def _originals(self, history: str) -> list[Node]:
@@ -330,15 +330,15 @@ class StoredContexts:
         return None if name is None else self.by_end.get(name) or self.by_history[name]
 
 
-def _kept_entries(entries: Sequence[Any], originals: Sequence[Node]) -> list[int]:
+def _tail_entries(entries: Sequence[Any], originals: Sequence[Node]) -> list[int]:
     """Return the indexes of the entries that are the last originals, edited or not."""
-    kept: list[int] = []
+    indexes: list[int] = []
     for index in range(len(entries) - 1, -1, -1):
-        _, seq, source_seq, *stands_for = entries[index]
+        _, seq, source_seq, *replaced_head = entries[index]
         original = source_seq if seq == NO_SEQ else seq
-        if original == NO_SEQ and not stands_for:
+        if original == NO_SEQ and not replaced_head:
             continue  # a note between the messages that this library wrote
-        if len(kept) == len(originals) or originals[-1 - len(kept)].seq != original:
+        if len(indexes) == len(originals) or originals[-1 - len(indexes)].seq != original:
             break
-        kept.append(index)
-    return kept[::-1]
+        indexes.append(index)
+    return indexes[::-1]

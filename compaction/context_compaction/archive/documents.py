@@ -67,14 +67,14 @@ def role_of(message: Message) -> str:
 def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
     """Return for each message from `start` the names of the tools of its calls and results."""
     new = messages[start:]
-    wanted = {result.call_id for message in new for result in tool_results(message)}
-    wanted -= {call.call_id for message in new for call in tool_calls(message)}
+    earlier_ids = {result.call_id for message in new for result in tool_results(message)}
+    earlier_ids -= {call.call_id for message in new for call in tool_calls(message)}
     names: dict[str, str] = {}
     for message in reversed(messages[:start]):
-        if not wanted - names.keys():
+        if not earlier_ids - names.keys():
             break
         for call in tool_calls(message):
-            if call.call_id in wanted:
+            if call.call_id in earlier_ids:
                 names.setdefault(call.call_id, call.name)
     tools: list[list[str]] = []
     for message in new:
@@ -311,7 +311,7 @@ def parts_of_records(
                 called = [path for call in stored.answered_calls for path in paths.get(call, ())]
                 yield list(message_parts(stored, tuple(called)))
             elif head["kind"] == "output":
-                data = StoredOutput(info_of(head, ""), body(), blobs).read_whole()
+                data = StoredOutput(info_of(head, ""), body(), blobs).read_all()
                 called = list(paths.get(head["call"], ()))
                 parts = output_parts(decode_text(data) or "")
                 is_own = is_own_tool(head["tool"] or "")

@@ -28,14 +28,14 @@ class Node:
         parent: Chain hash of the history without this message.
         content: Content hash of the message.
         number: Number of its record.
-        stands_for: Head of the history that this message, written by a compaction, replaced.
+        replaced_head: Head of the history that this message, written by a compaction, replaced.
     """
 
     seq: int
     parent: str
     content: str
     number: int
-    stands_for: str = ""
+    replaced_head: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,9 @@ class HistoryTree:
     # history with the same end.
     _last_with: dict[str, str] = field(default_factory=dict[str, str])
     _previous_with: dict[str, str] = field(default_factory=dict[str, str])
-    # Results of `find`: histories that end within a run, and whole hashes by their start.
+    # Results of `find`: histories that end within a run, and full hashes by their start.
     _within_runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
-    _whole_names: dict[str, str] = field(default_factory=dict[str, str])
+    _full_names: dict[str, str] = field(default_factory=dict[str, str])
 
     def add_message(self, name: str, node: MessageNode) -> None:
         """Add a message."""
@@ -156,12 +156,12 @@ class HistoryTree:
     def add_context(self, entries: Sequence[Sequence[str | int]], number: int, of: str) -> str:
         """Add a context that was made from the history `of`; return the chain hash of its end."""
         parent = ROOT
-        for content, seq, source_seq, *stands_for in entries:
+        for content, seq, source_seq, *replaced_head in entries:
             name = chain_hash(parent, str(content))
             known = self.nodes.get(name)
             if known is None or known.seq == NO_SEQ:
                 original = int(seq) if seq != NO_SEQ else int(source_seq)
-                head = str(stands_for[0]) if stands_for else ""
+                head = str(replaced_head[0]) if replaced_head else ""
                 self._add(name, Node(original, parent, str(content), number, head))
             parent = name
         if of:
@@ -199,13 +199,13 @@ class HistoryTree:
 
     def find(self, head: str) -> str | None:
         """Return the chain hash that starts with `head`, of at least `HEAD_CHARS` characters."""
-        if head not in self._whole_names and len(head) >= HEAD_CHARS:
+        if head not in self._full_names and len(head) >= HEAD_CHARS:
             names = (name for known in (self.nodes, self.runs) for name in reversed(known))
             name = next((name for name in names if name.startswith(head)), None)
             name = name or self._find_within_runs(head)
             if name is not None:
-                self._whole_names[head] = name
-        return self._whole_names.get(head)
+                self._full_names[head] = name
+        return self._full_names.get(head)
 
     def _find_within_runs(self, head: str) -> str | None:
         for run in sorted(self.runs.values(), key=lambda run: -run.number):
@@ -230,19 +230,19 @@ class HistoryTree:
         seq = NO_SEQ
         rest: list[tuple[str, float]] = [(head, inf)]
         while rest:
-            name, left = rest.pop()
-            while left and name != ROOT:
+            name, count = rest.pop()
+            while count and name != ROOT:
                 node = self.nodes.get(name)
                 if node is not None:
                     yield name, node
-                    seq, name, left = node.seq, node.parent, left - 1
+                    seq, name, count = node.seq, node.parent, count - 1
                     continue
                 run = self.runs.get(name) or self._within_runs.get(name)
                 if run is None:
                     raise MissingHistoryError(name, seq)
-                part = min(run.count, left)
-                rest.append((run.parent, left - part))
-                name, left = run.source, part
+                part = min(run.count, count)
+                rest.append((run.parent, count - part))
+                name, count = run.source, part
 
     def names(self, head: str) -> Iterator[str]:
         """Yield `head` and the chain hashes of the known histories before it."""
@@ -270,7 +270,7 @@ class HistoryTree:
             _, node = step
             if node.seq != NO_SEQ:
                 numbers.setdefault(node.seq)
-            replaced = self.find(node.stands_for) if node.stands_for else None
+            replaced = self.find(node.replaced_head) if node.replaced_head else None
             if replaced is not None and replaced not in seen:
                 seen.add(replaced)
                 walks.append(self.walk(replaced))
@@ -337,10 +337,10 @@ class HistoryTree:
             before = [node for _, node in self.walk(after)][::-1]
         except MissingHistoryError:
             return self.place(contents, chain)
-        whole = [node.content for node in before]
+        known = [node.content for node in before]
         roles = [self.messages[n.seq].role if n.seq in self.messages else "" for n in before]
         lead = next((index for index, role in enumerate(roles) if role != "system"), 0)
-        placed = self.place([*whole, *contents], [*chain_hashes(whole), *chain], lead)
+        placed = self.place([*known, *contents], [*chain_hashes(known), *chain], lead)
         start = len(before)
         return Placed(
             placed.seqs[start:],
@@ -356,7 +356,7 @@ class HistoryTree:
         numbers: set[int] = set()
         for content in contents:
             name = next(self.newest_with(content), None)
-            head = self.nodes[name].stands_for if name else ""
+            head = self.nodes[name].replaced_head if name else ""
             replaced = self.find(head) if head else None
             if replaced is not None:
                 with suppress(MissingHistoryError):

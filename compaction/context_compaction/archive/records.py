@@ -107,34 +107,34 @@ def ascii_json(value: Any) -> str:
     return data.decode("ascii") if data.isascii() else _escaped_json(value)
 
 
-def externalise(value: Any, put: Callable[[bytes], str]) -> str:
+def externalise(value: Any, store_blob: Callable[[bytes], str]) -> str:
     """Return the JSON text of `value`, with long strings moved to blobs.
 
-    A string above the limit becomes `{"$blob": its hash}`. `put` stores its bytes (UTF-8, lone
-    surrogates allowed) and returns their hash. If the value itself contains the key "$blob", the
-    key gets one more "$", which `internalise` removes.
+    A string above the limit becomes `{"$blob": its hash}`. `store_blob` stores its bytes (UTF-8,
+    lone surrogates allowed) and returns their hash. If the value itself contains the key "$blob",
+    the key gets one more "$", which `internalise` removes.
     """
     text = ascii_json(value)
     # Search for one character first, because that is much faster and most texts lack it.
     has_key = "$" in text and _BLOB_KEY in text
     if len(text) <= _STRING_LIMIT_BYTES and not has_key:
         return text
-    return ascii_json(_externalise(value, put))
+    return ascii_json(_externalise(value, store_blob))
 
 
-def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
+def _externalise(value: Any, store_blob: Callable[[bytes], str]) -> Any:
     if isinstance(value, str):
         if len(value) <= _STRING_LIMIT_BYTES // 4:  # in UTF-8 a character has at most four bytes
             return value
         data = value.encode("utf-8", "surrogatepass")
-        return {_BLOB_KEY: put(data)} if len(data) > _STRING_LIMIT_BYTES else value
+        return {_BLOB_KEY: store_blob(data)} if len(data) > _STRING_LIMIT_BYTES else value
     if is_object(value):
         return {
-            "$" + key if _is_blob_key(key) else key: _externalise(item, put)
+            "$" + key if _is_blob_key(key) else key: _externalise(item, store_blob)
             for key, item in value.items()
         }
     if is_list(value):
-        return [_externalise(item, put) for item in value]
+        return [_externalise(item, store_blob) for item in value]
     return value
 
 
@@ -199,7 +199,7 @@ def pack(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeContent:
+class ContentInMemory:
     """A content in memory, with the read methods of `OpenBlob`."""
 
     data: bytes
@@ -277,7 +277,7 @@ class OpenBlob:
             return self.size_bytes
         # The last frame with fewer newlines before it contains the wanted newline.
         frame = bisect_right(self.newline_counts, newlines - 1) - 1
-        content = WholeContent(b"".join(self._frames(frame, frame + 1)))
+        content = ContentInMemory(b"".join(self._frames(frame, frame + 1)))
         start = content.line_start(newlines - self.newline_counts[frame])
         return self.content_offsets[frame] + start
 
@@ -321,7 +321,7 @@ class Blobs(ABC):
     def _label(self, digest: str) -> str:
         """Return the name of a blob for error messages."""
 
-    def read_whole(self, digest: str) -> bytes:
+    def read_all(self, digest: str) -> bytes:
         """Return the whole content of a blob, verified by its digest.
 
         Raises:
@@ -454,11 +454,11 @@ class StoredOutput:
     body: JsonObject
     blobs: Blobs
 
-    def read_whole(self) -> bytes:
+    def read_all(self) -> bytes:
         """Return the whole content, verified by its hash."""
         digest = self.body.get("blob")
         if digest is not None:
-            return self.blobs.read_whole(digest)
+            return self.blobs.read_all(digest)
         if "text" in self.body:
             data = str(self.body["text"]).encode("utf-8", "surrogatepass")
         else:
@@ -484,7 +484,7 @@ class StoredOutput:
                 f"{size_bytes}."
             )
         stop = size_bytes if limit_bytes is None else min(start_byte + limit_bytes, size_bytes)
-        content = self._content(whole=stop - start_byte == size_bytes)
+        content = self._content(read_all=stop - start_byte == size_bytes)
         data = content.read(start_byte, stop)
         return OutputSlice(self.info, data, start_byte, content.newlines_before(start_byte) + 1)
 
@@ -505,13 +505,13 @@ class StoredOutput:
                 f"or from -1 to -{total}."
             )
         stop = total if line_count is None else min(first - 1 + line_count, total)
-        content = self._content(whole=stop - first + 1 == total)
+        content = self._content(read_all=stop - first + 1 == total)
         start_byte = content.line_start(first - 1)
         data = content.read(start_byte, content.line_start(stop))
         return OutputSlice(self.info, data, start_byte, first)
 
-    def _content(self, *, whole: bool) -> WholeContent | OpenBlob:
-        """Return the content to read from. The `whole` content is verified by the output's hash."""
-        if whole or "blob" not in self.body:
-            return WholeContent(self.read_whole())
+    def _content(self, *, read_all: bool) -> ContentInMemory | OpenBlob:
+        """Return the content to read from: with `read_all` all of it, verified by its hash."""
+        if read_all or "blob" not in self.body:
+            return ContentInMemory(self.read_all())
         return self.blobs.open(self.body["blob"], self.body["table"])

@@ -64,19 +64,21 @@ class Stored:
         """Return the sessions that `rules` choose for deletion, oldest first, and the effect."""
         retained = {session.session_id for session in self.sessions if session.is_retained}
         users = Counter(self._users)
-        left = self._total_bytes - self._unnamed_bytes
+        remaining_bytes = self._total_bytes - self._unnamed_bytes
         before_seconds, max_bytes = rules.before_seconds, rules.max_bytes
         chosen: list[SessionUsage] = []
         for session in self.sessions:
             if {session.session_id, session.parent_session_id} & retained:
                 continue
             is_old = before_seconds is not None and session.last_seconds < before_seconds
-            if is_old or (max_bytes is not None and left > max_bytes):
+            if is_old or (max_bytes is not None and remaining_bytes > max_bytes):
                 users.subtract(session.blobs)
                 unused = [digest for digest in session.blobs if not users[digest]]
-                left -= session.log_bytes + self._bytes_of(unused)
+                remaining_bytes -= session.log_bytes + self._bytes_of(unused)
                 chosen.append(self._usage_of(session))
-        return PrunePlan(tuple(chosen), len(self.sessions), self._total_bytes - left, left)
+        return PrunePlan(
+            tuple(chosen), len(self.sessions), self._total_bytes - remaining_bytes, remaining_bytes
+        )
 
     def _bytes_of(self, digests: Iterable[str]) -> int:
         return sum(self.blob_bytes[digest] for digest in digests)

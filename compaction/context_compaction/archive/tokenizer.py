@@ -229,15 +229,15 @@ def _query_terms(text: str, dropped: frozenset[str]) -> Iterator[QueryTerm]:
     for chunk in text.split():
         # Compared before folding, because "thé" is no stop word.
         runs = [folded(run) for run in _WORD.findall(chunk) if run.lower() not in dropped]
-        whole = phrase_term(chunk) if runs else None
-        if whole is not None:
-            words = runs if len(whole.runs) > 1 else []
-            # A word of a compound counts half of the whole, a piece of an identifier a quarter.
+        compound = phrase_term(chunk) if runs else None
+        if compound is not None:
+            words = runs if len(compound.runs) > 1 else []
+            # A word of a compound counts half of it, a piece of an identifier a quarter.
             smaller = [_weighed(word, 0.5) for word in words]
             for run in runs:
                 pieces = _pairs(run) if _is_unspaced(run) else _identifier_pieces(run)
                 smaller += [_weighed(piece, 0.25) for piece in pieces]
-            yield replace(whole, pieces=tuple(smaller[:MAX_QUERY_TERMS]))
+            yield replace(compound, pieces=tuple(smaller[:MAX_QUERY_TERMS]))
 
 
 def _weighed(run: str, weight: float) -> QueryTerm:

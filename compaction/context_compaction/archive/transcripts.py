@@ -114,7 +114,7 @@ class TranscriptStore(Generic[S]):
             raise NotFoundError.of_session(session_id)
         return state
 
-    def kept(self, raw: Any) -> Any:
+    def stored_form(self, raw: Any) -> Any:
         """Return `raw` as it is stored: without private text, and redacted if needed."""
         raw = hide_private(raw)
         return redact_json(raw) if self.redacts else raw
@@ -142,24 +142,28 @@ class TranscriptStore(Generic[S]):
             outputs, receipt = redact_json(outputs), redact_json(receipt)
             outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
         now = {"ts": time.time()}
-        put = self.sessions.blobs.put
+        store_blob = self.sessions.blobs.put
         opens = bool(blobs or receipt is not None or context)
         with self.sessions.writing(session_id, opens=opens) as state:
             self.sessions.secure(state)
             records = self._output_records(state, blobs, outputs, now["ts"])
             context = self._edited_as_such(state, context)
             entries: list[list[Any]] = [
-                [e.content, e.seq, e.source_seq, *([e.stands_for] if e.stands_for else [])]
+                [e.content, e.seq, e.source_seq, *([e.replaced_head] if e.replaced_head else [])]
                 for e in context
             ]
             if receipt is not None:
-                left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
-                named: JsonObject = {"of": head, "left": left, "outputs": [*outputs]}
-                records.append(Record({"kind": "receipt"} | now | named, externalise(receipt, put)))
+                context_head = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
+                named: JsonObject = {"of": head, "left": context_head, "outputs": [*outputs]}
+                records.append(
+                    Record({"kind": "receipt"} | now | named, externalise(receipt, store_blob))
+                )
             if context:
                 named = {"of": head, "listed": listed, "entries": entries}
                 made = [entry.raw for entry in context if entry.seq == NO_SEQ]
-                records.append(Record({"kind": "context"} | now | named, externalise(made, put)))
+                records.append(
+                    Record({"kind": "context"} | now | named, externalise(made, store_blob))
+                )
             if records:
                 self.sessions.write(state, session_id, None, records)
 
@@ -192,10 +196,10 @@ class TranscriptStore(Generic[S]):
                     "meanwhile, call again."
                 )
             if message is None or entry.content != message.content:
-                raw = self.kept(entry.raw)
+                raw = self.stored_form(entry.raw)
                 entry = entry if raw is entry.raw else replace(entry, raw=raw, known_hash="")
             if message is not None and entry.content != message.content:
-                entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, stands_for="")
+                entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, replaced_head="")
             entries.append(entry)
         return entries
 
@@ -315,8 +319,10 @@ class TranscriptStore(Generic[S]):
                 made[node.number] = dict(self._entries_of(state, contexts[node.number]))
             before.append(made[node.number][name])
         # One call writes the receipt and then its context.
-        left = contexts.get(number + 1)
-        after = None if left is None else tuple(entry for _, entry in self._entries_of(state, left))
+        context = contexts.get(number + 1)
+        after = None
+        if context is not None:
+            after = tuple(entry for _, entry in self._entries_of(state, context))
         return CompactedLists(tuple(reversed(before)), after)
 
     def _entries_of(self, state: S, record: LoggedRecord) -> list[tuple[str, ContextEntry]]:
@@ -348,7 +354,7 @@ class TranscriptStore(Generic[S]):
         if given:
             last_id, _ = max(given, key=lambda item: item[1].head["n"])
             output = self.output(state.session_id, last_id)
-            return title_of(decode_text(output.read_whole()) or "") if output else ""
+            return title_of(decode_text(output.read_all()) or "") if output else ""
         for seq in range(state.next_seq):  # not sorted, as a session may have 100,000 messages
             node = state.messages.get(seq)
             if node is not None and node.role == "user":
@@ -411,7 +417,7 @@ class TranscriptStore(Generic[S]):
         for record, body in zip(chosen, self.sessions.bodies(state, chosen), strict=True):
             head = {name: value for name, value in record.head.items() if name not in {"n", "last"}}
             if head["kind"] == "output":
-                body = StoredOutput(info_of(head, ""), body, self.sessions.blobs).read_whole()
+                body = StoredOutput(info_of(head, ""), body, self.sessions.blobs).read_all()
             copied.append(CopiedRecord(head, body))
         return copied
 

@@ -225,7 +225,7 @@ def prune(
     figures = {
         "dry_run": dry_run,
         "freed_bytes": plan.freed_bytes,
-        "left_bytes": plan.left_bytes,
+        "remaining_bytes": plan.remaining_bytes,
         "sessions": [session.session_id for session in plan.sessions],
     }
     lines = [
@@ -235,10 +235,10 @@ def prune(
     lines.append(
         f"{'Would delete' if dry_run else 'Deleted'}: {len(plan.sessions)} of "
         f"{plan.session_count} sessions, {size(plan.freed_bytes)} "
-        f"({size(plan.left_bytes)} remain)"
+        f"({size(plan.remaining_bytes)} remain)"
     )
     answer(as_json, figures, "\n".join(lines))
-    if max_bytes is not None and plan.left_bytes > max_bytes:
+    if max_bytes is not None and plan.remaining_bytes > max_bytes:
         say("Note: the remaining sessions are pinned or belong to a pinned session.", err=True)
 
 

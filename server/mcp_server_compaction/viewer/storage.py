@@ -86,7 +86,7 @@ async def _planned(request: PageRequest, fields: Mapping[str, str]) -> Page:
         "sessions": [asdict(s) | {"title": titles[s.session_id]} for s in planned.sessions],
         "session_count": planned.session_count,
         "freed_bytes": planned.freed_bytes,
-        "left_bytes": planned.left_bytes,
+        "remaining_bytes": planned.remaining_bytes,
     }
     values = {
         "plan": planned,

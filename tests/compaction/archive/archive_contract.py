@@ -211,7 +211,7 @@ async def branch_continues_through_the_summary_in_it(archive: Archive) -> None:
     raws = [user("one"), assistant("two"), user("three"), assistant("four")]
     appended = await archive.append("s", parsed(*raws), format=FORMAT)
     summary = user("a summary of one and two")
-    context = [ContextEntry(-1, summary, stands_for=appended.heads[1][:12])]
+    context = [ContextEntry(-1, summary, replaced_head=appended.heads[1][:12])]
     context += [ContextEntry(seq, raws[seq]) for seq in (2, 3)]
     await archive.commit("s", receipt={"round": 1}, context=context, head=appended.head)
     grown = await archive.append("s", parsed(summary, *raws[2:], user("five")), format=FORMAT)
@@ -233,7 +233,7 @@ async def context_is_matched_when_only_messages_of_the_host_differ(archive: Arch
     start = [user("one"), assistant("two"), user("three"), assistant("four")]
     rest = [user("five"), assistant("six")]
     first = await archive.append("s", parsed(*start, *rest), format=FORMAT)
-    context = [ContextEntry(-1, user("summary"), stands_for=first.heads[3][:12])]
+    context = [ContextEntry(-1, user("summary"), replaced_head=first.heads[3][:12])]
     context += [ContextEntry(seq, raw) for seq, raw in enumerate(rest, 4)]
     await archive.commit("s", receipt={}, context=context, head=first.head)
 
@@ -584,7 +584,7 @@ async def receipts_have_times_and_lists_before_and_after(archive: Archive) -> No
     first = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
     summary, cleared = user("[summary 1]"), assistant("[cleared]")
     first_context = (
-        ContextEntry(-1, summary, stands_for=first.head),
+        ContextEntry(-1, summary, replaced_head=first.head),
         ContextEntry(-1, cleared, 1),
     )
     await archive.commit("s", receipt={"n": 1}, context=first_context, head=first.head)
@@ -1274,7 +1274,7 @@ async def prune_removes_the_sessions_of_its_plan(archive: Archive) -> None:
     assert await archive.prune(rules) == plan
     after = await archive.usage()
     assert [session.session_id for session in after.sessions] == ["new"]
-    assert after.total_bytes == plan.left_bytes == before.total_bytes - plan.freed_bytes
+    assert after.total_bytes == plan.remaining_bytes == before.total_bytes - plan.freed_bytes
     assert (await archive.prune(rules)).sessions == ()
 
 
@@ -1286,7 +1286,7 @@ async def copied_records_make_the_same_session(archive: Archive) -> None:
     raws = [user("one"), assistant("two"), user("x" * 100_000 + "\ud800")]
     appended = await archive.append("s", parsed(*raws), format=FORMAT, parent_session_id="top")
     blobs = [make_blob("small"), make_blob("large\n" * 40_000)]
-    context = [ContextEntry(-1, user("summary"), stands_for=appended.heads[1][:12])]
+    context = [ContextEntry(-1, user("summary"), replaced_head=appended.heads[1][:12])]
     context.append(ContextEntry(2, raws[2]))
     await archive.commit("s", blobs=blobs, receipt={"n": 1}, context=context, head=appended.head)
     await archive.append("s", parsed(user("summary"), raws[2], user("four")), format=FORMAT)

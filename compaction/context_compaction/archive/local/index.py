@@ -352,12 +352,12 @@ class IndexRows:
         expression = _expression_of(term)
         rows = self._select(expression, CANDIDATES, "bm25(fts, 1.0, 1.0, 0.0, 0.0)")
         if not rows:
-            return Matches({}, self._count(expression), is_whole=True)
-        is_whole = len(rows) < CANDIDATES
-        count = len(rows) if is_whole and self._allowed.is_open else self._count(expression)
+            return Matches({}, self._count(expression), is_complete=True)
+        is_complete = len(rows) < CANDIDATES
+        count = len(rows) if is_complete and self._allowed.is_open else self._count(expression)
         # FTS5 has already multiplied by this weight, which is at least 1e-6.
         weight = max(math.log((self.row_count - count + 0.5) / (count + 0.5)), 1e-6)
-        return Matches({doc_id: -score / weight for doc_id, score in rows}, count, is_whole)
+        return Matches({doc_id: -score / weight for doc_id, score in rows}, count, is_complete)
 
     def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
         """See `Rows.newest`."""
@@ -407,7 +407,7 @@ class IndexRows:
                 doc.output_id,
             ):
                 return None
-            body = decode_body(line, blobs.read_whole)
+            body = decode_body(line, blobs.read_all)
             return doc_text(head, body, doc.start_byte, doc.size_bytes, blobs)
         except (ArchiveDamagedError, NotFoundError, MissingFileError):
             return None  # the doctor command reports damage; a search ignores it

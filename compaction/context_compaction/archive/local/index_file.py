@@ -77,7 +77,7 @@ class IndexFile:
     @contextmanager
     def transaction(self, connection: sqlite3.Connection) -> Generator[None]:
         """Hold the lock and write everything in the block, or nothing if the block fails."""
-        with self.lock(), _all_or_nothing(connection):
+        with self.lock(), _transaction(connection):
             yield
 
     @contextmanager
@@ -88,7 +88,7 @@ class IndexFile:
         """
         with self.lock():
             before = connection.total_changes
-            with _all_or_nothing(connection):
+            with _transaction(connection):
                 yield
                 if connection.total_changes == before:
                     return
@@ -215,7 +215,7 @@ class IndexFile:
 
 
 @contextmanager
-def _all_or_nothing(connection: sqlite3.Connection) -> Generator[None]:
+def _transaction(connection: sqlite3.Connection) -> Generator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

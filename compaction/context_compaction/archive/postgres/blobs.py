@@ -163,10 +163,10 @@ class TenantBlobs(Blobs):
                 open_objects(self._objects).delete([key])
         return digest
 
-    def read_whole(self, digest: str) -> bytes:
-        """See `Blobs.read_whole`. A content that this transaction stored is still in memory."""
+    def read_all(self, digest: str) -> bytes:
+        """See `Blobs.read_all`. A content that this transaction stored is still in memory."""
         data = self.stored_here.get(digest)
-        return super().read_whole(digest) if data is None else data
+        return super().read_all(digest) if data is None else data
 
     def _row(self, digest: str) -> tuple[int, str | None]:
         """Return the stored size of a blob in bytes, and its object key or None."""

@@ -172,13 +172,13 @@ class Matches:
     Attributes:
         shares: BM25 share of each row by row ID, 0 to 2.2, before the term's weight is applied.
         row_count: Approximate number of rows in the archive that contain the term.
-        is_whole: Whether `shares` has all rows that pass the filter.
+        is_complete: Whether `shares` has all rows that pass the filter.
         weight: Factor of the shares in a score, by how rare the term is. An index leaves it 0.
     """
 
     shares: Mapping[int, float]
     row_count: float
-    is_whole: bool
+    is_complete: bool
     weight: float = 0.0
 
 

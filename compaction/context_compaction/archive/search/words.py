@@ -325,7 +325,7 @@ class Ranker(Generic[R]):
         if small_words:
             added = self._sentence_scores(order[:_REREAD], scores, small_words)
             order = _add_scores(order, scores, added)
-        is_exact = all(matches.is_whole for matches in found)
+        is_exact = all(matches.is_complete for matches in found)
         return Ranking(order, scores, is_exact, tuple(missing))
 
     def is_found(self, term: QueryTerm) -> bool:
@@ -362,12 +362,14 @@ class Ranker(Generic[R]):
         least = 0.5 if term.runs[0].isascii() else 0.1
         # Looking for one row of each piece first avoids most of the counting.
         known = [piece for piece in term.pieces if self._occurs(piece)]
-        whole, part = (sum(piece.weight for piece in of) for of in (term.pieces, known))
-        if part <= least * whole:
+        total_weight, known_weight = (
+            sum(piece.weight for piece in of) for of in (term.pieces, known)
+        )
+        if known_weight <= least * total_weight:
             return []
         found = [self._matches(piece) for piece in known]
         weight = sum(matches.weight for matches in found)
-        unknown_weight = (whole - part) * self._idf(0)
+        unknown_weight = (total_weight - known_weight) * self._idf(0)
         return found if weight >= least * (weight + unknown_weight) else []
 
     def _sentence_scores(
@@ -380,8 +382,8 @@ class Ranker(Generic[R]):
             if content is not None:
                 # Only the start of a text counts, because a long text has all small words.
                 gain = _SMALL_WORD_SCORE * len(small_words & words_of(content.text[:500]))
-                whole = scores[doc.doc_id] + gain
-                loss = whole * _PRINTED_LOSS if content.role == "tool" else 0.0
+                raised = scores[doc.doc_id] + gain
+                loss = raised * _PRINTED_LOSS if content.role == "tool" else 0.0
                 added[doc.doc_id] = gain - loss
         return added
 
