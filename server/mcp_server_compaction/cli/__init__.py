@@ -29,7 +29,7 @@ from mcp_server_compaction.config import (
 
 # The module that defines each command.
 _MODULES = {
-    "serve": "serving", "view": "serving", "wrap": "serving",
+    "serve": "serving", "view": "serving", "wrap": "serving", "proxy": "proxy",
     "compact": "compacting", "compare": "compare", "policies": "compacting",
     "search": "archive", "read": "archive", "sessions": "archive",
     "import": "storage", "usage": "storage", "prune": "storage", "pin": "storage",
