@@ -175,9 +175,11 @@ class StoredContexts:
         )
         lead = indexes[stored_lead] if stored_lead < len(indexes) else None
         before = [index for index in indexes[:replaced_count] if index is not None]
-        if lead is None or not before:
+        if lead is None or (replaced_count and not before):
             return None
-        count, number, entry_count = before[-1] + 1, replaced_count, len(entries)
+        # A compaction that only cleared results kept all messages, so none precedes the kept ones.
+        count = before[-1] + 1 if before else lead
+        number, entry_count = replaced_count, len(entries)
         for entry_index in tail:
             # The list has its own messages from the first change on.
             if indexes[number] != count or contents[count] != originals[number].content:

@@ -17,7 +17,7 @@ from tests.support.json_types import Json
 from tests.support.promises import read_pointer, temporary_archive
 from tests.support.provider_rules import problems
 from tests.support.rendering import render
-from tests.support.script import Part, Turn
+from tests.support.script import Call, Part, Step, Turn
 from tests.support.strategies import FORMATS
 
 CALLS = 24
@@ -142,3 +142,27 @@ async def test_transient_message_causes_no_further_summary(
 def summary_of(result: CompactResult) -> str:
     summaries: list[Any] = [m for m in result.messages if "<context_summary" in json.dumps(m)]
     return json.dumps(summaries)
+
+
+def bash_turn(number: int) -> Turn:
+    output = f"line of log {number}: the test of part {number} passed\n" * 120
+    call = Call("Bash", {"command": f"make test-{number}"}, (Part("text", output),))
+    return Turn((Part("text", f"Task {number}: test."),), steps=(Step((call,)),), answer="Done.")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_cleared_results_stay_cleared_when_a_reminder_disappears(format: str) -> None:
+    host = Host(format, append)
+    before = render([bash_turn(number) for number in range(12)], format)
+    after = render([bash_turn(number) for number in range(13)], format)
+    limits = {"context_window": 24_000, "max_output_tokens": 1_000}
+    clear = CompactRequest(format=format, session_id="s", mode="micro", **limits)
+    fit = CompactRequest(format=format, session_id="s", **limits)
+    async with temporary_archive() as archive:
+        first = await compact([*before, host.user(reminder(1))], clear, archive=archive)
+        second = await compact([*after, host.user(reminder(2))], fit, archive=archive)
+    assert first.edits
+    assert first.boundary is None
+    assert second.recognised is not None
+    assert second.recognised.message_count >= len(before)
+    assert second.messages[: len(before)] == first.messages[: len(before)]
