@@ -43,9 +43,9 @@ class FixedSettings:
         cleared_text: Text before the pointer of a cleared result. {tool} is the tool's name.
         min_result_chars: `microcompact` keeps results of at most this many characters.
         collapses_turns: Whether `collapse` also replaces finished turns, not only items of a plan.
-        tell_changed_files: Whether every call lists files that changed on disk since the
+        list_changed_files: Whether every call lists files that changed on disk since the
             conversation read them. Each change is listed once, at the end of the list.
-        tell_open_todos: Whether open items of the agent's todo list are listed at each request of
+        list_open_todos: Whether open items of the agent's todo list are listed at each request of
             the user, and after a compaction.
         replace_all: Whether a summary replaces all messages except an unanswered request.
         acknowledge: Whether an assistant message confirms the summary, if a turn of the user
@@ -71,8 +71,8 @@ class FixedSettings:
     cleared_text: str = ""
     min_result_chars: int = 0
     collapses_turns: bool = False
-    tell_changed_files: bool = False
-    tell_open_todos: bool = False
+    list_changed_files: bool = False
+    list_open_todos: bool = False
     replace_all: bool = False
     acknowledge: bool = False
     keep_recent_of: KeepBase = "target"
@@ -225,8 +225,8 @@ def _check(name: str, value: Any, default: Any) -> tuple[bool, str]:
         case bool():
             return isinstance(value, bool), "true or false"
         case int():
-            is_whole = is_number and isinstance(value, int)
-            return is_whole and value >= 0, "a whole number of at least 0"
+            is_count = is_number and isinstance(value, int) and value >= 0
+            return is_count, "a whole number of at least 0"
         case float():
             return is_number and 0 < value <= 1, "a number above 0 and at most 1"
         case str():

@@ -48,7 +48,7 @@ _UNITS = {
 
 
 class UndescribedError(Exception):
-    """Something that a user sees has no description, or a description has no subject."""
+    """Error for a public name without a description, or a description without such a name."""
 
 
 def attributes_of(kind: type) -> dict[str, str]:

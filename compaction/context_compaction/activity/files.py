@@ -336,8 +336,8 @@ class _Walk:
         given = _given_folder(call)
         # Some tools start each command in one folder, and some keep one shell for all commands.
         folders = [given] if given else ["", self._shell]
-        is_whole = not placeholders.seems_placeholder(result) and not shown.is_cut(output)
-        if effects.shows and succeeded and is_whole:
+        is_complete = not placeholders.seems_placeholder(result) and not shown.is_cut(output)
+        if effects.shows and succeeded and is_complete:
             self._take_print(position, effects.shows, output, folders)
         for effect in effects.effects:
             self._take_effect(position, effect, folders, succeeded=succeeded)

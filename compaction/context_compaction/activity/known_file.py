@@ -302,7 +302,7 @@ def _state_of(
     if texts and file.unsure_since is None:
         lines = ",".join(f"{part.start_line}-{part.stop_line}" for part in file.parts)
         state = FileState(file.path, lines, seq, _sha256_of("\n".join(texts)), "", 0.0, False)
-        if disk is not None and not _agrees(disk.text, texts, is_whole=not file.parts):
+        if disk is not None and not _agrees(disk.text, texts, is_complete=not file.parts):
             return replace(state, is_changed=True)
         return _as_on_disk(state, disk)
     if before is not None and seq <= before.seq:
@@ -327,10 +327,10 @@ def _as_on_disk(state: FileState, disk: DiskFile | None) -> FileState:
     return replace(state, disk_sha256=sha256, modified_seconds=seconds)
 
 
-def _agrees(on_disk: str, texts: Sequence[str], *, is_whole: bool) -> bool:
+def _agrees(on_disk: str, texts: Sequence[str], *, is_complete: bool) -> bool:
     """Whether a file has the known texts: all of its text, or parts of it."""
     file = _trimmed(on_disk)
-    if is_whole:
+    if is_complete:
         return _trimmed(texts[0]) == file
     return all(f"\n{_trimmed(text)}\n" in f"\n{file}\n" for text in texts)
 

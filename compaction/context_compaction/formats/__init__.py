@@ -151,7 +151,7 @@ def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messag
         return ()
     check_count(len(payload))
     wire_format = format_named(detect(payload) if format is None else format)
-    parsed = tuple(parse_one(raw, n, wire_format.name) for n, raw in enumerate(payload))
+    parsed = tuple(parse_message(raw, n, wire_format.name) for n, raw in enumerate(payload))
     return parsed if wire_format.link is None else wire_format.link(parsed)
 
 
@@ -197,22 +197,21 @@ def _has_text(raw: object) -> bool:
 
 def _parse_or_text(raw: JsonObject, index: int, format: str) -> Message:
     try:
-        return parse_one(raw, index, format)
+        return parse_message(raw, index, format)
     except InvalidMessageError:
         role: Role = "assistant" if raw.get("role") in ("assistant", "model") else "user"
         text = Text(plain_text(hide_private(raw)), author="host")
         return Message(role, (text,), source=raw, index=index)
 
 
-def parse_one(raw: JsonObject, index: int, format: str) -> Message:
+def parse_message(raw: JsonObject, index: int, format: str) -> Message:
     """Parse the message at `index` of a list without linking it; raises what `parse` raises."""
     raw = require_object(raw, index, "the message", MESSAGE_REMEDY)
     if nests_too_deep(raw):
         raise InvalidMessageError(index, *_TOO_DEEP)
-    parse_message = FORMATS[format].parse_message
     try:
         public = hide_private(raw)
-        message = parse_message(public, index)
+        message = FORMATS[format].parse_message(public, index)
     except RecursionError:
         raise InvalidMessageError(index, *_TOO_DEEP) from None
     # Only the model sees private text, which is returned with the host's own message.

@@ -109,9 +109,9 @@ _TOOL_FIELDS = (
 )
 
 
-def _others(format: str) -> frozenset[str]:
+def _types_elsewhere(format: str) -> frozenset[str]:
     return frozenset[str]().union(*(kinds for name, kinds in BLOCK_TYPES.items() if name != format))
 
 
-_ONLY_HERE = {name: kinds - _others(name) for name, kinds in BLOCK_TYPES.items()}
-_ONLY_ELSEWHERE = {name: _others(name) - kinds for name, kinds in BLOCK_TYPES.items()}
+_ONLY_HERE = {name: kinds - _types_elsewhere(name) for name, kinds in BLOCK_TYPES.items()}
+_ONLY_ELSEWHERE = {name: _types_elsewhere(name) - kinds for name, kinds in BLOCK_TYPES.items()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from context_compaction.formats import check_count, format_named, parse_one
+from context_compaction.formats import check_count, format_named, parse_message
 from context_compaction.messages.cache import RecentCache, bytes_key
 from context_compaction.messages.model import JsonObject, Message, Messages
 
@@ -75,12 +75,12 @@ class ListCache:
     def _message(self, raw: JsonObject, index: int, format: str) -> Message:
         data = _bytes(raw)
         if not data:
-            return parse_one(raw, index, format)
+            return parse_message(raw, index, format)
         key = bytes_key(data)
 
         def parse() -> Message:
             copy = marshal.loads(data)  # noqa: S302 - made here
-            return replace(parse_one(copy, index, format), key=key)
+            return replace(parse_message(copy, index, format), key=key)
 
         # A parsed message takes about 1,000 bytes in addition to its text.
         return self._messages.get_or_compute((format, index, key), parse, len(data) + 1_000)

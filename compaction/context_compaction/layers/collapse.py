@@ -47,9 +47,9 @@ def collapse(messages: Messages, context: LayerContext) -> Step:
     sub_tasks = finished_sub_tasks(messages, with_turns=settings.collapses_turns)
     parts = [(_work_of(messages, task), partial(_line, task.label)) for task in sub_tasks]
     step = drop_messages(messages, context, parts, layer="collapse", action="collapsed")
-    left_tokens = count.messages(step.messages)
-    saved_tokens = count.messages(messages) - left_tokens
-    is_enough = left_tokens <= context.limit_tokens
+    result_tokens = count.messages(step.messages)
+    saved_tokens = count.messages(messages) - result_tokens
+    is_enough = result_tokens <= context.limit_tokens
     return step if is_enough and saved_tokens >= settings.min_savings_tokens else Step(messages)
 
 

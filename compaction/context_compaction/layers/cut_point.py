@@ -140,12 +140,12 @@ def request_of(messages: Messages, request_at: int) -> Message:
 def cut_all(messages: Messages, rules: ProviderRules) -> CutPoint | None:
     """Return the cut after which only an unanswered request stays; None if nothing can be cut."""
     index = len(messages)
-    while index and _stays_after_cut_all(messages[index - 1]):
+    while index and _survives_cut_all(messages[index - 1]):
         index -= 1
     return _cut_before(messages, index, rules)
 
 
-def _stays_after_cut_all(message: Message) -> bool:
+def _survives_cut_all(message: Message) -> bool:
     return placeholders.is_request(message) or preserved_part(message) is message
 
 
@@ -191,15 +191,15 @@ def find_cut(
     request_at = turns[-1] if turns else None
     request_tokens = 0 if request_at is None else count.message(request_of(messages, request_at))
 
-    def kept_tokens(index: int) -> int:
+    def tokens_from(index: int) -> int:
         if request_at is None or index <= request_at:
             return tail_tokens[index]
         return tail_tokens[index] + request_tokens
 
-    fitting = [index for index in places if kept_tokens(index) <= keep_tokens] or places[-1:]
+    fitting = [index for index in places if tokens_from(index) <= keep_tokens] or places[-1:]
     if not fitting:
         return None
-    near_tokens = kept_tokens(fitting[0]) * _TURN_BOUNDARY_SHARE
+    near_tokens = tokens_from(fitting[0]) * _TURN_BOUNDARY_SHARE
     turn_starts = frozenset(turns)
     turn_start = next((index for index in fitting if index in turn_starts), None)
     is_near = turn_start is not None and tail_tokens[turn_start] >= near_tokens

@@ -48,7 +48,7 @@ _MAX_WAIT_REMARK_CHARS = 200
 # The head that paper S3 keeps.
 _SNIP_HEAD_MESSAGES = 3
 # `snip` keeps at most this many loaded skills, the newest.
-_MAX_KEPT_SKILLS = 5
+_MAX_SKILLS = 5
 
 
 def drop_messages(
@@ -112,7 +112,7 @@ def _pieces(
     start: int | None = None
     stop = 0
     for unit in units:
-        is_dropped = all(i in indices and not _must_stay(messages[i], pinned) for i in unit)
+        is_dropped = all(i in indices and not _is_protected(messages[i], pinned) for i in unit)
         if start is not None and not (is_dropped and unit.start == stop):
             yield range(start, stop)
             start = None
@@ -123,7 +123,7 @@ def _pieces(
         yield range(start, stop)
 
 
-def _must_stay(message: Message, pinned: Collection[int]) -> bool:
+def _is_protected(message: Message, pinned: Collection[int]) -> bool:
     """Whether a message must never be dropped: it is pinned, carries pins, or is preserved."""
     if message.index in pinned or is_preserved(message):
         return True
@@ -162,7 +162,7 @@ def _plan_and_skills(messages: Messages) -> set[int]:
                 plan = plan or {index}
             elif "skill" in words_in_name(call.name):
                 skills.setdefault(f"{call.name} {call.arguments}", index)
-    return plan | {*list(skills.values())[:_MAX_KEPT_SKILLS]}
+    return plan | {*list(skills.values())[:_MAX_SKILLS]}
 
 
 def snip_chosen(messages: Messages, context: LayerContext, chosen: Collection[int]) -> Step:

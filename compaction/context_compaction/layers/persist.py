@@ -90,7 +90,7 @@ def _persisted(
     would not be smaller than the result.
     """
     texts = tuple(part for part in result.content if isinstance(part, Text))
-    others = tuple(part for part in result.content if not isinstance(part, Text))
+    media = tuple(part for part in result.content if not isinstance(part, Text))
     blobs = result_blobs(result, tool_name, texts)
     if not blobs:
         return None
@@ -100,7 +100,7 @@ def _persisted(
     if room_tokens > frame_tokens + count.text(shown):
         shown = extract(text, room_tokens - frame_tokens, measure=count.text, words=words)
     marker = Text(placeholders.persisted(blobs, shown, tool_name, size_chars), author="compaction")
-    marked = edit_result(result, (marker, *others))
+    marked = edit_result(result, (marker, *media))
     saved_tokens = count.block(result) - count.block(marked)
     if saved_tokens <= 0:
         return None

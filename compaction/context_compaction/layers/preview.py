@@ -59,8 +59,8 @@ def extract(
     chosen: set[int] = set()
     used = gap_cost  # for the gap at the end
     passages = dict.fromkeys(_pieces_with_passages(pieces, first))
-    others = (number for number in _by_priority(pieces, words) if number not in passages)
-    for number in chain(passages, others):
+    by_priority = (number for number in _by_priority(pieces, words) if number not in passages)
+    for number in chain(passages, by_priority):
         neighbors = (number - 1 in chosen) + (number + 1 in chosen)
         cost = measure(f"{pieces[number].text}\n") + gap_cost * (1 - neighbors)
         if used + cost > room:

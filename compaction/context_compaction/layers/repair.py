@@ -314,7 +314,7 @@ class _Pairs:
         return self._results.get(call)
 
     def has_results_after(self, start: int, calls: Sequence[_CallWithResult]) -> bool:
-        """Whether the results of `calls`, and no others, are first in the messages from `start`."""
+        """Whether the messages from `start` begin with exactly the results of `calls`."""
         places = {place for _, place in calls}
         near = list(results_after(self._messages, start))
         if not self._rules.joins_results:
@@ -401,9 +401,9 @@ class _Pairs:
             return []
         self._state.log(message, "a tool result without its call was turned into text")
         texts = [part.text for part in result.content if isinstance(part, Text)]
-        others: list[Block] = [part for part in result.content if not isinstance(part, Text)]
+        media: list[Block] = [part for part in result.content if not isinstance(part, Text)]
         text = placeholders.ORPHAN_RESULT + "\n".join(texts)
-        return [Text(text, author="tool"), *others]
+        return [Text(text, author="tool"), *media]
 
     def _missing_result(self, call: ToolCall, near: Message) -> ToolResult:
         """Return a synthetic result for `call`."""

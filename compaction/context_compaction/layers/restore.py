@@ -77,11 +77,11 @@ def _is_temporary(path: str) -> bool:
     return not _TEMPORARY_FOLDERS.isdisjoint(folders) or "/var/folders/" in f"/{path}"
 
 
-def not_visible(files: Sequence[FileText], kept: Messages) -> list[FileText]:
-    """Return the files that no result in the messages `kept` shows."""
+def not_visible(files: Sequence[FileText], messages: Messages) -> list[FileText]:
+    """Return the files that no result in `messages` shows."""
     shown = {
         message.index
-        for message in kept
+        for message in messages
         if not all(map(placeholders.seems_placeholder, tool_results(message)))
     }
     return [file for file in files if file.shown_in not in shown]
@@ -138,23 +138,23 @@ def _chosen(
     files: Sequence[FileText], count: MessageCounter, settings: Settings, room_tokens: int
 ) -> list[tuple[str, str, str]]:
     """Return path, action and text of each file that fits, by priority. Some are only named."""
-    left_tokens = room_tokens - count.message(_message_of([("", "restored", "")]))
+    remaining_tokens = room_tokens - count.message(_message_of([("", "restored", "")]))
     chosen: list[tuple[str, str, str]] = []
     named: list[FileText] = []
     for file in files:
-        max_tokens = min(settings.restore_file_tokens, left_tokens)
+        max_tokens = min(settings.restore_file_tokens, remaining_tokens)
         may_restore = file.has_content and len(chosen) < settings.restore_files
         action, text = _restored(file, count, max_tokens) if may_restore else ("", "")
         size_tokens = count.text(text) + 1
-        if text and size_tokens <= left_tokens:
+        if text and size_tokens <= remaining_tokens:
             chosen.append((file.path, action, text))
-            left_tokens -= size_tokens
+            remaining_tokens -= size_tokens
         else:
             named.append(file)
     for file in named[:_MAX_NAMED_FILES]:
         name = placeholders.quoted(f"{file.path} ({file.note})" if file.note else file.path)
-        left_tokens -= count.text(f", {name}")
-        if left_tokens >= 0:
+        remaining_tokens -= count.text(f", {name}")
+        if remaining_tokens >= 0:
             chosen.append((file.path, "named", name))
     return chosen
 
@@ -167,18 +167,18 @@ def _restored(file: FileText, count: MessageCounter, max_tokens: int) -> tuple[s
         return "", ""
     parts = file.parts if file.text is None else ((1, file.text),)
     label = f"Parts of: {file.path}{f' ({file.note})' if file.note else ''}"
-    left_tokens = max_tokens - count.text(label) - _PART_FRAME_TOKENS
+    remaining_tokens = max_tokens - count.text(label) - _PART_FRAME_TOKENS
     texts: list[str] = []
     for first_line, text in reversed(parts):  # the last part is the newest
         lines = text.split("\n")
         focus = text.count("\n", 0, file.focus) if file.text is not None else 0
-        span = _lines_around(lines, focus, count, left_tokens)
+        span = _lines_around(lines, focus, count, remaining_tokens)
         if not span:
             break
         part = "\n".join(lines[span.start : span.stop])
         part = f"Lines {first_line + span.start}-{first_line + span.stop - 1}:\n{part}"
         texts.append(part)
-        left_tokens -= count.text(part) + 1
+        remaining_tokens -= count.text(part) + 1
     if not texts:
         return "", ""
     return "outlined", placeholders.quoted("\n".join([label, *reversed(texts)]))

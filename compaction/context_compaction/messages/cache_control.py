@@ -48,8 +48,8 @@ def _normalized(raw: JsonObject, convert: Callable[[list[Any]], Any]) -> JsonObj
     message: JsonObject = _unmarked(raw)
     match message:
         case {"content": [*blocks]}:
-            kept = [_normalized_block(b, convert) for b in blocks if not _is_cache_point(b)]
-            return {**message, "content": convert(kept)}
+            converted = [_normalized_block(b, convert) for b in blocks if not _is_cache_point(b)]
+            return {**message, "content": convert(converted)}
         case {"type": "function_call_output", "output": [*parts]}:
             return {**message, "output": convert([_unmarked(part) for part in parts])}
         case _:

@@ -199,9 +199,9 @@ def edit_message(message: Message, blocks: Sequence[Block]) -> Message:
     )
 
 
-def is_same(blocks: Sequence[object], others: Sequence[object]) -> bool:
+def is_same(blocks: Sequence[object], other_blocks: Sequence[object]) -> bool:
     """Whether two sequences contain the very same objects in the same order."""
-    return len(blocks) == len(others) and all(map(is_, blocks, others))
+    return len(blocks) == len(other_blocks) and all(map(is_, blocks, other_blocks))
 
 
 def edit_result(result: ToolResult, content: str | tuple[Part, ...]) -> ToolResult:

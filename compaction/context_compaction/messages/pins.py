@@ -130,15 +130,15 @@ def fit_to_budget(
     Args:
         pins: The pins, oldest first.
         limit_tokens: Limit for all pins. Above it the oldest automatic pins are dropped first, then
-            the oldest others.
+            the oldest explicit pins.
         automatic_tokens: Limit for automatic pins.
     """
     automatic = [pin for pin in pins if pin.is_automatic]
-    others = [pin for pin in pins if not pin.is_automatic]
-    left_tokens = limit_tokens - sum(pin.tokens for pin in others)
+    explicit = [pin for pin in pins if not pin.is_automatic]
+    free_tokens = limit_tokens - sum(pin.tokens for pin in explicit)
     fitting = (
-        *_newest_within(others, limit_tokens),
-        *_newest_within(automatic, min(automatic_tokens, left_tokens)),
+        *_newest_within(explicit, limit_tokens),
+        *_newest_within(automatic, min(automatic_tokens, free_tokens)),
     )
     fitting_objects = set(map(id, fitting))
     return tuple(pin for pin in pins if id(pin) in fitting_objects)

@@ -226,7 +226,7 @@ def receipt_hashes_in(messages: Messages) -> tuple[str, ...]:
 
 def with_authors(messages: Messages, proven: ProvenTexts = NO_PROVEN_TEXTS) -> Messages:
     """Return `messages` with the author on each text whose author differs from its role."""
-    known = tuple(_with_host_beside_results(_with_proven(m, proven)) for m in messages)
+    known = tuple(_with_host_near_results(_with_proven(m, proven)) for m in messages)
     after_assistant = [
         index
         for index in range(1, len(known))
@@ -242,7 +242,7 @@ def with_authors(messages: Messages, proven: ProvenTexts = NO_PROVEN_TEXTS) -> M
     return with_loaded_tools(with_project_rules(known, has_posed_results=bool(posed)))
 
 
-def _with_host_beside_results(message: Message) -> Message:
+def _with_host_near_results(message: Message) -> Message:
     """Return `message` with the author "host" on texts next to results that no user typed."""
     if message.role != "user" or len(message.blocks) < 2 or not tool_results(message):
         return message

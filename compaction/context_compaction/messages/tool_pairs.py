@@ -221,7 +221,7 @@ def with_unique_call_ids(messages: Messages) -> Messages:
             elif call := calls.get((index, number)):
                 new_id = new_ids[call]
             else:
-                new_id = ids.take(block.call_id, is_taken=block.call_id in call_ids)
+                new_id = ids.take(block.call_id, is_reserved=block.call_id in call_ids)
             if new_id != block.call_id:
                 blocks[number] = replace(block, call_id=new_id, edited=True)
         if not is_same(blocks, message.blocks):
@@ -261,18 +261,18 @@ class _UniqueIds:
         self._used: set[str] = set()
         self._counts: dict[str, int] = {}
 
-    def take(self, call_id: str, *, is_last: bool = False, is_taken: bool = False) -> str:
+    def take(self, call_id: str, *, is_last: bool = False, is_reserved: bool = False) -> str:
         """Return `call_id`, or a new ID made from it if it is used.
 
         Args:
             call_id: The ID in the list.
             is_last: Whether it is in the last message, which may use the IDs of open calls.
-            is_taken: Whether `call_id` itself must not be returned.
+            is_reserved: Whether `call_id` itself must not be returned.
         """
         new_id = call_id
-        while is_taken or new_id in self._used or (new_id in self._still_open and not is_last):
+        while is_reserved or new_id in self._used or (new_id in self._still_open and not is_last):
             number = self._counts[call_id] = self._counts.get(call_id, 1) + 1
-            new_id, is_taken = f"{call_id}_{number}", False
+            new_id, is_reserved = f"{call_id}_{number}", False
         self._used.add(new_id)
         return new_id
 

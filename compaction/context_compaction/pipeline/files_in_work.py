@@ -25,7 +25,7 @@ _UNKNOWN = FileState("", "", -1, "", "", 0.0, is_changed=False)
 
 def reports_changed_files(context: CompactionContext) -> bool:
     """Whether this call may append a note that lists files changed on disk."""
-    return context.settings.tell_changed_files and returns_list(context)
+    return context.settings.list_changed_files and returns_list(context)
 
 
 def returns_list(context: CompactionContext) -> bool:

@@ -212,7 +212,7 @@ def _counter(session: Session, settings: Settings, parsed: Messages) -> MessageC
     model, estimator = session.request.model, settings.estimator
 
     def counted() -> MessageCounter:
-        count = counter_for(model, estimator=estimator).for_one_call()
+        count = counter_for(model, estimator=estimator).with_own_caches()
 
         def counts_of(message: Message) -> tuple[int, int]:
             return count.message(message), count.request_bytes((message,))
@@ -225,7 +225,7 @@ def _counter(session: Session, settings: Settings, parsed: Messages) -> MessageC
         return count
 
     given = model, estimator, session.proven
-    return session.known.once("counter", given, counted).for_one_call()
+    return session.known.once("counter", given, counted).with_own_caches()
 
 
 def _repaired(

@@ -156,9 +156,9 @@ def _earlier_boundary(messages: Messages, context: CompactionContext) -> Boundar
         max(span.stop_seq for _, span in spans),
     )
     later = range(spans[-1][0] + 1, len(session.seqs) + 1)
-    first_kept = next(at for at in map(session.input_index, later) if at is not None)
+    first_index = next(at for at in map(session.input_index, later) if at is not None)
     is_split = any(placeholders.summary_text(messages[index]) is None for index, _ in spans)
-    return Boundary(first_kept, span.start_seq, span.stop_seq, is_split, span.pointer)
+    return Boundary(first_index, span.start_seq, span.stop_seq, is_split, span.pointer)
 
 
 def _with_rejections(
@@ -242,9 +242,9 @@ def _boundary_of(context: CompactionContext, plan: Plan, cut: CutPoint) -> Bound
     session, span = context.session, context.span_of(plan.replaced)
     indices = (message.index for message in plan.edited.messages[cut.first_kept :])
     end = session.input_index(len(session.seqs)) or 0
-    first_kept = next((at for at in map(session.input_index, indices) if at is not None), end)
+    first_index = next((at for at in map(session.input_index, indices) if at is not None), end)
     is_split = cut.request_at is not None
-    return Boundary(first_kept, span.start_seq, span.stop_seq, is_split, span.pointer)
+    return Boundary(first_index, span.start_seq, span.stop_seq, is_split, span.pointer)
 
 
 def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) -> CompactResult:

@@ -85,12 +85,12 @@ def _shorter(
     """Return the block of `item` with its bought pieces; None if it stays whole."""
     block, count = message.blocks[item.block], context.count
     if isinstance(block, ToolCall):
-        is_unchanged = item.is_whole and item.in_file not in restored
+        is_unchanged = item.is_complete and item.in_file not in restored
         return (
             None if is_unchanged else clip_call(block, count, context.settings.clip_argument_chars)
         )
     is_short = sum(map(len, item.pieces)) <= GROUP_CHARS
-    if item.is_whole or (is_short and item.in_file and item.in_file not in restored):
+    if item.is_complete or (is_short and item.in_file and item.in_file not in restored):
         return None
     if isinstance(block, ToolResult):
         name = calls.name_of(block)
@@ -148,7 +148,7 @@ def _shorter_request(
         for number, block in enumerate(request.blocks)
         if isinstance(block, Text) and not is_rules(block)
     ]
-    if not texts or all(item.is_whole for item in own):
+    if not texts or all(item.is_complete for item in own):
         return {}
     number, block = max(texts, key=lambda text: len(text[1].text))
     if placeholders.is_long_request(block.text):

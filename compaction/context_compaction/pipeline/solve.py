@@ -317,7 +317,7 @@ def _filled_with_less(
 
 
 def _is_all_bought(record: Record) -> bool:
-    return all(item.is_whole for item in record.items if item.kind != "replaced")
+    return all(item.is_complete for item in record.items if item.kind != "replaced")
 
 
 def _cut_where_bought(
@@ -431,7 +431,7 @@ def _tail_start(
         at = record.position_of(item)
         if at < 0 or item.path or item.kind in DERIVED:
             continue
-        is_partial = needs_all and not (item.is_whole or item.is_unread or at == request_at)
+        is_partial = needs_all and not (item.is_complete or item.is_unread or at == request_at)
         if is_partial or _is_missing(item, is_request=at == request_at):
             missing.add(at)
     start = len(messages)
@@ -457,9 +457,9 @@ def _is_missing(item: Item, *, is_request: bool) -> bool:
     match item.kind:
         case "user" | "closing" | "remark" if item.block == -1:
             # A long request stays as an extract.
-            return not (is_request or item.is_whole)
+            return not (is_request or item.is_complete)
         case "host":
-            return not item.is_whole and sum(map(len, item.pieces)) > _SHORT_NOTE_CHARS
+            return not item.is_complete and sum(map(len, item.pieces)) > _SHORT_NOTE_CHARS
         case _:
             # Other results of the newest call, and results next to the request, are cleared.
             return not (is_request or item.bought or item.is_unread)

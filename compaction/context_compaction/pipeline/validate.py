@@ -157,7 +157,7 @@ def with_notes(
 
 def _with_todos(context: CompactionContext, validation: Validation) -> Validation:
     """Add a note of the open todos: once for each request, and after a compaction."""
-    is_enabled = context.settings.tell_open_todos and returns_list(context)
+    is_enabled = context.settings.list_open_todos and returns_list(context)
     if not (is_enabled and _accepts_notes(validation)):
         return validation
     messages, items = validation.edited.messages, open_todos(context.messages)[:_MAX_TODOS]

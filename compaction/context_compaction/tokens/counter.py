@@ -87,7 +87,7 @@ class MessageCounter:
         image: Rule for the tokens of images.
         margin: Factor from an estimate to its upper estimate.
         cache: Counts of texts, shared by all calls with this counter.
-        tokens: Token counts of the messages, lists and blocks of one call; see `for_one_call`.
+        tokens: Token counts of the messages, lists and blocks of one call; see `with_own_caches`.
         sizes: Sizes of the messages of one call, in bytes.
     """
 
@@ -103,7 +103,7 @@ class MessageCounter:
         """Name of the counting method, for example "o200k*1.50/claude"."""
         return self.counter.name
 
-    def for_one_call(self) -> "MessageCounter":
+    def with_own_caches(self) -> "MessageCounter":
         """Return this counter with its own cache of message and block counts, for one call."""
         return replace(self, tokens=ObjectCache(self.tokens), sizes=ObjectCache(self.sizes))
 

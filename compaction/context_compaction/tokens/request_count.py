@@ -134,10 +134,10 @@ class RequestCount:
         if not self.anchor_tokens:
             tokens = self.count.messages(messages) + self.overhead_tokens
             return Estimate(tokens, math.ceil(tokens * self.count.margin), method)
-        kept, added = self._kept_and_added(messages)
-        removed = self.scale * (self.anchored_tokens - kept)
+        remaining, added = self._remaining_and_added(messages)
+        removed = self.scale * (self.anchored_tokens - remaining)
         tokens = math.ceil(self.anchor_tokens - removed + added)
-        upper = math.ceil(round(self._upper(kept, added), _DIGITS))
+        upper = math.ceil(round(self._upper(remaining, added), _DIGITS))
         return Estimate(tokens, max(tokens, upper), f"usage+{method}")
 
     def message_limit(self, max_tokens: int) -> int:
@@ -145,9 +145,9 @@ class RequestCount:
         margin, scale = self.count.margin, self.scale
         if not self.anchor_tokens:
             return math.floor(max_tokens / margin) - self.overhead_tokens
-        by_kept = (max_tokens - self.overhead_tokens) / (scale * margin)
+        by_remaining = (max_tokens - self.overhead_tokens) / (scale * margin)
         by_removed = self.anchored_tokens - (self.anchor_tokens - max_tokens) * margin / scale
-        return math.floor(max(by_kept, by_removed))
+        return math.floor(max(by_remaining, by_removed))
 
     def room(self, messages: Messages, max_tokens: int) -> int:
         """Return how many tokens, by the counter, can be added to `messages`.
@@ -159,21 +159,22 @@ class RequestCount:
         if not self.anchor_tokens:
             tokens = self.count.messages(messages) + self.overhead_tokens
             return math.floor(max_tokens / margin) - tokens
-        free = max_tokens - self._upper(*self._kept_and_added(messages))
+        free = max_tokens - self._upper(*self._remaining_and_added(messages))
         return math.floor(round(free / margin, _DIGITS))
 
-    def _upper(self, kept: int, added: int) -> float:
+    def _upper(self, remaining: int, added: int) -> float:
         """Return the lower of two upper bounds, plus the added tokens with their margin.
 
-        The first bound assumes that the kept messages count more than estimated, the second that
-        the removed messages count less. If nothing was removed, the second is the provider's count.
+        The first bound assumes that the remaining messages count more than estimated. The second
+        assumes that the removed messages count less; if nothing was removed, it is the
+        provider's count.
         """
-        margin, removed = self.count.margin, self.anchored_tokens - kept
-        by_kept = self.overhead_tokens + self.scale * kept * margin
+        margin, removed = self.count.margin, self.anchored_tokens - remaining
+        by_remaining = self.overhead_tokens + self.scale * remaining * margin
         by_removed = self.anchor_tokens - self.scale * removed / margin
-        return min(by_kept, by_removed) + added * margin
+        return min(by_remaining, by_removed) + added * margin
 
-    def _kept_and_added(self, messages: Messages) -> tuple[int, int]:
+    def _remaining_and_added(self, messages: Messages) -> tuple[int, int]:
         """Return our counts of what the provider counted of `messages`, and of everything else."""
         total = self.count.messages(messages)
         added = sum(map(self._added_tokens, messages))

@@ -42,12 +42,12 @@ from context_compaction.archive.documents import TITLE_TOOL
 from context_compaction.formats.session_files.hosts import (
     HISTORY_READERS,
     kind_of,
-    needs_whole_file,
+    needs_earlier_rows,
     settled_count,
 )
 from context_compaction.formats.session_files.model import SessionHistory, archive_id
 from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
-from context_compaction.formats.session_files.read import decompress, whole_file
+from context_compaction.formats.session_files.read import decompress, lines_of_file
 from context_compaction.formats.session_files.rows import Lines, read_lines
 
 # Files are read in batches of this size, so that memory is bounded.
@@ -264,7 +264,7 @@ class Importer:
     async def _import_completely(self, data: bytes, position: _Position, outcome: Imported) -> None:
         """Import a file of a host that is not followed, or any other conversation."""
         name = outcome.path.name
-        batch = await to_thread.run_sync(lambda: whole_file(decompress(data, name)))
+        batch = await to_thread.run_sync(lambda: lines_of_file(decompress(data, name)))
         kind = kind_of(batch.rows)
         if kind in HISTORY_READERS:
             start = replace(position, kind=kind, offset=0, line=0)
@@ -296,7 +296,7 @@ class Importer:
         batch_bytes = BATCH_BYTES
         while True:
             batch = await _read_batch(path, position, batch_bytes)
-            if position.offset and needs_whole_file(batch.rows, position.kind):
+            if position.offset and needs_earlier_rows(batch.rows, position.kind):
                 position, batch_bytes = _Position(position.stamp, kind=position.kind), -1
                 continue
             content = await to_thread.run_sync(_content_of, batch, position, path)

@@ -69,19 +69,19 @@ def read(rows: Sequence[Row]) -> Session:
     return replace(session, session_id=_agent_id(rows[0], rows)) if is_subagent_file else session
 
 
-def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
+def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory]:
     """Return the histories in rows of a file.
 
     Args:
         rows: Rows of the file.
-        is_whole: Whether they start with the first row of the file.
+        from_start: Whether they start with the first row of the file.
     """
     main = [row for row in rows if not _is_sidechain(row)]
     starts = [index for index, row in enumerate(main) if _starts_context(row)]
     histories: list[SessionHistory] = []
     for start, stop in zip([0, *starts], [*starts, len(main)], strict=True):
         branches = [branch for branch in _branches(main[start:stop]) if branch]
-        is_new_start = is_whole or (start < len(main) and _starts_context(main[start]))
+        is_new_start = from_start or (start < len(main) and _starts_context(main[start]))
         histories += [
             history_of(
                 _session(branch, branch),
@@ -227,7 +227,7 @@ def _attached_text(attachment: JsonObject) -> str:
 
 def _branches(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the rows of each branch, the live branch last."""
-    has_one_root = _has_one_root(rows)
+    has_single_root = _has_single_root(rows)
     prompts: dict[str, int] = {}  # By `uuid` of a row: the position of its prompt.
     row_prompts: list[int] = []
     parents: dict[int, int] = {}  # By position of a prompt: the prompt that it continues.
@@ -236,7 +236,7 @@ def _branches(rows: Sequence[Row]) -> list[list[Row]]:
         parent = row.value.get("parentUuid")
         prompt = prompts.get(parent, latest) if isinstance(parent, str) else latest
         if _is_prompt(row):
-            parents[position] = -1 if parent is None and has_one_root else prompt
+            parents[position] = -1 if parent is None and has_single_root else prompt
             prompt = latest = position
         own_id = text_or_none(row.value.get("uuid"))
         if own_id is not None:
@@ -262,7 +262,7 @@ def _chain(end: int, parents: dict[int, int]) -> set[int]:
     return chain
 
 
-def _has_one_root(rows: Sequence[Row]) -> bool:
+def _has_single_root(rows: Sequence[Row]) -> bool:
     """Whether a prompt without a parent starts again from the beginning.
 
     If other messages have no parent either, the host did not write the tree.
@@ -289,7 +289,7 @@ def _is_prompt(row: Row) -> bool:
     return not is_answer and not str(text).startswith(_HOST_PREFIXES)
 
 
-def needs_whole_file(rows: Sequence[Row]) -> bool:
+def needs_earlier_rows(rows: Sequence[Row]) -> bool:
     """Whether rows from the middle of a file depend on rows before them.
 
     They do if they fork, if a prompt continues an earlier row, or if a sub-agent without an ID

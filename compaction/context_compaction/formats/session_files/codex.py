@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from context_compaction.errors import InvalidMessageError
-from context_compaction.formats import parse_one
+from context_compaction.formats import parse_message
 from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
 from context_compaction.formats.session_files.model import (
     NewSession,
@@ -84,28 +84,28 @@ def _entries(rows: Sequence[Row]) -> list[Entry]:
             entries.append(entry_of(original_message(row, "payload") or row.value, row))
         elif row.kind == "compacted":
             entries = _compacted(row.object("payload"), entries, row)
-        elif turns := _rolled_back_turns(row):
+        elif turns := _rollback_turns(row):
             entries = _without_turns(entries, turns)
-        elif _is_bare_item(row):
+        elif _is_unwrapped_item(row):
             entries.append(entry_of(row.value, row))
     return entries
 
 
-def _is_bare_item(row: Row) -> bool:
+def _is_unwrapped_item(row: Row) -> bool:
     """Whether the row is an item without a wrapper; newer rows of other types have a payload."""
     return row.kind not in {*_ROW_TYPES, None} and "payload" not in row.value
 
 
-def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
+def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory]:
     """Return the histories in rows of a file.
 
     Args:
         rows: Rows of the file. If a compaction among them recorded only its summary, they must
-            include the user's messages before it; see `needs_whole_file`.
-        is_whole: Whether they start with the first row of the file.
+            include the user's messages before it; see `needs_earlier_rows`.
+        from_start: Whether they start with the first row of the file.
     """
     starts = [index for index, row in enumerate(rows) if row.kind == "compacted"]
-    parent = _parent_session(rows) if is_whole else None
+    parent = _parent_session(rows) if from_start else None
     histories: list[SessionHistory] = []
     for start, stop in zip([0, *starts], [*starts, len(rows)], strict=True):
         part = list(rows[start:stop])
@@ -118,7 +118,7 @@ def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
             history_of(
                 read(branch),
                 branch,
-                is_new_start=is_whole or start in starts,
+                is_new_start=from_start or start in starts,
                 parent_session_id=parent,
                 is_abandoned=branch is not branches[-1],
             )
@@ -127,9 +127,9 @@ def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
     return histories
 
 
-def needs_whole_file(rows: Sequence[Row]) -> bool:
+def needs_earlier_rows(rows: Sequence[Row]) -> bool:
     """Whether rows from the middle of a file depend on rows before them."""
-    depends = any(_lacks_replacement(row) or _rolled_back_turns(row) for row in rows)
+    depends = any(_lacks_replacement(row) or _rollback_turns(row) for row in rows)
     return depends or _has_only_events(rows)
 
 
@@ -157,7 +157,7 @@ def _message(role: str, text: str) -> JsonObject:
 def _has_only_events(rows: Sequence[Row]) -> bool:
     """Whether rows have texts in events and no item of the conversation."""
     has_items = any(
-        row.kind in {"response_item", "compacted"} or _is_bare_item(row) for row in rows
+        row.kind in {"response_item", "compacted"} or _is_unwrapped_item(row) for row in rows
     )
     return not has_items and any(_item_of_event(row) for row in rows)
 
@@ -177,13 +177,13 @@ def _item_of_event(row: Row) -> JsonObject | None:
 
 def _branches(rows: list[Row]) -> list[list[Row]]:
     """Return the rows up to each rollback, and all rows last."""
-    cuts = [index for index, row in enumerate(rows) if _rolled_back_turns(row)]
+    cuts = [index for index, row in enumerate(rows) if _rollback_turns(row)]
     if len(cuts) > MAX_BRANCHES:
-        return [[row for row in rows if not _rolled_back_turns(row)], rows]
+        return [[row for row in rows if not _rollback_turns(row)], rows]
     return [*(rows[:cut] for cut in cuts), rows]
 
 
-def _rolled_back_turns(row: Row) -> int:
+def _rollback_turns(row: Row) -> int:
     """Return how many turns the user took back in this row."""
     payload = row.object("payload")
     turns = payload.get("num_turns")
@@ -202,7 +202,7 @@ def _is_typed(item: JsonObject) -> bool:
     if item.get("role") != "user":
         return False
     try:
-        return bool(user_text(parse_one(item, 0, "openai-responses")))
+        return bool(user_text(parse_message(item, 0, "openai-responses")))
     except InvalidMessageError:
         return False
 

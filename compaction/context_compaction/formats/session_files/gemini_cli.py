@@ -31,9 +31,9 @@ def read(rows: Sequence[Row]) -> Session:
     return _sessions(rows)[-1]
 
 
-def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
+def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory]:
     """Return every branch of a complete chat, the live branch last."""
-    return [history_of(session, list(rows), is_new_start=is_whole) for session in _sessions(rows)]
+    return [history_of(session, list(rows), is_new_start=from_start) for session in _sessions(rows)]
 
 
 def _sessions(rows: Sequence[Row]) -> list[Session]:

@@ -81,10 +81,11 @@ def kind_of(rows: Iterable[Row]) -> str:
     return "messages"
 
 
-def needs_whole_file(rows: Sequence[Row], kind: str) -> bool:
+def needs_earlier_rows(rows: Sequence[Row], kind: str) -> bool:
     """Whether rows from the middle of a file cannot be understood without the rows before them."""
-    needs_whole = claude_code.needs_whole_file if kind == "claude-code" else codex.needs_whole_file
-    return needs_whole(rows)
+    if kind == "claude-code":
+        return claude_code.needs_earlier_rows(rows)
+    return codex.needs_earlier_rows(rows)
 
 
 def settled_count(messages: Messages) -> int:

@@ -31,7 +31,7 @@ _MESSAGE_ROWS = frozenset({
     "message", "custom_message", "compaction", "branch_summary",
 })  # fmt: skip
 # Rows of pi whose message has one field of the row, so that the other fields may have words.
-_ONE_FIELD_ROWS = frozenset({"custom_message", "branch_summary", "compaction"})
+_SINGLE_FIELD_ROWS = frozenset({"custom_message", "branch_summary", "compaction"})
 _QUIET_ROWS = frozenset({"progress", "file-history-snapshot", "system.message"})
 _HOLDERS = ("message", "payload", "attachment")
 _REPEATING_EVENTS = ("_begin", "_end", "_delta", "token_count")
@@ -157,7 +157,7 @@ def extra_texts(lines: Lines, entries: Sequence[Entry]) -> tuple[tuple[str, str]
     for row in (*lines.rows, *parts):
         is_message = row.line in entry_lines and row.kind in {*_MESSAGE_ROWS, "event_msg"}
         is_message |= row.kind in _MESSAGE_ROWS and any(map(row.object, _HOLDERS))
-        is_message &= row.kind not in _ONE_FIELD_ROWS
+        is_message &= row.kind not in _SINGLE_FIELD_ROWS
         text = "" if is_message and row.kind != "user" else text_of_row(row, known, is_message)
         texts += [(row.kind or "row", text)] if text else []
     return (*texts, *(("unreadable line", text) for text in lines.unread))

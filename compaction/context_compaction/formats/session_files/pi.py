@@ -40,13 +40,13 @@ def read(rows: Sequence[Row]) -> Session:
     return _session(rows, [*summary, *recent], notes)
 
 
-def read_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
+def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory]:
     """Return the branches of a complete file, the current branch last.
 
     Each has all its messages, with the summary of a compaction at its place in the branch.
     """
     return [
-        history_of(_session(rows, _entries(branch)), list(rows), is_new_start=is_whole)
+        history_of(_session(rows, _entries(branch)), list(rows), is_new_start=from_start)
         for branch in _branches(rows)
     ]
 
@@ -104,9 +104,9 @@ def _start(branch: Sequence[Row]) -> tuple[int, list[Entry], tuple[str, ...]]:
     if not compactions:
         return 0, [], ()
     last = compactions[-1]
-    first_kept = last.value.get("firstKeptEntryId")
+    first_id = last.value.get("firstKeptEntryId")
     for position, row in enumerate(branch):
-        if first_kept is not None and row.value.get("id") == first_kept:
+        if first_id is not None and row.value.get("id") == first_id:
             return position, _entries([last]), ()
     note = f"line {last.line}: the compaction names no entry of this file; all messages are kept"
     return 0, [], (note,)

@@ -46,7 +46,8 @@ from context_compaction.formats.session_files.rows import (
 from context_compaction.messages.model import JsonObject
 
 __all__ = [
-    "MAX_TEXT_BYTES", "Conversation", "decompress", "parse_file", "read_conversation", "whole_file",
+    "MAX_TEXT_BYTES", "Conversation", "decompress", "lines_of_file", "parse_file",
+    "read_conversation",
 ]  # fmt: skip
 
 MAX_TEXT_BYTES = 512 * 1024 * 1024
@@ -189,13 +190,13 @@ def _read_session(data: bytes, name: str) -> Session:
         session = opencode.read(holder)
         lines = Lines([Row(1, holder)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
         return replace(session, extra_texts=extra_texts(lines, session.entries))
-    lines = whole_file(data, holder)
+    lines = lines_of_file(data, holder)
     if kind_of(lines.rows) != "messages":
         return _session_of(lines, data, name)
     return _read_document(document, name)
 
 
-def whole_file(data: bytes, document: JsonObject | None = None) -> Lines:
+def lines_of_file(data: bytes, document: JsonObject | None = None) -> Lines:
     """Return the rows of a complete file: its lines, its `loglines`, or its only document.
 
     Args:

@@ -53,7 +53,7 @@ from context_compaction.summarizers.extractive.items import (
 )
 from context_compaction.summarizers.instructions.find import (
     BINDING_RANK,
-    SURE_RANK,
+    CERTAIN_RANK,
     find_instructions,
 )
 
@@ -377,7 +377,7 @@ class _Walk:
             marked = f"{found.mark_of(sentence.text, self._numbers)}{sentence.text}"
             if sentence.text not in found.replaced:
                 if sentence.rank >= BINDING_RANK:
-                    kind: Kind = "rule" if sentence.rank >= SURE_RANK else "preference"
+                    kind: Kind = "rule" if sentence.rank >= CERTAIN_RANK else "preference"
                     self._add(sentence.turn, kind, "user", [marked]).rank = sentence.rank
             elif item := user_items.get(sentence.turn):
                 item.pieces = [

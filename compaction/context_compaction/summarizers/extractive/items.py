@@ -67,7 +67,7 @@ class Item:
     costs: list[int] = field(default_factory=list[int])
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all pieces are bought."""
         return len(self.bought) == len(self.pieces)
 

@@ -33,7 +33,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_pairs import with_unique_call_ids
 from context_compaction.messages.tool_results import result_text
-from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
+from context_compaction.summarizers.instructions.find import CERTAIN_RANK, find_instructions
 from context_compaction.summarizers.instructions.own_words import OMISSION
 from context_compaction.summarizers.instructions.sentences import sentences_of
 
@@ -72,18 +72,18 @@ def shorten_messages(
     The newest messages are kept up to `work_chars`. Of older ones, only the user's words are kept.
     """
     messages = with_unique_call_ids(messages)
-    kept: list[tuple[int, Message]] = []
+    newest_first: list[tuple[int, Message]] = []
     room_chars, first = work_chars, len(messages)
     while first and room_chars > 0:
         first -= 1
         blocks = tuple(_shortened_blocks(messages[first]))
         if blocks and not placeholders.is_synthetic(messages[first]):
-            kept.append((first, Message(messages[first].role, blocks)))
+            newest_first.append((first, Message(messages[first].role, blocks)))
             room_chars -= len(compact_json([*map(_block_as_json, blocks)]))
-    kept += _older_words(messages[:first])
-    kept.reverse()
+    newest_first += _older_words(messages[:first])
+    shortened = newest_first[::-1]
     return ShortenedMessages(
-        tuple(message for _, message in kept), tuple(numbers[index] for index, _ in kept)
+        tuple(message for _, message in shortened), tuple(numbers[index] for index, _ in shortened)
     )
 
 
@@ -95,12 +95,14 @@ def _older_words(
     All words are kept up to `words_chars`. After that, only rules are kept, up to `rules_chars`,
     and the beginning of the first message.
     """
-    texts = [(index, text) for index, one in enumerate(messages) if (text := user_text(one))]
+    texts = [
+        (index, text) for index, message in enumerate(messages) if (text := user_text(message))
+    ]
     while texts and (words_chars := words_chars - len(_ends(texts[-1][1], _USER_CHARS))) >= 0:
         index, text = texts.pop()
         yield index, Message("user", (Text(_ends(text, _USER_CHARS)),))
     found = find_instructions(tuple(messages[index] for index, _ in texts))
-    rules = {sentence.text for sentence in found.candidates if sentence.rank >= SURE_RANK}
+    rules = {sentence.text for sentence in found.candidates if sentence.rank >= CERTAIN_RANK}
     for index, text in reversed(texts):
         sentences = (sentence.text for sentence in sentences_of(text, is_typed=True))
         shown = " ".join(sentence for sentence in sentences if sentence in rules)

@@ -30,13 +30,13 @@ from context_compaction.summarizers.instructions.superseded import (
     find_changes,
 )
 
-SURE_RANK = 2.0
+CERTAIN_RANK = 2.0
 """From this rank on, a sentence is a rule by its words alone."""
 BINDING_RANK = 1.0
 """Sentences with a lower rank are small talk, or hold only for the moment."""
 
 # What is added to the rank of a sentence. `_RULE` counts for up to three signs of a rule.
-_TYPED, _LAST, _RULE, _SURE, _QUESTION, _PASTED = 0.75, 0.25, 0.75, 1.0, -1.25, -2.0
+_TYPED, _LAST, _RULE, _CERTAIN, _QUESTION, _PASTED = 0.75, 0.25, 0.75, 1.0, -1.25, -2.0
 _SIGN_WEIGHTS: Mapping[Sign, float] = {
     "correction": 0.5, "errand": -0.75, "about_oneself": -0.5, "agreement": -1.5,
 }  # fmt: skip
@@ -125,14 +125,20 @@ def find_instructions(
             is_lasting = is_lasting or older.is_lasting
         elif older.turn == _SYSTEM_TURN:
             marks[newer.text] = placeholders.DIFFERS
-            rank, is_lasting = SURE_RANK, True
+            rank, is_lasting = CERTAIN_RANK, True
         else:
             replaced[older.text] = newer.turn if newer.turn < len(messages) else None
         rank = max(rank, current.rank)
         found[newer.text] = replace(current, rank=rank, is_lasting=is_lasting)
-    candidates = tuple(one for one in found.values() if 0 <= one.turn < len(messages))
+    candidates = tuple(
+        sentence for sentence in found.values() if 0 <= sentence.turn < len(messages)
+    )
     uncertain = doubtful | replaced.keys()
-    rules = tuple(one for one in candidates if one.text not in uncertain and _is_sure_rule(one))
+    rules = tuple(
+        sentence
+        for sentence in candidates
+        if sentence.text not in uncertain and _is_certain_rule(sentence)
+    )
     return UserInstructions(candidates, rules, replaced, marks)
 
 
@@ -192,7 +198,7 @@ def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
     rank, is_lasting = _rank_by_words(text)
     rank += _LAST * sentence.is_last + _PASTED * sentence.is_pasted
     if sentence.is_listed_rule:
-        rank, is_lasting = max(rank, SURE_RANK), True
+        rank, is_lasting = max(rank, CERTAIN_RANK), True
     return UserInstruction(text, turn, rank, is_lasting, sentence.is_pasted)
 
 
@@ -212,19 +218,19 @@ def _rank_by_words(text: str) -> tuple[float, bool]:
         match
         for match in sign_pattern("rule").finditer(content)
         # "I don't" is no prohibition.
-        if not any(one.start() <= match.start() < one.end() for one in personal)
+        if not any(span.start() <= match.start() < span.end() for span in personal)
     ]
     rule_signs = {match[0].lower() for match in rule_matches}
     signs: set[Sign] = {sign for sign in _SIGN_WEIGHTS if sign_pattern(sign).search(content)}
     if not personal:
         signs.discard("about_oneself")
-    is_sure = any(sign_pattern(sign).search(content) for sign in ("lasting", "sure"))
+    is_certain = any(sign_pattern(sign).search(content) for sign in ("lasting", "sure"))
     is_question = text.endswith(_QUESTION_MARKS) and not _TAG_QUESTION.search(text)
-    rank = _TYPED + _RULE * min(len(rule_signs), 3) + _SURE * is_sure
+    rank = _TYPED + _RULE * min(len(rule_signs), 3) + _CERTAIN * is_certain
     rank += _SIGN_WEIGHTS["correction"] * ("correction" in signs)
     penalties = [_SIGN_WEIGHTS[sign] for sign in signs if sign != "correction"]
     penalties += [_QUESTION] * is_question
-    if is_sure or (rule_matches and CLAUSE_END.search(content, 0, rule_matches[-1].start())):
+    if is_certain or (rule_matches and CLAUSE_END.search(content, 0, rule_matches[-1].start())):
         # The penalties are for the first clause, so a rule in another one loses only once.
         rank += min(penalties, default=0.0)
     else:
@@ -250,13 +256,13 @@ def _applies_to_sentence(content: str, start: int) -> bool:
     return under.search(content, clause, start) is None
 
 
-def _is_sure_rule(sentence: UserInstruction) -> bool:
+def _is_certain_rule(sentence: UserInstruction) -> bool:
     """Whether a sentence is certainly a lasting rule, is whole, and is clear alone."""
-    is_rule = sentence.rank >= SURE_RANK and sentence.is_lasting
-    return is_rule and not sentence.text.endswith(OMISSION) and not _points_back(sentence.text)
+    is_rule = sentence.rank >= CERTAIN_RANK and sentence.is_lasting
+    return is_rule and not sentence.text.endswith(OMISSION) and not _refers_back(sentence.text)
 
 
-def _points_back(text: str) -> bool:
+def _refers_back(text: str) -> bool:
     """Whether `text` names nothing before a word that needs a name ("Don't mention it again.")."""
     pointer = sign_pattern("points").search(text)
     if pointer is None or text.startswith(":", pointer.end()):

@@ -158,11 +158,11 @@ def _sentences(text: str, is_typed: bool) -> Sequence[Sentence]:
         for line in _unwrapped(lines):
             line_number += 1
             is_item = _LIST_MARK.match(line) is not None
-            whole = " ".join(_without_bullet(line).split())
-            if in_rules and is_item and len(whole) <= _MAX_SENTENCE_CHARS:
+            content = " ".join(_without_bullet(line).split())
+            if in_rules and is_item and len(content) <= _MAX_SENTENCE_CHARS:
                 # A message of more lines is a document, even if it lists rules.
                 is_rule = not is_pasted or (not is_code and line_count <= 40)
-                sentences.append(Sentence(whole, not is_rule, is_last, line_number, is_rule))
+                sentences.append(Sentence(content, not is_rule, is_last, line_number, is_rule))
                 continue
             sentences.extend(
                 Sentence(sentence, is_pasted or _is_machine_line(sentence), is_last, line_number)
@@ -259,16 +259,16 @@ def _is_machine_line(line: str) -> bool:
 
 def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines, and join a line that was broken at the margin with the next one."""
-    whole = ""
+    joined = ""
     for line in map(str.strip, lines):
-        if len(whole) >= 50 and whole[-1].isalpha() and line[:1].islower():
-            whole += f" {line}"
+        if len(joined) >= 50 and joined[-1].isalpha() and line[:1].islower():
+            joined += f" {line}"
             continue
-        if whole:
-            yield whole
-        whole = line
-    if whole:
-        yield whole
+        if joined:
+            yield joined
+        joined = line
+    if joined:
+        yield joined
 
 
 def _without_bullet(line: str) -> str:

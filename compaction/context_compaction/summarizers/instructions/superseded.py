@@ -144,7 +144,7 @@ def _replaces(
         return None  # a series: "Update module 1.", "Update module 2."
     if older.is_lasting and any(len(part & old.words) > 1 for part in new.forgotten):
         return True
-    if (new.denied or new.corrects) and _takes_back(new, old):
+    if (new.denied or new.corrects) and _withdraws(new, old):
         return True
     common = new.words & old.words
     # A shared word weighs 1 if only these two sentences have it, and less the more others do.
@@ -161,7 +161,7 @@ def _replaces(
     return False if is_reworded else None
 
 
-def _takes_back(new: _Content, old: _Content) -> bool:
+def _withdraws(new: _Content, old: _Content) -> bool:
     """Whether `new` plainly withdraws the content of `old`, or a value in it."""
     other_values = new.values - old.values
     denied = [part for part in new.denied if part and part <= old.terms]
