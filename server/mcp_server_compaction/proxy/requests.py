@@ -121,18 +121,15 @@ class Conversation:
         limits = (self.body.fields.get(name) for name in self.api.output_names)
         return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
-    @property
-    def window_tokens(self) -> int:
-        """The window to compact for, below the one at which the host compacts itself."""
+    def window_tokens(self, host_window: int | None = None) -> int:
+        """Return the window to compact for, below the one at which the host compacts itself."""
         window = profile_for(self.model).context_window
-        is_long = "context-1m" in self.headers.get("anthropic-beta", "") or (
-            self.model or ""
-        ).endswith("[1m]")
-        if is_long:
+        beta = self.headers.get("anthropic-beta", "")
+        if "context-1m" in beta or (self.model or "").endswith("[1m]"):
             window = _LONG_WINDOW_TOKENS
         elif self.host == "claude-code":
             window = min(window, _CLAUDE_CODE_WINDOW_TOKENS)
-        return int(window * WINDOW_SHARE)
+        return int(min(window, host_window or window) * WINDOW_SHARE)
 
 
 def api_of(method: str, path: str) -> Api | None:

@@ -61,6 +61,7 @@ class Options:
     Attributes:
         policy: Name of the policy.
         context_window: Tokens of the window; None to derive it from the request.
+        host_window: The window for which the host compacts its context, if it is known.
         trigger_tokens: Token count at which a compaction starts; None for the policy's.
         is_observing: Whether requests are only archived and counted.
         patience_seconds: Time limit of one compaction. Then the request is sent unedited.
@@ -71,6 +72,7 @@ class Options:
     trigger_tokens: int | None = None
     is_observing: bool = False
     patience_seconds: float = 20.0
+    host_window: int | None = None
 
 
 @dataclass(slots=True)
@@ -284,7 +286,8 @@ class Sessions:
             session_id=conversation.session_id,
             parent_session_id=conversation.parent_session_id,
             model=conversation.model,
-            context_window=options.context_window or conversation.window_tokens,
+            context_window=options.context_window
+            or conversation.window_tokens(options.host_window),
             max_output_tokens=conversation.max_output_tokens,
             system=fields.get(api.system_name),
             tools=fields.get("tools"),
