@@ -18,12 +18,12 @@ from mcp_server_compaction.cli.terminal import (
 )
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.sessions import session_document
-from mcp_server_compaction.protocol.tools.search_transcript import (
+from mcp_server_compaction.protocol.searching import (
     missing_terms_note,
     query_of,
     search_reply,
 )
+from mcp_server_compaction.protocol.sessions import session_document
 from mcp_server_compaction.reading.text_source import (
     all_sessions,
     find_session,

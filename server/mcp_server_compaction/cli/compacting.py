@@ -53,7 +53,7 @@ from mcp_server_compaction.protocol.compaction_call import (
     resumable_of,
     written_by,
 )
-from mcp_server_compaction.protocol.resource_contents import own_constants, policies_document
+from mcp_server_compaction.protocol.documents import own_constants, policies_document
 from mcp_server_compaction.protocol.writers import model_for
 from mcp_server_compaction.reading.text_source import find_session, short_pointer, short_session
 from mcp_server_compaction.viewer.formatting import plural

@@ -2,24 +2,12 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import fields
-from inspect import cleandoc
 from typing import Any
 
-from context_compaction import (
-    POLICIES,
-    SETTING_NAMES,
-    Archive,
-    JsonObject,
-    Policy,
-    QueryError,
-    SessionInfo,
-    Settings,
-    compact_json,
-)
+from context_compaction import Archive, JsonObject, QueryError, SessionInfo, compact_json
 from mcp_types import TextResourceContents
 
-from mcp_server_compaction.protocol.arguments import short_schema
+from mcp_server_compaction.protocol.documents import options_document, policies_document
 from mcp_server_compaction.protocol.resources import (
     APP_URIS,
     JSON_LINES_TYPE,
@@ -28,7 +16,6 @@ from mcp_server_compaction.protocol.resources import (
     POLICIES_URI,
     TEXT_TYPE,
 )
-from mcp_server_compaction.protocol.schemas import CompactOptions
 from mcp_server_compaction.protocol.sessions import (
     branch_pointer,
     branches_document,
@@ -125,53 +112,3 @@ async def _member(archive: Archive, info: SessionInfo) -> JsonObject:
     receipts = await archive.receipts(info.session_id, after=-1)
     tokens: JsonObject | None = receipts[-1].get("tokens") if receipts else None
     return session_document(info) | {"tokens": tokens}
-
-
-def options_document() -> dict[str, Any]:
-    """Return all fields of the `options` of `compact_messages`."""
-    defaults = Settings()
-    descriptions = _setting_descriptions()
-    return {
-        "about": "Fields of `options` of the tool compact_messages. All are optional. An unknown "
-        "name is an error.",
-        "options": short_schema(CompactOptions)["properties"],
-        "constants_of_the_policy": {
-            name: {"default": getattr(defaults, name), "description": descriptions[name]}
-            for name in SETTING_NAMES
-        },
-    }
-
-
-def _setting_descriptions() -> dict[str, str]:
-    """Return the text of each attribute in the docstring of `Settings`."""
-    # `cleandoc`, because Python before 3.13 keeps the indentation of docstrings.
-    attributes = cleandoc(Settings.__doc__ or "").partition("Attributes:\n")[2]
-    entries = re.findall(r"^    (\w+): (.+(?:\n {8,}.+)*)", attributes, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
-
-
-def policies_document() -> dict[str, Any]:
-    """Return all policies, each with the constants that differ from the defaults."""
-    return {
-        "about": "Values for `policy` of compact_messages. Change a constant by its name in "
-        "`options`; options://compact_messages describes all constants. A policy lists only the "
-        "constants that differ from the defaults.",
-        "policies": [
-            {
-                "name": policy.name,
-                "description": policy.description,
-                "source": policy.source,
-                "layers": list(policy.layers),
-                "constants": own_constants(policy),
-                "differences_from_source": list(policy.differences),
-            }
-            for policy in POLICIES.values()
-        ],
-    }
-
-
-def own_constants(policy: Policy) -> dict[str, Any]:
-    """Return the constants of a policy that differ from the defaults."""
-    defaults = Settings()
-    values = {item.name: getattr(policy.settings, item.name) for item in fields(Settings)}
-    return {name: value for name, value in values.items() if value != getattr(defaults, name)}

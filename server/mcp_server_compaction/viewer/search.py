@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.tools.search_transcript import (
+from mcp_server_compaction.protocol.searching import (
     missing_terms_note,
     query_of,
     search_reply,

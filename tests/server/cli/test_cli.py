@@ -287,3 +287,15 @@ def test_short_session_id_names_the_original_when_a_converted_session_exists(
     for hit in hits:
         run("read", hit.split()[0])
     assert run("pin", "0a1b2c3d").stdout == f"Protected: {session}\n"
+
+
+@pytest.mark.parametrize("module", ["archive", "compacting", "compare", "hosts", "storage"])
+def test_commands_that_serve_nothing_do_not_import_mcp(module: str) -> None:
+    code = (
+        f"import sys, mcp_server_compaction.cli.{module}\n"
+        "print(*sorted({'mcp', 'mcp_types', 'starlette'} & {*sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150
+    )
+    assert done.stdout.strip() == ""
