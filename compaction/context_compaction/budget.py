@@ -241,8 +241,8 @@ def margin_warnings(request: CompactRequest, method: str) -> tuple[str, ...]:
         return ()
     return (
         f"No model is named, so tokens were counted with a cautious margin ({method}). A part of "
-        f"the target of {request.target_tokens:,} tokens can stay unused. Name the model in "
-        "`model` to fill it.",
+        f"the target of {request.target_tokens:,} tokens can stay unused. Name the "
+        "conversation's model to fill it.",
     )
 
 

@@ -758,8 +758,8 @@ class Archive(ABC):
             if done is not None:
                 return done[0]
         raise NotFoundError(
-            f"The archive has no output {output_id!r}. Use an output ID from a placeholder in the "
-            "context or from a search hit."
+            f"The archive has no output {output_id[:80]!r}. Use an output ID from a placeholder in "
+            "the context or from a search hit."
         )
 
     async def session_info(self, session_id: str) -> SessionInfo:

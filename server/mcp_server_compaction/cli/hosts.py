@@ -24,7 +24,7 @@ from mcp_server_compaction.config import (
     load_config,
 )
 from mcp_server_compaction.hosts.catalog import HOSTS, REGISTERED_NAME, ConfigScope, Host, this_user
-from mcp_server_compaction.hosts.checking import check_host
+from mcp_server_compaction.hosts.checking import Finding, check_host
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.hosts.installing import (
     Change,
@@ -206,12 +206,10 @@ def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None
     there is a problem.
     """
     if host_name is not None:
-        findings = anyio.run(check_host, HOSTS[host_name], this_user())
+        findings = anyio.run(_print_findings, HOSTS[host_name], not as_json)
         is_ok = all(finding.is_ok for finding in findings)
-        lines = [
-            f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}" for finding in findings
-        ]
-        answer(as_json, [asdict(finding) for finding in findings], "\n".join(lines))
+        if as_json:
+            answer(True, [asdict(finding) for finding in findings], "")
     else:
         sections = _check_program(config_of(context))
         is_ok = not any(line.startswith(_PROBLEM) for texts in sections.values() for line in texts)
@@ -223,6 +221,16 @@ def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None
         answer(as_json, sections, "\n".join(lines))
     if not is_ok:
         raise click.exceptions.Exit(1)
+
+
+async def _print_findings(host: Host, prints: bool) -> list[Finding]:
+    """Return the findings of the checks of a host, each printed as soon as it is known."""
+    findings: list[Finding] = []
+    async for finding in check_host(host, this_user()):
+        findings.append(finding)
+        if prints:
+            say(f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}")
+    return findings
 
 
 def _check_program(config: Config) -> dict[str, list[str]]:

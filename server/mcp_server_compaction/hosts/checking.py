@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,31 +40,34 @@ class Finding:
     text: str
 
 
-async def check_host(host: Host, folders: UserFolders) -> list[Finding]:
-    """Check the registration in a host's configurations and packages, and start the server."""
-    findings: list[Finding] = []
+async def check_host(host: Host, folders: UserFolders) -> AsyncIterator[Finding]:
+    """Check the registration in a host's configurations and packages, and start the server.
+
+    Yields each finding at once, because starting the server can take seconds.
+    """
+    is_registered = False
     scopes: tuple[ConfigScope, ...] = ("user", "project")
     for scope in scopes:
         if host.file(folders, scope) is not None:
-            findings += await _check_scope(host, scope, folders)
-    is_registered = any(finding.is_ok for finding in findings)
+            async for finding in _check_scope(host, scope, folders):
+                is_registered = is_registered or finding.is_ok
+                yield finding
     package = _package_folder(host, folders)
     if package is not None:
-        findings.append(Finding(True, f"installed as a package with hooks in {package}"))
-        findings.append(await _start(["sh", str(package / "start.sh")], {}))
+        yield Finding(True, f"installed as a package with hooks in {package}")
+        yield await _start(["sh", str(package / "start.sh")], {})
     if package is not None and is_registered:
         problem = (
             "registered and also installed as a package, so the server is started twice. To keep "
             f"only the package, run: mcp-server-compaction uninstall {host.name}"
         )
-        findings.append(Finding(False, problem))
+        yield Finding(False, problem)
     elif package is None and not is_registered:
         hooks = " --hooks" if host.hooks else ""
         problem = (
             f"not registered in {host.title}. Run: mcp-server-compaction install {host.name}{hooks}"
         )
-        findings.append(Finding(False, problem))
-    return findings
+        yield Finding(False, problem)
 
 
 def _package_folder(host: Host, folders: UserFolders) -> Path | None:
@@ -82,33 +85,35 @@ def _package_folder(host: Host, folders: UserFolders) -> Path | None:
         return None  # not installed, or recorded by an unknown version of the host
 
 
-async def _check_scope(host: Host, scope: ConfigScope, folders: UserFolders) -> list[Finding]:
+async def _check_scope(
+    host: Host, scope: ConfigScope, folders: UserFolders
+) -> AsyncIterator[Finding]:
     path = config_file(host, scope, folders)
     try:
         value = read_value(path, host.format)
         command = installed_command(host, value)
         has_hooks = are_hooks_registered(host, scope, folders)
     except SettingsError as error:
-        return [Finding(False, str(error))]
+        yield Finding(False, str(error))
+        return
     if not command:
-        return []
-    findings = [Finding(True, f"registered in {path}")]
+        return
+    yield Finding(True, f"registered in {path}")
     entry = as_object(as_object(value[host.section])[REGISTERED_NAME])
     if entry.get("enabled") is False or entry.get("disabled") is True:
-        findings.append(Finding(False, f"disabled in {path}. Enable it there."))
-    findings.append(await _start(command, entry))
+        yield Finding(False, f"disabled in {path}. Enable it there.")
+    yield await _start(command, entry)
     if "--root" not in command:
         text = "no --root: tools can read the transcripts of hosts, but no other files"
-        findings.append(Finding(True, text))
+        yield Finding(True, text)
     if has_hooks:
-        findings.append(Finding(True, "hooks are registered"))
+        yield Finding(True, "hooks are registered")
     elif host.hooks:
         problem = (
             "no hooks: sessions are archived only when the server starts or searches. "
             f"Run: mcp-server-compaction install {host.name} --hooks"
         )
-        findings.append(Finding(False, problem))
-    return findings
+        yield Finding(False, problem)
 
 
 async def _start(command: list[str], entry: Mapping[str, Json]) -> Finding:

@@ -473,6 +473,9 @@ async def unknown_sessions_and_outputs_raise_not_found(archive: Archive) -> None
     ):
         with pytest.raises(NotFoundError, match="no output"):
             await unknown
+    with pytest.raises(NotFoundError) as caught:
+        await archive.read_output("o_" + "0" * 100_000)
+    assert len(str(caught.value)) < 1_000
 
 
 @promise

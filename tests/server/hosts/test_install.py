@@ -438,6 +438,21 @@ def test_doctor_reports_missing_hooks_and_a_server_that_does_not_start(
     assert "PROBLEM" in doctor()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell script as server")
+def test_doctor_prints_a_finding_before_the_next_check_ends(home: Path, run: Run) -> None:
+    run("install", "codex")
+    path = home / ".codex/config.toml"
+    silent = put(home / "silent-server", "#!/bin/sh\nexec sleep 1000\n")
+    silent.chmod(0o755)
+    path.write_text(path.read_text("utf-8").replace(this_program()[0], str(silent)), "utf-8")
+    command = [*this_program(), "doctor", "codex"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as doctor:
+        assert doctor.stdout is not None
+        assert "registered in" in doctor.stdout.readline()
+        assert doctor.poll() is None
+        doctor.terminate()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_program_prints_help_on_a_terminal_when_it_gets_no_arguments(tmp_path: Path) -> None:
     import pty
