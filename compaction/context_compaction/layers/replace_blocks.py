@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from context_compaction.activity.background import started_line
 from context_compaction.activity.calls import gist_of
 from context_compaction.activity.outcome import error_line
 from context_compaction.messages import placeholders
@@ -74,7 +75,8 @@ def clear_result(
         count: The token counter.
         reason: Why it is cleared, for the placeholder.
         words: A policy's own words for the placeholder.
-        outcome: A line to keep. A failed result keeps its error line instead.
+        outcome: A line to keep. A failed result keeps its error line instead. The ID of work in the
+            background stays otherwise.
     """
     if placeholders.is_placeholder(result) or result.loads_tools:
         return None
@@ -87,7 +89,8 @@ def clear_result(
         if words
         else placeholders.cleared(tool_name, size_chars, blobs, reason)
     )
-    if line := error_line(result_text(result)) if result.is_error else outcome:
+    content = result_text(result)
+    if line := error_line(content) if result.is_error else outcome or started_line(content):
         text = f"{text}\n{placeholders.quoted(line)}"
     cleared = edit_result(result, (Text(text, author="compaction"),))
     saved_tokens = count.block(result) - count.block(cleared)
@@ -130,6 +133,8 @@ def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> R
     for number, part in enumerate(result.content):
         text = part.text if isinstance(part, Text) and part.author == "compaction" else ""
         if shorter := placeholders.placeholder_from_marker(text):
+            if line := started_line(placeholders.preview_in(text)):
+                shorter = f"{shorter}\n{line}"
             content = [*result.content]
             content[number] = Text(shorter, author="compaction")
             cleared = edit_result(result, tuple(content))

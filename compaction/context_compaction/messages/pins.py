@@ -1,8 +1,9 @@
 """Pinned texts, which every summary carries verbatim, and how they are read back from a summary.
 
 A block at the start of a summary lists the pins in sections by origin, and the IDs of unpinned
-texts. This block is the only memory that pins need. The next compaction reads it, so pins survive
-any number of compactions, with or without an archive. All functions are pure.
+texts. Lines about work that runs in the background are pins as well, until the work ends. This
+block is the only memory that pins need. The next compaction reads it, so pins survive any number of
+compactions, with or without an archive. All functions are pure.
 """
 
 import hashlib
@@ -14,13 +15,14 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Message, Messages
 
-Origin: TypeAlias = Literal["manual", "marker", "automatic"]
+Origin: TypeAlias = Literal["manual", "marker", "automatic", "running"]
 
 _TITLES: dict[Origin, str] = {
     "manual": "## Pinned (verbatim, still in force)",
     "marker": "## Pinned in a message (verbatim, still in force)",
     # Only sentences that are certainly rules. Other words of the user bind as well.
     "automatic": "## User rules (verbatim; more may follow below)",
+    "running": "## Running in the background (ID: purpose)",
 }
 _ORIGINS: dict[str, Origin] = {title: origin for origin, title in _TITLES.items()}
 _UNPINNED_TITLE = "## Unpinned"
@@ -37,7 +39,8 @@ class Pin:
     Attributes:
         text: The text, without surrounding white space.
         origin: "manual" if the caller passed it, "marker" if the user marked it in a message,
-            "automatic" if it is a rule of the user that was found.
+            "automatic" if it is a rule of the user that was found, "running" if it names work in
+            the background that has not ended.
         tokens: Size of the text with its mark; 0 if it is not counted yet.
         index: Index of the message that contains it; None if the caller passed it or a summary
             carried it.
@@ -99,7 +102,7 @@ class Pins:
 
     @property
     def pinned_indices(self) -> frozenset[int]:
-        """Indices of the messages with a text that the caller or the user pinned."""
+        """Indices of the messages that the caller or the user pinned, or that name running work."""
         asked = (pin.index for pin in self.candidates if not pin.is_automatic)
         return self.marked.union(index for index in asked if index is not None)
 
@@ -123,22 +126,25 @@ def is_pin_id(text: str) -> bool:
 
 
 def fit_to_budget(
-    pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int
+    pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int, running_tokens: int
 ) -> tuple[Pin, ...]:
     """Return the pins that fit, in the same order (oldest first).
 
     Args:
         pins: The pins, oldest first.
-        limit_tokens: Limit for all pins. Above it the oldest automatic pins are dropped first, then
-            the oldest explicit pins.
+        limit_tokens: Limit for all pins except running work. Above it the oldest automatic pins are
+            dropped first, then the oldest explicit pins.
         automatic_tokens: Limit for automatic pins.
+        running_tokens: Limit for work in the background.
     """
+    running = [pin for pin in pins if pin.origin == "running"]
     automatic = [pin for pin in pins if pin.is_automatic]
-    explicit = [pin for pin in pins if not pin.is_automatic]
+    explicit = [pin for pin in pins if pin.origin in ("manual", "marker")]
     free_tokens = limit_tokens - sum(pin.tokens for pin in explicit)
     fitting = (
         *_newest_within(explicit, limit_tokens),
         *_newest_within(automatic, min(automatic_tokens, free_tokens)),
+        *_newest_within(running, running_tokens),
     )
     fitting_objects = set(map(id, fitting))
     return tuple(pin for pin in pins if id(pin) in fitting_objects)

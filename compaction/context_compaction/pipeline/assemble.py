@@ -36,6 +36,8 @@ _RESTORED_SHARE = 0.95
 _SUMMARY_SHARE = 0.2
 # Host text before the running request stays up to this share of the limit.
 _HOST_TEXT_SHARE = 1 / 50
+# Lines about running work get at most this share of the limit, which is four jobs at 1,000 tokens.
+_RUNNING_SHARE = 0.2
 # Within this limit no summary gets long.
 _SHORT_TOKENS = 400
 
@@ -221,7 +223,10 @@ def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
     settings = plan.level.settings
     automatic_tokens = 0 if plan.level.is_last else settings.automatic_pin_tokens
     return fit_to_budget(
-        leaving, limit_tokens=settings.pinned_tokens, automatic_tokens=automatic_tokens
+        leaving,
+        limit_tokens=settings.pinned_tokens,
+        automatic_tokens=automatic_tokens,
+        running_tokens=int(context.share_tokens * _RUNNING_SHARE),
     )
 
 

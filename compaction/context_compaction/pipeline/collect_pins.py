@@ -1,8 +1,9 @@
 """The texts that summaries carry verbatim: from the caller, marks, earlier summaries and rules.
 
-A message is pinned by its index (`pinned_messages`), a passage by `<pin>` and `</pin>` in the
-user's text. Every provider accepts both. A mark in a tool's output is only text, because a tool
-must not make its own output permanent.
+Lines about work that still runs in the background are such texts as well. A message is pinned by
+its index (`pinned_messages`), a passage by `<pin>` and `</pin>` in the user's text. Every provider
+accepts both. A mark in a tool's output is only text, because a tool must not make its own output
+permanent.
 """
 
 import re
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from context_compaction.activity.background import running_jobs
 from context_compaction.context import Session
 from context_compaction.errors import SettingsError
 from context_compaction.formats.session_files.read import system_text
@@ -30,7 +32,7 @@ _MARKED = re.compile(f"<pin>(.*?){_MARK_END}", re.DOTALL)
 _MOST_MARKS = 200
 _SHOWN_CHARS = 200
 # The more certain origins come later.
-_ORIGINS: tuple[Origin, ...] = ("automatic", "marker", "manual")
+_ORIGINS: tuple[Origin, ...] = ("running", "automatic", "marker", "manual")
 
 
 def check_indices(name: str, indices: Sequence[int], messages: Messages) -> None:
@@ -78,7 +80,8 @@ def gather_pins(
     """
     request, seqs = session.request, session.seqs
     pointers = [f"transcript://{session.session_id}/messages/{seq}-{seq}" for seq in seqs]
-    carried, unpinned = _carried(messages)
+    listed, unpinned = _carried(messages)
+    carried = [pin for pin in listed if pin.origin != "running"]
     given = [Pin(text.strip(), "manual") for text in request.pinned]
     pinned_again = {pin.pin_id for pin in given}
     unpinned_ids = dict.fromkeys(
@@ -87,6 +90,7 @@ def gather_pins(
     pins = [*carried, *_marked(request, messages, pointers), *given]
     if finds_rules:
         pins = _with_rules(session, messages, pointers, carried, pins)
+    pins += _running(messages, pointers, [pin for pin in listed if pin.origin == "running"])
     merged: dict[str, Pin] = {}
     for pin in pins:
         if pin.text and (pin_id := pin.pin_id) not in unpinned_ids:
@@ -120,6 +124,14 @@ def _with_rules(
         for pin in (*pins, *automatic)
         if not (pin.is_automatic and pin.text in rules.replaced)
     ]
+
+
+def _running(messages: Messages, pointers: Sequence[str], carried: Sequence[Pin]) -> Iterator[Pin]:
+    """Yield a pin for each job that still runs. `carried` are those of earlier summaries."""
+    carried_pointers = {pin.text: pin.pointer for pin in carried}
+    for line, index in running_jobs(messages, carried_pointers):
+        pointer = carried_pointers[line] if index is None else pointers[index]
+        yield Pin(line, "running", index=index, pointer=pointer)
 
 
 def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:

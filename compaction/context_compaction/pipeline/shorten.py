@@ -6,6 +6,7 @@ of a call are clipped. A request without room shows its bought paragraphs.
 
 from collections.abc import Collection, Iterable, Sequence
 
+from context_compaction.activity.background import started_line
 from context_compaction.activity.calls import is_steering
 from context_compaction.context import CompactionContext, EditedMessages
 from context_compaction.layers.replace_blocks import (
@@ -28,7 +29,7 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.speakers import author_of
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
-from context_compaction.messages.tool_results import result_blobs
+from context_compaction.messages.tool_results import result_blobs, result_text
 from context_compaction.summarizers.extractive.items import GROUP_CHARS, Item, Record
 from context_compaction.tokens.counter import MessageCounter
 
@@ -114,8 +115,10 @@ def _shorter_result(
     blobs = result_blobs(result, tool_name, texts)
     if not blobs:
         return None
-    size_chars = sum(len(part.text) for part in texts)
-    text = placeholders.persisted(blobs, item.text, tool_name, size_chars)
+    size_chars, shown = sum(len(part.text) for part in texts), item.text
+    if (line := started_line(result_text(result))) not in shown:
+        shown = f"{line}\n{shown}"
+    text = placeholders.persisted(blobs, shown, tool_name, size_chars)
     marked = edit_result(result, (Text(text, author="compaction"), *other_parts))
     saved_tokens = count.block(result) - count.block(marked)
     if saved_tokens <= 0:

@@ -16,6 +16,7 @@ from functools import cache, partial
 from anyio import to_thread
 
 from context_compaction import formats
+from context_compaction.activity.background import running_jobs
 from context_compaction.archive import AppendResult, Archive
 from context_compaction.compaction_state import SavedSummary, wait_seconds
 from context_compaction.context import (
@@ -30,7 +31,7 @@ from context_compaction.layers.cut_point import CutPoint, request_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages
-from context_compaction.messages.pins import Pin
+from context_compaction.messages.pins import Pin, pin_block, with_pin_block
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text, with_authors
 from context_compaction.pipeline.assemble import assemble
@@ -456,4 +457,5 @@ def _notes(messages: Messages, appended: AppendResult, session_id: str, max_toke
     if not text or not known:
         return ""
     span = placeholders.Span(session_id, min(known), max(known), appended.head[:HEAD_CHARS])
-    return placeholders.summary(span, text)
+    running = [Pin(job.line, "running") for job in running_jobs(messages)]
+    return placeholders.summary(span, with_pin_block(pin_block(running, ()), text))

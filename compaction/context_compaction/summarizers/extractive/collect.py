@@ -35,7 +35,6 @@ from context_compaction.messages.model import (
     is_object,
     is_rules,
     is_synthetic_result,
-    named_arguments,
     text_of,
 )
 from context_compaction.messages.speakers import passages_of
@@ -74,19 +73,6 @@ _COMMIT = re.compile(r"^\[(\S{1,100})(?: \([^)\n]*\))? ([0-9a-f]{7,40})\] ([^\n]
 _ERROR = re.compile(r"^E  |\bassert\w*\b|\b\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic\b", re.M)
 # How Claude Code starts the text of a skill, in a message after the call.
 _SKILL_START = "Base directory for this skill:"
-
-# Background work: the arguments that ask for it, and the words with which a result says that it was
-# started. A text that names it and has a word with one of the last beginnings says that it ended.
-_BACKGROUND_ARGUMENTS = ("run_in_background", "is_background", "background")
-_STARTED = (
-    "running in background", "started in background", "launched in background", "agent launched",
-    "process running with", "status: running", "status>running", 'status":"running',
-)  # fmt: skip
-_END_WORDS = ("complet", "finish", "exit", "kill", "terminat", "stopp", "fail", "cancel")
-_JOB_ID = re.compile(r"(?:id|ID|Id)\b[\"']?\s?[:=]?\s?[\"'`]?([\w.-]{3,64})")
-_NAME = re.compile(r"[\w.-]{3,64}")
-# Only this much of a text is searched for IDs of background work.
-_JOB_CHARS = 2_000
 
 
 def collect(
@@ -127,46 +113,6 @@ class _Turn:
     fixed: dict[str, None] = field(default_factory=dict[str, None])
 
 
-class _BackgroundJobs:
-    """Work in the background, whose call and result are attached to the summary until it ends."""
-
-    def __init__(self) -> None:
-        self._items_by_id: dict[str, list[tuple[Item, Kind]]] = {}
-
-    def follow(self, call: ToolCall, items: Sequence[Item], text: str) -> None:
-        """Attach `items`, the call and its result with `text`, if they start background work."""
-        if self.update(f"{_as_json(call.arguments)[:_JOB_CHARS]}\n{text}"):
-            return
-        arguments = named_arguments(call)
-        head = text[:_JOB_CHARS]
-        is_asked = any(arguments.get(name) is True for name in _BACKGROUND_ARGUMENTS)
-        if not is_asked and not _is_running(head):
-            return
-        attached = [(item, item.kind) for item in items]
-        for item in items:
-            item.kind = "attached"
-        self._items_by_id |= dict.fromkeys(_JOB_ID.findall(head), attached)
-
-    def update(self, text: str) -> bool:
-        """Return whether `text` names running work. Detach the work if it has ended."""
-        if not self._items_by_id:
-            return False
-        head = text[: 2 * _JOB_CHARS]
-        words = set(_NAME.findall(head))
-        job_ids = self._items_by_id.keys() & words
-        has_ended = any(word.lower().startswith(_END_WORDS) for word in words)
-        if has_ended and not _is_running(head):
-            for item, kind in (pair for name in job_ids for pair in self._items_by_id.pop(name)):
-                item.kind = kind if item.kind == "attached" else item.kind
-        return bool(job_ids)
-
-
-def _is_running(text: str) -> bool:
-    """Whether the first lines of a result say that its work continues in the background."""
-    head = "\n".join(text.split("\n", 5)[:5]).lower().replace("in the background", "in background")
-    return any(mark in head for mark in _STARTED)
-
-
 class _Walk:
     """One walk through the messages, which collects the items."""
 
@@ -182,10 +128,9 @@ class _Walk:
         self._messages, self._numbers, self._kinds = messages, numbers, kinds
         self._newest_at = len(messages) + 1 if newest_at is None else newest_at
         self._files = {name: file for file in files if file.text for name in file.names}
-        self._calls: dict[str, tuple[ToolCall, ToolUse, Item]] = {}
+        self._calls: dict[str, tuple[ToolCall, ToolUse]] = {}
         self._newest_versions: dict[Hashable, Item] = {}
         self._failed_commands: dict[str, Item] = {}
-        self._jobs = _BackgroundJobs()
         self._turns = [_Turn(0)]
         self._closing: Item | None = None
 
@@ -244,7 +189,6 @@ class _Walk:
         # Project rules stay a message of their own.
         kind = "replaced" if any(map(is_rules, message.blocks)) else "host"
         for text in map("\n\n".join, texts.values()):
-            self._jobs.update(text)
             item = self._add(at, kind, "host", paragraphs(text))
             if text.startswith(_SKILL_START):
                 item.kind = "attached"
@@ -291,12 +235,12 @@ class _Walk:
             pieces = _pieces_of_call(call, use, is_in_file=file is not None)
         item = self._add(at, kind, "called", pieces, block=number)
         item.in_file = file.path if file else ""
-        self._calls[call.call_id] = call, use, item
+        self._calls[call.call_id] = call, use
         if kind == "plan":
             self._replace_older(("plan", call.name), item)
 
     def _add_result(self, at: int, number: int, result: ToolResult) -> None:
-        call, use, call_item = self._calls.get(result.call_id, (None, ToolUse("other"), None))
+        call, use = self._calls.get(result.call_id, (None, ToolUse("other")))
         name = call.name if call else result.name or "tool"
         label = f"result of {name} {use.path or use.command or ''}".strip()
         label = label.partition("\n")[0][:_LABEL_CHARS]
@@ -320,11 +264,9 @@ class _Walk:
                 item = self._add(at, "report", label, paragraphs(text), block=number)
             else:
                 item = self._add_output(at, number, result, use, label)
-            if call is not None and call_item is not None:
-                self._jobs.follow(call, (call_item, item), text)
-                if use.kind != "edit" and not is_report:
-                    arguments = "" if use.path or use.command else _as_json(call.arguments)
-                    self._replace_older((name, use.path, use.command, use.range, arguments), item)
+            if call is not None and use.kind != "edit" and not is_report:
+                arguments = "" if use.path or use.command else _as_json(call.arguments)
+                self._replace_older((name, use.path, use.command, use.range, arguments), item)
 
     def _add_output(
         self, at: int, number: int, result: ToolResult, use: ToolUse, label: str

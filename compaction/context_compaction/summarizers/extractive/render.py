@@ -18,7 +18,7 @@ _LABEL = (
     r"(?:user|agent|assistant|host|tool|called|result of|done in this|from the previous)\b"
     r"[^\n:]{0,99}:"
 )
-_PINS_TITLE = r"## (?:Pinned|User rules|Unpinned)\b"
+_PINS_TITLE = r"## (?:Pinned|User rules|Running in the background|Unpinned)\b"
 _STARTS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL}|{_PINS_TITLE})", re.MULTILINE)
 _ENTRY = re.compile(rf"^(?:\[(\d{{1,9}})\]|-) ({_LABEL}) ?", re.MULTILINE)
 _RULE_KINDS = ("rule", "preference")
