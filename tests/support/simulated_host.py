@@ -90,8 +90,10 @@ class SimulatedHost:
         tools: Tools in the form of Messages.
         result: Returns the output of a tool call by the call's number and input.
         items: The message list as the host keeps it.
+        sent: The bodies of all requests, oldest first.
         replies: All responses, oldest first.
         after_results: Messages that the host adds after each tool result.
+        write: Returns a request's body as text. By default, as JavaScript writes it.
     """
 
     url: str
@@ -104,8 +106,12 @@ class SimulatedHost:
     tools: Sequence[Json] = (function("Bash"),)
     result: Callable[[int, Json], Any] = field(default=lambda number, _: log_of(number))
     items: list[Json] = field(default_factory=list[Json])
+    sent: list[bytes] = field(default_factory=list[bytes])
     replies: list[Reply] = field(default_factory=list[Reply])
     after_results: Sequence[Json] = ()
+    write: Callable[[Json], str] = field(
+        default=lambda body: json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    )
     _calls: int = 0
 
     def ask(self, text: str, max_requests: int = 400) -> Reply:
@@ -119,7 +125,8 @@ class SimulatedHost:
 
     def request(self) -> Reply:
         """Send the list as it is, and return the response."""
-        reply = send(self.url, self.body(), self.request_headers(), path=_PATHS[self.api])
+        self.sent.append(self.body())
+        reply = send(self.url, self.sent[-1], self.request_headers(), path=_PATHS[self.api])
         self.replies.append(reply)
         return reply
 
@@ -139,7 +146,7 @@ class SimulatedHost:
         return {**headers, **{name: value for name, value in names.items() if value}}
 
     def body(self) -> bytes:
-        """Return the next request's body, written as JavaScript writes it."""
+        """Return the next request's body."""
         body: Json = {"model": self.model, "stream": True}
         if self.api == "messages":
             system = [
@@ -168,8 +175,7 @@ class SimulatedHost:
                 }
                 for tool in self.tools
             ]
-        text = json.dumps(body | self.fields, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8")
+        return self.write(body | self.fields).encode("utf-8")
 
     def _take(self, reply: Reply) -> bool:
         """Add the answer to the list and run its tools. False if it calls none."""

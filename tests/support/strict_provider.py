@@ -121,6 +121,7 @@ class Provider:
         requests: All requests, oldest first.
         issued: What it remembers of its answers.
         hung_up: Set when a client closed the connection of a hanging answer.
+        is_strict: Whether the rules are checked. Without them the script gets every request.
     """
 
     script: Script
@@ -129,6 +130,7 @@ class Provider:
     requests: list[Request] = field(default_factory=list[Request])
     hung_up: Event = field(default_factory=Event)
     closing: Event = field(default_factory=Event)
+    is_strict: bool = True
     lock: Lock = field(default_factory=Lock)
     _written: set[str] = field(default_factory=set[str])
     _number: int = 0
@@ -145,6 +147,8 @@ class Provider:
 
     def refusal(self, request: Request) -> Fails | None:
         """Return the error of the API's rules; None for a valid request."""
+        if not self.is_strict:
+            return None
         if len(request.body) > MAX_BODY_BYTES:
             return Fails(413, "request_too_large", "Request exceeds the maximum size")
         if not request.json:
@@ -262,7 +266,7 @@ def in_turn(*replies: Reply) -> Script:
 
 @contextmanager
 def serve_provider(
-    script: Script, *, bound_models: str = "", window_tokens: int = 0
+    script: Script, *, bound_models: str = "", window_tokens: int = 0, is_strict: bool = True
 ) -> Generator[Provider]:
     """Run a provider until the end of the block.
 
@@ -271,9 +275,11 @@ def serve_provider(
         bound_models: Regular expression for models that bind thinking to its prefix. "" for those
             in Anthropic's documentation.
         window_tokens: Limit for input tokens. 0 is no limit.
+        is_strict: Whether the rules are checked.
     """
     models = re.compile(bound_models) if bound_models else BOUND_MODELS
-    provider = Provider(script, Issued(bound_models=models, window_tokens=window_tokens))
+    issued = Issued(bound_models=models, window_tokens=window_tokens)
+    provider = Provider(script, issued, is_strict=is_strict)
     server = _Server(("127.0.0.1", 0), _Handler)
     server.provider = provider
     provider.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -11,7 +11,12 @@ from typing import Any
 
 from context_compaction import JsonObject, is_list, is_object
 
-_DECODER = json.JSONDecoder()
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"the body contains {name}, which is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _NOT_SPACE = re.compile(r"[^ \t\n\r]|\Z")
 
 
