@@ -76,10 +76,10 @@ class PreparedList:
         message_count: Number of messages that they replace.
         prefix_hash: Hash of the messages that they replace.
         expires_seconds: Unix time at which they expire.
-        messages: For an unchanged message its index; for any other an object with `index` and
-            `raw`.
-        report: Parts of the receipt: `edits` and `layers` without repairs, which are made again,
-            `boundary`, `writer` and `digest`.
+        messages: For an unchanged message its index. For another message an object with `index`
+            and `raw`.
+        report: The receipt's `edits`, `layers`, `boundary`, `writer` and `digest`, without
+            repairs, because these are made again.
     """
 
     prepared_id: str
@@ -100,12 +100,13 @@ class CompactionState:
         rejection: The list that the provider rejected, if any.
         memory: The summary that a model or the host wrote, if any.
         model: The request to a model, if any.
-        made: Hashes of the messages by this library in the result, which prove them later.
+        own_hashes: Hashes of the messages in the result that this library wrote. Later calls
+            recognize these messages by them.
         repeat_key: Key of the result together with the request; "" if the result is not final.
         mode: The mode of the call.
         prepared: The list that a later call may apply, if any.
-        carried: For each summary in the result, by the pointer to what it replaces, the ID of the
-            output with its shortened originals.
+        shortened_outputs: For each summary in the result, the ID of the output with its shortened
+            originals. The key is the pointer to the messages that the summary replaces.
     """
 
     stop_seq: int = -1
@@ -113,11 +114,11 @@ class CompactionState:
     rejection: Rejection | None = None
     memory: SavedSummary | None = None
     model: ModelCall | None = None
-    made: tuple[str, ...] = ()
+    own_hashes: tuple[str, ...] = ()
     repeat_key: str = ""
     mode: str = ""
     prepared: PreparedList | None = None
-    carried: Mapping[str, str] = field(default_factory=dict[str, str])
+    shortened_outputs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 _DEFAULTS = asdict(CompactionState())
@@ -150,19 +151,19 @@ def _state_of(receipt: JsonObject) -> CompactionState:
     values |= {name: kind(**values[name]) for name, kind in _PARTS.items() if name in values}
     if "files" in values:
         values["files"] = tuple(FileState(**item) for item in values["files"])
-    values["made"] = tuple(values.get("made", ()))
+    values["own_hashes"] = tuple(values.get("own_hashes", ()))
     return CompactionState(**values)
 
 
-def carried_output_id(span: Span, states: Sequence[CompactionState]) -> str | None:
+def shortened_output_id(span: Span, states: Sequence[CompactionState]) -> str | None:
     """Return the ID of the newest output with the shortened originals of `span`, or None."""
-    output_ids = (state.carried.get(span.pointer) for state in reversed(states))
+    output_ids = (state.shortened_outputs.get(span.pointer) for state in reversed(states))
     return next(filter(None, output_ids), None)
 
 
 def hashes_made_by(states: Sequence[CompactionState]) -> frozenset[str]:
     """Return the hashes of all messages by this library that `states` record."""
-    return frozenset(name for state in states for name in state.made)
+    return frozenset(name for state in states for name in state.own_hashes)
 
 
 def repeat_key(history: str, request: CompactRequest) -> str:
@@ -241,8 +242,9 @@ class PromptTooLongRejections:
         """Return `request` with a target of half the smallest rejected list."""
         if self.smallest_tokens is None:
             return request
-        most = self.smallest_tokens // 2
-        return replace(request, target_tokens=max(1, min(request.target_tokens or most, most)))
+        max_tokens = self.smallest_tokens // 2
+        target_tokens = min(request.target_tokens or max_tokens, max_tokens)
+        return replace(request, target_tokens=max(1, target_tokens))
 
 
 NO_REJECTIONS = PromptTooLongRejections()

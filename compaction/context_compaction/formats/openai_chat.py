@@ -46,7 +46,7 @@ RULES = ProviderRules(
     refuses_empty_messages=True,
     refuses_empty_lists=True,
     refuses_thinking_alone=True,
-    roles_alternate="ours",
+    roles_alternate="added",
 )
 
 _MessageBlock: TypeAlias = Part | Thinking | ToolCall

@@ -33,7 +33,8 @@ from context_compaction.tokens.counter import MessageCounter
 def summary_message(span: Span, text: str, pins: str = "", *, may_grow: bool = False) -> Message:
     """Return the message that replaces history, with the block of pinned texts first.
 
-    If `text` is not written yet, `may_grow` reserves the tokens of a long summary's frame.
+    While `text` is empty, `may_grow` uses the frame of a long summary, so that its tokens are
+    reserved before the text is written.
     """
     body = with_pin_block(pins, text)
     return make_message("user", placeholders.summary(span, body, is_long=may_grow and not text))
@@ -124,10 +125,13 @@ def _summary_edit(replaced: Messages, message: Message, count: MessageCounter) -
 
 
 def _repeated_system(messages: Messages) -> frozenset[int]:
-    """Return the `id` of each system message after the first others that is repeated later."""
+    """Return the `id()` of each system message whose text a later system message repeats.
+
+    System messages at the start of the list are not considered.
+    """
     later = messages[leading_system_count(messages) :]
     system = [message for message in later if message.role == "system"]
-    # Blocks other than text may differ next to the same words.
+    # Only messages of text are compared, because equal texts can have different other blocks.
     plain = [m for m in system if all(isinstance(block, Text) for block in m.blocks)]
     texts = [(text_of(message.blocks), message) for message in plain]
     last = dict(texts)

@@ -49,7 +49,7 @@ BlockPlace: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ProviderRules:
-    """The rules of one format.
+    """The rules that a list of one wire format must follow.
 
     Attributes:
         groups_results: All results of an assistant message are in the one message after it
@@ -72,8 +72,9 @@ class ProviderRules:
         system_follows_user: A system message must be between a user message and the assistant's
             answer (Anthropic).
         roles_alternate: "all" if no message may follow one of the same role (Bedrock Converse).
-            "ours" if that applies to messages added by this library, because some servers of the
-            format refuse them (OpenAI Chat). "" if the provider joins such messages.
+            "added" if only messages that this library adds must alternate, because some servers of
+            the format refuse them otherwise (OpenAI Chat). "" if the provider joins messages of
+            one role.
         may_end_empty: A last message of the assistant may be empty, which asks for a continuation.
         joins_results: Results in adjacent messages count as one message. Gemini counts only the
             message after the calls.
@@ -98,7 +99,7 @@ class ProviderRules:
     calls_follow_user: bool = False
     refuses_empty_lists: bool = False
     system_follows_user: bool = False
-    roles_alternate: Literal["all", "ours", ""] = ""
+    roles_alternate: Literal["all", "added", ""] = ""
     may_end_empty: bool = True
     joins_results: bool = True
     calls_have_ids: bool = True
@@ -110,8 +111,8 @@ def results_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
     """Return the place of the result for the place of each call of the assistant.
 
     An ID refers to the calls of the newest turn that uses it, because results follow calls. If a
-    turn has several calls with the same ID, each result belongs to the next of them. A synthetic
-    result is replaced by a later real one. Results without a call are not in the mapping.
+    turn has several calls with the same ID, their results belong to them in order. A later real
+    result replaces a synthetic one. Results without a call are not in the mapping.
     """
     waiting: dict[str, tuple[int, deque[BlockPlace]]] = {}  # the turn and its calls, by ID
     results: dict[BlockPlace, BlockPlace] = {}
@@ -254,10 +255,10 @@ def _has_plain_pairs(messages: Messages) -> bool:
 
 
 class _UniqueIds:
-    """The IDs used so far. Calls that the host is about to answer keep their ID."""
+    """The IDs used so far. Open calls, which the host is about to answer, keep their ID."""
 
-    def __init__(self, still_open: frozenset[str]) -> None:
-        self._still_open = still_open
+    def __init__(self, open_ids: frozenset[str]) -> None:
+        self._open_ids = open_ids
         self._used: set[str] = set()
         self._counts: dict[str, int] = {}
 
@@ -270,7 +271,7 @@ class _UniqueIds:
             is_reserved: Whether `call_id` itself must not be returned.
         """
         new_id = call_id
-        while is_reserved or new_id in self._used or (new_id in self._still_open and not is_last):
+        while is_reserved or new_id in self._used or (new_id in self._open_ids and not is_last):
             number = self._counts[call_id] = self._counts.get(call_id, 1) + 1
             new_id, is_reserved = f"{call_id}_{number}", False
         self._used.add(new_id)
@@ -297,7 +298,7 @@ class ServerCalls:
 def server_calls(messages: Messages) -> ServerCalls:
     """Return the calls of the provider's own tools in `messages`."""
     server = ServerCalls()
-    called_at: dict[str, int] = {}  # all calls of this turn
+    called_at: dict[str, int] = {}  # index of the message of each call of this turn, by ID
     for index, message in enumerate(messages):
         if called_at and message.role == "user" and not tool_results(message):
             server.unanswered.update(server.waiting.values())
@@ -366,8 +367,8 @@ def run_end(messages: Messages, start: int, rules: ProviderRules) -> int:
 def _are_joined(message: Message, following: Message, rules: ProviderRules) -> bool:
     """Whether the provider treats two adjacent messages as one turn of the assistant.
 
-    If results are grouped in one message, that message follows each message with calls, so the turn
-    ends there.
+    A provider that groups results in one message expects this message right after the calls, so the
+    turn ends at a message with calls.
     """
     if not rules.joins_assistant_messages:
         return False
@@ -427,9 +428,10 @@ def is_blank(text: str) -> bool:
 def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
     """Return for each index 0..n whether the list may be cut before it.
 
-    A safe cut separates no call from its result and splits no run. A call whose result may still
-    come is open beyond the end, so no cut after it is safe, not even at n. A call of an earlier run
-    without a result does not block cuts. The same applies to calls of the provider's own tools.
+    A safe cut separates no call from its result and splits no run. If the result of a call may
+    still follow after the end of the list, no cut after the call is safe, not even at n. A call of
+    an earlier run that never got a result blocks no cut. Calls of the provider's own tools follow
+    the same rules.
     """
     size = len(messages)
     messages = with_unique_call_ids(messages)

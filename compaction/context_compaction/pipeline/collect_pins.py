@@ -1,4 +1,6 @@
-"""The texts that summaries carry verbatim: from the caller, marks, earlier summaries and rules.
+"""Collect the texts that every summary carries verbatim.
+
+They come from the caller, marks in messages, earlier summaries, and rules of the user.
 
 Lines about work that still runs in the background are such texts as well. A message is pinned by
 its index (`pinned_messages`), a passage by `<pin>` and `</pin>` in the user's text. Every provider
@@ -28,8 +30,8 @@ from context_compaction.tokens.counter import MessageCounter
 
 _MARK_END = "</pin>"
 _MARKED = re.compile(f"<pin>(.*?){_MARK_END}", re.DOTALL)
-# A limit for one text, far above the number of marks that a person sets.
-_MOST_MARKS = 200
+# Limit of marks in one text, far above the number that a person sets.
+_MAX_MARKS = 200
 _SHOWN_CHARS = 200
 # The more certain origins come later.
 _ORIGINS: tuple[Origin, ...] = ("running", "automatic", "marker", "manual")
@@ -135,14 +137,14 @@ def _running(messages: Messages, pointers: Sequence[str], carried: Sequence[Pin]
 
 
 def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:
-    """Return the pins for the receipt: carried by `messages`, omitted, unpinned; None for none."""
+    """Return the pins for the receipt: carried, omitted and unpinned. None if there are none."""
     carried, omitted = _carried_and_omitted(pins, messages)
     if not (carried or omitted or pins.unpinned):
         return None
     return {
         "carried": [_json(pin) for pin in carried],
         "tokens": sum(pin.tokens for pin in carried),
-        "left_out": [_json(pin) for pin in omitted],
+        "omitted": [_json(pin) for pin in omitted],
         "unpinned": list(pins.unpinned),
     }
 
@@ -171,7 +173,10 @@ def pin_warnings(
 
 
 def _merged(first: Pin, second: Pin) -> Pin:
-    """Return one pin for two with the same text: the surer origin, the message's own pointer."""
+    """Return one pin for two pins of one text, with the more certain origin.
+
+    The pointer of `second` takes precedence.
+    """
     origin = max(first.origin, second.origin, key=_ORIGINS.index)
     index = None if first.index is None else second.index
     return replace(second, origin=origin, index=index, pointer=second.pointer or first.pointer)
@@ -190,7 +195,7 @@ def _carried(messages: Messages) -> tuple[list[Pin], list[str]]:
     unpinned: list[str] = []
     blocks = (block for message in messages for block in message.blocks)
     own = (block for block in blocks if isinstance(block, Text) and block.author == "compaction")
-    # Each block alone, because a host may join a summary and the next request to one message.
+    # Each block is parsed alone, because a host may join a summary and the next request.
     for summary in (Message("user", (block,)) for block in own):
         parsed, span = carried_by(summary), placeholders.span_replaced_by(summary)
         if parsed is not None and span is not None:
@@ -209,10 +214,10 @@ def _marked(request: CompactRequest, messages: Messages, pointers: Sequence[str]
 
 
 def _marked_in(text: str) -> Iterator[str]:
-    """Yield the passages between `<pin>` and `</pin>`, at most `_MOST_MARKS`."""
+    """Yield the passages between `<pin>` and `</pin>`, at most `_MAX_MARKS`."""
     # Searching only up to the last end mark keeps the time linear in the text.
     marked = _MARKED.finditer(text, 0, text.rfind(_MARK_END) + len(_MARK_END))
-    return (match[1] for match in islice(marked, _MOST_MARKS))
+    return (match[1] for match in islice(marked, _MAX_MARKS))
 
 
 def _system_of(request: CompactRequest, messages: Messages) -> str:
@@ -226,7 +231,10 @@ def _carried_ids(messages: Messages) -> frozenset[str]:
 
 
 def _carried_and_omitted(pins: Pins, messages: Messages) -> tuple[list[Pin], list[Pin]]:
-    """Return the pins that a summary carries, and those in neither a summary nor their message."""
+    """Return the carried and the omitted pins.
+
+    A carried pin is in a summary. An omitted pin is neither in a summary nor in its own message.
+    """
     if not pins.candidates:
         return [], []
     ids = _carried_ids(messages)

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from context_compaction import formats
 from context_compaction.archive import Archive, ArchivedMessage
-from context_compaction.compaction_state import CompactionState, carried_output_id
+from context_compaction.compaction_state import CompactionState, shortened_output_id
 from context_compaction.context import CompactionContext, OriginalMessages, Originals, Plan
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages import placeholders
@@ -14,7 +14,7 @@ from context_compaction.messages.model import Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import with_authors
-from context_compaction.session.save import CarriedOutputs
+from context_compaction.session.save import ShortenedOutputs
 from context_compaction.summarizers.extractive.shortened import (
     ShortenedMessages,
     as_json,
@@ -48,7 +48,7 @@ async def _read_span(
     span: Span, states: Sequence[CompactionState], archive: Archive, format: str
 ) -> Read:
     """Read the originals in `span`, shortened if an earlier call stored them so, or none."""
-    output_id = carried_output_id(span, states)
+    output_id = shortened_output_id(span, states)
     try:
         if output_id is not None:
             return (await archive.read_output(output_id)).data
@@ -141,13 +141,15 @@ def _own_span(context: CompactionContext, message: Message) -> Span | None:
     return span if context.is_own(message) else None
 
 
-def carried_outputs(context: CompactionContext, plan: Plan, messages: Messages) -> CarriedOutputs:
+def shortened_outputs(
+    context: CompactionContext, plan: Plan, messages: Messages
+) -> ShortenedOutputs:
     """Return the outputs with the shortened originals of each summary among `messages`.
 
     A later compaction reads these instead of all originals, so its cost does not grow with the age
     of the session.
     """
-    carried: dict[str, str] = {}
+    output_ids: dict[str, str] = {}
     blobs: list[Blob] = []
     originals = originals_of(context, plan, plan.archived)
     texts = [(plan.history, originals.history), (plan.prefix, originals.prefix)]
@@ -157,12 +159,12 @@ def carried_outputs(context: CompactionContext, plan: Plan, messages: Messages) 
         if replaced and record.messages and not record.unarchived:
             short = shorten_messages(record.messages, record.numbers)
             blobs.append(pack(context.gates.json(as_json(short))))
-            carried[context.span_of(replaced).pointer] = blobs[-1].output_id
+            output_ids[context.span_of(replaced).pointer] = blobs[-1].output_id
     for message in messages:
         span = placeholders.span_replaced_by(message)
         if span is not None:
-            output_id = carried_output_id(span, context.session.all_states)
-            carried |= (
-                {span.pointer: output_id} if output_id and span.pointer not in carried else {}
+            output_id = shortened_output_id(span, context.session.all_states)
+            output_ids |= (
+                {span.pointer: output_id} if output_id and span.pointer not in output_ids else {}
             )
-    return carried, blobs
+    return output_ids, blobs

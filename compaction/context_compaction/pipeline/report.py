@@ -23,7 +23,7 @@ from context_compaction.messages.model import JsonObject, Message, Messages, tex
 from context_compaction.messages.speakers import unproven_summary_warning
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.dropped_names import dropped_names
-from context_compaction.pipeline.originals import carried_outputs
+from context_compaction.pipeline.originals import shortened_outputs
 from context_compaction.pipeline.shorten import is_of_request
 from context_compaction.pipeline.validate import irreducible_pieces
 from context_compaction.redaction import count_secrets, secret_values
@@ -36,7 +36,7 @@ from context_compaction.result import (
     TokenReport,
 )
 from context_compaction.session.prepared import prepared_result
-from context_compaction.session.save import CarriedOutputs, Commit, make_commit
+from context_compaction.session.save import Commit, ShortenedOutputs, make_commit
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
 
@@ -78,15 +78,15 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
     stored_list: PreparedList | None = None
     if request.prepare:
         result, stored_list = prepared_result(context, messages, result, rendered, done.now_seconds)
-    carried: CarriedOutputs = {}, ()
+    shortened: ShortenedOutputs = {}, ()
     if result.changed or stored_list is not None:
         place = {
             "head": session.history[:HEAD_CHARS],
             "parent_session_id": session.appended.parent_session_id,
         }
         result = replace(result, receipt=result.receipt | place)
-        carried = carried_outputs(context, plan, messages)
-    commit = make_commit(done, result, rendered, stored_list, carried)
+        shortened = shortened_outputs(context, plan, messages)
+    commit = make_commit(done, result, rendered, stored_list, shortened)
     stats = stats_of(context, plan, messages) if plan.acts else None
     return Outcome(_against_given_list(result, context), commit, stats)
 

@@ -110,7 +110,7 @@ def find_prepared(
         SettingsError: It has expired, or `payload` does not start with its messages.
     """
     matches = (
-        (state.prepared, state.made)
+        (state.prepared, state.own_hashes)
         for state in reversed(states)
         if state.prepared is not None and state.prepared.prepared_id == prepared_id
     )

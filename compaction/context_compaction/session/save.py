@@ -26,7 +26,7 @@ from context_compaction.result import CompactResult
 
 # For each summary in a result, by its pointer, the ID of the output with its shortened originals;
 # and the outputs that are new.
-CarriedOutputs: TypeAlias = tuple[Mapping[str, str], Sequence[Blob]]
+ShortenedOutputs: TypeAlias = tuple[Mapping[str, str], Sequence[Blob]]
 
 # Parts of a receipt that are archived if the call compacted nothing.
 _SHORT_RECEIPT = ("session_id", "format", "status", "tokens")
@@ -69,7 +69,7 @@ def make_commit(
     result: CompactResult,
     rendered: Sequence[Sequence[JsonObject]],
     prepared: PreparedList | None,
-    carried: CarriedOutputs,
+    shortened: ShortenedOutputs,
 ) -> Commit | None:
     """Return the commit of a call; None, in most calls, if only messages are saved.
 
@@ -78,7 +78,7 @@ def make_commit(
         result: The outcome.
         rendered: For each message to return its JSON objects.
         prepared: The prepared list, to be applied later.
-        carried: The outputs with the shortened originals of the result's summaries.
+        shortened: The outputs with the shortened originals of the result's summaries.
     """
     context, session, words = done.context, done.context.session, done.words
     is_reported = result.changed or prepared is not None or bool(session.rejections.key)
@@ -87,9 +87,12 @@ def make_commit(
         return None
     receipt = result.receipt
     entries = _context_entries(done.messages, rendered, session.seqs) if result.changed else []
-    state = CompactionState(memory=_summary(done), model=_model_call(words), carried=carried[0])
+    output_ids, shortened_blobs = shortened
+    state = CompactionState(
+        memory=_summary(done), model=_model_call(words), shortened_outputs=output_ids
+    )
     if prepared is not None:
-        state = replace(state, made=receipt_hashes_in(done.messages))
+        state = replace(state, own_hashes=receipt_hashes_in(done.messages))
     elif is_reported or words.model is not None:
         request = session.given.request
         # Another try without progress costs little and repeats the reasons. A model is not asked
@@ -100,7 +103,7 @@ def make_commit(
             stop_seq=max(session.seqs, default=-1),
             files=tuple(done.plan.files.states.values()),
             rejection=_rejection(result, session),
-            made=receipt_hashes_in(done.messages),
+            own_hashes=receipt_hashes_in(done.messages),
             repeat_key=repeat_key(_hash_of(result, entries), request) if is_final else "",
             mode=request.mode,
         )
@@ -119,7 +122,7 @@ def make_commit(
     return Commit(
         receipt,
         session.history,
-        blobs=(*_dated_blobs(done), *pin_blobs(context.pins.candidates), *carried[1]),
+        blobs=(*_dated_blobs(done), *pin_blobs(context.pins.candidates), *shortened_blobs),
         context=entries,
         listed=history_hash(session.payload) if is_other_list else "",
     )

@@ -199,7 +199,7 @@ async def test_oldest_rules_are_dropped_first_and_dropped_pins_are_reported() ->
         payload, **options, pinned=given_texts, settings={"pinned_tokens": limit}
     )
     assert [text.strip() for text in given_texts[2:]] == list(pins_of(tight))
-    omitted = tight.receipt["pins"]["left_out"]
+    omitted = tight.receipt["pins"]["omitted"]
     for pin in omitted:
         if pin["origin"] == "manual":
             assert any(pin["pointer"] in warning for warning in tight.warnings)

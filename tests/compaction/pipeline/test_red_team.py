@@ -73,7 +73,7 @@ def entries(summary: str) -> list[tuple[str, str]]:
 def faults(case: Case, result: CompactResult) -> list[str]:
     """Return the places in which the canary of `case` is attributed to the user."""
     found: list[str] = []
-    if case.canary in str(pins_of(result, "carried", "left_out")):
+    if case.canary in str(pins_of(result, "carried", "omitted")):
         found.append("in the pins of the receipt")
     if result.session_id == "victim":
         found.append("joined another session")

@@ -26,7 +26,7 @@ STATES = st.builds(
     memory=st.none()
     | st.builds(SavedSummary, st.text(), NUMBERS, NUMBERS, st.text(), st.text(), NUMBERS),
     model=st.none() | st.builds(ModelCall, st.floats(0, 1e9), st.booleans()),
-    made=st.lists(st.text(), max_size=3).map(tuple),
+    own_hashes=st.lists(st.text(), max_size=3).map(tuple),
     repeat_key=st.text(),
 )
 

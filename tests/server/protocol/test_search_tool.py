@@ -81,7 +81,7 @@ async def test_pages_contain_every_hit_once(config: Config, base: Json) -> None:
 async def test_scan_that_stops_returns_a_cursor_to_continue(
     config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SCAN_BYTES", "BATCH_CHARS"):
+    for name in ("SCAN_CHARS", "BATCH_CHARS"):
         place = f"context_compaction.archive.search.patterns.{name}"
         monkeypatch.setattr(place, 2_000)
     # Of two branches neither is required, so every text is read.

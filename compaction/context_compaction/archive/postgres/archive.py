@@ -197,7 +197,10 @@ class PostgresArchive(Archive):
     async def on_session(
         self, session_id: str, work: Callable[[TranscriptStore[RowState]], T]
     ) -> T:
-        """What `work` returns of a store, in a transaction; after this session's other calls."""
+        """Run `work` on a store in one transaction and return its result.
+
+        Calls of this process on one session run one after the other.
+        """
 
         def on_store(connection: Connection) -> tuple[T, TenantSessions]:
             blobs = self._blobs(connection)

@@ -1,11 +1,12 @@
-"""A caller's regular expression, matched against the texts themselves at a limited cost.
+"""Match a caller's regular expression against archived texts at a limited cost.
 
 A short pattern can take exponential time, or gigabytes of memory when it is compiled, and a thread
 cannot be stopped meanwhile. The time limit of the regex module counts the processor's time instead
 of the clock's, and it does not apply to compilation. So each pattern has its own process with a
 memory limit, which is killed when the time is up or the call is cancelled.
 
-A scan of an archive stops at a byte budget and a deadline, and its cursor says where to continue.
+A scan of an archive stops at a number of characters or at a deadline, and its cursor says where to
+continue.
 If a pattern cannot match without certain words, only rows with these words are read. The index
 returns one batch of texts at a time, so that other searches run in between.
 """
@@ -38,10 +39,12 @@ MAX_PATTERN_CHARS = 1000
 # copies, and nested counts multiply.
 MAX_EXPANDED_CHARS = 200_000
 COMPILE_SECONDS = 5.0
-SCAN_BYTES = 64 * 1024 * 1024  # that one call reads
+# Limits of one scan.
+SCAN_CHARS = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
 _DOCS_PER_READ = 200
-BATCH_CHARS = 250_000  # of texts that are matched before other searches run
+# Other searches can run after each batch of this size.
+BATCH_CHARS = 250_000
 
 _WORKER = Path(__file__).with_name("pattern_worker.py")
 _SPECIAL = frozenset(r".^$*+?{}[]\|()")
@@ -100,7 +103,7 @@ def _too_slow(pattern: str, limit_seconds: float) -> QueryError:
 
 
 def _check_pattern(pattern: str) -> None:
-    """Refuse a pattern that is too long, or would be with its repetitions written out."""
+    """Refuse a pattern that is too long, also with its counted repetitions written out."""
     if not 0 < len(pattern) <= MAX_PATTERN_CHARS:
         raise QueryError(
             f"The pattern has {len(pattern)} characters. Use 1 to {MAX_PATTERN_CHARS}."
@@ -241,7 +244,7 @@ class _Scan:
             if index >= 0 and self._groups.has_room(doc):
                 self.hits.append(hit_at(doc, content, index, 0.0))
         self.next_id = batch.next_id
-        is_full = len(self.hits) == self._limit or self.scanned_chars > SCAN_BYTES
+        is_full = len(self.hits) == self._limit or self.scanned_chars > SCAN_CHARS
         return not is_full and self.next_id >= 0
 
 
@@ -260,7 +263,7 @@ async def scan(
     """
     async with open_matcher(query.text, skip_empty=True) as matcher:
         state = _Scan(matcher, query.limit, first_id)
-        # Outside the time limit, because the index may have to catch up first.
+        # The first batch is outside the time limit, because the index may have to catch up first.
         batch = await read_batch(first_id)
         with anyio.move_on_after(SCAN_SECONDS):
             while await state.match(batch):

@@ -14,9 +14,9 @@ from context_compaction.formats.base import (
 )
 from context_compaction.messages.model import JsonObject
 
-# Key of the mark in every row of a file that a `write` function of this folder made. Its value
-# names the archived session that continues in the file, and the fields of the row's message that
-# were added or replaced for the host.
+# Key of the mark in each row of a file that this library wrote. Its value has the ID of the
+# archived session that continues in the file, and the fields of the row's message that were added
+# or replaced for the host.
 MARK = "mcp_server_compaction"
 
 # One decoder for all lines, because `json.loads` creates a new one for each call.
@@ -159,7 +159,10 @@ def original_message(row: Row, key: str) -> JsonObject | None:
 def add_fields(
     message: JsonObject, fields: JsonObject, origin: str
 ) -> tuple[JsonObject, JsonObject]:
-    """Return the message with `fields`, and the mark from which `original_message` undoes that."""
+    """Return `message` with `fields`, and a mark that lets `original_message` undo the change.
+
+    `origin` is the archived session that continues in the file.
+    """
     mark: JsonObject = {"session_id": origin}
     added: list[Any] = [key for key in fields if key not in message]
     replaced = {

@@ -1,4 +1,7 @@
-"""Write the text of a summary: the bought items in order, each with its number and author."""
+"""Write the text of a summary: one entry for each item that `fill` bought, in message order.
+
+An entry has the number of the message, its author or source, and the text.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +16,8 @@ from context_compaction.tokens.counter import MessageCounter
 EXTRACTS_TITLE = "# Verbatim extracts"
 """The heading between a text that a model or the host wrote and the entries."""
 
-# The beginning of an entry, or of a section of pinned texts. No line of a text may look like one.
+# The beginning of an entry, or of a section of pinned texts. `escape_entries` indents lines of a
+# text that look like one.
 _LABEL = (
     r"(?:user|agent|assistant|host|tool|called|result of|done in this|from the previous)\b"
     r"[^\n:]{0,99}:"
@@ -92,7 +96,7 @@ def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
 
 
 def earlier_entries(text: str) -> EarlierEntries:
-    """Return the entries of an earlier summary. Text before the first entry is one, too."""
+    """Return the entries of an earlier summary. Text before the first entry becomes an entry."""
     messages: list[Message] = []
     numbers: list[int | None] = []
     labels: dict[int, str] = {}
@@ -108,7 +112,7 @@ def earlier_entries(text: str) -> EarlierEntries:
 
 
 def _entries(text: str) -> Iterator[tuple[int | None, str, str]]:
-    """Yield the number, the label and the text of each entry."""
+    """Yield the number, label and text of each entry; first the text before all entries."""
     starts = [*_ENTRY.finditer(text)]
     stops = [*(start.start() for start in starts), len(text)]
     head = text[: stops[0]].strip().removesuffix(EXTRACTS_TITLE)
