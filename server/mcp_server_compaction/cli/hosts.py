@@ -250,7 +250,18 @@ def _check_program(config: Config) -> dict[str, list[str]]:
         **_check_archive(config),
         "roots": folders or [f"none: tools cannot read files (set {ROOTS_VARIABLE} or --root)"],
         "summary writers": [*writer_lines(config)],
+        "proxy": _proxy_lines(config),
     }
+
+
+def _proxy_lines(config: Config) -> list[str]:
+    """Return the figures of running proxies; if none runs, of the last one."""
+    from mcp_server_compaction.proxy.status import read_statuses, status_lines
+
+    statuses = read_statuses(config.archive_folder)
+    shown = [status for status in statuses if status.is_running] or statuses[:1]
+    lines = [line.strip() for status in shown for line in status_lines(status)]
+    return lines or ["not used (start a host with: mcp-server-compaction proxy run -- HOST)"]
 
 
 def _check_vocabulary() -> str:

@@ -80,8 +80,7 @@ def proxy(context: click.Context, /, **options: Any) -> None:
     context.obj = {**context.obj, "archive": options["archive"] or context.obj.get("archive")}
     if context.invoked_subcommand is not None:
         return
-    from mcp_server_compaction.proxy.app import check_upstream
-    from mcp_server_compaction.proxy.run import DEFAULT_UPSTREAM
+    from mcp_server_compaction.proxy.run import DEFAULT_UPSTREAM, check_upstream
     from mcp_server_compaction.proxy.serve import listen, serve_proxy
 
     config, upstream = _config(context), check_upstream(options["upstream"] or DEFAULT_UPSTREAM)
@@ -99,13 +98,20 @@ def run(context: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     Other programs get the address in ANTHROPIC_BASE_URL and OPENAI_BASE_URL. The exit code is that
     of COMMAND. If the proxy cannot start, COMMAND runs without it, and standard error says so.
     """
-    from mcp_server_compaction.proxy.run import run_host
+    from mcp_server_compaction.proxy.run import check_upstream, host_window, run_host, upstream_for
 
-    environment = dict(os.environ)
+    context.obj = {**context.obj, "archive": options["archive"] or context.obj.get("archive")}
+    config, environment = _config(context), dict(os.environ)
+    upstream = check_upstream(options["upstream"] or upstream_for(command, environment))
+    compactions = replace(
+        _compactions(config, options), host_window=host_window(command, environment)
+    )
     started: ProxyThread | None = None
     words = list(command)
     try:
-        started, words, environment = _start(context, words, environment, options)
+        started, words, environment = _start(
+            config, compactions, upstream, options["port"], words, environment
+        )
     # Every failure is reported, because the host must start without the proxy as well.
     except Exception as error:  # noqa: BLE001
         say(f"The proxy cannot start, so {command[0]} runs without it: {error}", err=True)
@@ -121,34 +127,24 @@ def run(context: click.Context, /, command: tuple[str, ...], **options: Any) -> 
 
 
 def _start(
-    context: click.Context,
+    config: Config,
+    compactions: "Options",
+    upstream: str,
+    port: int,
     command: list[str],
     environment: Mapping[str, str],
-    options: dict[str, Any],
 ) -> "tuple[ProxyThread, list[str], dict[str, str]]":
     """Start the proxy, and return it with the command and environment of the host."""
     from mcp_server_compaction.hosts.installing import this_program
-    from mcp_server_compaction.proxy.app import check_upstream
-    from mcp_server_compaction.proxy.run import host_command, host_window, upstream_for
+    from mcp_server_compaction.proxy.run import host_command
     from mcp_server_compaction.proxy.serve import ProxyThread, address_of, listen
 
-    context.obj = {**context.obj, "archive": options["archive"] or context.obj.get("archive")}
-    config = _config(context)
-    upstream = check_upstream(options["upstream"] or upstream_for(command, environment))
-    compactions = _compactions(config, options)
-    window = host_window(command, environment)
-    if window is not None and compactions.context_window is None:
-        compactions = replace(compactions, host_window=window)
-    listener = listen(options["port"])
-    server = [*this_program(), "--archive", config.archive_address or str(config.archive_folder)]
+    archive = config.archive_address or str(config.archive_folder)
     # The proxy archives the conversation itself.
-    server += ["--import-sessions", "off"]
+    server = [*this_program(), "--archive", archive, "--import-sessions", "off"]
+    listener = listen(port)
     words, variables = host_command(
-        command,
-        environment,
-        address=address_of(listener),
-        upstream=upstream,
-        server=server,
+        command, environment, address=address_of(listener), upstream=upstream, server=server
     )
     return ProxyThread(config, compactions, upstream, listener), words, variables
 

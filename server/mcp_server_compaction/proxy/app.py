@@ -16,7 +16,6 @@ import anyio
 import httpx2
 from anyio import to_thread
 from anyio.abc import TaskGroup
-from context_compaction import SettingsError
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -264,18 +263,3 @@ async def _read(response: httpx2.Response) -> bytes:
 
 async def _one(piece: bytes) -> AsyncGenerator[bytes]:
     yield piece
-
-
-def check_upstream(url: str) -> str:
-    """Return the address of a model's API without a slash at its end.
-
-    Raises:
-        SettingsError: The address has no host, a password, or another scheme than http and https.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        raise SettingsError(
-            f"Invalid --upstream {url!r}. Use one like https://api.anthropic.com, without a "
-            "name or password."
-        )
-    return url.rstrip("/")

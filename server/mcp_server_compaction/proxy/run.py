@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from context_compaction import is_object
+from context_compaction import SettingsError, is_object
 
 from mcp_server_compaction.hosts.catalog import HOSTS, REGISTERED_NAME
 
@@ -28,6 +28,21 @@ def upstream_for(command: Sequence[str], environment: Mapping[str, str]) -> str:
     if _name(command) == "codex":
         return _OPENAI
     return environment.get(_ANTHROPIC_VARIABLE) or DEFAULT_UPSTREAM
+
+
+def check_upstream(url: str) -> str:
+    """Return the address of a model's API without a slash at its end.
+
+    Raises:
+        SettingsError: The address has no host, a password, or another scheme than http and https.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        raise SettingsError(
+            f"Invalid --upstream {url!r}. Use one like https://api.anthropic.com, without a "
+            "name or password."
+        )
+    return url.rstrip("/")
 
 
 def host_window(command: Sequence[str], environment: Mapping[str, str]) -> int | None:

@@ -205,7 +205,7 @@ class Sessions:
         again = await self._outgoing(conversation, session, conversation.messages)
         if again.data is None or again.data == outgoing.data:
             return None
-        self._status.fell_back("the provider refused thinking of an unknown session")
+        self._status.fell_back("the provider refused thinking that followed other messages")
         return again
 
     async def observe(self, conversation: Conversation) -> None:

@@ -18,6 +18,13 @@ from context_compaction import make_folder
 
 _BYTES_PER_TOKEN = 4
 _KEPT_FILES = 20
+# What a host gives up when its base URL is not the provider's own, and the way back.
+_LOSSES = {
+    "claude-code": "Claude Code takes the window as 200K (add [1m] to the name of the model for "
+    "1M), sends all tools at once (set ENABLE_TOOL_SEARCH=true; the proxy passes tool references "
+    "on), and has no Remote Control (start it without the proxy)",
+    "codex": "Codex sends requests over HTTP instead of WebSockets",
+}
 
 
 @dataclass(slots=True)
@@ -129,10 +136,14 @@ def status_lines(status: Status) -> Sequence[str]:
         f"{status.address} ({state}, {mode}) -> {status.upstream}",
         f"  {status.requests} requests, {status.conversations} with a conversation, "
         f"{status.edited} edited, {status.compactions} compactions",
-        f"  kept out: about {status.kept_out_tokens:,} tokens (bytes / {_BYTES_PER_TOKEN})",
+        f"  kept out, added over all requests: about {status.kept_out_tokens:,} tokens "
+        f"(bytes / {_BYTES_PER_TOKEN})",
     ]
     if status.is_observing:
-        lines[-1] = f"  would have kept out: about {status.saved_tokens:,} tokens"
+        lines[-1] = (
+            f"  would have kept out, added over all requests: about {status.saved_tokens:,} tokens"
+        )
     lines += [f"  sent unedited: {count} x {why}" for why, count in status.fallbacks.items()]
     lines += [f"  not examined: {count} x {why}" for why, count in status.passed.items()]
+    lines += [f"  behind a proxy: {_LOSSES[host]}" for host in status.hosts if host in _LOSSES]
     return [*lines, *(f"  Note: {note}" for note in status.notes)]

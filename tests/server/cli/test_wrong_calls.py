@@ -21,6 +21,7 @@ ARGUMENTS = {
     "install": ["codex"],
     "uninstall": ["codex"],
     "wrap": ["--", "true"],
+    "proxy run": ["--", "true"],
     "serve": ["--http"],
 }
 # Options that accept any text.
