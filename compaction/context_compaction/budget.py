@@ -1,4 +1,4 @@
-"""How many tokens a conversation may have, and how many the result of one call may have.
+"""Token limits of a conversation and of the result of one call.
 
 The trigger is the context window minus the reserve for the response (at most 20,000 tokens) and a
 buffer of 13,000 tokens. The target is a fraction of the trigger, so that many turns pass before the

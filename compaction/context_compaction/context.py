@@ -131,7 +131,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class EffortLevel:
-    """How hard a plan tries to shrink the list.
+    """Effort of a plan to shrink the list.
 
     Attributes:
         settings: The constants of this level.

@@ -1,4 +1,4 @@
-"""Where a text contains a secret.
+"""Find the secrets in a text.
 
 The rules are those of gitleaks (folder `secret_rules`), detectors of detect-secrets, and a table of
 forms that both lack.

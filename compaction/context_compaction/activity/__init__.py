@@ -1,1 +1,1 @@
-"""What the agent did, as its calls and their results show it."""
+"""The agent's actions, read from its calls and their results."""

@@ -132,12 +132,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class CommandEffects:
-    """What a command line does to files. Paths start from the folder in which it runs.
+    """Effects of a command line on files. Paths start from the folder in which it runs.
 
     Attributes:
         shows: The file that it prints, if it prints nothing else.
         effects: What it writes, deletes and may change, in order.
-        folder: The folder in which it leaves the shell: "" if it stays, None if that is not known.
+        folder: Folder of the shell after the command: "" if unchanged, None if it is not known.
     """
 
     shows: Shows | None = None

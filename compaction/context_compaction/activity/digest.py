@@ -135,7 +135,7 @@ class MemoryRead:
 
 @dataclass(slots=True)
 class Digest:
-    """What happened in a part of a conversation; every list is in order of first appearance.
+    """Events in a part of a conversation; every list is in order of first appearance.
 
     Attributes:
         read: Paths of files that were read.

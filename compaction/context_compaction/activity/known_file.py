@@ -68,7 +68,7 @@ class FilePart:
 
 @dataclass(slots=True)
 class KnownFile:
-    """What is known of one file after a message. Positions are indexes in the message list.
+    """Known content of one file after a message. Positions are indexes in the message list.
 
     Attributes:
         path: The path, as the first call that used the file names it.
@@ -223,7 +223,7 @@ def _joined(part: FilePart, other: FilePart) -> FilePart | None:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What is known of one file, as the receipt contains it.
+    """Known content of one file, as the receipt contains it.
 
     Attributes:
         path: The path as the calls name it.

@@ -1,4 +1,4 @@
-"""Lines of a file in the result of a read: their text, their numbers, whether they are all.
+"""Find the lines of a file that the result of a read shows, with their numbers.
 
 Tools number lines, frame them and cut them, each in its own way. A result that cannot be read for
 certain shows nothing.
@@ -36,7 +36,7 @@ _GAP = re.compile(
 )
 # One of these words is in every such mark. The search for a word is much faster.
 _GAP_WORDS = ("truncated", "omitted", "elided", "removed", "<response clipped>")
-# Lines of Oh My Pi where it folds code, and of Gemini CLI above a part of a file.
+# Lines with which Oh My Pi marks folded code and Gemini CLI marks a part of a file.
 _PARTIAL = ("\n…\n", "\n--- FILE CONTENT (truncated) ---\n")
 
 
@@ -173,9 +173,10 @@ def _is_notice(line: str) -> bool:
 
 
 def lines_asked(arguments: object) -> tuple[int | None, int | None, bool]:
-    """Return the first line and number of lines that a read asks for, and if that is understood.
+    """Return the first line and number of lines that a read asks for, and a flag.
 
-    Oh My Pi names lines after the path, and also shows the line before them: the start is 0 then.
+    The flag says whether the arguments are understood. Oh My Pi names lines after the path and also
+    shows the line before them, so the first line is 0 in that case.
     """
     given = arguments_by_name(arguments)
     for value in given.values():

@@ -19,7 +19,7 @@ from context_compaction.request import DEFAULT_TENANT as DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from context_compaction.archive.records import StoredOutput
-    from context_compaction.archive.retention import Stored
+    from context_compaction.archive.retention import StoredSizes
     from context_compaction.archive.search.filters import Check, RowsOf
     from context_compaction.archive.transcripts import TranscriptStore
 
@@ -87,7 +87,7 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where a list of messages belongs in its session.
+    """Position of a message list in its session, with the result of storing it.
 
     Attributes:
         seqs: Number of each message. A message that the session already has after the same history
@@ -534,7 +534,7 @@ class Archive(ABC):
         """Return the IDs of sessions that may contain an output."""
 
     @abstractmethod
-    async def stored(self) -> "Stored":
+    async def stored_sizes(self) -> "StoredSizes":
         """Return the sizes of all sessions and large contents."""
 
     @abstractmethod
@@ -855,14 +855,14 @@ class Archive(ABC):
 
     async def usage(self) -> Usage:
         """Return the size of each session."""
-        return (await self.stored()).usage()
+        return (await self.stored_sizes()).usage()
 
     async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
         """Remove the sessions that `rules` choose and all unused large contents.
 
         With `dry_run` nothing is removed, and the plan is returned.
         """
-        plan = (await self.stored()).plan(rules)
+        plan = (await self.stored_sizes()).plan(rules)
         if dry_run:
             return plan
         freed = await self.delete([session.session_id for session in plan.sessions])

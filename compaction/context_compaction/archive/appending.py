@@ -46,7 +46,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class PlacedList:
-    """Where a list belongs in a session before anything is written.
+    """Position of a message list in a session before anything is written.
 
     Attributes:
         next_number: Number of the next record of the session.

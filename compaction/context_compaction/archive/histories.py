@@ -89,7 +89,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a list belongs in its session.
+    """Position of a message list in its session.
 
     Attributes:
         seqs: Number of each message; None for a new message.

@@ -30,7 +30,7 @@ class StoredSession:
     blobs: frozenset[str]
 
 
-class Stored:
+class StoredSizes:
     """All sessions and large contents of an archive, with their sizes.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Where history may be cut: token limits, turns, and split turns.
+"""Find the place where history is cut, by token limits and turns.
 
 The rules are those of the timeline paper (papers/S4). Keep about 70 % of the budget, or the last
 turns if they fit. Never cut between a call and its result. Prefer a turn boundary, then a message

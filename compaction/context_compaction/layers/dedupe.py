@@ -1,4 +1,4 @@
-"""Layers: clear a read or an output that a later result supersedes.
+"""Layers: clear superseded reads and repeated outputs.
 
 An older read of a file is superseded if the file is read again (as a whole, or the same range) or
 changed later. Any call is superseded if it is repeated with the same arguments and the same result.
@@ -85,10 +85,10 @@ def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_Answ
     protected = protected_names(context.settings)
     for index, message in enumerate(messages):
         for number, block in enumerate(message.blocks):
-            own = unique[index].blocks[number]
-            if not (isinstance(block, ToolResult) and isinstance(own, ToolResult)):
+            unique_block = unique[index].blocks[number]
+            if not (isinstance(block, ToolResult) and isinstance(unique_block, ToolResult)):
                 continue
-            call = calls.get(own.call_id)
+            call = calls.get(unique_block.call_id)
             if call is None or call.name.lower() in protected or is_steering(call.name):
                 continue
             if not block.is_error:  # a failed call read and changed nothing
@@ -97,7 +97,7 @@ def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_Answ
 
 
 def _keys_of(answered: _AnsweredCall) -> Iterator[tuple[str, ...]]:
-    """Yield keys of the content of a result, by which an earlier result is found superseded."""
+    """Yield the keys by which an earlier call finds that this call supersedes it."""
     path, use = answered.use.path, answered.use
     if path and use.kind in ("edit", "write", "notebook"):
         yield "changed", path
@@ -114,6 +114,7 @@ def _reason_to_clear(answered: _AnsweredCall, newer: Set[tuple[str, ...]]) -> st
     if answered.use.kind == "read" and path:
         if ("content", path, answered.text) in newer:
             return SAME_AGAIN
+        # A read of the whole file has the range "".
         if any(("range", path, lines) in newer for lines in ("", answered.use.range)):
             return f"superseded by a later read of {path}"
         if ("changed", path) in newer:

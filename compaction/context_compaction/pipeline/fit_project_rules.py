@@ -1,8 +1,7 @@
 """Fit project rules, which a host passes as a message, into their share of the limit.
 
-Project rules stay at any cut, in their place and as the host's own object, while they fit. Longer
-rules are archived like a large output. The extract in their place starts with the binding sentences
-of each section.
+Project rules that fit survive every cut unchanged. Longer rules are archived like a large output,
+and an extract replaces them. It starts with the binding sentences of each section.
 """
 
 import re
@@ -21,14 +20,14 @@ from context_compaction.tokens.counter import MessageCounter
 
 RULES_LAYER = "project_rules"
 _SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
-# Share of the limit without system messages.
+# Share of the limit for project rules, after other preserved messages are subtracted.
 _SHARE = 0.2
-# With less room, the frame would take most of it.
-_LEAST_TOKENS = 120
+# With less room no extract is written, because its frame would take most of the tokens.
+_MIN_EXTRACT_TOKENS = 120
 
 
 def preserved_tokens(messages: Messages, limit_tokens: int, count: MessageCounter) -> int:
-    """Return the most tokens of the messages that stay at any cut."""
+    """Return an upper limit for the tokens of the messages that survive every cut."""
     fixed_tokens = rules_tokens = 0
     for message in filter(is_preserved, messages):
         tokens = count.message(preserved_part(message) or message)
@@ -49,12 +48,12 @@ def fit_project_rules(
 ) -> Step:
     """Return `messages` with the project rules within their share of the limit.
 
-    Rules without room for an extract, or all with `removes_all`, become ordinary host text, which a
-    summary replaces. Rules in `pinned` messages, given by index, stay whole.
+    Rules that do not fit even as an extract become ordinary host text, which a summary replaces.
+    With `removes_all`, all rules do. Rules in `pinned` messages, given by index, stay complete.
     """
     places = [
-        (Place(at, number), block)
-        for at, message in enumerate(messages)
+        (Place(index, number), block)
+        for index, message in enumerate(messages)
         if message.index not in pinned
         for number, block in enumerate(message.blocks)
         if is_rules(block)
@@ -77,8 +76,8 @@ def fit_project_rules(
         remaining_tokens -= tokens
     step = replace_blocks(messages, shortened, count, layer=RULES_LAYER)
     edited = list(step.messages)
-    for at, number in removed:
-        edited[at] = with_author("host", edited[at], {number})
+    for index, number in removed:
+        edited[index] = with_author("host", edited[index], {number})
     return Step(tuple(edited), step.edits, step.blobs) if removed else step
 
 
@@ -86,10 +85,10 @@ def _share_of(remaining_tokens: int) -> int:
     return int(max(0, remaining_tokens) * _SHARE)
 
 
-def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacement | None:
+def _shortened(block: Text, max_tokens: int, count: MessageCounter) -> Replacement | None:
     """Return an extract of `block`; None if it has no room or would not be smaller."""
     kind = rules_kind_of(block)
-    if kind is None or most_tokens < _LEAST_TOKENS:
+    if kind is None or max_tokens < _MIN_EXTRACT_TOKENS:
         return None
     blobs: tuple[Blob, ...] = ()
     archived_ids = placeholders.ids_in_placeholder(block.text)
@@ -102,7 +101,7 @@ def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacem
     frame = placeholders.with_preview(marker, "")
     shown = extract(
         "\n".join(line for line in text.split("\n") if line.strip()),
-        most_tokens - count.text(frame),
+        max_tokens - count.text(frame),
         measure=count.text,
         first=(text.partition("\n")[0], *_binding_in(text)),
     )
@@ -116,9 +115,9 @@ def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacem
 
 
 def _binding_in(text: str) -> Iterator[str]:
-    """Yield the binding sentences of rules, then other typed ones, taking turns between sections.
+    """Yield the binding sentences of rules, then other sentences that a person typed.
 
-    Without turns, one long section would leave no room for the others.
+    Sections alternate, because one long section would leave no room for the next sections.
     """
     sections: list[tuple[str, list[str], list[str]]] = []
     for part in _SECTION.split(text):

@@ -1,1 +1,1 @@
-"""Where a message list continues its session, and what calls save for later calls."""
+"""Find where a message list continues its session, and save state for later calls."""

@@ -1,10 +1,10 @@
-"""Where a message list continues its session.
+"""Find where a message list continues its session.
 
 A list belongs to the session that the caller names, or to the session that wrote a summary in it,
 or to the session whose ID derives from its first messages. A call then continues from one of:
 
 - the caller's list, if it is new, longer than before, edited or already compacted;
-- the stored compacted context that replaces its first messages, and the messages after those. So a
+- the stored compacted context that replaces its first messages, and the messages after them. A
   host that passes its whole conversation at every call gets the earlier result again, until the
   trigger is reached. Indices in requests and results refer to the caller's list;
 - for `prepare`, the settled messages of either list.

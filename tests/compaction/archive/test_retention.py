@@ -16,7 +16,7 @@ from context_compaction.archive.local.durable_files import locked
 from context_compaction.archive.local.index_rows import CAN_DELETE_ROWS
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.maintenance import delete_sessions
-from context_compaction.archive.retention import Stored, StoredSession
+from context_compaction.archive.retention import StoredSession, StoredSizes
 from context_compaction.errors import ArchiveBusyError
 from context_compaction.messages.edits import make_blob
 from hypothesis import given
@@ -47,7 +47,7 @@ def test_prune_plan_removes_just_enough_sessions(
 ) -> None:
     ordered = sorted(sessions, key=lambda session: (session.last_seconds, session.session_id))
     used = {digest for session in ordered for digest in session.blobs}
-    stored = Stored(ordered, dict.fromkeys(used, 20))
+    stored = StoredSizes(ordered, dict.fromkeys(used, 20))
     plan = stored.plan(PruneRules(before_seconds, max_bytes))
     names = [usage.session_id for usage in plan.sessions]
     chosen = [session for session in ordered if session.session_id in names]

@@ -38,7 +38,7 @@ from context_compaction.archive.local.maintenance import (
     measure,
 )
 from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
-from context_compaction.archive.retention import Stored
+from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
@@ -166,8 +166,8 @@ class LocalArchive(Archive):
             lambda: self._opened_index().list_sessions(limit, cursor, family_of)
         )
 
-    async def stored(self) -> Stored:
-        """See `Archive.stored`. Reads the whole log."""
+    async def stored_sizes(self) -> StoredSizes:
+        """See `Archive.stored_sizes`. Reads the whole log."""
         return await self._on_index(lambda: measure(self._root))
 
     async def delete(self, session_ids: Sequence[str]) -> int:

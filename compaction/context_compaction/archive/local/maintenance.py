@@ -32,7 +32,7 @@ from context_compaction.archive.local.log import (
     session_key,
 )
 from context_compaction.archive.local.sessions import LocalState, refresh
-from context_compaction.archive.retention import Stored, StoredSession
+from context_compaction.archive.retention import StoredSession, StoredSizes
 from context_compaction.errors import NotFoundError
 from context_compaction.request import check_session_id
 
@@ -67,7 +67,7 @@ class BlobReferences:
                 digests.update(digest.decode() for digest in _REFERENCE.findall(data))
 
 
-def measure(root: Path) -> Stored:
+def measure(root: Path) -> StoredSizes:
     """Return the sizes of all sessions and blobs. Reads the whole log.
 
     Raises:
@@ -91,7 +91,7 @@ def measure(root: Path) -> Stored:
                     blobs=frozenset(digests & blob_bytes.keys()),
                 )
             )
-    return Stored(sessions, blob_bytes)
+    return StoredSizes(sessions, blob_bytes)
 
 
 def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:

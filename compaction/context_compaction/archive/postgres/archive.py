@@ -29,7 +29,7 @@ from context_compaction.archive.postgres.blobs import (
 from context_compaction.archive.postgres.database import Connection, Database, read_address
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
 from context_compaction.archive.postgres.sessions import RowState, TenantSessions
-from context_compaction.archive.retention import Stored, StoredSession
+from context_compaction.archive.retention import StoredSession, StoredSizes
 from context_compaction.archive.search.filters import Check, RowsOf, session_cursor, session_page
 from context_compaction.archive.search.patterns import SCAN_SECONDS
 from context_compaction.archive.transcript_state import StateCache
@@ -164,8 +164,8 @@ class PostgresArchive(Archive):
         values = self.tenant, token_id
         return await self._run(lambda connection: connection.execute(_REVOKE, values).rowcount > 0)
 
-    async def stored(self) -> Stored:
-        """See `Archive.stored`."""
+    async def stored_sizes(self) -> StoredSizes:
+        """See `Archive.stored_sizes`."""
         before_seconds = time() - ORPHAN_SECONDS
         return await self._run(
             lambda connection: _measure(connection, self.tenant, before_seconds),
@@ -248,7 +248,7 @@ _TOKENS = "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"
 _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = %s"
 
 
-def _measure(connection: Connection, tenant: str, before_seconds: float) -> Stored:
+def _measure(connection: Connection, tenant: str, before_seconds: float) -> StoredSizes:
     """Return the sizes of a tenant's sessions and contents, and of objects without a row.
 
     `before_seconds` is the Unix time before which an object must have been recorded.
@@ -271,7 +271,7 @@ def _measure(connection: Connection, tenant: str, before_seconds: float) -> Stor
         "SELECT digest, size_bytes FROM compaction.blob WHERE tenant = %s", (tenant,)
     )
     orphans = _orphaned_objects(connection, tenant, before_seconds)
-    return Stored(sessions, dict(sizes.fetchall()) | orphans)
+    return StoredSizes(sessions, dict(sizes.fetchall()) | orphans)
 
 
 def _delete(

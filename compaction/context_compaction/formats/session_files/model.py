@@ -24,7 +24,7 @@ def archive_id(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """What a session file says about its conversation.
+    """Metadata of a conversation in a session file.
 
     Attributes:
         kind: "claude-code", "codex", "copilot", "gemini-cli", "pi", "opencode" or "messages".
@@ -126,7 +126,7 @@ def history_of(
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """What a host's file says about a session, next to its messages.
+    """Metadata that a new session file gets in addition to its messages.
 
     Attributes:
         session_id: The host's ID of the session, which no other session has.

@@ -105,7 +105,7 @@ def collect(
 
 @dataclass(slots=True)
 class _Turn:
-    """What the agent did between two messages of the user, each as an ordered set of names."""
+    """Actions of the agent between two user messages, each as an ordered set of names."""
 
     at: int
     changed: dict[str, None] = field(default_factory=dict[str, None])

@@ -88,7 +88,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class FileItem:
-    """What is known about a file that the agent works on.
+    """Known text of a file that the agent works on.
 
     Attributes:
         path: Its path.

@@ -85,7 +85,7 @@ def find_changes(
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a sentence is about.
+    """Content of a sentence, for comparison with other sentences.
 
     Attributes:
         words: Stems of its subject words.
