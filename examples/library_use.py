@@ -13,7 +13,9 @@ SESSION = Path(__file__).with_name("pi-session.jsonl")
 async def main() -> None:
     """Reduce a real session of 914 messages to 40,000 tokens."""
     conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
-    request = CompactRequest(format=conversation.format, target_tokens=40_000)
+    request = CompactRequest(
+        format=conversation.format, model=conversation.model, target_tokens=40_000
+    )
     with tempfile.TemporaryDirectory() as folder:
         async with open_archive(Path(folder)) as archive:
             result = await compact(conversation.payload, request, archive=archive)

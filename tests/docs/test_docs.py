@@ -23,6 +23,10 @@ LIMIT_SECONDS = 120
 PRINTED = {
     "how-to/archive.md": ["1"],
     "how-to/summarizer.md": ["compacted mine", "True"],
+    "tutorial/agent-loop.md": [
+        "unchanged I received 1 messages.",
+        "unchanged I received 3 messages.",
+    ],
     "tutorial/library.md": ["True"],
 }
 

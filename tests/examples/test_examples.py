@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.http import serving
+
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -25,13 +27,13 @@ sys.addaudithook(refuse)
 """
 
 
-def run_example(name: str, tmp_path: Path) -> str:
+def run_example(name: str, tmp_path: Path, *arguments: object) -> str:
     """Run an example with its own home folder, and return its output."""
     (tmp_path / "sitecustomize.py").write_text(OFFLINE, encoding="utf-8")
     secret = {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"}
     environment = {name: value for name, value in os.environ.items() if name not in secret}
     run = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
+        [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
         capture_output=True,
         cwd=tmp_path,
         env={**environment, "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
@@ -42,6 +44,12 @@ def run_example(name: str, tmp_path: Path) -> str:
     assert run.stderr == ""
     assert run.returncode == 0
     return run.stdout
+
+
+def test_program_fits_a_list_over_http(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        output = run_example("over_http.py", tmp_path, service.url, tmp_path / "archive/http-token")
+    assert output == "unchanged [{'role': 'user', 'content': 'Hello.'}]\n"
 
 
 @pytest.mark.parametrize("name", ["agent_loop_anthropic.py", "agent_loop_openai_format.py"])
@@ -85,4 +93,5 @@ def test_examples_are_all_tested() -> None:
         "agent_loop_openai_format.py",
         "background_compaction.py",
         "library_use.py",
+        "over_http.py",
     }

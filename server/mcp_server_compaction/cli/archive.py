@@ -16,6 +16,7 @@ from mcp_server_compaction.cli.terminal import (
     short_time,
     with_archive,
 )
+from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
 from mcp_server_compaction.protocol.searching import (
@@ -30,6 +31,7 @@ from mcp_server_compaction.reading.text_source import (
     open_source,
     short_pointer,
 )
+from mcp_server_compaction.viewer.formatting import plural
 
 _CHUNK_CHARS = 1_000_000
 _TITLE_CHARS = 78
@@ -129,7 +131,7 @@ def read(context: click.Context, pointer: str, as_json: bool) -> None:
     try:
         note = with_archive(context, print_source)
     except NotFoundError as error:
-        hint = "To find what you need, run: mcp-server-compaction search WORDS"
+        hint = f"To find what you need, run: {own_command()} search WORDS"
         raise NotFoundError(f"{error} {hint}") from error
     if note:
         say(note, err=True)
@@ -151,7 +153,7 @@ def sessions(context: click.Context, as_json: bool) -> None:
     """List the archived sessions, newest first."""
     infos = with_archive(context, all_sessions)
     if not infos:
-        say("No archived sessions. To archive some, run: mcp-server-compaction import", err=True)
+        say(f"No archived sessions. To archive some, run: {own_command()} import", err=True)
     for info in infos:
         if as_json:
             say_exactly(json.dumps(session_document(info)))
@@ -162,4 +164,4 @@ def sessions(context: click.Context, as_json: bool) -> None:
         say(title)
         # The ID has its own line, because hosts may choose long IDs.
         say(f"    {info.session_id}")
-        say(f"    {info.message_count:,} messages, last {short_time(info.last_seconds)}")
+        say(f"    {plural(info.message_count, 'message')}, last {short_time(info.last_seconds)}")

@@ -45,6 +45,7 @@ from mcp_server_compaction.config import Config, is_file
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
+from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     converted,
@@ -272,7 +273,7 @@ async def _open_input(source: str, archive: Archive) -> Input:
         problem = "Not a regular file" if is_taken else "No such file or session"
         raise NotFoundError(
             f"{problem}: {source}. Pass a session file, a session ID (list them with: "
-            f"mcp-server-compaction sessions), {CURRENT}, or - for standard input."
+            f"{own_command()} sessions), {CURRENT}, or - for standard input."
         ) from error
     format_name, context = await archive.context(session_id)
     return Input(context, format=format_name, session_id=session_id)
@@ -385,8 +386,8 @@ def _print_report(outcome: _Outcome, options: _Options, config: Config) -> None:
         address = config.archive_address
         place = config.archive_folder if address is None else shown_address(address)
         say(f"Archived: session {session} (all messages) in {place}")
-        say('Search it: mcp-server-compaction search "WORDS"')
-        say(f"Read it: mcp-server-compaction read {session}/0-9")
+        say(f'Search it: {own_command()} search "WORDS"')
+        say(f"Read it: {own_command()} read {session}/0-9")
     if options.out is not None:
         say(f"Messages written to: {options.out}")
     elif not options.is_plan:
@@ -396,6 +397,8 @@ def _print_report(outcome: _Outcome, options: _Options, config: Config) -> None:
         f"Trigger: {tokens.trigger:,} tokens. Target: {tokens.target:,}. Result: {tokens.after:,} "
         f"(upper estimate {tokens.upper:,})."
     )
+    if result.status == "unchanged" and options.mode in (None, "auto"):
+        say("Nothing to do below the trigger. To compact anyway, add --target N or --mode full.")
     say(f"Format: {result.format}. Tokens counted by: {tokens.method}.")
     if result.layers:
         _print_layers(result, is_plan=options.is_plan)
@@ -441,7 +444,7 @@ def _print_summary(result: CompactResult) -> None:
             for kind, names in kinds.items()
         )
         say(f"Names no longer in the context: {', '.join(counts)}")
-        say("Find such a name: mcp-server-compaction search NAME")
+        say(f"Find such a name: {own_command()} search NAME")
     if result.restored:
         say(f"Restored files: {', '.join(result.restored)}")
 
@@ -478,7 +481,7 @@ def _print_layers(result: CompactResult, *, is_plan: bool) -> None:
         if len(pointers) > _MAX_POINTERS:
             say(f"    and {len(pointers) - _MAX_POINTERS} more (list all with --json)")
     if not is_plan and any(edit.pointers for edit in result.edits):
-        say("Read an original: mcp-server-compaction read POINTER")
+        say(f"Read an original: {own_command()} read POINTER")
     say()
 
 

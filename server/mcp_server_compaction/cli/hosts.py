@@ -37,6 +37,7 @@ from mcp_server_compaction.hosts.installing import (
     plan_uninstall,
     this_program,
 )
+from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.viewer.formatting import size
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
@@ -113,7 +114,7 @@ def install(
     if host.hooks and not are_hooks_registered(host, scope, this_user()):
         say("Note: add --hooks to archive large outputs and whole sessions automatically.")
     say(host.after)
-    say(f"Check it: mcp-server-compaction doctor {host.name}")
+    say(f"Check it: {own_command()} doctor {host.name}")
 
 
 def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
@@ -156,7 +157,7 @@ def uninstall(host_name: str, scope: ConfigScope, dry_run: bool) -> None:
         return
     _apply(changes)
     delete_backups(changes)
-    say("The archive stays. Show its size with: mcp-server-compaction usage")
+    say(f"The archive stays. Show its size with: {own_command()} usage")
 
 
 def _apply(changes: Sequence[Change]) -> None:
@@ -238,7 +239,8 @@ def _check_program(config: Config) -> dict[str, list[str]]:
     from mcp_server_compaction.protocol.writers import writer_lines
 
     is_fixed = sqlite3.sqlite_version_info >= _WAL_FIXED
-    wal = "" if is_fixed else " (has the WAL-reset bug, fixed in 3.51.3)"
+    fault = "rarely damages the search index, which is then rebuilt; fixed in 3.51.3"
+    wal = "" if is_fixed else f" ({fault})"
     folders = [str(folder) for folder in config.roots.folders]
     return {
         "mcp-server-compaction": [version("mcp-server-compaction")],
@@ -268,10 +270,10 @@ def _check_vocabulary() -> str:
     from context_compaction import counter_for
 
     try:
-        count = counter_for().text("hello world")
+        counter_for().text("hello world")
     except VocabularyError as error:
         return f"{_PROBLEM}{error}"
-    return f"ok (o200k_base, checksum verified; the test text has {count} tokens)"
+    return "ok (o200k_base, checksum verified)"
 
 
 def _check_archive(config: Config) -> dict[str, list[str]]:

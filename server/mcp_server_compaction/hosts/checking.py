@@ -20,6 +20,7 @@ from mcp_server_compaction.hosts.installing import (
     installed_command,
     read_value,
 )
+from mcp_server_compaction.own_command import own_command
 
 # `PATH` of programs that are started from a desktop.
 _DESKTOP_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
@@ -59,14 +60,12 @@ async def check_host(host: Host, folders: UserFolders) -> AsyncIterator[Finding]
     if package is not None and is_registered:
         problem = (
             "registered and also installed as a package, so the server is started twice. To keep "
-            f"only the package, run: mcp-server-compaction uninstall {host.name}"
+            f"only the package, run: {own_command()} uninstall {host.name}"
         )
         yield Finding(False, problem)
     elif package is None and not is_registered:
         hooks = " --hooks" if host.hooks else ""
-        problem = (
-            f"not registered in {host.title}. Run: mcp-server-compaction install {host.name}{hooks}"
-        )
+        problem = f"not registered in {host.title}. Run: {own_command()} install {host.name}{hooks}"
         yield Finding(False, problem)
 
 
@@ -111,7 +110,7 @@ async def _check_scope(
     elif host.hooks:
         problem = (
             "no hooks: sessions are archived only when the server starts or searches. "
-            f"Run: mcp-server-compaction install {host.name} --hooks"
+            f"Run: {own_command()} install {host.name} --hooks"
         )
         yield Finding(False, problem)
 

@@ -39,9 +39,10 @@ def current_transcript(folders: UserFolders) -> Path:
     for path in sorted(files, key=_modified_seconds, reverse=True):
         if not _is_unused(path):
             return path
+    unused = f", except {len(files)} that `--resume` wrote and no host has continued yet"
     raise NotFoundError(
-        f"No host has a transcript of {folders.project}. Run this command in the folder of the "
-        "session, or pass the path of the session file."
+        f"No host has a transcript of {folders.project}{unused if files else ''}. Run this command "
+        "in the folder of the session, or pass the path of the session file."
     )
 
 

@@ -269,7 +269,7 @@ class CompactReply(Reply):
     """The new list, if it changed and the reply is messages."""
     edits: list[Splice] | None = None
     context_hash: str | None = None
-    """With reply=edits: the value for options.context_hash of the next call."""
+    """With reply=edits or new_messages: the value for options.context_hash of the next call."""
 
 
 class PersistReply(Reply):

@@ -148,6 +148,9 @@ def test_current_is_the_newest_session_of_the_working_folder(
     assert report["session_id"] == "newer"
     # The new session is not current, because no host has continued it.
     assert run("compact", "current")["session_id"] == "newer"
+    older.unlink()
+    newer.unlink()
+    assert "1 that `--resume` wrote" in run("compact", "current", code=1)["error"]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.zst"])

@@ -31,6 +31,25 @@ async def test_session_alone_means_its_context(config: Config, arguments: Json, 
     assert "no session 'nobody'" in error_of(refused)
 
 
+async def test_every_reply_to_new_messages_has_a_context_hash(config: Config) -> None:
+    async with connect(config) as client:
+        reply = await compact(
+            client, messages=conversation(), session_id="s", context_window=30_000, reply="edits"
+        )
+        for number in range(3):
+            added = [
+                {"role": "assistant", "content": "Done."},
+                {"role": "user", "content": "Next."},
+            ]
+            reply = await compact(
+                client,
+                new_messages=added,
+                session_id="s",
+                options={"context_hash": reply["context_hash"]},
+                mode="full" if number == 1 else "auto",
+            )
+
+
 async def test_window_of_a_session_is_reused_and_reported(config: Config) -> None:
     messages = conversation()
     async with connect(config) as client:

@@ -150,7 +150,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
         return await _model_reply(reply, result, archive)
     splices = make_splices(source.payload, result.messages) if result.changed else ()
     kind = arguments.reply or _default_kind(arguments, result, splices)
-    if is_stored and kind == "edits":
+    if is_stored and (kind == "edits" or arguments.new_messages is not None):
         reply.context_hash = await _next_context_hash(result, source, archive)
     return await _program_reply(reply, result, splices, kind, archive)
 

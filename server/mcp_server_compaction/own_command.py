@@ -1,0 +1,20 @@
+"""The command with which a person starts this program, for texts that name a next step."""
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+_SCRIPT = "mcp-server-compaction"
+
+
+def own_command() -> str:
+    """Return the name of this program, or how it was called if `PATH` does not contain it.
+
+    A program in a virtual environment is called by its path, so its name alone is not found.
+    """
+    if shutil.which(_SCRIPT):
+        return _SCRIPT
+    if Path(sys.argv[0]).name == _SCRIPT:
+        return shlex.quote(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m mcp_server_compaction"
