@@ -6,9 +6,10 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from context_compaction import is_prompt_too_long
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp_server_compaction.client import CompactionClient, says_too_long
+from mcp_server_compaction.client import CompactionClient
 from mcp_types import CallToolResult, TextContent
 
 Json: TypeAlias = dict[str, Any]
@@ -64,7 +65,7 @@ class Compactor:
             try:
                 return await request(fitted)
             except Exception as error:
-                if says_too_long(error):
+                if is_prompt_too_long(error):
                     print("The provider rejected the prompt as too long.")
                 raise
 

@@ -60,6 +60,7 @@ from .errors import (
     SummaryError as SummaryError,
     UnknownFormatError as UnknownFormatError,
     VocabularyError as VocabularyError,
+    is_prompt_too_long as is_prompt_too_long,
 )
 from .file_access import (
     DiskFile as DiskFile,
@@ -175,7 +176,13 @@ from .summarizers.llm.model import (
     ModelUsage as ModelUsage,
     SummaryModel as SummaryModel,
     TellChars as TellChars,
+    estimated_usage as estimated_usage,
 )
+from .summarizers.llm.named_model import (
+    check_summary_model as check_summary_model,
+    summary_model as summary_model,
+)
+from .summarizers.llm.openai import OpenAIModel as OpenAIModel
 from .summarizers.llm.prompt import answer_tokens as answer_tokens
 from .tokens.counter import (
     MESSAGE_TOKENS as MESSAGE_TOKENS,

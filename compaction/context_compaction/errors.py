@@ -112,3 +112,23 @@ class ArchiveDamagedError(ArchiveError):
 
 class QueryError(ArchiveError):
     """A query, pattern or range is invalid."""
+
+
+# Texts of providers' errors for a prompt that is too long, in lower case.
+_TOO_LONG = (
+    "prompt is too long",  # Anthropic
+    "exceed context limit",  # Anthropic, including max_tokens
+    "request_too_large",  # Anthropic, by bytes
+    "context_length_exceeded",  # OpenAI's code
+    "maximum context length",  # OpenAI Chat, vLLM, Mistral
+    "exceeds the context window",  # OpenAI Responses
+    "input token count",  # Gemini: "... exceeds the maximum number of tokens allowed"
+    "input is too long",  # Bedrock
+    "exceeds the available context size",  # llama.cpp
+)
+
+
+def is_prompt_too_long(error: object) -> bool:
+    """Whether a provider's error, or its text, says that the prompt is too long for the model."""
+    text = str(error).lower()
+    return any(words in text for words in _TOO_LONG)

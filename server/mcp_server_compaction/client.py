@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from context_compaction import CompactionError
+from context_compaction import CompactionError, is_prompt_too_long
 
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["auto", "micro", "full", "reactive", "record"]
@@ -27,20 +27,6 @@ T = TypeVar("T")
 
 # `next_step` of a reply whose edits the client has applied.
 APPLIED = "The edits were applied. Send the list that fit() returned."
-
-# Texts of errors for a prompt that is too long, in lower case.
-_TOO_LONG = (
-    "prompt is too long",  # Anthropic
-    "exceed context limit",  # Anthropic, including max_tokens
-    "request_too_large",  # Anthropic, by bytes
-    "context_length_exceeded",  # OpenAI's code
-    "maximum context length",  # OpenAI Chat, vLLM, Mistral
-    "exceeds the context window",  # OpenAI Responses
-    "input token count",  # Gemini: "... exceeds the maximum number of tokens allowed"
-    "input is too long",  # Bedrock
-    "exceeds the available context size",  # llama.cpp
-)
-
 
 # Calls a tool by name. Returns the `CallToolResult` of any SDK, or its JSON.
 CallTool: TypeAlias = Callable[[str, Json], Awaitable[Any]]
@@ -197,7 +183,7 @@ class CompactionClient:
             messages: The conversation.
             request: Sends a list to the model.
             is_too_long: Recognizes the refusal of a prompt that is too long. None to use
-                `says_too_long`.
+                `is_prompt_too_long`.
 
         Returns:
             The list that the model received, and the return value of `request`.
@@ -209,7 +195,7 @@ class CompactionClient:
         try:
             return fitted, await request(fitted)
         except Exception as error:
-            if not (is_too_long or says_too_long)(error):
+            if not (is_too_long or is_prompt_too_long)(error):
                 raise
         fitted = await self.fit(fitted, mode="reactive")
         return fitted, await request(fitted)
@@ -257,12 +243,6 @@ class CompactionClient:
             match.history_digests,
         )
         return fitted
-
-
-def says_too_long(error: Exception) -> bool:
-    """Whether a provider's error says that the prompt is too long for the model."""
-    text = str(error).lower()
-    return any(words in text for words in _TOO_LONG)
 
 
 def _match(state: _State | None, messages: Sequence[Json], digests: list[str]) -> _Match:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from context_compaction import Roots, SettingsError, default_folders, roots_of
 
@@ -23,38 +22,40 @@ ROOTS_VARIABLE = "MCP_COMPACTION_ROOTS"
 POLICY_VARIABLE = "MCP_COMPACTION_POLICY"
 MODEL_VARIABLE = "MCP_COMPACTION_MODEL"
 SUMMARIZER_VARIABLE = "MCP_COMPACTION_SUMMARIZER"
-SUMMARY_MODEL_VARIABLE = "MCP_COMPACTION_SUMMARY_MODEL"
+SUMMARIZER_MODEL_VARIABLE = "MCP_COMPACTION_SUMMARIZER_MODEL"
+SUMMARIZER_URL_VARIABLE = "MCP_COMPACTION_SUMMARIZER_URL"
+SUMMARIZER_KEY_ENV_VARIABLE = "MCP_COMPACTION_SUMMARIZER_KEY_ENV"
+SUMMARIZER_WINDOW_VARIABLE = "MCP_COMPACTION_SUMMARIZER_WINDOW"
+SUMMARIZER_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARIZER_TIMEOUT"
 REDACTION_VARIABLE = "MCP_COMPACTION_REDACTION"
 IMPORT_VARIABLE = "MCP_COMPACTION_IMPORT"
-SUMMARY_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARY_TIMEOUT"
-# Names of these two variables in Anthropic's own programs.
-KEY_VARIABLE = "ANTHROPIC_API_KEY"
-URL_VARIABLE = "ANTHROPIC_BASE_URL"
 
 NO_ROOTS = Roots()
 # Claude Desktop waits four minutes for a tool, other hosts one or two.
 SUMMARY_SECONDS = 120
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
-WriterName: TypeAlias = Literal["auto", "extractive", "host", "anthropic", "sampling"]
+WriterName: TypeAlias = Literal["auto", "extractive", "host", "model", "sampling"]
 
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """Options of summaries.
+    """Options of summaries. A call can choose one of `models`, but no other address and no key.
 
     Attributes:
         writer: Writer for calls that do not choose one.
-        api_key: Key for Anthropic's API. No output contains it.
-        model: Model that writes. None for the default model.
-        url: Address of the API. None for Anthropic's own.
+        models: Names of the models that may write. The first one writes for calls that name none.
+        url: Address of the models' API. None for the provider's own.
+        key_env: Name of the environment variable with the key. None sends no key.
+        context_window: Context window of the models, in tokens. None uses the table of models.
         timeout_seconds: Maximum time that one compaction waits for a model.
     """
 
     writer: WriterName = "auto"
-    api_key: str | None = field(default=None, repr=False)
-    model: str | None = None
+    models: tuple[str, ...] = ()
     url: str | None = None
+    key_env: str | None = None
+    context_window: int | None = None
     timeout_seconds: float = SUMMARY_SECONDS
 
 
@@ -95,9 +96,11 @@ def load_config(
     archive: str | None = None,
     roots: Sequence[str] = (),
     summarizer: WriterName | None = None,
-    summary_model: str | None = None,
-    summary_url: str | None = None,
-    summary_timeout: float | None = None,
+    summarizer_models: Sequence[str] = (),
+    summarizer_url: str | None = None,
+    summarizer_key_env: str | None = None,
+    summarizer_window: int | None = None,
+    summarizer_timeout: float | None = None,
     redaction: "RedactionMode | None" = None,
     imports: str | None = None,
     over_http: bool = False,
@@ -110,27 +113,47 @@ def load_config(
 
     Raises:
         SettingsError: A root is not a folder, the archive is a file, the policy does not exist, or
-            the key or address of a model is invalid.
+            the name, key or address of a summary model is invalid.
     """
     folder, address = archive_place(archive)
-    writer = summarizer or "auto"
     return Config(
         archive_folder=folder,
         archive_address=address,
         roots=_roots(roots, over_http=over_http),
         policy=_policy(environment.get(POLICY_VARIABLE)),
         model=environment.get(MODEL_VARIABLE) or None,
-        summaries=Summaries(
-            writer=writer,
-            api_key=_key(environment.get(KEY_VARIABLE), writer),
-            model=summary_model,
-            url=_url(summary_url),
-            timeout_seconds=summary_timeout or SUMMARY_SECONDS,
+        summaries=_summaries(
+            Summaries(
+                writer=summarizer or "auto",
+                models=tuple(summarizer_models),
+                url=summarizer_url,
+                key_env=summarizer_key_env,
+                context_window=summarizer_window,
+                timeout_seconds=summarizer_timeout or SUMMARY_SECONDS,
+            ),
+            environment,
         ),
         # A service must not store other users' secrets.
         redaction=redaction or ("on" if over_http else "warn"),
         imports_sessions=imports != "off" and not over_http,
     )
+
+
+def _summaries(summaries: Summaries, environment: Mapping[str, str]) -> Summaries:
+    if not summaries.models:
+        if summaries.writer == "model" or summaries.url or summaries.key_env:
+            raise SettingsError(
+                "The summary writer 'model', --summarizer-url and --summarizer-key-env need a "
+                "model. Add --summarizer-model."
+            )
+        return summaries
+    from context_compaction import check_summary_model
+
+    for name in summaries.models:
+        check_summary_model(
+            name, url=summaries.url, key_env=summaries.key_env, environment=environment
+        )
+    return summaries
 
 
 def _policy(name: str | None) -> str:
@@ -181,38 +204,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _key(key: str | None, writer: WriterName) -> str | None:
-    key = (key or "").strip()
-    if not key and writer == "anthropic":
-        raise SettingsError(f"The summary writer 'anthropic' needs a key. Set {KEY_VARIABLE}.")
-    # The error does not contain the key, because a wrong key may still be a secret.
-    if not key.isascii() or not key.isprintable():
-        raise SettingsError(f"{KEY_VARIABLE} has characters that no key contains. Set it again.")
-    return key or None
-
-
-def _url(url: str | None) -> str | None:
-    if not url:
-        return None
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = urlsplit("")
-    if parts.username or parts.password:
-        raise SettingsError(
-            f"The address in --summary-url or {URL_VARIABLE} contains a name or password. Remove "
-            f"it, and put the key into {KEY_VARIABLE}."
-        )
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise SettingsError(
-            f"Invalid address {url!r} in --summary-url or {URL_VARIABLE}. Use one like "
-            "https://host/path."
-        )
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise SettingsError(
-            f"{url} would send the key and the conversation unencrypted. Use https in "
-            f"--summary-url or {URL_VARIABLE}, or http only for this machine."
-        )
-    return url

@@ -18,13 +18,14 @@ from typing import Any, Literal, TypeAlias
 import anyio
 import anyio.lowlevel
 import pytest
+from context_compaction import is_prompt_too_long
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import CompactionError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp_server_compaction.client import CompactionClient, says_too_long
+from mcp_server_compaction.client import CompactionClient
 from mcp_server_compaction.config import Config
 
 from tests.server.helpers import Era, Json, answer_of, connect, conversation, output
@@ -288,7 +289,7 @@ def test_client_recognizes_refusals_of_providers() -> None:
         "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
         "Input is too long for requested model.",
     ):
-        assert says_too_long(RuntimeError(text)), text
+        assert is_prompt_too_long(RuntimeError(text)), text
 
 
 async def test_provider_usage_anchors_the_next_estimate() -> None:

@@ -172,11 +172,14 @@ def response_of(answer: Answer) -> Json:
             "status": "completed",
         })
     output_tokens = len(json.dumps(items)) // 4
+    reasons = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}
+    reason = reasons.get(says.stop_reason)
     return {
         "id": f"resp_{number:06}",
         "object": "response",
         "created_at": 1_790_000_000,
-        "status": "completed",
+        "status": "incomplete" if reason else "completed",
+        "incomplete_details": {"reason": reason} if reason else None,
         "model": answer.model,
         "output": items,
         "usage": {
@@ -205,7 +208,7 @@ def response_events(answer: Answer) -> list[Json]:
                 for piece in _pieces(item["content"][0]["text"])
             ]
         events.append({"type": "response.output_item.done", **place, "item": item})
-    events.append({"type": "response.completed", "response": response})
+    events.append({"type": f"response.{response['status']}", "response": response})
     return [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
 
@@ -222,7 +225,8 @@ def completion_of(answer: Answer) -> Json:
             }
             for id_, (name, arguments) in zip(answer.call_ids, says.calls, strict=True)
         ]
-    finish = "tool_calls" if says.calls else "stop"
+    reasons = {"max_tokens": "length", "refusal": "content_filter"}
+    finish = "tool_calls" if says.calls else reasons.get(says.stop_reason, "stop")
     return {
         "id": f"chatcmpl_{answer.number:06}",
         "object": "chat.completion",

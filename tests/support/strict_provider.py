@@ -442,8 +442,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _hang(self, provider: Provider, answer: Answer) -> None:
         """Send the first events, then wait until the client hangs up or the test ends."""
         self.close_connection = True
-        self._begin_stream()
-        self._chunk(self._events(answer)[0])
+        try:
+            self._begin_stream()
+            self._chunk(self._events(answer)[0])
+        except ConnectionError:
+            provider.hung_up.set()
+            raise
         self.connection.settimeout(0.05)
         for _ in range(HANG_SECONDS * 20):
             if provider.closing.is_set():

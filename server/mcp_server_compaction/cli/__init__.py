@@ -20,10 +20,12 @@ from mcp_server_compaction.config import (
     IMPORT_VARIABLE,
     REDACTION_VARIABLE,
     ROOTS_VARIABLE,
+    SUMMARIZER_KEY_ENV_VARIABLE,
+    SUMMARIZER_MODEL_VARIABLE,
+    SUMMARIZER_TIMEOUT_VARIABLE,
+    SUMMARIZER_URL_VARIABLE,
     SUMMARIZER_VARIABLE,
-    SUMMARY_MODEL_VARIABLE,
-    SUMMARY_TIMEOUT_VARIABLE,
-    URL_VARIABLE,
+    SUMMARIZER_WINDOW_VARIABLE,
     WriterName,
 )
 
@@ -106,19 +108,42 @@ _setting = partial(click.option, show_envvar=True)
     envvar=SUMMARIZER_VARIABLE,
     metavar="W",
     type=click.Choice(get_args(WriterName)),
-    help="Write summaries with auto, extractive, host, anthropic or sampling (default: auto).",
+    help="Write summaries with auto, extractive, host, model or sampling (default: auto).",
 )
 @_setting(
-    "--summary-model",
-    envvar=SUMMARY_MODEL_VARIABLE,
+    "--summarizer-model",
+    "summarizer_models",
+    envvar=SUMMARIZER_MODEL_VARIABLE,
     metavar="M",
-    help="Write summaries with this model of Anthropic's API (default: a small one).",
+    multiple=True,
+    help="Write summaries with anthropic:MODEL, openai:MODEL, openai-responses:MODEL, or a model "
+    "of the server at --summarizer-url; repeated, calls may choose one (default: none).",
 )
 @_setting(
-    "--summary-url",
-    envvar=URL_VARIABLE,
+    "--summarizer-url",
+    envvar=SUMMARIZER_URL_VARIABLE,
     metavar="URL",
-    help="Send summary requests to this address (default: Anthropic's API).",
+    help="Send summary requests to this address (default: the provider's own).",
+)
+@_setting(
+    "--summarizer-key-env",
+    envvar=SUMMARIZER_KEY_ENV_VARIABLE,
+    metavar="NAME",
+    help="Send the key in this environment variable with summary requests (default: no key).",
+)
+@_setting(
+    "--summarizer-window",
+    envvar=SUMMARIZER_WINDOW_VARIABLE,
+    metavar="N",
+    type=click.IntRange(2_000),
+    help="Fit summary requests into a window of N tokens (default: of the model).",
+)
+@_setting(
+    "--summarizer-timeout",
+    envvar=SUMMARIZER_TIMEOUT_VARIABLE,
+    metavar="S",
+    type=click.IntRange(1, 3_600),
+    help="Wait at most S seconds for a summary from a model (default: 120).",
 )
 @_setting(
     "--redaction",
@@ -134,13 +159,6 @@ _setting = partial(click.option, show_envvar=True)
     metavar="I",
     type=click.Choice(("on", "off")),
     help="Archive hosts' sessions at start: on or off (default: on; over HTTP off).",
-)
-@_setting(
-    "--summary-timeout",
-    envvar=SUMMARY_TIMEOUT_VARIABLE,
-    metavar="S",
-    type=click.IntRange(1, 3_600),
-    help="Wait at most S seconds for a summary from a model (default: 120).",
 )
 @click.pass_context
 def main(context: click.Context, /, **flags: Any) -> None:

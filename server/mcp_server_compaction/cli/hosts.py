@@ -17,7 +17,6 @@ from context_compaction import ArchiveError, Health, SettingsError, VocabularyEr
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.cli.terminal import answer, config_of, json_option, say, say_exactly
 from mcp_server_compaction.config import (
-    KEY_VARIABLE,
     ROOTS_VARIABLE,
     Config,
     is_folder,
@@ -126,14 +125,16 @@ def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
         if context.get_parameter_source(name) is not click.core.ParameterSource.ENVIRONMENT
     }
     # Refuse invalid options now. The host's environment sets the key later, so any key is accepted.
-    load_config(**flags, environment={KEY_VARIABLE: "set by the host"})
+    key_env = flags.get("summarizer_key_env") or ""
+    load_config(**flags, environment={key_env: "set by the host"})
     archive = flags.pop("archive", None) or os.environ.get(ARCHIVE_VARIABLE)
     folder, address = archive_place(archive)
     words = ["--archive", address or str(folder)] if archive else []
     named_roots = flags.pop("roots", ())
     for option in context.command.params:
-        if value := flags.get(option.name or ""):
-            words += [option.opts[0], str(value)]
+        value = flags.get(option.name or "") or ()
+        values: Sequence[object] = value if option.multiple else (value,)
+        words += [word for text in values if text for word in (option.opts[0], str(text))]
     for root in [*map(Path, named_roots), *roots]:
         if not is_folder(root):
             raise SettingsError(f"The root {root} is not a folder. Pass an existing folder.")

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from context_compaction import (
     ModelAnswer,
     ModelPrompt,
-    ModelUsage,
     SummaryError,
     TellChars,
     answer_tokens,
-    counter_for,
+    estimated_usage,
     profile_for,
 )
 from mcp.server.session import ServerSession
@@ -66,10 +65,7 @@ class SamplingModel:
         else:
             failure = "The client's model returned something other than text"
         await tell(len(text))
-        # The counts are estimates, because clients report no tokens.
-        count = counter_for().text
-        input_tokens = count(prompt.system) + count(prompt.user)
-        usage = ModelUsage(1, input_tokens, count(text), is_estimated=True)
+        usage = estimated_usage(prompt, text)  # because clients report no tokens
         return ModelAnswer(text, usage, result.stop_reason == "maxTokens", failure)
 
     async def _request(self, prompt: ModelPrompt) -> CreateMessageResult:
@@ -78,7 +74,7 @@ class SamplingModel:
             params=CreateMessageRequestParams(
                 messages=[SamplingMessage(role="user", content=content)],
                 system_prompt=prompt.system,
-                max_tokens=answer_tokens(prompt.max_tokens),
+                max_tokens=answer_tokens(prompt.max_tokens, self.window_tokens),
                 include_context="none",
             )
         )

@@ -138,6 +138,8 @@ class CompactOptions(Arguments):
     the original file. next_step has the command that continues it."""
     apply: str | None = None
     """A prepared_id: replace the messages that it was prepared for, and no others."""
+    summarizer_model: str | None = None
+    """Model that writes the summary: one of those that the server's --summarizer-model names."""
 
 
 class PersistArguments(Arguments):

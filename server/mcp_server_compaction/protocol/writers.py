@@ -1,16 +1,18 @@
 """Choice of the summary writer, from the configuration, the call and the client.
 
-The API of a provider is used only if a flag or variable of this server, or the call, names it.
+A conversation is sent to a provider or another server only if the configuration names a model. A
+call can choose between the models that it names, but neither an address nor a key: the caller may
+be a model that reads text by strangers, and that text could ask for another address.
 """
 
 from typing import TYPE_CHECKING
 
 from context_compaction import SettingsError, SummarizerName
 
-from mcp_server_compaction.config import KEY_VARIABLE, SUMMARIZER_VARIABLE, Config, WriterName
+from mcp_server_compaction.config import SUMMARIZER_VARIABLE, Config, WriterName
 
 if TYPE_CHECKING:
-    from context_compaction import AnthropicModel, SummaryModel
+    from context_compaction import SummaryModel
 
     from mcp_server_compaction.protocol.sampling import SamplingModel
 
@@ -25,20 +27,35 @@ def library_writer(writer: WriterName) -> SummarizerName:
     return writer if writer == "extractive" or writer == "host" else "auto"
 
 
-def anthropic_model(config: Config) -> "AnthropicModel | None":
-    """Return the model behind Anthropic's API. None without a key."""
-    summaries = config.summaries
-    if summaries.api_key is None:
-        return None
-    from context_compaction import AnthropicModel
+def configured_model(config: Config, name: str | None = None) -> "SummaryModel | None":
+    """Return the model of the configuration with this name, or the first one, or None.
 
-    options = {"model": summaries.model, "base_url": summaries.url}
-    named = {name: value for name, value in options.items() if value is not None}
-    return AnthropicModel(summaries.api_key, timeout_seconds=summaries.timeout_seconds, **named)
+    Raises:
+        SettingsError: The configuration has no model with this name.
+    """
+    summaries = config.summaries
+    models = [m for m in summaries.models if name in (None, m, m.partition(":")[2])]
+    if not models and name is not None:
+        raise SettingsError(
+            f"Unknown summarizer_model {name!r}. This server allows: "
+            f"{', '.join(summaries.models) or 'none'}. Its operator adds models with "
+            "--summarizer-model."
+        )
+    if not models:
+        return None
+    from context_compaction import summary_model
+
+    return summary_model(
+        models[0],
+        url=summaries.url,
+        key_env=summaries.key_env,
+        timeout_seconds=summaries.timeout_seconds,
+        context_window=summaries.context_window,
+    )
 
 
 def model_for(
-    writer: WriterName, config: Config, sampling: "SamplingModel | None"
+    writer: WriterName, config: Config, sampling: "SamplingModel | None", name: str | None = None
 ) -> "SummaryModel | None":
     """Return the model that writes the summary. None for extracts and for the host's own text.
 
@@ -46,15 +63,16 @@ def model_for(
         writer: The writer that the call or the configuration names.
         config: Configuration of the process.
         sampling: Model of the client, if the client offers it.
+        name: The model that the call names. None for the first one of the configuration.
 
     Raises:
         SettingsError: The named writer is not available.
     """
-    if writer == "anthropic":
-        if (model := anthropic_model(config)) is not None:
+    if writer == "model" or (writer == "auto" and (name or config.summaries.models)):
+        if (model := configured_model(config, name)) is not None:
             return model
         raise SettingsError(
-            f"The summary writer 'anthropic' needs a key. Set {KEY_VARIABLE} where the server is "
+            "The summary writer 'model' needs a model. Add --summarizer-model where the server is "
             "started, or use summarizer='auto'."
         )
     if writer == "sampling" and sampling is None:
@@ -62,27 +80,26 @@ def model_for(
             "The summary writer 'sampling' needs a client that offers its model, and this client "
             "does not. Use summarizer='auto'."
         )
-    # A key in the environment alone must not send a conversation to a provider.
     return sampling if writer in ("sampling", "auto") else None
 
 
 def writer_lines(config: Config) -> list[str]:
     """Return one line for each writer, for `doctor`: whether it is available."""
-    model = anthropic_model(config)
-    if model is None:
-        anthropic = f"anthropic: not available, {KEY_VARIABLE} is not set"
-    else:
-        anthropic = (
-            f"anthropic: available if a call or option names it; {model.model} at "
-            f"{model.base_url}, timeout {model.timeout_seconds:g} seconds (not tested)"
+    summaries = config.summaries
+    model = "model: not available, --summarizer-model is not set"
+    if summaries.models:
+        model = (
+            f"model: {', '.join(summaries.models)} at {summaries.url or 'the provider'}, key from "
+            f"{summaries.key_env or 'nowhere'}, timeout {summaries.timeout_seconds:g} seconds "
+            "(not tested)"
         )
-    default: str = config.summaries.writer
+    default: str = summaries.writer
     if default == "auto":
-        default = "auto: the client's model if the client offers one, otherwise extractive"
+        default = "auto: the model, else the client's model if it offers one, else extractive"
     return [
         "extractive: always available (no model needed)",
         "host: available; the caller's model writes, see summarizer='host'",
-        anthropic,
+        model,
         "sampling: available if the client offers its model; no client is connected here",
         f"Default: {default} (change it with {SUMMARIZER_VARIABLE})",
     ]

@@ -49,7 +49,7 @@ async def summarized(
 ) -> tuple[CompactResult, MessagesApi]:
     with anyio.fail_after(150), serve(script) as api:
         async with open_archive(folder / "archive") as archive:
-            model = AnthropicModel("test-key", base_url=api.url)
+            model = AnthropicModel(model="claude-haiku-5-5", api_key="test-key", base_url=api.url)
             payload = messages or story()
             return await compact(payload, request, archive=archive, model=model), api
 

@@ -64,7 +64,12 @@ def always(reply: Reply) -> Script:
 
 
 def model_at(api: MessagesApi, timeout_seconds: float = 40.0) -> AnthropicModel:
-    return AnthropicModel("test-key", base_url=api.url, timeout_seconds=timeout_seconds)
+    return AnthropicModel(
+        model="claude-haiku-5-5",
+        api_key="test-key",
+        base_url=api.url,
+        timeout_seconds=timeout_seconds,
+    )
 
 
 async def run(
@@ -240,8 +245,8 @@ async def test_extracts_are_used_when_repaired_summary_is_too_long_or_cut_off(
         (Says(SUMMARY, breaks_off="close"), "was interrupted"),
         (Says(SUMMARY, breaks_off="cut"), "The connection to"),
         (Says(SUMMARY, breaks_off="error"), "Overloaded"),
-        (Fails(401, "authentication_error"), "check ANTHROPIC_API_KEY"),
-        (Fails(404, "not_found_error"), "check the name of the summary model"),
+        (Fails(401, "authentication_error"), "check the variable that holds the key"),
+        (Fails(404, "not_found_error"), "check the name and the address of the summary model"),
         (Fails(400, "invalid_request_error", "messages: bad"), "returned status 400"),
     ],
 )

@@ -58,7 +58,9 @@ async def test_rules_survive_five_summaries_when_model_forgets_them(
 ) -> None:
     context: list[Json] = []
     with anyio.fail_after(WAIT_SECONDS), serve(lambda _: Says(FORGETFUL)) as api:
-        model = AnthropicModel("test-key", base_url=api.url, timeout_seconds=150.0)
+        model = AnthropicModel(
+            model="claude-haiku-5-5", api_key="test-key", base_url=api.url, timeout_seconds=150.0
+        )
         for talk in rounds():
             context = [*context, *talk]
             request = CompactRequest(mode="full", target_tokens=6_000, session_id="story")

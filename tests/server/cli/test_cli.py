@@ -15,8 +15,9 @@ from mcp_server_compaction.cli.archive import search
 from mcp_server_compaction.protocol.schemas import SearchArguments
 
 from tests.server.helpers import Json, conversation
-from tests.support.messages_api import Says, serve
 from tests.support.story import SUMMARY, story
+from tests.support.strict_answers import Says
+from tests.support.strict_provider import serve_provider
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -187,19 +188,19 @@ def test_doctor_checks_every_part_of_the_program(run: Run, transcript: Path) -> 
     assert "PROBLEM" in run("--archive", unreachable, "doctor", "--json", code=1).stdout
 
 
-def test_compact_calls_a_model_only_when_the_summarizer_is_named(
+def test_compact_calls_a_model_only_when_it_is_named(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "story.json"
     path.write_text(json.dumps(story()), encoding="utf-8")
     command = ("compact", path, "--mode", "full", "--target", "8000")
-    with serve(lambda _: Says(SUMMARY)) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-        address = ("--summary-url", api.url, "--summary-model", "m", "--summary-timeout", "100")
-        flags = ("--summarizer", "anthropic", *address)
+    with serve_provider(lambda _: Says(SUMMARY)) as api:
+        monkeypatch.setenv("OPENAI_API_KEY", "test-key")
+        server = ("--summarizer-url", f"{api.url}/v1", "--summarizer-key-env", "OPENAI_API_KEY")
+        flags = (*server, "--summarizer-model", "qwen3:8b", "--summarizer-window", "32000")
         result = run(*flags, *command, "--session", "b")
-        without_name = run(*address, *command)
-    assert "Summary written by: anthropic (m)\n" in result.stdout
+        without_name = run(*command)
+    assert "Summary written by: openai (qwen3:8b)\n" in result.stdout
     assert "Summary written by: extractive\n" in without_name.stdout
     assert len(api.requests) == 1
     failed = run(*flags, *command, "--session", "c")

@@ -31,9 +31,9 @@ def test_roots_are_read_from_flags_or_a_variable_with_several_folders(tmp_path: 
     ("variable", "value"),
     [
         ("MCP_COMPACTION_SUMMARIZER", "gpt"),
-        ("MCP_COMPACTION_SUMMARY_TIMEOUT", "soon"),
-        ("MCP_COMPACTION_SUMMARY_TIMEOUT", "0"),
-        ("MCP_COMPACTION_SUMMARY_TIMEOUT", "nan"),
+        ("MCP_COMPACTION_SUMMARIZER_TIMEOUT", "soon"),
+        ("MCP_COMPACTION_SUMMARIZER_TIMEOUT", "0"),
+        ("MCP_COMPACTION_SUMMARIZER_TIMEOUT", "nan"),
         ("MCP_COMPACTION_REDACTION", "maybe"),
         ("MCP_COMPACTION_IMPORT", "maybe"),
     ],

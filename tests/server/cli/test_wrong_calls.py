@@ -26,7 +26,7 @@ ARGUMENTS = {
 }
 # Options that accept any text.
 FREE = {
-    "--archive", "--summary-model", "--model", "--instructions", "--pin", "--user", "--tool",
+    "--archive", "--model", "--instructions", "--pin", "--user", "--tool",
     "--path", "--unix-socket", "--audit-log", "--oauth-audience",
     "--oauth-tenant-claim",
 }  # fmt: skip

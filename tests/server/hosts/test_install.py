@@ -316,10 +316,14 @@ def test_install_writes_nothing_when_the_second_file_or_a_flag_is_invalid(
     put(home / ".claude/settings.json", "{ nonsense")
     before = files_below(home)
     run("install", "claude-code", "--hooks", code=2)
-    for flags in (("--redaction", "maybe"), ("--summary-url", "ftp://a")):
+    for flags in (("--redaction", "maybe"), ("--summarizer-model", "nameless")):
         assert flags[1] in run(*flags, "install", "cursor", "--hooks", code=2)
     assert files_below(home) == before
-    run("--summarizer", "anthropic", "install", "cursor")  # the host passes the key to the server
+    models = ("--summarizer-model", "openai:m", "--summarizer-model", "openai:n")
+    # The host passes the key to the server.
+    run(*models, "--summarizer-key-env", "HOST_KEY", "install", "cursor")
+    entry = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]
+    assert str(entry).count("--summarizer-model") == 2
 
 
 def test_install_keeps_earlier_flags_when_it_runs_again(home: Path, run: Run) -> None:

@@ -23,6 +23,8 @@ from tests.server.helpers import (
 )
 from tests.support.messages_api import Fails, Hangs, Says, serve
 from tests.support.story import GOAL, RULE, SUMMARY, story
+from tests.support.strict_answers import Says as StrictSays
+from tests.support.strict_provider import serve_provider
 
 CALL: Json = {
     "messages": story(),
@@ -39,9 +41,15 @@ def with_summaries(config: Config, **told: Any) -> Config:
     return replace(config, summaries=Summaries(**told))
 
 
-def with_key(config: Config, url: str, **told: Any) -> Config:
-    """Return a configuration with a key and the writer "anthropic"."""
-    return with_summaries(config, **{"writer": "anthropic", **told}, api_key="test-key", url=url)
+@pytest.fixture(autouse=True)
+def key_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "test-key")
+
+
+def with_model(config: Config, url: str, *models: str, **told: Any) -> Config:
+    """Return a configuration with a model of Anthropic's API at `url`, or with `models`."""
+    models = models or ("anthropic:claude-haiku-5-5",)
+    return with_summaries(config, **told, models=models, key_env="MY_KEY", url=url)
 
 
 async def test_extracts_are_used_without_key_and_client_model(config: Config, era: Era) -> None:
@@ -56,7 +64,7 @@ async def test_api_writes_with_a_key_and_the_receipt_has_its_usage(
     config: Config, era: Era
 ) -> None:
     with serve(lambda _: Says(SUMMARY)) as api:
-        configured = with_key(config, api.url, model="claude-sonnet-4-6")
+        configured = with_model(config, api.url, "anthropic:claude-sonnet-4-6")
         async with connect(configured, era) as client:
             answer = answer_of(await client.call_tool("compact_messages", CALL))
     assert PROSE in answer["summary"]
@@ -67,21 +75,21 @@ async def test_api_writes_with_a_key_and_the_receipt_has_its_usage(
     assert "test-key" not in json.dumps(answer)
 
 
-@pytest.mark.parametrize("asked", ["auto", "anthropic"])
+@pytest.mark.parametrize("asked", ["auto", "model"])
 async def test_an_api_that_fails_never_makes_compaction_fail(config: Config, asked: str) -> None:
     with serve(lambda _: Fails(401, "authentication_error", "invalid x-api-key")) as api:
-        async with connect(with_key(config, api.url)) as client:
+        async with connect(with_model(config, api.url)) as client:
             answer = answer_of(
                 await client.call_tool("compact_messages", {**CALL, "summarizer": asked})
             )
     assert answer["status"] == "compacted"
     assert answer["receipt"]["writer"] == "extractive"
-    assert any("check ANTHROPIC_API_KEY" in warning for warning in answer["warnings"])
+    assert any("check the variable that holds the key" in warning for warning in answer["warnings"])
 
 
 async def test_cancelled_call_closes_the_connection_to_the_model(config: Config, era: Era) -> None:
     with serve(lambda _: Hangs("## Goal")) as api:
-        async with connect(with_key(config, api.url), era) as client:
+        async with connect(with_model(config, api.url), era) as client:
             async with anyio.create_task_group() as group:
                 group.start_soon(client.call_tool, "compact_messages", CALL)
                 assert await to_thread.run_sync(api.asked.wait, TIMEOUT_SECONDS)
@@ -93,29 +101,52 @@ async def test_cancelled_call_closes_the_connection_to_the_model(config: Config,
 
 @pytest.mark.slow
 async def test_a_key_alone_sends_nothing(environment: dict[str, str]) -> None:
-    """A key in the environment alone sends nothing, because hosts pass on their environment."""
-    with serve(lambda _: Says(SUMMARY)) as api:
-        key = {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": api.url}
-        async with spawned({**environment, **key, "MCP_COMPACTION_SUMMARY_MODEL": "m"}) as client:
+    """Keys and addresses that only exist send nothing, because hosts pass on their environment."""
+    with serve_provider(lambda _: StrictSays(SUMMARY)) as api:
+        key = {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": api.url, "MY_KEY": "mine"}
+        async with spawned({**environment, **key, "OPENAI_API_KEY": "test-key"}) as client:
             answer = answer_of(await client.call_tool("compact_messages", CALL))
             assert answer["written_by"] == "extractive"
             assert api.requests == []
-            asked = {**CALL, "session_id": "asked", "summarizer": "anthropic"}
-            answer = answer_of(await client.call_tool("compact_messages", asked))
-        assert answer["written_by"] == "anthropic (m)"
-        told = {**environment, **key, "MCP_COMPACTION_SUMMARIZER": "anthropic"}
-        async with spawned(told) as client:
+        told = {
+            "MCP_COMPACTION_SUMMARIZER_MODEL": "openai:m openai:n",
+            "MCP_COMPACTION_SUMMARIZER_URL": f"{api.url}/v1",
+            "MCP_COMPACTION_SUMMARIZER_KEY_ENV": "MY_KEY",
+        }
+        async with spawned({**environment, **key, **told}) as client:
             asked = {**CALL, "session_id": "told"}
             answer = answer_of(await client.call_tool("compact_messages", asked))
-    assert answer["written_by"].startswith("anthropic (claude-")
+    assert answer["written_by"] == "openai (m)"
+    assert api.requests[0].headers["authorization"] == "Bearer mine"
+    assert "test-key" not in str(api.requests[0].headers)
+
+
+async def test_a_call_chooses_among_the_models_of_the_configuration(
+    config: Config, era: Era
+) -> None:
+    with serve_provider(lambda _: StrictSays(SUMMARY)) as api:
+        configured = with_model(config, f"{api.url}/v1", "small:7b", "openai-responses:large")
+        async with connect(configured, era) as client:
+            for number, name in enumerate((None, "large", "openai-responses:large", "small:7b")):
+                options = {} if name is None else {"options": {"summarizer_model": name}}
+                call = {**CALL, "session_id": f"s{number}", **options}
+                answer = answer_of(await client.call_tool("compact_messages", call))
+                chosen = "large" if name and "large" in name else "small:7b"
+                assert answer["written_by"] == f"openai ({chosen})"
+            call = {**CALL, "options": {"summarizer_model": "anthropic:claude-opus-5-5"}}
+            refused = error_of(await client.call_tool("compact_messages", call))
+            assert "This server allows: small:7b, openai-responses:large" in refused
+            call = {**CALL, "options": {"summarizer_url": "https://example.org"}}
+            assert "summarizer_url" in error_of(await client.call_tool("compact_messages", call))
+    assert len(api.requests) == 4
 
 
 async def test_a_call_may_choose_extracts_though_there_is_a_key(config: Config) -> None:
     with serve(lambda _: Says(SUMMARY)) as api:
-        async with connect(with_key(config, api.url)) as client:
+        async with connect(with_model(config, api.url)) as client:
             chosen = {**CALL, "summarizer": "extractive"}
             answer = answer_of(await client.call_tool("compact_messages", chosen))
-        told = with_key(config, api.url, writer="extractive")
+        told = with_model(config, api.url, writer="extractive")
         async with connect(told) as client:
             other = {**CALL, "session_id": "other"}
             answer = answer_of(await client.call_tool("compact_messages", other))
@@ -125,7 +156,7 @@ async def test_a_call_may_choose_extracts_though_there_is_a_key(config: Config) 
 
 async def test_unavailable_writer_is_refused_by_name(config: Config, era: Era) -> None:
     async with connect(config, era) as client:
-        for name, remedy in (("anthropic", "Set ANTHROPIC_API_KEY"), ("sampling", "client")):
+        for name, remedy in (("model", "Add --summarizer-model"), ("sampling", "client")):
             result = await client.call_tool("compact_messages", {**CALL, "summarizer": name})
             assert remedy in error_of(result)
 
@@ -245,18 +276,17 @@ async def test_server_option_makes_hosts_write_summaries(config: Config) -> None
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"summarizer": "anthropic"}, "ANTHROPIC_API_KEY"),
-        ({"environment": {"ANTHROPIC_API_KEY": "se\u00e9cret"}}, "ANTHROPIC_API_KEY"),
-        ({"summary_url": "ftp://example.org"}, "ANTHROPIC_BASE_URL"),
-        ({"summary_url": "http://[::1"}, "ANTHROPIC_BASE_URL"),
-        ({"summary_url": "http://example.org"}, "unencrypted"),
-        ({"summary_url": "http://127.example.org"}, "unencrypted"),
-        ({"summary_url": "https://me:cret@example.org"}, "ANTHROPIC_BASE_URL"),
+        ({"summarizer": "model"}, "--summarizer-model"),
+        ({"summarizer_models": ["claude"]}, "does not name its API"),
+        ({"summarizer_models": ["openai:m"], "summarizer_key_env": "OTHER"}, "OTHER"),
+        ({"environment": {"OTHER": "se\u00e9cret"}, "summarizer_key_env": "OTHER"}, "OTHER"),
+        ({"summarizer_url": "http://example.org"}, "unencrypted"),
     ],
 )
 def test_invalid_setting_is_refused_by_name(given: Json, named: str) -> None:
+    models: Json = {} if "summarizer" in given else {"summarizer_models": ["openai:m"]}
     with pytest.raises(SettingsError, match=named) as raised:
-        load_config(**{**NOTHING_SET, **given})
+        load_config(**{**NOTHING_SET, **models, **given})
     assert "cret" not in str(raised.value).replace("secret", "")
 
 

@@ -1,7 +1,8 @@
 """The interface of a language model that writes summaries: it takes a prompt and returns text.
 
-`summarizers.llm.anthropic` asks Anthropic's API. The server's `sampling` asks the model of the MCP
-client. A program that uses the library can pass its own class.
+`summarizers.llm.anthropic` and `summarizers.llm.openai` ask the API of a provider or of a local
+server. The server's `sampling` asks the model of the MCP client. A program that uses the library
+can pass its own class.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,6 +11,7 @@ from operator import add
 from typing import Protocol, TypeAlias
 
 from context_compaction.messages.model import JsonObject
+from context_compaction.tokens.counter import counter_for
 
 # Receives the number of characters in each new piece of an answer.
 TellChars: TypeAlias = Callable[[int], Awaitable[None]]
@@ -40,7 +42,8 @@ class ModelUsage:
         output_tokens: Tokens of the answers.
         cache_read_tokens: Tokens read from the prompt cache.
         cache_write_tokens: Tokens written to the prompt cache.
-        cost_dollars: Cost by the provider's list price. 0 if the price is unknown.
+        cost_dollars: Cost as the server reports it, or else by the provider's list price. None if
+            neither is known.
         is_estimated: Whether this library estimated the tokens, because the model does not report
             them.
     """
@@ -50,16 +53,25 @@ class ModelUsage:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
-    cost_dollars: float = 0.0
+    cost_dollars: float | None = None
     is_estimated: bool = False
 
     def __add__(self, other: "ModelUsage") -> "ModelUsage":
-        sums = ModelUsage(*map(add, astuple(self), astuple(other)))
-        return replace(sums, is_estimated=self.is_estimated or other.is_estimated)
+        sums = ModelUsage(*map(add, astuple(self)[:5], astuple(other)[:5]))
+        costs = [u.cost_dollars for u in (self, other) if u.cost_dollars is not None]
+        is_estimated = self.is_estimated or other.is_estimated
+        return replace(sums, cost_dollars=sum(costs) if costs else None, is_estimated=is_estimated)
 
     def as_json(self) -> JsonObject:
         """Return the fields by name, for a receipt."""
         return asdict(self)
+
+
+def estimated_usage(prompt: ModelPrompt, text: str) -> ModelUsage:
+    """Return the usage of a request to a model that does not report it."""
+    count = counter_for().text
+    input_tokens = count(prompt.system) + count(prompt.user)
+    return ModelUsage(1, input_tokens, count(text), is_estimated=True)
 
 
 @dataclass(frozen=True, slots=True)

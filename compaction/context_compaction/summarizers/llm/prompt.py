@@ -106,7 +106,8 @@ class SummaryJob:
 
     def room_tokens(self, window_tokens: int) -> int:
         """Return the token limit of the conversation in a request to a window of that size."""
-        room = max(0, window_tokens - answer_tokens(self.max_tokens) - self.frame_tokens)
+        reserved_tokens = answer_tokens(self.max_tokens, window_tokens) + self.frame_tokens
+        room = max(0, window_tokens - reserved_tokens)
         return min(room, self.max_clipped_tokens) if self.too_long == "clip" else room
 
 
@@ -148,12 +149,13 @@ def repair_prompt(job: SummaryJob, draft: str, problem: str) -> ModelPrompt:
     return _filled(job, "repair_request.md", draft=escaped(draft), problem=problem)
 
 
-def answer_tokens(max_tokens: int, *, thinking_tokens: int = 4_000) -> int:
+def answer_tokens(max_tokens: int, window_tokens: int, *, thinking_tokens: int = 4_000) -> int:
     """Return the token limit of an answer: twice the requested length, and room for thinking.
 
-    Newer models think without being asked to, and thinking counts as output.
+    Newer models think without being asked to, and thinking counts as output. In a small window, the
+    prompt gets two thirds.
     """
-    return max_tokens * 2 + thinking_tokens
+    return min(max_tokens * 2 + thinking_tokens, window_tokens // 3)
 
 
 def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[PromptPart]:

@@ -116,7 +116,8 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
         await context.session.report_progress(fraction, 1.0, step)
 
     sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
-    model = model_for(effective_writer(arguments.summarizer, deps.config), deps.config, sampling)
+    writer = effective_writer(arguments.summarizer, deps.config)
+    model = model_for(writer, deps.config, sampling, options.summarizer_model)
     is_known = (caller.get().tenant, request.session_id) in deps.turns.recent_windows
     turn = deps.turns.of(context.request, is_known=is_known)
     async with turn if model is None else nullcontext():
