@@ -259,11 +259,11 @@ def _check_program(config: Config) -> dict[str, list[str]]:
 
 def _proxy_lines(config: Config) -> list[str]:
     """Return the figures of running proxies; if none runs, of the last one."""
-    from mcp_server_compaction.proxy.status import read_statuses, status_lines
+    from mcp_server_compaction.proxy.status import read_statuses
 
     statuses = read_statuses(config.archive_folder)
     shown = [status for status in statuses if status.is_running] or statuses[:1]
-    lines = [line.strip() for status in shown for line in status_lines(status)]
+    lines = [line.strip() for status in shown for line in status.lines]
     return lines or ["not used (start a host with: mcp-server-compaction proxy run -- HOST)"]
 
 

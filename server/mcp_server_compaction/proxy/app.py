@@ -16,6 +16,7 @@ import anyio
 import httpx2
 from anyio import to_thread
 from anyio.abc import TaskGroup
+from context_compaction import JsonObject
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -23,13 +24,13 @@ from mcp_server_compaction.protocol.http_gate import refused
 from mcp_server_compaction.proxy.requests import Conversation, api_of, read_conversation
 from mcp_server_compaction.proxy.sessions import Outgoing, Sessions
 from mcp_server_compaction.proxy.status import Status
-from mcp_server_compaction.proxy.usage import UsageReader, plain
+from mcp_server_compaction.proxy.usage import decoded, usage_in
 
-CONNECT_SECONDS = 30.0
-# A larger request is passed on while it arrives. Providers accept at most 32 MB.
+_TIMEOUT = httpx2.Timeout(None, connect=30.0).as_dict()
+# A larger request passes unread while it arrives, and more of an answer is not examined. Providers
+# accept at most 32 MB.
 _MAX_READ_BYTES = 40_000_000
-# An error answer of a provider is far smaller.
-_MAX_ERROR_BYTES = 1_000_000
+_BYTES_PER_TOKEN = 4
 _REFUSALS = (400, 413, 422)
 # Headers of one connection only.
 _HOP_HEADERS = frozenset({
@@ -38,90 +39,48 @@ _HOP_HEADERS = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
-    """The model's API.
-
-    Attributes:
-        url: Its address, without the paths of requests.
-        client: The client for all requests.
-    """
-
-    url: str
-    client: httpx2.AsyncClient
-
-    def request(
-        self, scope: Scope, content: "bytes | AsyncIterator[bytes]", *, is_new: bool = False
-    ) -> httpx2.Request:
-        """Return the request to send, with the caller's method, path and headers.
-
-        `is_new` sets the length of another body.
-        """
-        skipped = _HOP_HEADERS | ({b"content-length"} if is_new else set[bytes]())
-        headers = [pair for pair in scope["headers"] if pair[0] not in skipped]
-        query = scope["query_string"]
-        target = scope["raw_path"] + (b"?" + query if query else b"")
-        path = urlsplit(self.url).path.rstrip("/").encode("ascii")
-        return httpx2.Request(
-            scope["method"],
-            self.url,
-            headers=headers,
-            content=content or None,
-            extensions={
-                "target": path + target,
-                "timeout": httpx2.Timeout(None, connect=CONNECT_SECONDS).as_dict(),
-            },
-        )
-
-
 @dataclass(slots=True)
 class Proxy:
     """The application.
 
     Attributes:
-        upstream: The model's API.
+        client: The client of the model's API.
         sessions: The conversations.
         status: Counts of this run.
         hosts: Accepted values of the header Host.
         save: Writes the counts.
         tasks: Runs work that outlasts its request.
-        is_observing: Whether requests are only archived and counted.
     """
 
-    upstream: Upstream
+    client: httpx2.AsyncClient
     sessions: Sessions
     status: Status
     hosts: frozenset[str]
     save: Callable[[], Coroutine[Any, Any, None]]
     tasks: TaskGroup
-    is_observing: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on, or refuse it."""
+        """Pass one request on, or refuse it: only programs of this machine may call."""
         headers = Headers(scope=scope)
-        refusal = self._refusal(headers)
-        if refusal is not None:
-            await refused(*refusal)(scope, receive, send)
+        host, response = ", ".join(headers.getlist("host")).lower(), None
+        if host not in self.hosts:
+            text = f"Wrong Host {host[:100]!r}. Use the address that the proxy printed."
+            response = refused(421, text)
+        elif "origin" in headers:
+            response = refused(403, "Web pages may not call this proxy.")
+        elif "upgrade" in headers:
+            response = refused(426, "This proxy has no WebSockets. Send the request over HTTP.")
+        if response is not None:
+            await response(scope, receive, send)
             return
         self.status.requests += 1
-        exchange = Exchange(self, scope, receive, send)
+        exchange = Exchange(self, scope, headers, receive, send)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(exchange.watch, tasks)
             await exchange.run()
             tasks.cancel_scope.cancel()
         # Not in the request's task group, because a caller that is gone ends that group.
         self.tasks.start_soon(self.save)
-
-    def _refusal(self, headers: Headers) -> tuple[int, str] | None:
-        """Return status and text of a refusal: only programs of this machine may call."""
-        host = ", ".join(headers.getlist("host")).lower()
-        if host not in self.hosts:
-            return 421, f"Wrong Host {host[:100]!r}. Use the address that the proxy printed."
-        if "origin" in headers:
-            return 403, "Web pages may not call this proxy."
-        if "upgrade" in headers:
-            return 426, "This proxy has no WebSockets. Send the request over HTTP."
-        return None
 
 
 @dataclass(slots=True)
@@ -130,6 +89,7 @@ class Exchange:
 
     proxy: Proxy
     scope: Scope
+    headers: Headers
     receive: Receive
     send: Send
     _is_read: anyio.Event = field(default_factory=anyio.Event)
@@ -144,94 +104,98 @@ class Exchange:
 
     async def run(self) -> None:
         """Pass the request on, and its answer back."""
-        headers = Headers(scope=self.scope)
-        api = api_of(self.scope["method"], self.scope["path"])
+        api, status = api_of(self.scope["method"], self.scope["path"]), self.proxy.status
+        length = self.headers.get("content-length", "")
+        is_large = length.isdecimal() and int(length) > _MAX_READ_BYTES
         try:
-            size_bytes = int(headers.get("content-length", 0))
-        except ValueError:
-            size_bytes = 0
-        try:
-            if api is None or size_bytes > _MAX_READ_BYTES:
-                reason = "another path" if api is None else "the body is too large"
-                self.proxy.status.passed_on(reason)
-                has_body = "content-length" in headers or "transfer-encoding" in headers
+            if api is None or is_large:
+                status.passed_on("the body is too large" if is_large else "another path")
+                has_body = length or "transfer-encoding" in self.headers
                 await self._pass(self._pieces() if has_body else await self._body())
                 return
             data = await self._body()
-            read = partial(read_conversation, data, dict(headers), api)
-            conversation = await to_thread.run_sync(read)
-            if isinstance(conversation, str):
-                self.proxy.status.passed_on(conversation)
+            try:
+                talk = await to_thread.run_sync(read_conversation, data, dict(self.headers), api)
+            # Every failure is caught, because the request can pass unread. It is counted.
+            except Exception as error:  # noqa: BLE001
+                talk = f"a fault ({type(error).__name__})"
+            if isinstance(talk, str):
+                status.passed_on(talk)
                 await self._pass(data)
             else:
-                await self._converse(conversation, data)
+                await self._converse(talk)
         except httpx2.HTTPError as error:
             await self._fail(error)
 
-    async def _converse(self, conversation: Conversation, data: bytes) -> None:
-        proxy, status = self.proxy, self.proxy.status
+    async def _converse(self, talk: Conversation) -> None:
+        """Send a conversation that fits; if it is refused, one more time as the fallback."""
+        status, sessions = self.proxy.status, self.proxy.sessions
         status.conversations += 1
-        if conversation.host and conversation.host not in status.hosts:
-            status.hosts.append(conversation.host)
-        outgoing = Outgoing()
-        if proxy.is_observing:
-            proxy.tasks.start_soon(proxy.sessions.observe, conversation)
-        else:
-            outgoing = await proxy.sessions.fit(conversation)
-        for is_last in (False, True):
-            body = data if outgoing.data is None else outgoing.data
-            if outgoing.is_edited:
-                status.edited += 1
-                status.kept_out_bytes += max(0, len(data) - len(body))
-            request = proxy.upstream.request(self.scope, body, is_new=outgoing.data is not None)
-            response = await proxy.upstream.client.send(request, stream=True)
-            async with aclosing(response):
-                if response.status_code in _REFUSALS and not is_last and not proxy.is_observing:
-                    answer = await _read(response)
-                    text = plain(answer, response.headers.get("content-encoding", ""))
-                    again = await proxy.sessions.refused(
-                        conversation, outgoing, response.status_code, text
-                    )
-                    if again is not None:
-                        outgoing = again
-                        continue
-                    await self._answer(response, _one(answer))
-                    return
-                usage = _usage_reader(response)
-                if await self._answer(response, response.aiter_raw(), usage.read):
-                    await proxy.sessions.answered(conversation, outgoing, usage.finish())
+        status.hosts = sorted({*status.hosts, talk.host} - {""})
+        is_observing = sessions.options.is_observing
+        if is_observing:
+            self.proxy.tasks.start_soon(sessions.observe, talk)
+        sent = Outgoing(talk.data) if is_observing else await sessions.fit(talk)
+        for is_last in (is_observing, True):
+            status.edited += sent.is_edited
+            saved_bytes = len(talk.data) - len(sent.data)
+            status.kept_out_tokens += max(0, saved_bytes // _BYTES_PER_TOKEN) * sent.is_edited
+            async with aclosing(await self._send(sent.data)) as response:
+                if response.status_code in _REFUSALS and not is_last:
+                    answer = b"".join([piece async for piece in response.aiter_raw()])
+                    code, text = response.status_code, decoded(response, answer)
+                    again = await sessions.refused(talk, sent, code, text)
+                    if again is None:
+                        await self._answer(response, _one(answer))
+                        return
+                    sent = again
+                    continue
+                answer = await self._answer(response, response.aiter_raw())
+                if response.status_code == 200:
+                    read = partial(_usage, response, answer)
+                    await sessions.answered(talk, sent, await to_thread.run_sync(read))
                 return
 
     async def _pass(self, content: "bytes | AsyncIterator[bytes]") -> None:
-        request = self.proxy.upstream.request(self.scope, content)
-        response = await self.proxy.upstream.client.send(request, stream=True)
-        async with aclosing(response):
+        async with aclosing(await self._send(content)) as response:
             await self._answer(response, response.aiter_raw())
 
-    async def _answer(
-        self,
-        response: httpx2.Response,
-        pieces: AsyncIterator[bytes],
-        examine: Callable[[bytes], None] | None = None,
-    ) -> bool:
-        """Pass an answer back, each piece as it comes. Return whether it is a complete success."""
+    async def _send(self, content: "bytes | AsyncIterator[bytes]") -> httpx2.Response:
+        """Send the request with the caller's method, path and headers; return the response."""
+        headers = [pair for pair in self.scope["headers"] if pair[0] not in _HOP_HEADERS]
+        if isinstance(content, bytes):
+            headers = [
+                (name, b"%d" % len(content) if name == b"content-length" else value)
+                for name, value in headers
+            ]
+        query = self.scope["query_string"]
+        target = self.scope["raw_path"] + (b"?" + query if query else b"")
+        url = self.proxy.status.upstream
+        path = urlsplit(url).path.encode("ascii")
+        more = {"target": path + target, "timeout": _TIMEOUT}
+        method, body = self.scope["method"], content or None
+        request = httpx2.Request(method, url, headers=headers, content=body, extensions=more)
+        return await self.proxy.client.send(request, stream=True)
+
+    async def _answer(self, response: httpx2.Response, pieces: AsyncIterator[bytes]) -> bytes:
+        """Pass an answer back, each piece as it comes. Return its bytes, if they are not many."""
         headers = [pair for pair in response.headers.raw if pair[0].lower() not in _HOP_HEADERS]
-        status = response.status_code
+        status, kept = response.status_code, bytearray()
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         self._is_started = True
         async for piece in pieces:
             await self.send({"type": "http.response.body", "body": piece, "more_body": True})
-            if examine is not None:
-                examine(piece)
+            if len(kept) < _MAX_READ_BYTES:
+                kept += piece
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
-        return status == 200
+        return bytes(kept)
 
     async def _fail(self, error: httpx2.HTTPError) -> None:
         """Report that the provider did not answer. A started answer is cut, as the provider's."""
-        self.proxy.status.note(f"{self.proxy.upstream.url} failed: {type(error).__name__}")
+        text = f"The proxy cannot reach {self.proxy.status.upstream} ({type(error).__name__})."
+        self.proxy.status.note(text)
         if self._is_started:
             return
-        text = f"The proxy cannot reach {self.proxy.upstream.url} ({type(error).__name__})."
         body = json.dumps({"type": "error", "error": {"type": "api_error", "message": text}})
         headers = [(b"content-type", b"application/json")]
         await self.send({"type": "http.response.start", "status": 502, "headers": headers})
@@ -241,24 +205,19 @@ class Exchange:
         return b"".join([piece async for piece in self._pieces()])
 
     async def _pieces(self) -> AsyncGenerator[bytes]:
-        while True:
+        is_complete = False
+        while not is_complete:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 self._is_read.set()
                 await anyio.sleep_forever()  # `watch` ends this task
             yield message.get("body", b"")
-            if not message.get("more_body", False):
-                break
+            is_complete = not message.get("more_body", False)
         self._is_read.set()
 
 
-def _usage_reader(response: httpx2.Response) -> UsageReader:
-    is_stream = "event-stream" in response.headers.get("content-type", "")
-    return UsageReader(response.headers.get("content-encoding", ""), is_stream=is_stream)
-
-
-async def _read(response: httpx2.Response) -> bytes:
-    return b"".join([piece async for piece in response.aiter_raw()])
+def _usage(response: httpx2.Response, answer: bytes) -> JsonObject:
+    return usage_in(decoded(response, answer))
 
 
 async def _one(piece: bytes) -> AsyncGenerator[bytes]:

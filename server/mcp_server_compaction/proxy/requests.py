@@ -47,13 +47,15 @@ _APIS = (
     Api("/messages", "anthropic", "messages", "system", ("max_tokens",)),
     Api("/responses", "openai-responses", "input", "instructions", ("max_output_tokens",)),
     Api(
-        "/chat/completions",
-        "openai-chat",
-        "messages",
-        "system",
-        ("max_completion_tokens", "max_tokens"),
+        "/chat/completions", "openai-chat", "messages", "", ("max_completion_tokens", "max_tokens")
     ),
 )
+# A header that only one host sends.
+_HOST_MARKS = {
+    "x-claude-code-session-id": "claude-code",
+    "x-codex-turn-metadata": "codex",
+    "x-session-affinity": "opencode",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,15 @@ class Conversation:
 
     Attributes:
         api: The API.
-        body: The request.
+        data: The request as it came.
+        body: The same request, read.
         headers: The request's headers, with names in lower case.
         session_id: ID of the session in the archive; None if the request names no session.
         parent_session_id: ID of the session that started a sub-agent's session.
     """
 
     api: Api
+    data: bytes
     body: Body
     headers: Headers
     session_id: str | None
@@ -97,12 +101,12 @@ class Conversation:
     @property
     def host(self) -> str:
         """The host that sent the request; "" if it is unknown."""
-        marks = {
-            "x-claude-code-session-id": "claude-code",
-            "x-codex-turn-metadata": "codex",
-            "x-session-affinity": "opencode",
-        }
-        return next((host for name, host in marks.items() if name in self.headers), "")
+        return next((host for name, host in _HOST_MARKS.items() if name in self.headers), "")
+
+    @property
+    def tool_names(self) -> str:
+        """The names of the offered tools, in one text."""
+        return _names_of(self.body.fields.get("tools"))
 
     @property
     def has_bound_thinking(self) -> bool:
@@ -154,7 +158,7 @@ def read_conversation(data: bytes, headers: Headers, api: Api) -> Conversation |
         return "no tools"
     if fields.get("previous_response_id") is not None or fields.get("conversation") is not None:
         return "the provider stores the conversation"
-    return Conversation(api, body, headers, *_session_of(headers, fields))
+    return Conversation(api, data, body, headers, *_session_of(headers, fields))
 
 
 def _session_of(headers: Headers, fields: JsonObject) -> tuple[str | None, str | None]:
@@ -167,25 +171,16 @@ def _session_of(headers: Headers, fields: JsonObject) -> tuple[str | None, str |
         return _id(session, agent), _id(session, parent) if parent else _id(session)
     session, thread = headers.get("session-id"), headers.get("thread-id")
     if thread:
-        parent = _id(session) if session and session != thread else None
-        return _id(thread), parent
-    names: tuple[Any, ...] = (
-        session,
-        headers.get("x-session-id"),
-        headers.get("session_id"),
-        fields.get("prompt_cache_key"),
-    )
-    name = next((name for name in names if isinstance(name, str) and name), None)
-    return (None if name is None else _id(name)), None
+        return _id(thread), _id(session) if session and session != thread else None
+    names = session, headers.get("x-session-id"), fields.get("prompt_cache_key")
+    return next((_id(name) for name in names if isinstance(name, str) and name), None), None
 
 
 def _user_session(fields: JsonObject) -> str | None:
     """Return the session in the metadata of a request by Claude Code, or None."""
-    metadata = fields.get("metadata")
-    user: Any = metadata.get("user_id") if is_object(metadata) else None
     try:
-        session = json.loads(user).get("session_id")
-    except (TypeError, ValueError, AttributeError):
+        session = json.loads(fields["metadata"]["user_id"])["session_id"]
+    except (LookupError, TypeError, ValueError):
         return None
     return session if isinstance(session, str) and session else None
 
@@ -196,3 +191,10 @@ def _id(*names: str) -> str:
     if len(name) > _ID_CHARS * 2 or _NO_ID_CHARS.search(name):
         name = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"proxy-{name}"
+
+
+def _names_of(tools: Any) -> str:
+    """Return the names of tools, also of those in groups, in one text."""
+    objects = [tool for tool in tools if is_object(tool)] if is_list(tools) else []
+    inner = [f"{_names_of([t.get('function')])} {_names_of(t.get('tools'))}" for t in objects]
+    return " ".join([*(str(tool.get("name")) for tool in objects), *inner])

@@ -1,9 +1,7 @@
-"""Run the proxy: its socket, archive and client."""
+"""Run the proxy in a thread: its socket, archive and client."""
 
-import socket
-import sys
+import signal
 import threading
-from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -11,116 +9,46 @@ import anyio
 import httpx2
 import uvicorn
 from anyio import to_thread
+from starlette.types import Receive, Scope, Send
 
 from mcp_server_compaction.config import LOOPBACK_HOSTS, Config
 from mcp_server_compaction.protocol.app import load_engine, reduce_gc
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_listening import bind
-from mcp_server_compaction.proxy.app import Proxy, Upstream
+from mcp_server_compaction.proxy.app import Proxy
 from mcp_server_compaction.proxy.sessions import Options, Sessions
-from mcp_server_compaction.proxy.status import Status, read_statuses, status_lines
+from mcp_server_compaction.proxy.status import Status, read_statuses
 
 # Hosts keep connections for minutes. One that the proxy closes first can break a request.
 _KEEP_ALIVE_SECONDS = 600
-_CONNECTIONS = 1_000
 # Time for answers that still stream when the proxy ends.
 _END_SECONDS = 5
 
 
-def listen(port: int) -> socket.socket:
-    """Return a listening socket that only programs of this machine can reach.
-
-    Raises:
-        SettingsError: The port is in use.
-    """
-    listener = bind("127.0.0.1", port)
-    listener.listen(128)
-    return listener
-
-
-def address_of(listener: socket.socket) -> str:
-    """Return the address of the proxy."""
-    return f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-def serve_proxy(config: Config, options: Options, upstream: str, listener: socket.socket) -> None:
-    """Serve until interrupted, and print the address on standard error."""
-    status = Status(address_of(listener), upstream, is_observing=options.is_observing)
-
-    def announce(_: uvicorn.Server) -> None:
-        sys.stderr.write(f"Proxy listening on {status.address}\n")
-        sys.stderr.flush()
-
-    reduce_gc()
-    anyio.run(_serve, config, options, listener, status, announce)
-
-
 class ProxyThread:
-    """The proxy in a thread, while another program runs."""
+    """A running proxy.
 
-    def __init__(
-        self, config: Config, options: Options, upstream: str, listener: socket.socket
-    ) -> None:
-        self._status = Status(address_of(listener), upstream, is_observing=options.is_observing)
-        self._servers: list[uvicorn.Server] = []
-        self._is_stopping = False
-        work = partial(_serve, config, options, listener, self._status, self._started)
-        self._thread = threading.Thread(target=anyio.run, args=(work,), daemon=True)
-        self._thread.start()
+    Attributes:
+        status: Figures of this run.
+    """
 
-    def _started(self, server: uvicorn.Server) -> None:
-        self._servers.append(server)
-        server.should_exit = self._is_stopping
+    def __init__(self, config: Config, options: Options, upstream: str, port: int) -> None:
+        """Listen at `port` of 127.0.0.1, and start.
 
-    def stop(self) -> None:
-        """End the proxy, and wait until it is closed."""
-        self._is_stopping = True
-        for server in self._servers:
-            server.should_exit = True
-        self._thread.join(_END_SECONDS)
-
-    def summary(self) -> Sequence[str]:
-        """Return the figures of this run as lines for people."""
-        return status_lines(self._status)
-
-
-async def _serve(
-    config: Config,
-    options: Options,
-    listener: socket.socket,
-    status: Status,
-    started: Callable[[uvicorn.Server], None],
-) -> None:
-    port = listener.getsockname()[1]
-    hosts = frozenset(f"{f'[{name}]' if ':' in name else name}:{port}" for name in LOOPBACK_HOSTS)
-    await to_thread.run_sync(read_statuses, config.archive_folder)
-    archive = LazyArchive(config)
-    # No proxy of the environment and no redirect: requests go to the upstream only.
-    client = httpx2.AsyncClient(
-        trust_env=False,
-        verify=await to_thread.run_sync(httpx2.create_ssl_context),
-        limits=httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=20),
-    )
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(archive.running())
-        await stack.enter_async_context(client)
-        tasks = await stack.enter_async_context(anyio.create_task_group())
-        sessions = Sessions(options, archive.get, config.archive_folder, status, tasks)
-        save = partial(status.save, config.archive_folder)
-        app = Proxy(
-            Upstream(status.upstream, client),
-            sessions,
-            status,
-            hosts,
-            save,
-            tasks,
-            is_observing=options.is_observing,
-        )
-        server = uvicorn.Server(
+        Raises:
+            SettingsError: The port is in use.
+        """
+        reduce_gc()
+        self._listener = bind("127.0.0.1", port)
+        self._listener.listen(128)  # requests wait here until the proxy is ready
+        self._port = self._listener.getsockname()[1]
+        address = f"http://127.0.0.1:{self._port}"
+        self.status = Status(address, upstream, is_observing=options.is_observing)
+        self._config, self._options = config, options
+        self._server = uvicorn.Server(
             uvicorn.Config(
-                app,
+                self._app,
                 interface="asgi3",
-                http="httptools",
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -133,9 +61,41 @@ async def _serve(
                 timeout_graceful_shutdown=_END_SECONDS,
             )
         )
-        tasks.start_soon(to_thread.run_sync, load_engine, config)
-        await save()
-        started(server)
-        await server.serve(sockets=[listener])
-        await save()
-        tasks.cancel_scope.cancel()
+        self._thread = threading.Thread(target=anyio.run, args=(self._serve,), daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until a signal ends the proxy."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: self.stop(0))  # noqa: ARG005
+        self._thread.join()
+
+    def stop(self, seconds: float = 2 * _END_SECONDS) -> None:
+        """End the proxy, and wait at most `seconds` until it is closed."""
+        self._server.should_exit = True
+        self._thread.join(seconds)
+
+    async def _serve(self) -> None:
+        config, status = self._config, self.status
+        await to_thread.run_sync(read_statuses, config.archive_folder)
+        archive = LazyArchive(config)
+        # No proxy of the environment and no redirect: requests go to the upstream only.
+        context = await to_thread.run_sync(httpx2.create_ssl_context)
+        client = httpx2.AsyncClient(trust_env=False, verify=context, limits=httpx2.Limits())
+        save = partial(status.save, config.archive_folder)
+        hosts = (f"[{name}]" if ":" in name else name for name in LOOPBACK_HOSTS)
+        names = frozenset(f"{host}:{self._port}" for host in hosts)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(archive.running())
+            await stack.enter_async_context(client)
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            sessions = Sessions(self._options, archive.get, config.archive_folder, status, tasks)
+            self._proxy = Proxy(client, sessions, status, names, save, tasks)
+            tasks.start_soon(to_thread.run_sync, load_engine, config)
+            await save()
+            await self._server.serve(sockets=[self._listener])
+            await save()
+            tasks.cancel_scope.cancel()
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._proxy(scope, receive, send)

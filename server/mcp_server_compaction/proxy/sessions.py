@@ -11,7 +11,7 @@ now and in all later requests.
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -26,21 +26,21 @@ from context_compaction import (
     CompactRequest,
     CompactResult,
     JsonObject,
-    Mode,
     compact,
     history_hash,
     is_list,
     is_object,
     make_folder,
     put_file,
-)
+)  # fmt: skip
 
 from mcp_server_compaction.protocol.deps import GetArchive
-from mcp_server_compaction.proxy.request_body import names_in
 from mcp_server_compaction.proxy.requests import Conversation
 from mcp_server_compaction.proxy.status import Status
 
 _SESSIONS = 1_000
+# A longer compaction goes on, but its request is sent unedited.
+_PATIENCE_SECONDS = 20.0
 _READ_TOOL = "read_persisted_output"
 _THINKING = ("thinking", "redacted_thinking")
 # The pointers in a list, and their form for a model without the tools that read them.
@@ -61,21 +61,19 @@ class Options:
     Attributes:
         policy: Name of the policy.
         context_window: Tokens of the window; None to derive it from the request.
-        host_window: The window for which the host compacts its context, if it is known.
         trigger_tokens: Token count at which a compaction starts; None for the policy's.
         is_observing: Whether requests are only archived and counted.
-        patience_seconds: Time limit of one compaction. Then the request is sent unedited.
+        host_window: The window for which the host compacts its context, if it is known.
     """
 
     policy: str = "default"
     context_window: int | None = None
     trigger_tokens: int | None = None
     is_observing: bool = False
-    patience_seconds: float = 20.0
     host_window: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class State:
     """What the proxy must know about a session after a restart.
 
@@ -104,13 +102,13 @@ class Session:
         state: The state.
         lock: Held while a list of the session is compacted.
         usage: The provider's usage of the last request, the number of its messages and the hash of
-            the last one; None if it is unknown.
+            the last one.
     """
 
     path: Path
     state: State
     lock: anyio.Lock = field(default_factory=anyio.Lock)
-    usage: tuple[JsonObject, int, str] | None = None
+    usage: tuple[JsonObject, int, str] = ({}, 0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +116,21 @@ class Outgoing:
     """A request as the provider gets it.
 
     Attributes:
-        data: The body; None if it is the one that came.
+        data: The body.
         is_edited: Whether it has a compacted list.
         is_fallback: Whether the list could not be compacted.
     """
 
-    data: bytes | None = None
+    data: bytes
     is_edited: bool = False
     is_fallback: bool = False
 
 
+@dataclass(slots=True)
 class Sessions:
     """All sessions of one proxy.
 
-    Args:
+    Attributes:
         options: Options of compactions.
         archives: Opens the archive.
         folder: Folder for local files of the archive.
@@ -139,104 +138,96 @@ class Sessions:
         tasks: Runs compactions, which may outlast their request.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        archives: GetArchive,
-        folder: Path,
-        status: Status,
-        tasks: TaskGroup,
-    ) -> None:
-        self._options, self._archives, self._status = options, archives, status
-        self._folder, self._tasks = folder / "proxy", tasks
-        self._sessions: LRUCache[str, Session] = LRUCache(_SESSIONS)
+    options: Options
+    archives: GetArchive
+    folder: Path
+    status: Status
+    tasks: TaskGroup
+    _sessions: LRUCache[str, Session] = field(
+        default_factory=lambda: LRUCache[str, Session](_SESSIONS)
+    )
 
-    async def fit(self, conversation: Conversation) -> Outgoing:
+    async def fit(self, talk: Conversation) -> Outgoing:
         """Return the request with a list that fits, or as it is if that is impossible."""
-        session = await self._session(conversation)
+        session = await self._session(talk)
         try:
-            return await self._fit(conversation, session)
+            return await self._fit(talk, session)
         # Every failure is caught, because the host must get its answer. It is counted.
         except Exception as error:  # noqa: BLE001
-            reason = f"a fault of the proxy ({type(error).__name__})"
-            return await self._original(conversation, session, reason)
+            return await self._original(talk, session, f"a fault ({type(error).__name__})")
 
-    async def _fit(self, conversation: Conversation, session: Session) -> Outgoing:
-        if session.state.refused:
-            return await self._original(conversation, session, session.state.refused)
-        result = await self._in_time(partial(self._compact, conversation, session, "auto"))
+    async def _fit(self, talk: Conversation, session: Session) -> Outgoing:
+        state = session.state
+        result: CompactResult | str = state.refused
+        if not result:
+            request = self._request(talk, session)
+            result = await self._in_time(partial(self._compact, talk, session, request))
         if isinstance(result, str):
-            return await self._original(conversation, session, result)
+            return await self._original(talk, session, result)
         if result.status == "no_progress" and not result.changed:
-            return await self._original(conversation, session, "nothing useful could be removed")
-        is_edited = result.changed and result.status != "repaired"
-        if is_edited:
-            if result.edits:
-                self._status.compactions += 1
-            await self._change(
-                session,
-                is_edited=True,
-                is_original=False,
-                strip_before=_switched(session.state, conversation, to_original=False),
-                names_tools=self._names_tools(session, conversation),
-            )
-        messages = result.messages if is_edited else conversation.messages
-        return await self._outgoing(conversation, session, messages, is_edited=is_edited)
+            return await self._original(talk, session, "nothing useful could be removed")
+        # Repairs alone are no reason to change a request that the host may always have sent so.
+        if not result.changed or result.status == "repaired":
+            return await self._outgoing(talk, session, talk.messages)
+        self.status.compactions += bool(result.edits)
+        names_tools = state.names_tools
+        if names_tools is None:
+            names_tools = _READ_TOOL in talk.tool_names
+        strip_before = len(talk.messages) if state.is_original else state.strip_before
+        state = replace(state, is_edited=True, is_original=False, names_tools=names_tools)
+        await self._change(session, replace(state, strip_before=strip_before))
+        return await self._outgoing(talk, session, result.messages, is_edited=True)
 
     async def refused(
-        self, conversation: Conversation, outgoing: Outgoing, status: int, answer: bytes
+        self, talk: Conversation, sent: Outgoing, status: int, answer: bytes
     ) -> Outgoing | None:
         """Return what to send once more after the provider refused a request, or None.
 
         An edited list is sent as the original, and the session is not edited any more. An original
-        list whose thinking belongs to an edited list, which this proxy no longer knows, is sent
-        without its thinking.
+        list is sent without its thinking if the provider bound that to another list.
         """
-        session = await self._session(conversation)
-        if outgoing.is_edited:
+        session = await self._session(talk)
+        if sent.is_edited:
             reason = f"the provider refused an edited list ({status})"
-            await self._change(session, refused=reason)
-            self._status.note(f"{reason}: this session is not edited any more")
-            return await self._original(conversation, session, reason)
-        is_about_thinking = status == 400 and b"thinking" in answer
-        if not (is_about_thinking and conversation.has_bound_thinking):
+            await self._change(session, replace(session.state, refused=reason))
+            self.status.note(f"{reason}: this session is not edited any more")
+            return await self._original(talk, session, reason)
+        if not (status == 400 and b"thinking" in answer and talk.has_bound_thinking):
             return None
-        await self._change(session, strip_before=len(conversation.messages))
-        again = await self._outgoing(conversation, session, conversation.messages)
-        if again.data is None or again.data == outgoing.data:
+        state = replace(session.state, strip_before=len(talk.messages))
+        await self._change(session, state)
+        again = await self._outgoing(talk, session, talk.messages)
+        if again.data == sent.data:
             return None
-        self._status.fell_back("the provider refused thinking that followed other messages")
+        self.status.fell_back("the provider refused thinking that followed other messages")
         return again
 
-    async def observe(self, conversation: Conversation) -> None:
+    async def observe(self, talk: Conversation) -> None:
         """Archive a conversation, and count what a compaction would have removed."""
-        session = await self._session(conversation)
+        session = await self._session(talk)
         if session.lock.statistics().tasks_waiting > 1:
-            self._status.fell_back("not observed: the session is busy")
+            self.status.fell_back("not observed: the session is busy")
             return
-        for mode in ("record", "plan"):
-            result = await self._compact(conversation, session, mode)
-            if isinstance(result, str):
-                self._status.fell_back(result)
-            elif result.status == "planned" and result.changed:
-                self._status.compactions += 1
-                self._status.saved_tokens += max(0, result.tokens.before - result.tokens.after)
+        request = self._request(talk, session)
+        await self._compact(talk, session, replace(request, mode="record"))
+        result = await self._compact(talk, session, replace(request, mode="plan"))
+        if isinstance(result, str):
+            self.status.fell_back(result)
+        elif result.status == "planned" and result.changed:
+            self.status.compactions += 1
+            self.status.saved_tokens += max(0, result.tokens.before - result.tokens.after)
 
-    async def answered(
-        self, conversation: Conversation, outgoing: Outgoing, usage: JsonObject
-    ) -> None:
+    async def answered(self, talk: Conversation, sent: Outgoing, usage: JsonObject) -> None:
         """Remember the usage of a request, with which the next request is counted."""
-        session = await self._session(conversation)
-        messages = conversation.messages
-        session.usage = None
-        if usage and not outgoing.is_fallback:
-            session.usage = usage, len(messages), history_hash(messages[-1:])
+        messages = talk.messages
+        usage = {} if sent.is_fallback else usage
+        (await self._session(talk)).usage = usage, len(messages), history_hash(messages[-1:])
 
-    async def _session(self, conversation: Conversation) -> Session:
-        key = conversation.key
+    async def _session(self, talk: Conversation) -> Session:
+        key = talk.key
         if key not in self._sessions:
             name = blake2b(key.encode("utf-8"), digest_size=16).hexdigest()
-            path = self._folder / f"session-{name}.json"
+            path = self.folder / "proxy" / f"session-{name}.json"
             state = await to_thread.run_sync(_read_state, path)
             self._sessions.setdefault(key, Session(path, state))
         return self._sessions[key]
@@ -251,72 +242,63 @@ class Sessions:
             outcomes.append(await work())
             done.set()
 
-        self._tasks.start_soon(run)
-        with anyio.move_on_after(self._options.patience_seconds):
+        self.tasks.start_soon(run)
+        with anyio.move_on_after(_PATIENCE_SECONDS):
             await done.wait()
         return outcomes[0] if outcomes else "the compaction took too long"
 
     async def _compact(
-        self, conversation: Conversation, session: Session, mode: Mode
+        self, talk: Conversation, session: Session, request: CompactRequest
     ) -> CompactResult | str:
         """Return the result of the library, or the reason of its failure."""
         try:
             async with session.lock:
-                request = self._request(conversation, session, mode)
-                archive = await self._archives()
-                return await compact(conversation.messages, request, archive=archive)
-        except CompactionError as error:
-            self._status.note(f"{type(error).__name__}: {str(error)[:300]}")
-            return f"the compaction failed ({type(error).__name__})"
+                return await compact(talk.messages, request, archive=await self.archives())
         # Every failure is caught, because the host must get its answer. It is counted.
         except Exception as error:  # noqa: BLE001
+            if isinstance(error, CompactionError):  # its text has no content of the conversation
+                self.status.note(f"{type(error).__name__}: {str(error)[:300]}")
             return f"the compaction failed ({type(error).__name__})"
 
-    def _request(self, conversation: Conversation, session: Session, mode: Mode) -> CompactRequest:
-        options, api, fields = self._options, conversation.api, conversation.body.fields
+    def _request(self, talk: Conversation, session: Session) -> CompactRequest:
+        options, api, fields = self.options, talk.api, talk.body.fields
         settings: dict[str, Any] = {}
         if api.format == "anthropic":
-            settings["thinking"] = "strip" if conversation.has_bound_thinking else "keep"
+            settings["thinking"] = "strip" if talk.has_bound_thinking else "keep"
         if options.trigger_tokens:
             settings["trigger_tokens"] = options.trigger_tokens
-        usage, index = _usage_for(conversation, session)
+        usage, count, last = session.usage
+        is_grown = count < len(talk.messages) and (
+            history_hash(talk.messages[max(count - 1, 0) : count]) == last
+        )
         return CompactRequest(
-            mode=mode,
             format=api.format,
-            session_id=conversation.session_id,
-            parent_session_id=conversation.parent_session_id,
-            model=conversation.model,
-            context_window=options.context_window
-            or conversation.window_tokens(options.host_window),
-            max_output_tokens=conversation.max_output_tokens,
+            session_id=talk.session_id,
+            parent_session_id=talk.parent_session_id,
+            model=talk.model,
+            context_window=options.context_window or talk.window_tokens(options.host_window),
+            max_output_tokens=talk.max_output_tokens,
             system=fields.get(api.system_name),
             tools=fields.get("tools"),
-            usage=usage,
-            usage_message_index=index,
+            usage=usage if usage and is_grown else None,
+            usage_message_index=count if usage and is_grown else None,
             policy=options.policy,
             settings=settings,
             summarizer="extractive",
         )
 
-    def _names_tools(self, session: Session, conversation: Conversation) -> bool:
-        if session.state.names_tools is None:
-            return _READ_TOOL in names_in(conversation.body.fields.get("tools"))
-        return session.state.names_tools
-
-    async def _original(
-        self, conversation: Conversation, session: Session, reason: str
-    ) -> Outgoing:
+    async def _original(self, talk: Conversation, session: Session, reason: str) -> Outgoing:
         """Return the request with the original list, without thinking that is no longer valid."""
-        self._status.fell_back(reason)
-        if session.state.is_edited:
-            strip_before = _switched(session.state, conversation, to_original=True)
-            await self._change(session, is_original=True, strip_before=strip_before)
-        messages = conversation.messages
-        return await self._outgoing(conversation, session, messages, is_fallback=True)
+        self.status.fell_back(reason)
+        state = session.state
+        if state.is_edited and not state.is_original:
+            state = replace(state, is_original=True, strip_before=len(talk.messages))
+            await self._change(session, state)
+        return await self._outgoing(talk, session, talk.messages, is_fallback=True)
 
     async def _outgoing(
         self,
-        conversation: Conversation,
+        talk: Conversation,
         session: Session,
         messages: Sequence[JsonObject],
         *,
@@ -324,47 +306,27 @@ class Sessions:
         is_fallback: bool = False,
     ) -> Outgoing:
         """Return the request with `messages`; its own bytes if the list is the original."""
-        given = conversation.messages
-        if session.state.strip_before and conversation.has_bound_thinking:
-            own = {id(message) for message in given[: session.state.strip_before]}
+        state, given = session.state, talk.messages
+        if state.strip_before and talk.has_bound_thinking:
+            own = {id(message) for message in given[: state.strip_before]}
             messages = [
                 m for old in messages for m in ([old] if id(old) not in own else _bare(old))
             ]
-        if len(messages) == len(given) and all(map(_is_same, messages, given)):
-            return Outgoing(is_fallback=is_fallback)
-        reword = str if session.state.names_tools is not False else _reworded
-        data = await to_thread.run_sync(conversation.body.with_messages, messages, reword)
+        if list(map(id, messages)) == list(map(id, given)):
+            return Outgoing(talk.data, is_fallback=is_fallback)
+        reword = _without_tool_names if state.names_tools is False else str
+        data = await to_thread.run_sync(talk.body.with_messages, messages, reword)
         return Outgoing(data, is_edited, is_fallback)
 
-    async def _change(self, session: Session, **values: Any) -> None:
+    async def _change(self, session: Session, state: State) -> None:
         """Change the state of a session, and write it if it is different."""
-        before = asdict(session.state)
-        if before | values == before:
+        if state == session.state:
             return
-        session.state = State(**before | values)
+        session.state = state
         try:
-            await to_thread.run_sync(_write_state, session.path, session.state)
+            await to_thread.run_sync(_write_state, session.path, state)
         except OSError as error:
-            self._status.note(f"The state of a session cannot be written: {error.strerror}")
-
-
-def _switched(state: State, conversation: Conversation, *, to_original: bool) -> int:
-    """Return the number of messages without thinking, if the list changes its kind now."""
-    is_switch = state.is_edited and state.is_original != to_original
-    return len(conversation.messages) if is_switch else state.strip_before
-
-
-def _usage_for(
-    conversation: Conversation, session: Session
-) -> tuple[JsonObject, int] | tuple[None, None]:
-    """Return the usage of the last request and the index of its answer, if the list has both."""
-    messages = conversation.messages
-    if session.usage is None:
-        return None, None
-    usage, count, last = session.usage
-    if count >= len(messages) or history_hash(messages[count - 1 : count]) != last:
-        return None, None
-    return usage, count
+            self.status.note(f"The state of a session cannot be written: {error.strerror}")
 
 
 def _bare(message: JsonObject) -> list[JsonObject]:
@@ -378,11 +340,7 @@ def _bare(message: JsonObject) -> list[JsonObject]:
     return [{**message, "content": kept}] if kept else []
 
 
-def _is_same(first: object, second: object) -> bool:
-    return first is second
-
-
-def _reworded(text: str) -> str:
+def _without_tool_names(text: str) -> str:
     """Return the JSON of an edited message with pointers that name no tool."""
     for pattern, form in _POINTERS:
         text = pattern.sub(form, text)

@@ -8,7 +8,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 from anyio import to_thread
 from context_compaction import make_folder
 
-_BYTES_PER_TOKEN = 4
 _KEPT_FILES = 20
 # What a host gives up when its base URL is not the provider's own, and the way back.
 _LOSSES = {
@@ -41,7 +39,7 @@ class Status:
         conversations: Number of requests with a conversation.
         edited: Number of requests that were sent with another list.
         compactions: Number of lists that were compacted again, and not just as before.
-        kept_out_bytes: Bytes that the host sent and the provider did not get.
+        kept_out_tokens: Tokens that the host sent and the provider did not get, at 4 bytes each.
         saved_tokens: In observation: tokens that the compactions would have removed.
         fallbacks: Number of conversations that were sent unedited by each reason.
         passed: Number of all other requests by the reason why they were not examined.
@@ -58,7 +56,7 @@ class Status:
     conversations: int = 0
     edited: int = 0
     compactions: int = 0
-    kept_out_bytes: int = 0
+    kept_out_tokens: int = 0
     saved_tokens: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict[str, int])
     passed: dict[str, int] = field(default_factory=dict[str, int])
@@ -66,19 +64,12 @@ class Status:
     notes: list[str] = field(default_factory=list[str])
 
     @property
-    def kept_out_tokens(self) -> int:
-        """Tokens that the provider did not get, estimated from bytes."""
-        return self.kept_out_bytes // _BYTES_PER_TOKEN
-
-    @property
     def is_running(self) -> bool:
         """Whether the process still exists."""
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+        except OSError:  # the pid is free, or another user's
             return False
-        except PermissionError:
-            return True
         return True
 
     def note(self, text: str) -> None:
@@ -107,10 +98,27 @@ class Status:
         with contextlib.suppress(OSError):
             await to_thread.run_sync(write)
 
+    @property
+    def lines(self) -> list[str]:
+        """The figures as lines for people."""
+        state = "running" if self.is_running else "ended"
+        mode, tokens, would = "edits requests", self.kept_out_tokens, ""
+        if self.is_observing:
+            mode, tokens, would = "observes only", self.saved_tokens, "would have "
+        return [
+            f"{self.address} ({state}, {mode}) -> {self.upstream}",
+            f"  {self.requests} requests, {self.conversations} with a conversation, "
+            f"{self.edited} edited, {self.compactions} compactions",
+            f"  {would}kept out, added over all requests: about {tokens:,} tokens",
+            *(f"  sent unedited: {count} x {why}" for why, count in self.fallbacks.items()),
+            *(f"  not examined: {count} x {why}" for why, count in self.passed.items()),
+            *(f"  behind a proxy: {_LOSSES[host]}" for host in self.hosts if host in _LOSSES),
+            *(f"  Note: {note}" for note in self.notes),
+        ]
+
     def as_json(self) -> dict[str, Any]:
         """Return all figures by name."""
-        more = {"kept_out_tokens": self.kept_out_tokens, "is_running": self.is_running}
-        return {**asdict(self), **more}
+        return {**asdict(self), "is_running": self.is_running}
 
 
 def read_statuses(archive_folder: Path) -> list[Status]:
@@ -126,24 +134,3 @@ def read_statuses(archive_folder: Path) -> list[Status]:
         if not status.is_running:
             (archive_folder / "proxy" / f"status-{status.pid}.json").unlink(missing_ok=True)
     return found[:_KEPT_FILES]
-
-
-def status_lines(status: Status) -> Sequence[str]:
-    """Return the figures of one run as lines for people."""
-    state = "running" if status.is_running else "ended"
-    mode = "observes only" if status.is_observing else "edits requests"
-    lines = [
-        f"{status.address} ({state}, {mode}) -> {status.upstream}",
-        f"  {status.requests} requests, {status.conversations} with a conversation, "
-        f"{status.edited} edited, {status.compactions} compactions",
-        f"  kept out, added over all requests: about {status.kept_out_tokens:,} tokens "
-        f"(bytes / {_BYTES_PER_TOKEN})",
-    ]
-    if status.is_observing:
-        lines[-1] = (
-            f"  would have kept out, added over all requests: about {status.saved_tokens:,} tokens"
-        )
-    lines += [f"  sent unedited: {count} x {why}" for why, count in status.fallbacks.items()]
-    lines += [f"  not examined: {count} x {why}" for why, count in status.passed.items()]
-    lines += [f"  behind a proxy: {_LOSSES[host]}" for host in status.hosts if host in _LOSSES]
-    return [*lines, *(f"  Note: {note}" for note in status.notes)]

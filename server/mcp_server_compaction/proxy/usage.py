@@ -1,81 +1,39 @@
-"""Read the usage report in an answer while it passes, without delaying or changing it."""
+"""Read an answer of a provider after it has passed: its text, and the usage that it reports."""
 
 import json
-import zlib
-from collections.abc import Callable
 from typing import Any
 
+import httpx2
+import zstandard
 from context_compaction import JsonObject, is_object
 
-# More of one line or of one JSON answer is not examined.
-_MAX_BYTES = 8 * 1024 * 1024
 
-
-class UsageReader:
-    """Collects the usage from the pieces of one answer.
-
-    Args:
-        encoding: The answer's Content-Encoding.
-        is_stream: Whether the answer is a stream of events, each on one line.
-    """
-
-    def __init__(self, encoding: str, *, is_stream: bool) -> None:
-        self._decode = _decoder(encoding)
-        self._is_stream = is_stream
-        self._rest = b""
-        self._usage: JsonObject = {}
-
-    def read(self, piece: bytes) -> None:
-        """Examine the next bytes of the answer."""
-        if self._decode is None or len(self._rest) > _MAX_BYTES:
-            return
-        try:
-            text = self._rest + self._decode(piece)
-        # Each decoder has its own error. The answer passes anyway.
-        except Exception:  # noqa: BLE001
-            self._decode, self._rest = None, b""
-            return
-        *lines, self._rest = text.split(b"\n") if self._is_stream else (text,)
-        for line in lines:
-            self._read_line(line)
-
-    def finish(self) -> JsonObject:
-        """Return the usage in the complete answer; empty if it reports none."""
-        self._read_line(self._rest)
-        return self._usage
-
-    def _read_line(self, line: bytes) -> None:
-        if b'"usage"' not in line:
-            return
-        try:
-            event: Any = json.loads(line.removeprefix(b"data:"))
-        except ValueError:
-            return
-        holders = [event, event.get("message"), event.get("response")] if is_object(event) else []
-        for holder in holders:
-            usage = holder.get("usage") if is_object(holder) else None
-            if is_object(usage):
-                self._usage |= {key: value for key, value in usage.items() if value is not None}
-
-
-def plain(data: bytes, encoding: str) -> bytes:
-    """Return an answer without its Content-Encoding; empty if it cannot be decoded."""
-    decode = _decoder(encoding)
+def decoded(response: httpx2.Response, data: bytes) -> bytes:
+    """Return the answer `data` without its Content-Encoding; empty if it cannot be decoded."""
     try:
-        return decode(data) if decode is not None else b""
-    except Exception:  # noqa: BLE001 - each decoder has its own error
+        if response.headers.get("content-encoding") == "zstd":  # httpx2 needs Python 3.14 for it
+            return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        return httpx2.Response(200, headers=response.headers, content=data).content
+    except (httpx2.DecodingError, zstandard.ZstdError):
         return b""
 
 
-def _decoder(encoding: str) -> Callable[[bytes], bytes] | None:
-    match encoding.strip().lower():
-        case "" | "identity":
-            return bytes
-        case "gzip" | "deflate":
-            return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress
-        case "zstd":
-            from zstandard import ZstdDecompressor
+def usage_in(answer: bytes) -> JsonObject:
+    """Return the usage in a complete answer, which may be a stream; empty if it reports none."""
+    usage: JsonObject = {}
+    is_stream = not answer.lstrip().startswith(b"{")
+    for line in answer.split(b"\n") if is_stream else (answer,):
+        for holder in _holders(line.removeprefix(b"data:")) if b'"usage"' in line else ():
+            found = holder.get("usage") if is_object(holder) else None
+            if is_object(found):
+                usage |= {name: value for name, value in found.items() if value is not None}
+    return usage
 
-            return ZstdDecompressor().decompressobj().decompress
-        case _:
-            return None
+
+def _holders(text: bytes) -> list[Any]:
+    """Return the objects of an event or answer that may have a usage."""
+    try:
+        event: Any = json.loads(text)
+    except ValueError:
+        return []
+    return [event, event.get("message"), event.get("response")] if is_object(event) else []
