@@ -1,7 +1,7 @@
 """Search arguments as a query of the archive, and its hits as a reply.
 
-The command line and the viewer use this module as well, so it does not import the MCP SDK, which
-takes longer than a search.
+The command line and the viewer use this module as well, so it does not import the MCP SDK: the
+import takes longer than a search.
 """
 
 import re
@@ -30,7 +30,7 @@ from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.reading.slices import DEFAULT_CHARS
 
 _MONTH = re.compile(r"\d{4}-\d\d")
-_DATE_CHARS = len("2026-01-31")
+_DATE = re.compile(r"\d{4}-?(?:\d\d-?\d\d|W\d\d(?P<weekday>-?\d)?)")
 _MINUTE_CHARS = len("2026-01-31T14:30")
 
 
@@ -44,6 +44,7 @@ def query_of(arguments: SearchArguments) -> Query:
     until = _seconds("until", arguments.until)
     if since is not None and until is not None and since > until:
         raise QueryError(f"since ({arguments.since}) is later than until ({arguments.until}).")
+    # The archive rejects an invalid ID such as "@x", so "@x" is passed on unchanged.
     session_id, _, head = (arguments.session_id or "").partition("@")
     # The remaining arguments have the same names in a query.
     filters = arguments.model_dump(exclude={"query", "session_id", "since", "until"})
@@ -65,7 +66,11 @@ def search_reply(
     Args:
         page: The hits.
         passage_chars: Maximum length of each hit's passage in characters.
-        branched: Sessions with several branches.
+        branched: IDs of sessions with several branches; the pointers of their messages name the
+            branch.
+
+    Raises:
+        ValueError: `passage_chars` does not have one length for each hit.
     """
     return SearchReply(
         hits=[
@@ -85,12 +90,13 @@ def _hit(hit: Hit, max_chars: int, is_branched: bool) -> SearchHit:
     passage = before + TERMINAL_CODE.sub("", hit.snippet[position:])
     start, stop = passage_span(passage, len(before), max_chars)
     is_whole = hit.size_chars == len(hit.snippet) and stop - start == len(passage)
-    # The position is useless if one read returns the whole message.
+    # The offset is useless if one read returns the whole text.
     reads_whole = hit.size_chars is not None and hit.size_chars < DEFAULT_CHARS
     following: NextMessage | None = None
     if hit.next is not None:
         pointer, role = _pointer(hit.next, is_branched), hit.next.role
-        following = NextMessage(pointer=pointer, role=role, snippet=hit.next.snippet[:max_chars])
+        snippet = TERMINAL_CODE.sub("", hit.next.snippet)[:max_chars]
+        following = NextMessage(pointer=pointer, role=role, snippet=snippet)
     return SearchHit(
         pointer=_pointer(hit, is_branched),
         session_id=hit.session_id if hit.kind == "output" else None,
@@ -107,7 +113,7 @@ def _hit(hit: Hit, max_chars: int, is_branched: bool) -> SearchHit:
 
 
 def _pointer(hit: Hit, is_branched: bool) -> str:
-    """Return the shortest pointer of a hit: an output ID, or session and message number."""
+    """Return the shortest pointer of a hit: an output ID, or session, message number and branch."""
     if hit.kind == "output":
         return hit.pointer
     head = f"@{hit.head}" if is_branched and hit.head else ""
@@ -115,14 +121,17 @@ def _pointer(hit: Hit, is_branched: bool) -> str:
 
 
 def missing_terms_note(page: SearchPage) -> str:
-    """Return what the page lacks (words, parts of outputs), in sentences that end with a blank."""
+    """Return which words have no matches, and whether parts of outputs may be missing.
+
+    The note consists of sentences that end with a blank, or is empty.
+    """
     missing, elsewhere = (", ".join(words)[:120] for words in (page.missing_terms, page.elsewhere))
     sentences = [
         f"No matches for: {missing}. " if missing else "",
         f"No matches with these filters, but elsewhere in the archive: {elsewhere}. "
         if elsewhere
         else "",
-        "No text contains all of the words; these contain some. " if page.has_any else "",
+        "No text contains all of the words; these hits contain some. " if page.has_any else "",
     ]
     hit_counts = Counter(hit.pointer for hit in page.hits if hit.kind == "output")
     if MAX_HITS_PER_OUTPUT in hit_counts.values():
@@ -148,7 +157,7 @@ def _note(page: SearchPage) -> str:
 def _seconds(name: str, text: str | None) -> float | None:
     """Return the Unix time of an ISO 8601 date, time or month, in UTC if no zone is given.
 
-    A date, month or minute means its first moment, but for `until` its last moment.
+    A month, week, date, hour or minute means its first moment, but for `until` its last moment.
     """
     if text is None:
         return None
@@ -162,8 +171,21 @@ def _seconds(name: str, text: str | None) -> float | None:
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    if name == "until" and len(text) <= _MINUTE_CHARS:
-        days = monthrange(moment.year, moment.month)[1] if is_month else 1
-        length = timedelta(days=days) if len(text) <= _DATE_CHARS else timedelta(minutes=1)
-        moment += length - timedelta(microseconds=1)
-    return moment.timestamp()
+    length = _length(text, moment) if name == "until" else timedelta()
+    if not length:
+        return moment.timestamp()
+    # Numbers are added, because a datetime cannot lie after the year 9999.
+    return moment.timestamp() + (length - timedelta(microseconds=1)).total_seconds()
+
+
+def _length(text: str, moment: datetime) -> timedelta:
+    """Return the length of the month, week, day, hour or minute that `text` names, else 0."""
+    date = _DATE.match(text)
+    if date is None:
+        return timedelta(days=monthrange(moment.year, moment.month)[1])
+    clock = re.split("[Z+-]", text[date.end() + 1 :])[0]  # without the zone
+    digits = sum(map(str.isdigit, clock))
+    if not digits:
+        is_week = "W" in date[0] and date["weekday"] is None
+        return timedelta(days=7 if is_week else 1)
+    return {2: timedelta(hours=1), 4: timedelta(minutes=1)}.get(digits, timedelta())
