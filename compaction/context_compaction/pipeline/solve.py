@@ -300,7 +300,7 @@ def _filled(
 
 
 def _corrected(room_tokens: int, spare_tokens: int) -> int:
-    """Return the room that leaves no token over, by what was left over or missing (negative)."""
+    """Return a better room after a fill that left `spare_tokens`; negative if it took too many."""
     if spare_tokens >= -room_tokens // 2:
         return room_tokens + spare_tokens
     # Many short items cost more than their text, so subtracting would remove too much.

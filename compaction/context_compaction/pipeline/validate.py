@@ -142,7 +142,7 @@ def with_notes(
 ) -> tuple[Validation, FilesInWork]:
     """Add notes of files that changed on disk and of open todos, each once.
 
-    A note precedes the newest request or follows the newest results, where no cache is invalidated.
+    A note precedes the newest request or follows the newest results, so it invalidates no cache.
     """
     changed = (
         unreported_changes(files.states, files.on_disk) if reports_changed_files(context) else {}

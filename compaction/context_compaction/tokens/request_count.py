@@ -107,7 +107,7 @@ class RequestCount:
         overhead_tokens: Tokens of the request besides the messages.
         anchor_tokens: The provider's count; 0 without a report.
         anchored_tokens: Our count of the messages that the provider counted.
-        scale: The provider's tokens per token of ours in those messages, at most 1. If the
+        scale: The provider's count of those messages divided by our count, at most 1. If the
             provider counted more than we did, the difference is overhead.
         anchored_messages: Object IDs of the messages that the provider counted.
         anchored_blocks: Object IDs of the blocks of those messages.
@@ -152,8 +152,8 @@ class RequestCount:
     def room(self, messages: Messages, max_tokens: int) -> int:
         """Return how many tokens, by the counter, can be added to `messages`.
 
-        The upper estimate of the request then is at most `max_tokens`. A negative result is what
-        must be removed.
+        The upper estimate of the request then is at most `max_tokens`. A negative result is
+        the number of tokens to remove.
         """
         margin = self.count.margin
         if not self.anchor_tokens:
@@ -175,7 +175,7 @@ class RequestCount:
         return min(by_remaining, by_removed) + added * margin
 
     def _remaining_and_added(self, messages: Messages) -> tuple[int, int]:
-        """Return our counts of what the provider counted of `messages`, and of everything else."""
+        """Return our count of the messages that the provider counted, and of all other content."""
         total = self.count.messages(messages)
         added = sum(map(self._added_tokens, messages))
         return total - added, added

@@ -273,7 +273,7 @@ def _name_windows(text: str, starts: Sequence[int]) -> dict[int, frozenset[str]]
 
 
 def _name_at(text: str, index: int) -> tuple[str, int]:
-    """Return the identifier or path around the match at `index`, and where it ends."""
+    """Return the identifier or path around the match at `index`, and its end index."""
     before = text[max(0, index - MAX_NAME_CHARS) : index]
     start = index - len(before) + len(before.rstrip(_NAME_CHARS))
     after = text[index : index + MAX_NAME_CHARS]

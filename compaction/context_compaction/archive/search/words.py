@@ -400,7 +400,7 @@ def _scores_of(found: Iterable[Matches]) -> dict[int, float]:
 def _neighbor_scores(
     near: Mapping[int, Mapping[int, int]], found: Iterable[Matches]
 ) -> dict[int, float]:
-    """Return what the messages around rows add to the scores of the rows.
+    """Return the score that each row gets from matches in the messages around it.
 
     Args:
         near: For each row its neighbors with their distance in messages, from 1.
